@@ -29,6 +29,8 @@ type forming struct {
 	has v1alpha1.Backend
 	// awaited counts who is about to have a share of a backend there, which nobody else's may be beside.
 	awaited map[v1alpha1.Backend]int
+	// interval is the length of time slices that a claim wants which is about to have the whole GPU, "" for none.
+	interval string
 	// closed is why no new share may begin there for a while, "" if one may.
 	closed string
 	// fault is why the GPU is not prepared as it should be.
@@ -136,14 +138,21 @@ func (a *Agent) enterForms(ctx context.Context, t *tenant) error {
 // enterFormsOf keeps the GPUs of a tenancy for its backend and has them prepared. Done ends that, and must be called.
 func (a *Agent) enterFormsOf(ctx context.Context, wanted Tenancy) (done func(), err error) {
 	type awaited struct {
-		gpu backend.GPU
-		of  v1alpha1.Backend
+		gpu      backend.GPU
+		of       v1alpha1.Backend
+		interval string
 	}
 	var all []awaited
 	await := func(n int) {
 		for _, p := range all {
-			a.formings[p.gpu.UUID].awaited[p.of] += n
+			f := a.formings[p.gpu.UUID]
+			if f.awaited[p.of] += n; n > 0 {
+				f.interval = p.interval
+			} else {
+				f.interval = ""
+			}
 		}
+		a.config.Forms.lend(a.intervals())
 	}
 	done = func() {
 		a.mu.Lock()
@@ -157,7 +166,7 @@ func (a *Agent) enterFormsOf(ctx context.Context, wanted Tenancy) (done func(), 
 	for _, s := range wanted.Shares {
 		f := a.formings[s.UUID]
 		if f != nil && (a.isFormer(s.Config.Backend) || f.has != "") {
-			all = append(all, awaited{a.gpu(s.UUID), s.Config.Backend})
+			all = append(all, awaited{a.gpu(s.UUID), s.Config.Backend, s.Interval})
 		}
 	}
 	if len(all) > 0 {
@@ -218,13 +227,17 @@ func (a *Agent) keepForms(ctx context.Context) {
 
 // settleForms makes every GPU as it should be. Only those are tried again that could not be made so.
 func (a *Agent) settleForms(ctx context.Context, failed bool) {
+	a.mu.Lock()
+	wanted := a.intervals()
+	before := a.config.Forms.lend(wanted)
+	a.mu.Unlock()
 	for _, gpu := range a.gpus {
 		f := a.formings[gpu.UUID]
 		a.mu.Lock()
 		should, skip := a.formOf(gpu), failed && f.fault == ""
-		same := f.has == should || f.has == "" && !a.isFormer(should)
+		same := (f.has == should || f.has == "" && !a.isFormer(should)) && before[gpu.UUID] == wanted[gpu.UUID]
 		a.mu.Unlock()
-		if skip || same && f.fault == "" {
+		if skip && before[gpu.UUID] == wanted[gpu.UUID] || same && f.fault == "" {
 			continue
 		}
 		a.settleForm(ctx, gpu)
@@ -281,6 +294,9 @@ func (a *Agent) settleForm(ctx context.Context, gpu backend.GPU) {
 // restoreForms makes GPUs as they should be after an earlier agent, which may have died on the way from one form to
 // another: each backend that nobody needs there leaves, and the one that is needed enters.
 func (a *Agent) restoreForms(ctx context.Context) {
+	a.mu.Lock()
+	a.config.Forms.lend(a.intervals())
+	a.mu.Unlock()
 	var running sync.WaitGroup
 	for _, gpu := range a.gpus {
 		running.Go(func() {

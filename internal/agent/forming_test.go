@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,10 +132,7 @@ func (f *forge) run(rules string, step func(string)) *running {
 	}
 	forms := c.Forms
 	f.sliced = &former{pages: f.backend, book: book, mode: modes.TimeSlice, value: func(gpu backend.GPU) string {
-		if form, _ := forms.Of(gpu); form.Slice != "" {
-			return form.Slice
-		}
-		return "long"
+		return cmp.Or(forms.Slice(gpu), "long")
 	}}
 	f.mpsed = &former{pages: f.backend, book: book, mode: modes.ComputeMode, value: func(backend.GPU) string { return "exclusive-process" }}
 	c.Backends = registry.New(registry.Kind{Name: v1alpha1.BackendSlice, Backend: f.backend},

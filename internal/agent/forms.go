@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,8 @@ type Forms struct {
 
 	mu  sync.Mutex
 	set map[string]agentconfig.Form // by UUID
+	// lent are the lengths of time slices that GPUs have for claims that have them as a whole, by UUID.
+	lent map[string]string
 }
 
 // setForm is a form that a GPU was given by hand.
@@ -61,6 +64,23 @@ func (f *Forms) Of(gpu backend.GPU) (agentconfig.Form, control.Given) {
 		return agentconfig.Form{Backend: v1alpha1.BackendSlice}, control.GivenByDefault
 	}
 	return agentconfig.Form{}, control.GivenNone
+}
+
+// Slice is the length of a GPU's time slices: as the claim says that has the whole GPU, or as it was given. It is "" where
+// nobody says.
+func (f *Forms) Slice(gpu backend.GPU) string {
+	form, _ := f.Of(gpu)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return cmp.Or(f.lent[gpu.UUID], form.Slice)
+}
+
+// lend replaces what claims say of the length of time slices, and returns what was said before.
+func (f *Forms) lend(slices map[string]string) (before map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, f.lent = f.lent, slices
+	return before
 }
 
 // byFile reports whether the configuration gives GPUs their forms.

@@ -120,8 +120,10 @@ func (t Tenancy) normal() (Tenancy, error) {
 			return fault("it has two shares of GPU %s", s.UUID)
 		case s.Memory == 0 && !s.Whole:
 			return fault("memory must be greater than zero")
-		case s.Interval != "":
-			return fault("time slices of length %s: their length is for the node's administrator to set", s.Interval)
+		case s.Interval != "" && s.Config.Backend != v1alpha1.BackendTimeslice:
+			return fault("time slices of length %s with backend %s", s.Interval, s.Config.Backend)
+		case s.ProcessMemory > 0 && s.Config.Backend != v1alpha1.BackendMPS:
+			return fault("a bound of each process's memory with backend %s", s.Config.Backend)
 		case s.Cores < 0 || s.Cores > v1alpha1.MaxCores:
 			return fault("cores %d: give 0 to %d percent of the GPU's time", s.Cores, v1alpha1.MaxCores)
 		}
@@ -254,7 +256,8 @@ func (a *Agent) fit(ctx context.Context, wanted Tenancy) ([]share, error) {
 		if !r.Whole {
 			r.Memory, r.Cores = v1alpha1.Bytes(s.Memory), s.Config.Guaranteed(s.Cores)
 		}
-		grants, err := a.search(ctx, nil, r)
+		// What is published follows what the administrator says, and a claim may have been allocated before that changed.
+		grants, err := searchIn(a.grantedBy(ctx, nil, a.ofTenants), r)
 		if err != nil {
 			return nil, err
 		}

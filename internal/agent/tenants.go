@@ -26,7 +26,11 @@ func (a *Agent) sorted() []*tenant {
 // search asks the allocator for a place among all tenants but except. Agent.mu is
 // held.
 func (a *Agent) search(ctx context.Context, except *tenant, r alloc.Request) ([]alloc.Share, error) {
-	inventory, err := alloc.Host(a.granted(ctx, except))
+	return searchIn(a.granted(ctx, except), r)
+}
+
+func searchIn(gpus []alloc.GPU, r alloc.Request) ([]alloc.Share, error) {
+	inventory, err := alloc.Host(gpus)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +41,11 @@ func (a *Agent) search(ctx context.Context, except *tenant, r alloc.Request) ([]
 // granted is the host's GPUs with what tenants other than except hold of them.
 // Agent.mu is held.
 func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
+	return a.grantedBy(ctx, except, a.form)
+}
+
+// grantedBy is granted with a function that adds to each GPU what the administrator says of its form.
+func (a *Agent) grantedBy(ctx context.Context, except *tenant, form func(backend.GPU, *alloc.GPU)) []alloc.GPU {
 	gpus := make([]alloc.GPU, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
 		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}
@@ -65,7 +74,7 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 		}
 		if except == nil || !except.has(gpu.UUID) {
 			a.addForming(gpu, &g)
-			a.form(gpu, &g)
+			form(gpu, &g)
 		}
 		a.serverOf(&g, except)
 		gpus = append(gpus, g)
@@ -284,6 +293,7 @@ func (a *Agent) tenantOf(r *record) backend.Tenant {
 		t.Backend = s.Backend
 		t.Shares = append(t.Shares, backend.Share{
 			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class, Owed: s.Owed,
+			ProcessLimit: r.processLimit(s.UUID),
 		})
 	}
 	return t

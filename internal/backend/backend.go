@@ -252,8 +252,9 @@ type Share struct {
 	// GPU has an Index of -1, and nothing else but the UUID, if it is no longer
 	// there: an agent that starts may find that a saved tenant's GPU is gone.
 	GPU GPU
-	// Limit is in bytes.
-	Limit uint64
+	// Limit is in bytes. ProcessLimit bounds each process alone, for backend mps; 0 leaves it at Limit.
+	Limit        uint64
+	ProcessLimit uint64
 	// Cores is in percent, 0 to 100.
 	Cores int
 	// MaxCores is the percentage up to which a burst share takes idle time, its

@@ -57,10 +57,7 @@ func (s *service) index(uuid string) int {
 // backends are those of the machine. The others stand on the first one, which makes the tenants' directories.
 func (s *service) backends(made *slice.Backend) *registry.Registry {
 	o := s.options
-	sliced := timeslice.Options{Log: o.Log, Slice: func(gpu backend.GPU) string {
-		form, _ := s.forms.Of(gpu)
-		return form.Slice
-	}}
+	sliced := timeslice.Options{Log: o.Log, Slice: s.forms.Slice}
 	beside := mps.Options{
 		Maker: made, Dir: filepath.Join(o.Endpoint.Dir(), "mps"), Log: o.Log,
 		Driver: func() string { return s.library.Version().Driver },

@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
@@ -30,8 +31,8 @@ const claimPage = 500
 // givers is what the agent knows of the forms of its GPUs.
 type givers interface {
 	GPUs() []backend.GPU
-	// Given returns the backends that GPUs are given, by UUID, and a channel that is closed when that may be otherwise.
-	Given() (map[string]v1alpha1.Backend, <-chan struct{})
+	// Given returns the forms that GPUs are given, by UUID, and a channel that is closed when that may be otherwise.
+	Given() (map[string]agentconfig.Form, <-chan struct{})
 	Tenancies() []agent.Tenancy
 }
 
@@ -56,6 +57,8 @@ type published struct {
 	// next is the form that it is to get, "" where it has the one that it is given.
 	next      pool.Form
 	withdrawn bool
+	// replicas is the most shares that the administrator allows, 0 for no bound.
+	replicas int
 }
 
 func newForms(node string, client kubernetes.Interface, a givers, log *slog.Logger) *forms {
@@ -95,7 +98,7 @@ func (f *forms) run(ctx context.Context) error {
 }
 
 // look brings each GPU a step nearer to its form. Pending is true while one has another.
-func (f *forms) look(ctx context.Context, given map[string]v1alpha1.Backend) (pending bool, err error) {
+func (f *forms) look(ctx context.Context, given map[string]agentconfig.Form) (pending bool, err error) {
 	now, _ := f.get()
 	if now == nil {
 		if now, err = f.begin(ctx, given); err != nil {
@@ -143,13 +146,13 @@ func (f *forms) set(next map[string]published) {
 }
 
 // want is the form that a GPU is given.
-func want(given map[string]v1alpha1.Backend, uuid string) pool.Form {
-	return pool.Form(v1alpha1.FormOf(given[uuid]))
+func want(given map[string]agentconfig.Form, uuid string) pool.Form {
+	return pool.Form(v1alpha1.FormOf(given[uuid].Backend))
 }
 
 // begin finds out how GPUs were published by an earlier agent. Where nothing says so, a GPU whose form is not the usual one
 // is published after it was seen that no claim has it in another.
-func (f *forms) begin(ctx context.Context, given map[string]v1alpha1.Backend) (map[string]published, error) {
+func (f *forms) begin(ctx context.Context, given map[string]agentconfig.Form) (map[string]published, error) {
 	found, err := f.devices(ctx)
 	if err != nil {
 		return nil, err
@@ -188,7 +191,7 @@ func formsOf(tenancies []agent.Tenancy) map[string]pool.Form {
 }
 
 // step is the next state of each GPU. It asks the API server only where a GPU waits for the end of allocations.
-func (f *forms) step(ctx context.Context, now map[string]published, given map[string]v1alpha1.Backend) (map[string]published, error) {
+func (f *forms) step(ctx context.Context, now map[string]published, given map[string]agentconfig.Form) (map[string]published, error) {
 	held := map[string]bool{}
 	for _, t := range f.agent.Tenancies() {
 		for _, s := range t.Shares {
@@ -201,7 +204,7 @@ func (f *forms) step(ctx context.Context, now map[string]published, given map[st
 		wanted := want(given, uuid)
 		switch {
 		case wanted == p.form || wanted == "":
-			next[uuid] = published{form: p.form}
+			next[uuid] = published{form: p.form, replicas: given[uuid].Replicas}
 			continue
 		case p.next != wanted:
 			p.next = wanted
@@ -222,7 +225,7 @@ func (f *forms) step(ctx context.Context, now map[string]published, given map[st
 		case !p.withdrawn:
 			p.withdrawn = true
 		case asked.published[uuid] == "":
-			p = published{form: wanted}
+			p = published{form: wanted, replicas: given[uuid].Replicas}
 		}
 		next[uuid] = p
 	}
@@ -299,7 +302,8 @@ func (f *forms) devices(ctx context.Context) (map[string]pool.Form, error) {
 // shape gives GPUs the forms in which they are published, and leaves out those that are withdrawn.
 func shape(gpus []pool.GPU, now map[string]published) []pool.GPU {
 	for i := range gpus {
-		gpus[i].Form, gpus[i].Changing = now[gpus[i].UUID].form, now[gpus[i].UUID].next
+		p := now[gpus[i].UUID]
+		gpus[i].Form, gpus[i].Changing, gpus[i].Replicas = p.form, p.next, p.replicas
 	}
 	return slices.DeleteFunc(gpus, func(g pool.GPU) bool { return now[g.UUID].withdrawn })
 }

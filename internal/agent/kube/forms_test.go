@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
@@ -30,11 +31,11 @@ type giver struct {
 func (g *giver) GPUs() []backend.GPU        { return []backend.GPU{{UUID: formed}} }
 func (g *giver) Tenancies() []agent.Tenancy { return g.tenancies }
 
-func (g *giver) Given() (map[string]v1alpha1.Backend, <-chan struct{}) {
+func (g *giver) Given() (map[string]agentconfig.Form, <-chan struct{}) {
 	if g.given == "" {
 		return nil, nil
 	}
-	return map[string]v1alpha1.Backend{formed: g.given}, nil
+	return map[string]agentconfig.Form{formed: {Backend: g.given}}, nil
 }
 
 func (g *giver) has(b v1alpha1.Backend) {
@@ -142,6 +143,19 @@ func TestGPUChangesForm(t *testing.T) {
 	c.looks("it is given the form again", published{form: pool.MPS})
 }
 
+// The administrator may allow fewer shares than the form.
+func TestReplicasArePublished(t *testing.T) {
+	c := newFormCluster(t)
+	given := map[string]agentconfig.Form{formed: {Backend: v1alpha1.BackendSlice, Replicas: 4}}
+	if _, err := c.look(t.Context(), given); err != nil {
+		t.Fatal(err)
+	}
+	now, _ := c.get()
+	if got := shape([]pool.GPU{{UUID: formed}}, now); len(got) != 1 || got[0].Replicas != 4 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // An agent that starts goes on where the one before ended, whatever it is told to do then.
 func TestFormsOutliveTheAgent(t *testing.T) {
 	c := newFormCluster(t)
@@ -219,7 +233,7 @@ func TestFormsWithoutAnAPIServer(t *testing.T) {
 	}
 	before, _ := c.get()
 	c.given, away = v1alpha1.BackendMPS, errors.New("away")
-	if _, err := c.look(t.Context(), map[string]v1alpha1.Backend{formed: c.given}); err == nil {
+	if _, err := c.look(t.Context(), map[string]agentconfig.Form{formed: {Backend: c.given}}); err == nil {
 		t.Error("no error")
 	}
 	if now, _ := c.get(); now[formed].form != before[formed].form || now[formed].withdrawn {

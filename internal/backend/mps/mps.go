@@ -161,6 +161,10 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 func memberOf(t backend.Tenant) member {
 	s := t.Shares[0]
 	m := member{gpu: s.GPU.UUID, uid: t.UID, limits: mps.Limits{Percentage: float64(s.Cores), Memory: s.Limit}}
+	if s.ProcessLimit > 0 {
+		// The daemon's limit is that of each process, which our library tightens to the share's and never loosens.
+		m.limits.Memory = min(m.limits.Memory, s.ProcessLimit)
+	}
 	if s.Cores == 0 {
 		m.limits.Percentage = v1alpha1.MaxCores
 	}

@@ -167,6 +167,11 @@ func TestShareComesAndGoes(t *testing.T) {
 	if got := b.limits(made); got != 100 {
 		t.Errorf("with one of no ceiling: %v", got)
 	}
+	bounded := tenant("d", 0, 4*gib)
+	bounded.Shares[0].ProcessLimit = gib
+	if m := memberOf(bounded); m.limits.Memory != gib {
+		t.Errorf("each process is bounded by %d", m.limits.Memory)
+	}
 	for _, id := range []string{"c", "a"} {
 		if err := made.Undo(ctx, tenant(id, 0, 0)); err != nil {
 			t.Error(err)

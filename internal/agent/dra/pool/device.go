@@ -68,13 +68,18 @@ func (g *GPU) cores() (all, unasked int64) {
 // slots is how many shares the GPU has room for. MPS has a limit of clients, of which a share has at least one: 48, and
 // 60 from CUDA 13.1 on (docs.nvidia.com/deploy/mps).
 func (g *GPU) slots() int64 {
+	all := int64(v1alpha1.SlotsPerGPU)
 	switch {
 	case g.form() != MPS:
-		return v1alpha1.SlotsPerGPU
 	case g.CUDA >= 13010:
-		return 60
+		all = 60
+	default:
+		all = 48
 	}
-	return 48
+	if g.Replicas > 0 {
+		return min(all, int64(g.Replicas))
+	}
+	return all
 }
 
 // whole is the device that is allocated already. Its taints evict its pods from a GPU that is lost, and keep others away

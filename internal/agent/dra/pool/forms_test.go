@@ -129,6 +129,17 @@ func TestSlotsOfMPS(t *testing.T) {
 	}
 }
 
+func TestReplicas(t *testing.T) {
+	gpu := ofEachForm()[0]
+	gpu.Replicas = 2
+	s := newScheduler(t, []GPU{gpu})
+	for i, want := range []int{1, 1, 0} {
+		if got := s.take(fmt.Sprint("share-", i), oneOf(v1alpha1.ClassTimeslice, map[string]string{"memory": "1Gi"})); len(got) != want {
+			t.Errorf("share %d got %v", i, got)
+		}
+	}
+}
+
 func TestInvalidForms(t *testing.T) {
 	for _, change := range []func(*GPU){func(g *GPU) { g.Form = Whole }, func(g *GPU) { g.Form = "mig" }, func(g *GPU) { g.Changing = Whole }} {
 		gpu := ofEachForm()[0]

@@ -67,6 +67,8 @@ type GPU struct {
 	Fault *Fault
 	// Form is the one in which its shares are made; "" is Shared.
 	Form Form
+	// Replicas is the most shares that the GPU may have, 0 for as many as the form allows.
+	Replicas int
 	// Changing is the form that it is to get when no claim has the device any more, "" for none.
 	Changing Form
 	// Brand is NVIDIA's, such as Tesla; Capability the compute capability, such as 8.0. Both are "" where unknown.
