@@ -37,7 +37,7 @@ const infoFile = "instance.json"
 var libraries = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
 
 // programs are those of the driver, in the same folder.
-var programs = []string{"nvidia-cuda-mps-control", "nvidia-smi"}
+var programs = []string{"nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "nvidia-smi"}
 
 // TreeLink is in an instance's directory a link to the folder from which the
 // libraries were copied: whoever covers the driver covers those too.

@@ -13,10 +13,11 @@ SIMGPU_TESTS = $(patsubst lib/simgpu/$1/test/test_%.c,$(SIMGPU_TEST)/$1/%,$(wild
 SIMGPU_CUDA := $(B)/lib/simgpu/libcuda.so.1
 SIMGPU_NVML := $(B)/lib/simgpu/libnvidia-ml.so.1
 SIMGPU_MPS := $(B)/lib/simgpu/nvidia-cuda-mps-control
+SIMGPU_SERVER := $(B)/lib/simgpu/nvidia-cuda-mps-server
 SIMGPU_SMI := $(B)/lib/simgpu/nvidia-smi
 SIMGPU_CTL := $(B)/libexec/divvy/simgpuctl
 
-ALL_C += $(SIMGPU_CUDA) $(SIMGPU_NVML) $(SIMGPU_MPS) $(SIMGPU_SMI) $(SIMGPU_CTL)
+ALL_C += $(SIMGPU_CUDA) $(SIMGPU_NVML) $(SIMGPU_MPS) $(SIMGPU_SERVER) $(SIMGPU_SMI) $(SIMGPU_CTL)
 C_TESTS += $(foreach room,$(SIMGPU_ROOMS),$(call SIMGPU_TESTS,$(room)))
 
 -include $(foreach room,$(SIMGPU_ROOMS),$(wildcard $(SIMGPU_OBJ)/$(room)/*.d $(SIMGPU_OBJ)/$(room)/test/*.d))
@@ -51,6 +52,11 @@ $(SIMGPU_MPS) $(SIMGPU_SMI) $(SIMGPU_CTL): $(call SIMGPU_OBJECTS,machine) | $(LI
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LINK_LIBC)
+
+# One program under two names: the daemon looks for the other on its PATH.
+$(SIMGPU_SERVER): $(SIMGPU_MPS)
+	$(call step,LINK)
+	cp $< $@
 
 # Tests link a room's objects, so that they can ask the state for the truth. Those of simgpuctl's commands
 # see what the commands do through the simulated libnvidia-ml.

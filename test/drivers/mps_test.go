@@ -44,8 +44,8 @@ func (a answer) String() string {
 	return fmt.Sprintf("%.300q, %.300q, status %d", a.out, a.err, a.status)
 }
 
-// startControl starts a daemon, which the test ends. Every user can reach it.
-func startControl(t *testing.T, program string) control {
+// startControl starts a daemon, which the test ends. Every user can reach it. Its servers are such programs.
+func startControl(t *testing.T, program, server string) control {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mps")
 	must(t, err)
@@ -54,6 +54,9 @@ func startControl(t *testing.T, program string) control {
 	must(t, err)
 	c := control{mps.Daemon{UUID: "GPU-0", Dirs: mps.DirsOf(dir, "GPU-0"), Program: filepath.Join(dir, mps.ControlProgram)}}
 	must(t, os.WriteFile(c.Program, image, 0o755))
+	if server != "" {
+		must(t, os.WriteFile(filepath.Join(dir, mps.ServerProgram), []byte(server), 0o755))
+	}
 	must(t, os.Symlink(filepath.Dir(program), filepath.Join(dir, "simgpu"))) // leads simgpu's to its machine
 	t.Cleanup(func() {
 		must(t, errors.Join(c.End(context.WithoutCancel(t.Context())), os.RemoveAll(dir)))
@@ -156,16 +159,18 @@ func randomSession(r *rand.Rand) string {
 var validStart = regexp.MustCompile(`start_server\s+-uid\s`)
 
 // controls starts the driver's control daemon and simgpu's on a machine with that driver.
-func controls(t *testing.T, d Driver) (real, simulated control) {
+func controls(t *testing.T, d Driver, server string) (real, simulated control) {
 	t.Helper()
 	machine, err := simgpu.Load("t4", "driver.version="+d.Version)
 	must(t, err)
 	instance, err := simgpu.NewStore(t.TempDir(), installtest.Tree(t)).Start(t.Context(), "mps", machine, "mps")
 	must(t, err)
-	return startControl(t, filepath.Join(d.Folder, mps.ControlProgram)), startControl(t, filepath.Join(instance.Dir, mps.ControlProgram))
+	return startControl(t, filepath.Join(d.Folder, mps.ControlProgram), server), startControl(t, filepath.Join(instance.Dir, mps.ControlProgram), server)
 }
 
-func TestSimulatedControlAnswersAsTheDriver(t *testing.T) {
+// controlled are the drivers that have the control daemon.
+func controlled(t *testing.T) []Driver {
+	t.Helper()
 	drivers := slices.DeleteFunc(unpacked(t), func(d Driver) bool {
 		_, err := os.Stat(filepath.Join(d.Folder, mps.ControlProgram))
 		return err != nil
@@ -173,7 +178,11 @@ func TestSimulatedControlAnswersAsTheDriver(t *testing.T) {
 	if len(drivers) < Fewest {
 		t.Fatalf("%d drivers have %s, want %d", len(drivers), mps.ControlProgram, Fewest)
 	}
-	for _, d := range drivers {
+	return drivers
+}
+
+func TestSimulatedControlAnswersAsTheDriver(t *testing.T) {
+	for _, d := range controlled(t) {
 		t.Run(d.Version, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(mpsSeed, 0))
 			sessions := recordedSessions(t)
@@ -181,7 +190,7 @@ func TestSimulatedControlAnswersAsTheDriver(t *testing.T) {
 				sessions = append(sessions, randomSession(r))
 			}
 			sessions = slices.DeleteFunc(sessions, validStart.MatchString)
-			real, simulated := controls(t, d)
+			real, simulated := controls(t, d, "")
 			compareSessions(t, real, simulated, sessions, nil)
 			compareOptions(t, real, simulated)
 			if os.Geteuid() == 0 {

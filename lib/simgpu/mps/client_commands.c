@@ -20,11 +20,11 @@ struct member {
 static unsigned members_of(struct mps_ui *ui, const struct mps_server *server,
                            struct member members[SG_CLIENTS_MAX]) {
     struct sg_instance *in = ui->daemon->machine;
-    const struct sg_server *entry = command_entry(ui, server);
+    const struct sg_server *entry = &in->state->servers[server->entry % SG_SERVERS_MAX];
     struct sg_pids pids = {.count = 0};
     unsigned n = 0, seen = 0;
 
-    if (!entry) {
+    if (server->entry == SG_SERVERS_MAX) {
         return 0;
     }
     sg_state_lock(in);
@@ -73,7 +73,7 @@ static void uuid_of(const struct mps_ui *ui, uint32_t gpu, char out[UUID_BYTES])
 
 static void say_device_clients(struct mps_ui *ui, const struct mps_server *server) {
     struct member members[SG_CLIENTS_MAX];
-    unsigned n = members_of(ui, server, members);
+    unsigned n = command_entry(ui, server) ? members_of(ui, server, members) : 0;
     char uuid[UUID_BYTES];
 
     for (uint32_t gpu = 0; gpu < ui->daemon->machine->state->gpu_count; gpu++) {
@@ -159,11 +159,13 @@ void list_processes(struct mps_ui *ui, const struct command *command) {
     if (option && strncmp(option, "-p", 2) == 0) {
         int pid = command_number(option[2] ? option + 2 : command->words[2]);
         struct mps_server *server = mps_server_find(ui->daemon, pid);
-        if (server) {
+        if (!server) {
+            mps_say(ui, "Server %d not found", pid);
+        }
+        if (server && command_entry(ui, server)) {
             say_header(ui);
             say_processes(ui, server);
         } else {
-            mps_say(ui, "Server %d not found", pid);
             mps_say(ui, "Server %d not found", pid);
         }
         mps_say(ui, "%s", ""); /* an empty line ends the list */
@@ -171,7 +173,7 @@ void list_processes(struct mps_ui *ui, const struct command *command) {
     }
     for (uint32_t i = 0; i < SG_SERVERS_MAX; i++) {
         struct mps_server *server = &ui->daemon->servers[i];
-        if (server->pid) {
+        if (server->pid && command_entry(ui, server)) {
             if (!any) {
                 say_header(ui);
             }
@@ -189,7 +191,7 @@ void terminate_client(struct mps_ui *ui, const struct command *command) {
     struct mps_server *server = command_server(ui, command);
     struct member members[SG_CLIENTS_MAX];
 
-    if (!server) {
+    if (!server || !command_entry(ui, server)) {
         mps_say(ui, "Server %d not found!", command_number(command->words[1]));
         mps_say(ui, "1");
         return;

@@ -136,8 +136,9 @@ static void quit(struct mps_ui *ui, const struct command *command) {
         return;
     }
     ui->daemon->quitter = ui->socket;
-    if (option && strncmp(option, "-t", 2) == 0) {
-        int seconds = command_number(option[2] ? option + 2 : command->words[2]);
+    if (option && strcmp(option, "-t") == 0 && command_is_number(command->words[2])) {
+        int seconds = command_number(command->words[2]);
+        mps_note(ui->daemon, "quit command issued with timeout of %d", seconds);
         ui->daemon->quit_at = sg_now() + (uint64_t)(seconds > 0 ? seconds : 0) * 1000000000u + 1;
     }
 }

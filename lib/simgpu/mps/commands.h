@@ -43,7 +43,7 @@ void list_processes(struct mps_ui *ui, const struct command *command);
 void terminate_client(struct mps_ui *ui, const struct command *command);
 /* Finds the server of a command's first argument, of which it says when there is none. */
 struct mps_server *command_server(struct mps_ui *ui, const struct command *command);
-/* The server's entry in the machine's table; NULL before it is ready. */
+/* The server's entry in the machine's table; NULL, and a line in the log, before it is ready. */
 struct sg_server *command_entry(const struct mps_ui *ui, const struct mps_server *server);
 
 #endif

@@ -49,11 +49,12 @@ struct mps_server {
     int socket;     /* to it */
     uint32_t entry; /* in the machine's table; SG_SERVERS_MAX until it is ready */
     bool leaving;   /* it takes no clients any more and ends with its last */
+    bool ending;    /* it was killed */
 };
 
-/* A process that asked for a server and has not been answered. */
+/* A process that asked for a server and has not been answered, or a command that wants one. */
 struct mps_waiter {
-    int socket;
+    int socket; /* -1: a command, which was answered */
     uid_t uid;
     pid_t pid;
     struct sg_join_request request;
@@ -102,7 +103,8 @@ void mps_server_leave(struct mps_daemon *daemon, struct mps_server *server, bool
 /* Does what can be done for servers and waiters; returns in how many milliseconds it is to be done again, -1 when
  * only a packet changes something. */
 int mps_settle(struct mps_daemon *daemon);
-/* Keeps somebody who asks for a server; the connection is the daemon's from then on. False when there are too many. */
+/* Keeps somebody who asks for a server; the connection is the daemon's from then on. Without a socket and a request
+ * it is a command that wants one for the user. False when there are too many. */
 bool mps_wait(struct mps_daemon *daemon, const struct mps_ui *ui, const struct sg_join_request *request);
 
 /* server.c: is the server that the daemon started; returns the exit status. */

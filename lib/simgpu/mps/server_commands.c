@@ -2,11 +2,8 @@
 #include "simgpu/machine/visible.h"
 #include "simgpu/mps/commands.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define START_MS 5000 /* for which a command waits for a server that starts */
 
 struct mps_server *command_server(struct mps_ui *ui, const struct command *command) {
     int pid = command_number(command->words[1]);
@@ -19,8 +16,11 @@ struct mps_server *command_server(struct mps_ui *ui, const struct command *comma
 }
 
 struct sg_server *command_entry(const struct mps_ui *ui, const struct mps_server *server) {
-    return server->entry < SG_SERVERS_MAX ? &ui->daemon->machine->state->servers[server->entry]
-                                          : NULL;
+    if (server->entry == SG_SERVERS_MAX) {
+        mps_note(ui->daemon, "Server %d is <busy>", server->pid);
+        return NULL;
+    }
+    return &ui->daemon->machine->state->servers[server->entry];
 }
 
 void get_server_list(struct mps_ui *ui, const struct command *command) {
@@ -32,18 +32,21 @@ void get_server_list(struct mps_ui *ui, const struct command *command) {
     }
 }
 
-/* Whether a server of the user runs already. */
-static bool has_server(const struct mps_daemon *daemon, uid_t uid) {
-    for (uint32_t i = 0; i < SG_SERVERS_MAX; i++) {
-        const struct mps_server *server = &daemon->servers[i];
-        if (server->pid && !server->leaving && (daemon->any_user || server->uid == uid)) {
-            return true;
-        }
+/* Everybody may have a server of one's own, and root any. The wording is the driver's. */
+static bool may_start(struct mps_ui *ui, uid_t uid) {
+    if (ui->user == 0 || ui->user == uid) {
+        return true;
     }
+    mps_say(ui,
+            ui->daemon->driver < MPS_STATUS_SINCE
+                ? "Insufficient privileges for UID %u"
+                : "Insufficient privileges for UID %u. Only the root user may start server for "
+                  "another user.",
+            ui->user);
     return false;
 }
 
-/* Answers when the server takes clients or has failed. */
+/* Answers before the server takes clients. Where another user's is in the way it comes after that one. */
 void start_server(struct mps_ui *ui, const struct command *command) {
     const char *option = command->words[1];
 
@@ -52,17 +55,10 @@ void start_server(struct mps_ui *ui, const struct command *command) {
         return;
     }
     uid_t uid = (uid_t)command_number(command->words[2]);
-    if (has_server(ui->daemon, uid) || !mps_server_begin(ui->daemon, uid)) {
-        return;
+    if (may_start(ui, uid)) {
+        mps_wait(ui->daemon, &(struct mps_ui){.socket = -1, .user = uid}, NULL);
+        mps_settle(ui->daemon);
     }
-    for (uint32_t i = 0; i < SG_SERVERS_MAX; i++) {
-        const struct mps_server *server = &ui->daemon->servers[i];
-        if (server->pid && server->entry == SG_SERVERS_MAX) {
-            struct pollfd ready = {.fd = server->socket, .events = POLLIN};
-            poll(&ready, 1, START_MS);
-        }
-    }
-    mps_settle(ui->daemon);
 }
 
 void shutdown_server(struct mps_ui *ui, const struct command *command) {
@@ -86,9 +82,10 @@ void get_server_status(struct mps_ui *ui, const struct command *command) {
     }
     struct mps_server *server = command_server(ui, command);
     if (server) {
-        const struct sg_server *entry = command_entry(ui, server);
-        uint32_t status =
-            entry ? __atomic_load_n(&entry->status, __ATOMIC_ACQUIRE) : SG_SERVER_INITIALIZING;
+        const struct sg_server *servers = ui->daemon->machine->state->servers;
+        uint32_t status = server->entry < SG_SERVERS_MAX
+                              ? __atomic_load_n(&servers[server->entry].status, __ATOMIC_ACQUIRE)
+                              : SG_SERVER_INITIALIZING;
         mps_say(ui, "%s", names[status <= SG_SERVER_FAULT ? status : SG_SERVER_NONE]);
     }
 }

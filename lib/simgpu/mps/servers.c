@@ -31,13 +31,15 @@ struct mps_server *mps_server_find(struct mps_daemon *daemon, int pid) {
 /* Another user's server runs as that user, and needs no directory but the machine's. */
 _Noreturn static void become_server(const struct mps_daemon *daemon, uid_t uid, int socket) {
     static char *const arguments[] = {MPS_SERVER_PROGRAM, NULL};
+    /* NVIDIA's daemon looks on its PATH alone. */
     int opened = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     int self = fcntl(opened, F_DUPFD_CLOEXEC, MPS_SERVER_SOCKET + 1);
 
     signal(SIGCHLD, SIG_DFL);
-    if (self >= 0 && setenv("DIVVY_SIMGPU", daemon->machine->dir, 1) == 0 &&
+    if (setenv("DIVVY_SIMGPU", daemon->machine->dir, 1) == 0 &&
         (uid == geteuid() || setuid(uid) == 0) && dup2(socket, MPS_SERVER_SOCKET) >= 0) {
         fcntl(MPS_SERVER_SOCKET, F_SETFD, 0); /* dup2 onto itself would leave it closed on exec */
+        execvp(MPS_SERVER_PROGRAM, arguments);
         fexecve(self, arguments, environ);
     }
     _exit(1);
@@ -87,7 +89,9 @@ bool mps_server_begin(struct mps_daemon *daemon, uid_t uid) {
 
 void mps_server_leave(struct mps_daemon *daemon, struct mps_server *server, bool at_once) {
     if (at_once) {
-        mps_note(daemon, "Force shutting down server %d", server->pid);
+        if (daemon->driver >= MPS_STATUS_SINCE) {
+            mps_note(daemon, "Force shutting down server %d", server->pid);
+        }
         kill(server->pid, SIGKILL);
     }
     server->leaving = true;
@@ -119,7 +123,8 @@ static void look_at(struct mps_daemon *daemon, struct mps_server *server) {
         mps_note(daemon, "NEW SERVER %d: Ready", server->pid);
     }
     if (waitpid(server->pid, &status, WNOHANG) == server->pid) {
-        mps_note(daemon, "Server %d exited with status %d", server->pid, status);
+        mps_note(daemon, "Server %d exited with status %d", server->pid, WEXITSTATUS(status));
+        mps_note(daemon, "Removed Shm file at ");
         clients_of(daemon, server); /* frees what it had */
         close(server->socket);
         server->pid = 0;
@@ -137,16 +142,21 @@ bool mps_wait(struct mps_daemon *daemon, const struct mps_ui *ui,
     if (daemon->waiting == MPS_WAITERS) {
         return false;
     }
-    daemon->waiters[daemon->waiting++] = (struct mps_waiter){
-        .socket = ui->socket, .uid = ui->user, .pid = ui->pid, .request = *request};
+    struct mps_waiter *waiter = &daemon->waiters[daemon->waiting++];
+    *waiter = (struct mps_waiter){.socket = ui->socket, .uid = ui->user, .pid = ui->pid};
+    if (request) {
+        waiter->request = *request;
+    }
     return true;
 }
 
 static void answer(struct mps_daemon *daemon, uint32_t i, enum sg_join result, uint32_t server) {
     struct sg_join_answer packet = {.result = result, .server = server};
 
-    (void)send(daemon->waiters[i].socket, &packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT);
-    close(daemon->waiters[i].socket);
+    if (daemon->waiters[i].socket >= 0) {
+        (void)send(daemon->waiters[i].socket, &packet, sizeof packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+        close(daemon->waiters[i].socket);
+    }
     memmove(&daemon->waiters[i], &daemon->waiters[i + 1],
             (--daemon->waiting - i) * sizeof daemon->waiters[0]);
 }
@@ -155,7 +165,7 @@ static void answer(struct mps_daemon *daemon, uint32_t i, enum sg_join result, u
 static bool left(const struct mps_waiter *waiter) {
     char byte;
 
-    return recv(waiter->socket, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+    return waiter->socket >= 0 && recv(waiter->socket, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
 }
 
 /* The server that may serve the waiter: NULL, and *other whether one of another user is in its way. */
@@ -177,7 +187,7 @@ static struct mps_server *server_for(struct mps_daemon *daemon, const struct mps
 }
 
 static void tell(struct mps_daemon *daemon, struct mps_waiter *waiter) {
-    if (!waiter->told) {
+    if (!waiter->told && waiter->socket >= 0) {
         mps_note(daemon, "NEW CLIENT %d from user %u: Server is not ready, push client to pending list",
                  waiter->pid, waiter->uid);
     }
@@ -193,13 +203,17 @@ static bool serve_first(struct mps_daemon *daemon) {
     if (daemon->waiting == 0) {
         return false;
     }
-    if (request->machine != daemon->machine->state->key_seed) {
+    if (waiter->socket >= 0 && request->machine != daemon->machine->state->key_seed) {
         answer(daemon, 0, SG_JOIN_ABROAD, 0);
         return true;
     }
     struct mps_server *server = server_for(daemon, waiter, &other);
     if (left(waiter) || daemon->quitter >= 0) {
         answer(daemon, 0, SG_JOIN_REFUSED, 0);
+        return true;
+    }
+    if (server && waiter->socket < 0) {
+        answer(daemon, 0, SG_JOINED, server->entry);
         return true;
     }
     if (!server) {
@@ -243,7 +257,8 @@ int mps_settle(struct mps_daemon *daemon) {
         if (daemon->quitter >= 0) {
             server->leaving = true;
             if (daemon->quit_at && sg_now() >= daemon->quit_at) {
-                kill(server->pid, SIGKILL);
+                mps_server_leave(daemon, server, !server->ending);
+                server->ending = true;
             }
         }
         look_at(daemon, server);
