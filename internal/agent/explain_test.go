@@ -148,7 +148,10 @@ func TestVerdictsOfGPUs(t *testing.T) {
 // Where the administrator gives each GPU its backend, the choice is among these.
 func TestAutoAmongGivenBackends(t *testing.T) {
 	n := newNode(t)
-	r := n.ruled("backends: {timeslice: [0, 1]}")
+	r := n.ruled("backends: {timeslice: {gpus: [0, 1], replicas: 3}}")
+	if gpu := n.list(r).GPUs[1]; gpu.Form != v1alpha1.BackendTimeslice || gpu.Replicas != 3 {
+		t.Errorf("listed form %q with %d replicas", gpu.Form, gpu.Replicas)
+	}
 	created := n.grant(r, n.asker(ada), auto(gib))
 	if b := created.Tenant.Shares[0].Backend; b != v1alpha1.BackendTimeslice {
 		t.Errorf("it chose %s", b)

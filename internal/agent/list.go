@@ -129,10 +129,11 @@ func (a *Agent) listGPUs(ctx context.Context, snapshots []snapshot) []control.GP
 		if all == nil {
 			all = &whole{}
 		}
+		given, _ := a.config.Forms.Of(gpu)
 		gpus = append(gpus, control.GPU{
 			Hidden: all.unseen, Excess: all.text,
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
-			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Form: v1alpha1.Backend(granted[i].Form), Used: snapshots[i].used, Cores: granted[i].Cores,
+			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Form: v1alpha1.Backend(granted[i].Form), Replicas: given.Replicas, Used: snapshots[i].used, Cores: granted[i].Cores,
 			ContextBytes: gpu.ContextBytes, Open: a.open[gpu.UUID], Fault: cmp.Or(a.faults[gpu.UUID], snapshots[i].silent), Unwatched: a.pacer.Unwatched(gpu.Index),
 		})
 	}

@@ -109,14 +109,14 @@ func printExplanation(w *strings.Builder, e *control.Explanation) {
 		}
 		shown.row(string(v.Backend), "", verdict, v.Reason)
 		for _, gpu := range v.GPUs {
-			cells := []string{"", fmt.Sprint(gpu.Index), string(gpu.State), gpu.Reason}
-			if gpu.Reason == "" {
-				cells = cells[:3] // no blanks at the end of a line
-			}
-			shown.row(cells...)
+			shown.row("", fmt.Sprint(gpu.Index), string(gpu.State), gpu.Reason)
 		}
 	}
-	shown.print(w)
+	var aligned strings.Builder
+	shown.print(&aligned)
+	for line := range strings.Lines(aligned.String()) {
+		w.WriteString(strings.TrimRight(line, " \n") + "\n") // where there is no reason, no blanks
+	}
 	if e.Refused != "" {
 		fmt.Fprintf(w, "\n%s\n", e.Refused)
 	}

@@ -38,7 +38,7 @@ func (o *runOptions) add(flags *pflag.FlagSet) {
 	})
 	o.choice.add(flags)
 	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
-	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver, auto chooses (default: slice, or auto with --isolate)")
+	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver, mps runs shares side by side, auto chooses (default: slice, or auto with --isolate)")
 	flags.Var(&word{"WHAT", &o.isolate}, "isolate", "what neighbours must not reach: faults, memory or bandwidth (default: what the backend leaves open is accepted)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")

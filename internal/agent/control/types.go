@@ -70,6 +70,8 @@ type GPU struct {
 	Fault string `json:"fault,omitempty"`
 	// Form is the backend of the GPU's shares, or the one that it is given; empty where its first share decides.
 	Form v1alpha1.Backend `json:"form,omitempty"`
+	// Replicas is how many shares it is given at most; 0 for as many as fit.
+	Replicas int `json:"replicas,omitempty"`
 	// Open are the claims of the cluster whose containers have the GPU without a share, as
 	// namespace/name.
 	Open []string `json:"open,omitempty"`

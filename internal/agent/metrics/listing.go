@@ -34,6 +34,7 @@ var (
 	waiting = prometheus.NewDesc("divvy_agent_waiting_requests", "Requests of `divvy run --wait` that wait for room.", nil, nil)
 
 	gpuForm     = gpu("form", "Backend of the GPU's shares, or the one that it is given; always 1, and absent where its first share decides.", "form")
+	gpuReplicas = gpu("replicas", "Most shares that the GPU is given; absent where as many may be there as fit.")
 	gpuInfo     = gpu("info", "Model of a GPU of the node; always 1.", "model")
 	gpuHealthy  = gpu("healthy", "1 if the GPU is healthy and takes new tenants, else 0.")
 	gpuFault    = gpu("fault", "Why the GPU is faulty; always 1, and absent for a healthy GPU.", "reason")
@@ -65,7 +66,7 @@ var (
 
 var descriptions = []*prometheus.Desc{
 	success, claims, tenants, waiting,
-	gpuForm, gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuExcess, gpuCores, gpuTenants, gpuOutside,
+	gpuForm, gpuReplicas, gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuExcess, gpuCores, gpuTenants, gpuOutside,
 	shareLimit, shareUsed, shareBooked, shareOverhead, shareKept, shareExcess, sharePeak, shareCores, shareCeiling, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
 }
 
@@ -156,6 +157,9 @@ func (l *listing) collectGPUs(out chan<- prometheus.Metric, listed *control.List
 		gauge(out, gpuInfo, 1, g.UUID, index, g.Name)
 		if g.Form != "" {
 			gauge(out, gpuForm, 1, g.UUID, index, string(g.Form))
+		}
+		if g.Replicas > 0 {
+			gauge(out, gpuReplicas, float64(g.Replicas), g.UUID, index)
 		}
 		gauge(out, gpuHealthy, truth(!ill), g.UUID, index)
 		if ill {

@@ -42,7 +42,7 @@ func sample() control.Listing {
 			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: new(uint64(3 << 30)), Cores: 30, Form: v1alpha1.BackendSlice},
 			{Index: 1, UUID: "GPU-1", Name: "NVIDIA A100", Capacity: 80 << 30, Used: new(uint64)},
 			{Index: 2, UUID: "GPU-2", Name: "NVIDIA A100", Capacity: 80 << 30, Fault: "it does not answer"},
-			{Index: 3, UUID: "GPU-3", Name: "NVIDIA A100", Capacity: 80 << 30, Form: v1alpha1.BackendMPS},
+			{Index: 3, UUID: "GPU-3", Name: "NVIDIA A100", Capacity: 80 << 30, Form: v1alpha1.BackendMPS, Replicas: 4},
 		},
 		Tenants: []control.Tenant{
 			{
