@@ -43,7 +43,7 @@ export ONLY
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps test-drivers test-programs fuzz \
-	images bench bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-sched bench-time measurements FORCE
+	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-sched bench-time measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
@@ -125,7 +125,7 @@ test-deps: ## install the programs that tests and lint drive (as root, from the 
 	hack/test-deps.sh
 
 # What has figures of every area; of an id alone, the one area in whose name it begins.
-BENCHES := bench-mem bench-place bench-mig bench-time bench-promises bench-drivers
+BENCHES := bench-mem bench-place bench-mig bench-time bench-promises bench-drivers bench-backends
 bench: $(or $(filter bench-$(firstword $(subst ., ,$(ONLY)))%,$(BENCHES)),bench-none) measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
 bench-none:
 	echo "no figure's id begins with $$ONLY" >&2
@@ -150,6 +150,9 @@ bench-drivers: build $(B)/bin/gpubench $(addprefix $(B)/test/cuda/,calls late lo
 	hack/drivers.sh .cache/drivers
 	hack/programs.sh .cache/programs
 	$(GO) run ./test/bench/drivers -build $(B) -only "$$ONLY"
+bench-backends: build $(B)/bin/gpubench ## the driver's own ways to share a GPU: forms of GPUs, limits and faults under MPS; root
+	$(call step,BENCH,backends)
+	$(GO) run ./test/bench/backends -build $(B) -only "$$ONLY"
 bench-sched: $(B)/libexec/divvy/divvy-cluster ## the scheduler of Kubernetes with our slices on 1,000 nodes, and the webhook beside 64,000 claims; no root
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
