@@ -33,32 +33,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// library is a machine's first GPU, whatever its UUID.
-type library struct{ *nvml.Library }
+// library is a machine's first GPU.
+type library struct{ Library }
 
-func (l library) MIGMode(context.Context, string) (nvml.MIGMode, error) { return l.Library.MIGMode(0) }
-func (l library) SetMIGMode(_ context.Context, _ string, on bool) error {
-	return l.Library.SetMIGMode(0, on)
-}
 func (library) Users(context.Context, string) ([]string, error) { return nil, nil }
-func (l library) MIGProfiles(context.Context, string) ([]nvml.MIGProfile, error) {
-	return l.Library.MIGProfiles(0)
-}
-func (l library) MIGInstances(context.Context, string) ([]nvml.MIGInstance, error) {
-	return l.Library.MIGInstances(0)
-}
-func (l library) CreateMIGInstance(_ context.Context, _ string, profile int, at nvml.MIGPlacement) (int, error) {
-	return l.Library.CreateMIGInstance(0, profile, at)
-}
-func (l library) DestroyMIGInstance(_ context.Context, _ string, id int) error {
-	return l.Library.DestroyMIGInstance(0, id)
-}
-func (l library) CreateMIGCompute(_ context.Context, _ string, instance int) (nvml.MIGCompute, error) {
-	return l.Library.CreateMIGCompute(0, instance)
-}
-func (l library) DestroyMIGCompute(_ context.Context, _ string, instance, id int) error {
-	return l.Library.DestroyMIGCompute(0, instance, id)
-}
 
 // use is what the process of a machine does: mode, instances of every profile in every placement, a refusal, the end.
 func use(path, dir string) error {
@@ -66,8 +44,8 @@ func use(path, dir string) error {
 	if err != nil {
 		return err
 	}
-	l, ctx := library{opened}, context.Background()
-	if _, err := l.Library.MIGInstances(0); err == nil {
+	l, ctx := library{Library{opened, map[string]int{"gpu": 0}}}, context.Background()
+	if _, err := l.MIGInstances(ctx, "gpu"); err == nil {
 		return errors.New("a GPU that is not in MIG mode lists instances")
 	}
 	switch err := SetMode(ctx, l, "gpu", true, 0); {
@@ -80,6 +58,9 @@ func use(path, dir string) error {
 		return nil
 	case err != nil:
 		return err
+	}
+	if _, err := l.MIGInstances(ctx, "another"); !errors.Is(err, nvml.ErrVanished) {
+		return fmt.Errorf("a GPU that is not there: %w", err)
 	}
 	profiles, err := l.MIGProfiles(ctx, "gpu")
 	if err != nil {

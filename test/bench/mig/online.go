@@ -21,6 +21,8 @@ type bench struct {
 	// held lets the drawn mixes be all of them, and not only those that may be looked at while the policy is changed.
 	held bool
 	runs int
+	// build is the build folder.
+	build string
 }
 
 // models reads the profiles of a machine.
