@@ -1,0 +1,207 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+)
+
+// TestSlotsOfReplicas tests mode slots under the names of NVIDIA's device plugin, on Kubernetes 1.35.
+func TestSlotsOfReplicas(t *testing.T) {
+	if os.Getenv("DIVVY_E2E") != "slots" {
+		t.Skip("starts a cluster of Kubernetes 1.35: run `make e2e-slots` as root")
+	}
+	replicas(t, slotsVersion)
+}
+
+// TestReplicasInBrief does so on the version of which a cluster's components are at hand anyway.
+func TestReplicasInBrief(t *testing.T) {
+	if os.Getenv("DIVVY_E2E") != "claims" {
+		t.Skip("starts a cluster: run `make e2e` as root")
+	}
+	replicas(t, "")
+}
+
+const (
+	wholeGPU  = "nvidia.com/gpu"
+	sharedGPU = "nvidia.com/gpu.shared"
+	choice    = "nvidia.com/device-plugin.config"
+)
+
+// pluginConfigs are named configurations as NVIDIA's device plugin takes them: every GPU as two renamed replicas, and the
+// first one as four that are not.
+var pluginConfigs = map[string]string{
+	"halves": `
+version: v1
+flags: {failOnInitError: true}
+sharing:
+  timeSlicing:
+    renameByDefault: true
+    failRequestsGreaterThanOne: true
+    resources: [{name: nvidia.com/gpu, replicas: 2}]
+`,
+	"quarters": `
+version: v1
+sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4, devices: [0]}]}}
+`,
+}
+
+func replicas(t *testing.T, version string) {
+	if err := cluster.Available(version); err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	c, err := cluster.Start(ctx, cluster.Options{
+		Nodes: []cluster.Node{{
+			Name: "n1", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), NRI: true,
+			Labels: map[string]string{v1alpha1.NodeLabel: "", choice: "halves"},
+		}},
+		Images: images(t), Version: version, Log: t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := over(t, c, root)
+	install, end := context.WithTimeout(t.Context(), longest)
+	defer end()
+	l.makeNamespace(system)
+	_, err = c.Client().CoreV1().ConfigMaps(system).Create(install, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plugin-configs"}, Data: pluginConfigs}, metav1.CreateOptions{})
+	l.must(err)
+	l.must(c.Install(install, "mode=slots", "agent.devicePlugin.configMap=plugin-configs", "agent.nvidiaLabels=true"))
+	l.scenario("replicas-are-shares", replicasAreShares)
+	l.scenario("replicas-follow-the-label", replicasFollowTheLabel)
+}
+
+// counted waits until the node has so many of both resources for pods.
+func (l *lab) counted(whole, shared int64) {
+	l.t.Helper()
+	l.eventually(fmt.Sprintf("node n1 counts %d of %s and %d of %s", whole, wholeGPU, shared, sharedGPU), func() string {
+		found, err := l.Client().CoreV1().Nodes().Get(l.ctx, "n1", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		a, b := found.Status.Allocatable[wholeGPU], found.Status.Allocatable[sharedGPU]
+		if a.Value() != whole || b.Value() != shared {
+			return fmt.Sprintf("there are %d and %d", a.Value(), b.Value())
+		}
+		return ""
+	})
+}
+
+// asking makes a pod that asks for so many of a resource.
+func asking(name, resource, n string) *corev1.Pod {
+	p := pod(name, container("main", "", ""))
+	p.Spec.Containers[0].Resources.Limits[corev1.ResourceName(resource)] = quantity(n)
+	return p
+}
+
+// label sets a label of the node.
+func (l *lab) label(name, value string) {
+	l.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, name, value)
+	_, err := l.Client().CoreV1().Nodes().Patch(l.ctx, "n1", types.MergePatchType, patch, metav1.PatchOptions{})
+	l.must(err)
+}
+
+// Four pods have half a GPU each, and a fifth waits; two replicas of one container are refused.
+func replicasAreShares(l *lab) {
+	l.counted(0, 4)
+	names := []string{"a", "b", "c", "d"}
+	for _, name := range names {
+		l.create(asking(name, sharedGPU, "1"))
+	}
+	for _, name := range names {
+		l.running(name)
+	}
+	l.held(4)
+	listing, err := l.listing(l.Nodes[0])
+	l.must(err)
+	half := listing.GPUs[0].Capacity / 2 / (2 * mib) * (2 * mib)
+	l.limited("a", "main", half, 1)
+	l.limited("a", "main", half, 1, "env", "-i", "PATH=/usr/local/bin:/usr/bin")
+	on := map[string]int{}
+	for _, tenant := range listing.Tenants {
+		on[tenant.Shares[0].UUID]++
+		if tenant.Shares[0].Backend != v1alpha1.BackendTimeslice {
+			l.t.Errorf("%s has a share of backend %q", tenant.Name, tenant.Shares[0].Backend)
+		}
+	}
+	if len(on) != 2 {
+		l.t.Errorf("the shares are on %v", on)
+	}
+	l.create(asking("fifth", sharedGPU, "1"))
+	l.pending("fifth")
+	l.remove("b")
+	l.running("fifth")
+	l.remove("a", "c", "d", "fifth")
+	l.held(0)
+	l.create(asking("two", sharedGPU, "2"))
+	l.eventually("the kubelet refuses two replicas", func() string {
+		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "two", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if p.Status.Phase != corev1.PodFailed || !strings.Contains(p.Status.Message, "failRequestsGreaterThanOne") {
+			return fmt.Sprintf("%s: %s", p.Status.Phase, p.Status.Message)
+		}
+		return ""
+	})
+	node, err := l.Client().CoreV1().Nodes().Get(l.ctx, "n1", metav1.GetOptions{})
+	l.must(err)
+	for name, want := range map[string]string{"gpu.replicas": "2", "gpu.sharing-strategy": "time-slicing", "gpu.product": "NVIDIA-A100-80GB-PCIe", "gpu.count": "2"} {
+		if got := node.Labels["nvidia.com/"+name]; got != want {
+			l.t.Errorf("label nvidia.com/%s is %q, not %q", name, got, want)
+		}
+	}
+}
+
+// Another configuration comes into force on each GPU when it is free, and an unknown one never.
+func replicasFollowTheLabel(l *lab) {
+	l.counted(0, 4)
+	l.run(asking("stays", sharedGPU, "1"))
+	l.label(choice, "quarters")
+	l.eventually("the node counts what the free GPU has become", func() string {
+		found, err := l.Client().CoreV1().Nodes().Get(l.ctx, "n1", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if q := found.Status.Allocatable[wholeGPU]; q.Value() != 1 && q.Value() != 4 {
+			return fmt.Sprintf("there are %d", q.Value())
+		}
+		return ""
+	})
+	l.exec("stays", "main", "gpubench", "info")
+	l.remove("stays")
+	l.counted(5, 0)
+	l.label(choice, "nowhere")
+	l.eventually("an event names the unknown configuration", func() string {
+		events, err := l.Client().EventsV1().Events("default").List(l.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, e := range events.Items {
+			if e.Reason == "UnknownDevicePluginConfig" && strings.Contains(e.Note, "nowhere") && strings.Contains(e.Note, "halves, quarters") {
+				return ""
+			}
+		}
+		return fmt.Sprintf("there are %d events", len(events.Items))
+	})
+	l.counted(5, 0)
+	l.run(asking("quarter", wholeGPU, "1"))
+	l.label(choice, "halves")
+}
