@@ -43,7 +43,7 @@ func TestConvertedValuesAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		var claims struct{ Dialects map[string]any }
-		_, comment, _ := strings.Cut(out, "# For mode claims (Kubernetes 1.36 and newer):\n# ")
+		_, comment, _ := strings.Cut(out, ", which mode slots takes alone:\n# ")
 		if err := yaml.Unmarshal([]byte(strings.Split(comment, "}}")[0]+"}}"), &claims); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

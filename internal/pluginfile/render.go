@@ -44,7 +44,7 @@ func (d Devices) list() string {
 }
 
 // Values renders values of the chart, with what became of each key as comments. Text is the file, which the chart takes
-// as it is in mode slots, unless a key of it is refused.
+// as it is, unless a key of it is refused.
 func (c *Config) Values(name string, text []byte) string {
 	var b strings.Builder
 	c.comment(&b, name)
@@ -56,7 +56,7 @@ func (c *Config) Values(name string, text []byte) string {
 	if len(c.RefusedNotes()) > 0 {
 		b.WriteString("  # devicePlugin takes the file once the refused keys are out of it.\n")
 	} else {
-		b.WriteString("  # For mode slots (Kubernetes 1.35 and older). In mode claims leave it out.\n  devicePlugin:\n    configs:\n      default: |2\n")
+		b.WriteString("  devicePlugin:\n    configs:\n      default: |2\n")
 		for line := range strings.Lines(strings.TrimRight(string(text), "\n") + "\n") {
 			b.WriteString("        " + line)
 		}
@@ -67,7 +67,7 @@ func (c *Config) Values(name string, text []byte) string {
 
 // dialect renders, as a comment, the webhook's dialect nvidia for clusters whose pods get claims.
 func (c *Config) dialect() string {
-	const title = "# For mode claims (Kubernetes 1.36 and newer):\n"
+	const title = "# For mode claims (Kubernetes 1.36 and newer), beside devicePlugin, which mode slots takes alone:\n"
 	if len(c.Replicated) == 0 {
 		return title + "# dialects: {nvidia: {}}\n"
 	}

@@ -21,10 +21,17 @@ agent:
         sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}
 `
 
-// The agents of mode slots find the configurations in a folder, and may read the label that names one.
+// The agents find the configurations in a folder, and may read the label that names one.
 func TestDevicePluginConfigs(t *testing.T) {
-	for values, want := range map[string]string{pluginConfigs: "divvy-device-plugin", "agent: {devicePlugin: {configMap: theirs}}": "theirs"} {
-		documents := rendered(t, oldest, values)
+	for values, want := range map[string]string{
+		pluginConfigs: "divvy-device-plugin", "agent: {devicePlugin: {configMap: theirs}}": "theirs",
+		"mode: claims\ndialects: {nvidia: {replicas: 4}}\nagent: {devicePlugin: {configMap: theirs}}": "theirs",
+	} {
+		version := oldest
+		if strings.Contains(values, "claims") {
+			version = newest
+		}
+		documents := rendered(t, version, values)
 		pod := find[*appsv1.DaemonSet](t, documents)[0].Spec.Template.Spec
 		if !slices.Contains(pod.Containers[0].Args, "--device-plugin-configs=/etc/divvy/device-plugin") {
 			t.Errorf("%s: the agent's arguments are %v", want, pod.Containers[0].Args)
@@ -54,15 +61,10 @@ func TestDevicePluginRefused(t *testing.T) {
 		"agent: {devicePlugin: {configMap: a, configs: {default: \"version: v1\"}}}": "give either configs or configMap",
 		"agent: {devicePlugin: {configMap: a}}\ndialects: {nvidia: {}}":              "the dialect nvidia reads nvidia.com/gpu too",
 		"agent: {devicePlugin: {configMap: a}}\ndialects: {hami: {memoryFactor: 1}}": "the dialect hami reads nvidia.com/gpu too",
-		"mode: claims\nagent: {devicePlugin: {configMap: a}}":                        "needs mode slots",
 		"agent: {devicePlugin: {configs: {\"../x\": \"version: v1\"}}}":              "",
 		"agent: {devicePlugin: {config: {}}}":                                        "",
 	} {
-		version := oldest
-		if strings.Contains(values, "claims") {
-			version = newest
-		}
-		_, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: version, Values: values})
+		_, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: oldest, Values: values})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, not %s", values, err, want)
 		}

@@ -127,9 +127,8 @@ backends: {{- toYaml . | nindent 2 }}
 {{- with .Values.agent.devicePlugin -}}
 {{- if and .configs .configMap }}{{ fail "agent.devicePlugin: give either configs or configMap" }}{{ end -}}
 {{- if or .configs .configMap -}}
-{{- if ne (include "divvy.mode" $) "slots" }}{{ fail "agent.devicePlugin needs mode slots, Kubernetes 1.35 and older: leave it out, and turn the dialect nvidia on" }}{{ end -}}
 {{- range list "nvidia" "hami" "4paradigm" -}}
-{{- if hasKey $.Values.dialects . }}{{ fail (printf "agent.devicePlugin: the dialect %s reads nvidia.com/gpu too: turn one of them off" .) }}{{ end -}}
+{{- if and (eq (include "divvy.mode" $) "slots") (hasKey $.Values.dialects .) }}{{ fail (printf "agent.devicePlugin: in mode slots the dialect %s reads nvidia.com/gpu too: turn one of them off" .) }}{{ end -}}
 {{- end -}}
 {{- if .configs }}divvy-device-plugin{{ else }}{{ .configMap }}{{ end -}}
 {{- end -}}

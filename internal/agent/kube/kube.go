@@ -61,7 +61,7 @@ type Options struct {
 	// NVIDIALabels is whether the node is labelled as NVIDIA's GPU feature discovery does.
 	NVIDIALabels bool
 	// DevicePluginConfigs is a folder with named configurations of NVIDIA's device plugin, a file each, by which the
-	// node's GPUs are divided, for mode slots; empty is none.
+	// node's GPUs are divided, in mode claims by their forms alone; empty is none.
 	DevicePluginConfigs string
 	// NVIDIANames has GPUs published with the attributes of NVIDIA's DRA driver as well.
 	NVIDIANames bool

@@ -17,17 +17,11 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/nri"
 )
 
-// errClaimedPolicy ends an agent that is to divide GPUs into replicas where claims are allocated.
-var errClaimedPolicy = errors.New("--device-plugin-configs needs mode slots, Kubernetes 1.35 and older: leave it out, and see `divvy convert`")
-
 // serveClaims serves the kubelet as a DRA driver.
 func (k *node) serveClaims(ctx context.Context) error {
-	if k.policy != nil {
-		return errClaimedPolicy
-	}
 	defaults := newDefaults(k.options.Defaults, k.options.Client.CoreV1().Nodes(), k.options.Node, k.Log)
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
-	k.publisher.forms = newForms(k.options.Node, k.options.Client, k.Agent, k.Log)
+	k.publisher.forms = newForms(k.options.Node, k.options.Client, k.givers(ctx), k.Log)
 	driver := dra.New(dra.Config{
 		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
 		Kernels: k.options.Kernels, Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
@@ -42,7 +36,11 @@ func (k *node) serveClaims(ctx context.Context) error {
 		},
 	})
 	k.setReady(driver.Ready)
-	return k.together(ctx, defaults.run, k.publisher.forms.run, driver.Run, k.serveLeftSlots)
+	all := []func(context.Context) error{defaults.run, k.publisher.forms.run, driver.Run, k.serveLeftSlots}
+	if k.policy != nil {
+		all = append(all, k.policy.run)
+	}
+	return k.together(ctx, all...)
 }
 
 // leftInterval is the time between two looks whether shares of slots are left.

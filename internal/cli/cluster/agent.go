@@ -63,7 +63,7 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.kube.Defaults.Cores, "default-cores", 0, "percentage of a GPU's time for shares that ask for none, 0 to 100; the scheduler counts it")
 	flags.BoolVar(&o.kube.NVIDIANames, "nvidia-names", false, "publish GPUs also with the attributes of NVIDIA's DRA driver, for claims of its device class")
 	flags.StringSliceVar((*[]string)(&o.kube.Kernels), "own-kernels", nil, "`HANDLERS` of runtime classes that run containers on a kernel of their own (default: those of Kata, gVisor and Firecracker)")
-	flags.StringVar(&o.kube.DevicePluginConfigs, "device-plugin-configs", "", "`FOLDER` with configurations of NVIDIA's device plugin, of which the node's label nvidia.com/device-plugin.config names one; for mode slots")
+	flags.StringVar(&o.kube.DevicePluginConfigs, "device-plugin-configs", "", "`FOLDER` with configurations of NVIDIA's device plugin, of which the node's label nvidia.com/device-plugin.config names one")
 	flags.BoolVar(&o.kube.NVIDIALabels, "nvidia-labels", false, "label the node as NVIDIA's GPU feature discovery does, where that does not")
 	flags.StringVar(&o.kube.RuntimeEndpoint, "runtime-endpoint", "unix:///run/containerd/containerd.sock", "the container runtime's CRI socket, for mode slots")
 	flags.StringVar(&o.instance, "simgpu-dir", "", "serve the simulated machine in this directory")
