@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 )
 
 // givers are what says which forms the node's GPUs have: the agent, or a configuration that the node's label chooses.
@@ -16,7 +17,7 @@ func (k *node) givers(ctx context.Context) givers {
 	return &chosenForms{givers: k.Agent, policy: k.policy, ctx: ctx}
 }
 
-// chosenForms gives GPUs the backends that a policy wants for them, and asks the agent while none is known.
+// chosenForms gives GPUs the forms that a policy wants for them, and asks the agent while none is known.
 type chosenForms struct {
 	givers
 	policy *policy
@@ -29,9 +30,9 @@ type chosenForms struct {
 }
 
 // Given implements [givers].
-func (c *chosenForms) Given() (map[string]v1alpha1.Backend, <-chan struct{}) {
+func (c *chosenForms) Given() (map[string]agentconfig.Form, <-chan struct{}) {
 	given, one := c.givers.Given()
-	wanted, other := c.policy.backends()
+	wanted, other := c.policy.forms()
 	if wanted != nil {
 		given = maps.Clone(wanted)
 	}
@@ -47,19 +48,19 @@ func (c *chosenForms) Given() (map[string]v1alpha1.Backend, <-chan struct{}) {
 	return given, c.changed
 }
 
-// backends are those that the policy wants, by UUID: slice for a GPU without replicas. They are nil until a configuration
+// forms are those that the policy wants, by UUID: slice for a GPU without replicas. They are nil until a configuration
 // was read.
-func (p *policy) backends() (map[string]v1alpha1.Backend, <-chan struct{}) {
+func (p *policy) forms() (map[string]agentconfig.Form, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.config == nil {
 		return nil, p.changed
 	}
-	wanted := map[string]v1alpha1.Backend{}
+	wanted := map[string]agentconfig.Form{}
 	for uuid, part := range p.wanted {
-		wanted[uuid] = part.backend
+		wanted[uuid] = agentconfig.Form{Backend: part.backend, Replicas: part.replicas}
 		if part.backend == "" {
-			wanted[uuid] = v1alpha1.BackendSlice
+			wanted[uuid] = agentconfig.Form{Backend: v1alpha1.BackendSlice}
 		}
 	}
 	return wanted, p.changed
