@@ -45,7 +45,8 @@ int ctl_fail(const char *dir, int error);
 /* Writes text of at most size bytes as a JSON string. */
 void ctl_print_string(FILE *out, const char *text, size_t size);
 /* report_mig.c: writes a GPU's MIG mode and instances as the last members of its object; nothing for a GPU without MIG. */
-void ctl_print_mig(FILE *out, const struct sg_instance *in, const sim_machine *machine, uint32_t gpu);
+void ctl_print_mig(FILE *out, const struct sg_instance *in, const sim_machine *machine,
+                   uint32_t gpu);
 /* Writes the UUID of the compute instance that a process uses; nothing for 0. */
 void ctl_print_place(FILE *out, const struct sg_instance *in, uint32_t place);
 /* NULL, and a message, when the instance's description is of another version. */

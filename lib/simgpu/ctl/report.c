@@ -47,8 +47,9 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
                 model->pci.device, model->pci.function);
         fprintf(out, "\"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, ",
                 (ull)gpu->total_bytes, (ull)gpu->reserved_bytes, (ull)used, (ull)gpu->peak_bytes);
-        fprintf(out, "\"free\": %llu, \"busyNs\": %llu, \"computeMode\": \"%s\", "
-                     "\"timeSlice\": \"%s\"",
+        fprintf(out,
+                "\"free\": %llu, \"busyNs\": %llu, \"computeMode\": \"%s\", "
+                "\"timeSlice\": \"%s\"",
                 (ull)(gpu->block_count * SG_BLOCK_BYTES - used), (ull)gpu->busy_ns,
                 compute_modes[sg_compute_mode(in, i)], slice_levels[sg_slice_level(in, i)]);
         ctl_print_mig(out, in, machine, i);

@@ -19,8 +19,9 @@ static void print_computes(FILE *out, const struct sg_instance *in, uint32_t gpu
         uint32_t place = sg_place_of(gpu, gi, ci);
         const struct sg_compute_instance *compute = sg_mig_compute_instance(in, place);
         if (compute) {
-            fprintf(out, "%s{\"id\": %u, \"start\": %u, \"slices\": %u, \"uuid\": ",
-                    first ? "" : ", ", ci, compute->start, compute->size);
+            fprintf(out,
+                    "%s{\"id\": %u, \"start\": %u, \"slices\": %u, \"uuid\": ", first ? "" : ", ",
+                    ci, compute->start, compute->size);
             print_uuid(out, in, place);
             fputc('}', out);
             first = false;
@@ -46,8 +47,9 @@ void ctl_print_mig(FILE *out, const struct sg_instance *in, const sim_machine *m
         const sim_mig_profile *profile = &machine->mig_profiles[instance->profile];
         fprintf(out, "%s\n    {\"id\": %u, \"profile\": ", first ? "" : ",", gi);
         ctl_print_string(out, profile->name, sizeof profile->name);
-        fprintf(out, ", \"start\": %u, \"size\": %u, \"used\": %llu, \"computes\": [", instance->start,
-                profile->size, (unsigned long long)(instance->used_blocks * SG_BLOCK_BYTES));
+        fprintf(out, ", \"start\": %u, \"size\": %u, \"used\": %llu, \"computes\": [",
+                instance->start, profile->size,
+                (unsigned long long)(instance->used_blocks * SG_BLOCK_BYTES));
         print_computes(out, in, gpu, gi);
         fputs("]}", out);
         first = false;

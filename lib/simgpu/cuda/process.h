@@ -88,7 +88,7 @@ struct device {
     uint32_t gpu; /* number in the machine */
     int ordinal;  /* CUdevice */
     const sim_gpu *model;
-    CUcontext primary;         /* its structure stays the same for the life of the process */
+    CUcontext primary; /* its structure stays the same for the life of the process */
     unsigned primary_users;
     unsigned primary_flags;
     uint32_t usable;         /* multiprocessors that this process may occupy at once */

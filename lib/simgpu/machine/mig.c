@@ -33,7 +33,8 @@ static uint32_t bits(uint32_t start, uint32_t size) {
 static bool is_open(struct sg_instance *in, uint32_t gpu) {
     sg_reap_gpu(in, gpu);
     for (uint32_t i = 0; i < SG_CLIENTS_MAX + SG_VISITORS_MAX; i++) {
-        if (i != in->id && (i >= SG_CLIENTS_MAX || in->state->clients_used[i / 64] >> (i % 64) & 1) &&
+        if (i != in->id &&
+            (i >= SG_CLIENTS_MAX || in->state->clients_used[i / 64] >> (i % 64) & 1) &&
             sg_alive(in, i)) {
             return true;
         }
@@ -113,7 +114,8 @@ static uint32_t free_starts(const struct sg_instance *in, uint32_t gpu, uint32_t
 
 uint32_t sg_mig_remaining(const struct sg_instance *in, uint32_t gpu, uint32_t profile) {
     const sim_mig_profile *p = profile_at(in, profile);
-    uint32_t starts = free_starts(in, gpu, profile), left = p->instances - count_of(in, gpu, profile), fit = 0;
+    uint32_t starts = free_starts(in, gpu, profile),
+             left = p->instances - count_of(in, gpu, profile), fit = 0;
 
     for (uint32_t start = 0, next = 0; start < machine_of(in)->mig_slices && fit < left; start++) {
         if (start >= next && starts >> start & 1) {
@@ -133,7 +135,8 @@ int sg_mig_create(struct sg_instance *in, uint32_t gpu, uint32_t profile, uint32
             return -ENOSPC;
         }
         /* The first of two halves lies high, smaller ones low: the user guide's examples make ids 2, 3 and 7 first. */
-        start = p->slices == 3 ? 31 - (uint32_t)__builtin_clz(starts) : (uint32_t)__builtin_ctz(starts);
+        start =
+            p->slices == 3 ? 31 - (uint32_t)__builtin_clz(starts) : (uint32_t)__builtin_ctz(starts);
     } else if (start >= machine_of(in)->mig_slices || !(p->starts >> start & 1)) {
         return -EINVAL;
     } else if (!(starts >> start & 1)) {
@@ -145,8 +148,10 @@ int sg_mig_create(struct sg_instance *in, uint32_t gpu, uint32_t profile, uint32
     return (int)id;
 }
 
-const struct sg_gpu_instance *sg_mig_gpu_instance(const struct sg_instance *in, uint32_t gpu, uint32_t gi) {
-    if (gpu >= in->state->gpu_count || gi >= SG_MIG_GPU_INSTANCES || !mig_of(in, gpu)->instances[gi].in_use) {
+const struct sg_gpu_instance *sg_mig_gpu_instance(const struct sg_instance *in, uint32_t gpu,
+                                                  uint32_t gi) {
+    if (gpu >= in->state->gpu_count || gi >= SG_MIG_GPU_INSTANCES ||
+        !mig_of(in, gpu)->instances[gi].in_use) {
         return NULL;
     }
     return &mig_of(in, gpu)->instances[gi];
@@ -184,11 +189,13 @@ int sg_mig_destroy(struct sg_instance *in, uint32_t gpu, uint32_t gi) {
 
 /* A GPU instance of three or seven compute slices begins those of three and four at multiples of four, of two at
  * multiples of two. None of three lies in one of four, as `nvidia-smi mig -lcip` lists. */
-uint32_t sg_mig_compute_starts(const struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices) {
+uint32_t sg_mig_compute_starts(const struct sg_instance *in, uint32_t gpu, uint32_t gi,
+                               uint32_t slices) {
     uint32_t whole = profile_at(in, mig_of(in, gpu)->instances[gi].profile)->slices;
     uint32_t step = slices > 2 ? 4 : slices, starts = 0;
 
-    if (slices == 0 || slices > whole || slices == 5 || slices == 6 || (slices == 3 && whole == 4)) {
+    if (slices == 0 || slices > whole || slices == 5 || slices == 6 ||
+        (slices == 3 && whole == 4)) {
         return 0;
     }
     for (uint32_t start = 0; start + slices <= whole; start += step) {
@@ -197,7 +204,8 @@ uint32_t sg_mig_compute_starts(const struct sg_instance *in, uint32_t gpu, uint3
     return starts;
 }
 
-static uint32_t free_compute_starts(const struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices) {
+static uint32_t free_compute_starts(const struct sg_instance *in, uint32_t gpu, uint32_t gi,
+                                    uint32_t slices) {
     const struct sg_gpu_instance *instance = &mig_of(in, gpu)->instances[gi];
     uint32_t starts = sg_mig_compute_starts(in, gpu, gi, slices), taken = 0, fit = 0;
 
@@ -214,11 +222,13 @@ static uint32_t free_compute_starts(const struct sg_instance *in, uint32_t gpu, 
     return fit;
 }
 
-uint32_t sg_mig_compute_remaining(const struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices) {
+uint32_t sg_mig_compute_remaining(const struct sg_instance *in, uint32_t gpu, uint32_t gi,
+                                  uint32_t slices) {
     return (uint32_t)__builtin_popcount(free_compute_starts(in, gpu, gi, slices));
 }
 
-int sg_mig_compute_create(struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices, uint32_t start) {
+int sg_mig_compute_create(struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices,
+                          uint32_t start) {
     struct sg_gpu_instance *instance = &mig_of(in, gpu)->instances[gi];
     uint32_t fit = free_compute_starts(in, gpu, gi, slices), id = 0;
 
@@ -238,7 +248,8 @@ int sg_mig_compute_create(struct sg_instance *in, uint32_t gpu, uint32_t gi, uin
     if (id == SG_MIG_COMPUTE_INSTANCES) {
         return -ENOSPC;
     }
-    instance->computes[id] = (struct sg_compute_instance){.in_use = 1, .start = start, .size = slices};
+    instance->computes[id] =
+        (struct sg_compute_instance){.in_use = 1, .start = start, .size = slices};
     return (int)id;
 }
 
@@ -250,11 +261,14 @@ int sg_mig_compute_destroy(struct sg_instance *in, uint32_t gpu, uint32_t gi, ui
     return 0;
 }
 
-const struct sg_compute_instance *sg_mig_compute_instance(const struct sg_instance *in, uint32_t place) {
+const struct sg_compute_instance *sg_mig_compute_instance(const struct sg_instance *in,
+                                                          uint32_t place) {
     const struct sg_gpu_instance *instance =
         place ? sg_mig_gpu_instance(in, sg_place_gpu(place), sg_place_gi(place)) : NULL;
 
-    return instance && instance->computes[sg_place_ci(place)].in_use ? &instance->computes[sg_place_ci(place)] : NULL;
+    return instance && instance->computes[sg_place_ci(place)].in_use
+               ? &instance->computes[sg_place_ci(place)]
+               : NULL;
 }
 
 /* All of a GPU instance's where it has all of its slices; what seven parts leave over is nobody's. */
@@ -279,7 +293,9 @@ void sg_mig_uuid(const struct sg_instance *in, uint32_t place, uint8_t uuid[16])
 
     for (uint32_t i = 0; i < 16; i++) {
         for (uint32_t k = 0; k < 18; k++) {
-            uint8_t byte = k < 16 ? gpu[k] : (uint8_t)(k == 16 ? sg_place_gi(place) : sg_place_ci(place) + 16 * i);
+            uint8_t byte =
+                k < 16 ? gpu[k]
+                       : (uint8_t)(k == 16 ? sg_place_gi(place) : sg_place_ci(place) + 16 * i);
             hash = (hash ^ byte) * UINT64_C(0x100000001b3);
         }
         uuid[i] = (uint8_t)(hash >> 32);
@@ -289,7 +305,8 @@ void sg_mig_uuid(const struct sg_instance *in, uint32_t place, uint8_t uuid[16])
 }
 
 void sg_mig_name(const struct sg_instance *in, uint32_t place, char name[40]) {
-    const struct sg_gpu_instance *instance = &mig_of(in, sg_place_gpu(place))->instances[sg_place_gi(place)];
+    const struct sg_gpu_instance *instance =
+        &mig_of(in, sg_place_gpu(place))->instances[sg_place_gi(place)];
     const sim_mig_profile *p = profile_at(in, instance->profile);
     uint32_t slices = instance->computes[sg_place_ci(place)].size;
 
@@ -302,7 +319,8 @@ void sg_mig_name(const struct sg_instance *in, uint32_t place, char name[40]) {
 
 uint32_t sg_mig_minor(const struct sg_instance *in, uint32_t place, bool gpu) {
     uint32_t minor = machine_of(in)->gpus[sg_place_gpu(place)].minor;
-    uint32_t first = 3 + (minor * SG_MIG_GPU_INSTANCES + sg_place_gi(place)) * (SG_MIG_COMPUTE_INSTANCES + 1);
+    uint32_t first =
+        3 + (minor * SG_MIG_GPU_INSTANCES + sg_place_gi(place)) * (SG_MIG_COMPUTE_INSTANCES + 1);
 
     return gpu ? first : first + 1 + sg_place_ci(place);
 }

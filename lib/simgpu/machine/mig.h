@@ -73,13 +73,18 @@ int sg_mig_create(struct sg_instance *in, uint32_t gpu, uint32_t profile, uint32
 /* -EBUSY while it has compute instances or processes. */
 int sg_mig_destroy(struct sg_instance *in, uint32_t gpu, uint32_t gi);
 /* The same of the compute instances of a GPU instance, by number of compute slices. */
-uint32_t sg_mig_compute_starts(const struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices);
-uint32_t sg_mig_compute_remaining(const struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices);
-int sg_mig_compute_create(struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices, uint32_t start);
+uint32_t sg_mig_compute_starts(const struct sg_instance *in, uint32_t gpu, uint32_t gi,
+                               uint32_t slices);
+uint32_t sg_mig_compute_remaining(const struct sg_instance *in, uint32_t gpu, uint32_t gi,
+                                  uint32_t slices);
+int sg_mig_compute_create(struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t slices,
+                          uint32_t start);
 int sg_mig_compute_destroy(struct sg_instance *in, uint32_t gpu, uint32_t gi, uint32_t ci);
 /* NULL where there is none. Without the lock the answer may be late. */
-const struct sg_gpu_instance *sg_mig_gpu_instance(const struct sg_instance *in, uint32_t gpu, uint32_t gi);
-const struct sg_compute_instance *sg_mig_compute_instance(const struct sg_instance *in, uint32_t place);
+const struct sg_gpu_instance *sg_mig_gpu_instance(const struct sg_instance *in, uint32_t gpu,
+                                                  uint32_t gi);
+const struct sg_compute_instance *sg_mig_compute_instance(const struct sg_instance *in,
+                                                          uint32_t place);
 /* Multiprocessors of a compute instance of so many slices. */
 uint32_t sg_mig_multiprocessors(const struct sg_instance *in, uint32_t profile, uint32_t slices);
 /* A compute instance's UUID. It depends on the GPU and on the ids alone, so one that is made again has it again. */

@@ -35,8 +35,9 @@ static void put_capability(int dir, const char *folder, uint32_t number, bool th
         mkdirat(dir, folder, 0755);
     }
     snprintf(path, sizeof path, "%s/access", folder);
-    int length = snprintf(content, sizeof content,
-                          "DeviceFileMinor: %u\nDeviceFileMode: 292\nDeviceFileModify: 1\n", number);
+    int length =
+        snprintf(content, sizeof content,
+                 "DeviceFileMinor: %u\nDeviceFileMode: 292\nDeviceFileModify: 1\n", number);
     put(dir, path, content, (size_t)length, there);
     snprintf(path, sizeof path, "dev/nvidia-caps/nvidia-cap%u", number);
     put(dir, path, "", 0, there);
@@ -58,7 +59,8 @@ static void put_instance(const struct sg_instance *in, int dir, uint32_t gpu, ui
     for (uint32_t ci = 0; ci < SG_MIG_COMPUTE_INSTANCES; ci++) {
         uint32_t place = sg_place_of(gpu, gi, ci);
         snprintf(part, sizeof part, "%s/ci%u", folder, ci);
-        put_capability(dir, part, sg_mig_minor(in, place, false), sg_mig_compute_instance(in, place));
+        put_capability(dir, part, sg_mig_minor(in, place, false),
+                       sg_mig_compute_instance(in, place));
     }
     if (!there) {
         put_capability(dir, folder, sg_mig_minor(in, sg_place_of(gpu, gi, 0), true), false);

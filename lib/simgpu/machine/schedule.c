@@ -11,7 +11,8 @@
  *
  * Members of a group run side by side. While they occupy no more multiprocessors than there are,
  * each goes as fast as if it were alone; else all that occupy some go equally much slower, so that
- * together they occupy all.
+ * together they occupy all. So do the users of a divided GPU, each with the multiprocessors of its
+ * instance.
  */
 #include "simgpu/machine/turns.h"
 
@@ -128,7 +129,7 @@ static uint64_t time_for(const struct sg_channel *channel, uint64_t own, uint64_
 /* How fast each member goes, for at most `ns`; returns for how long that holds. */
 static uint64_t set_rates(struct sg_instance *in, uint32_t gpu, struct run *run, uint64_t ns) {
     uint64_t until[SG_GROUP_MAX];
-    uint32_t used[SG_GROUP_MAX], sum = 0, whole = 1;
+    uint32_t used[SG_GROUP_MAX];
 
     for (uint32_t i = 0; i < run->count; i++) {
         const struct sg_channel *channel = sg_channel(in, run->members[i], gpu);
@@ -137,10 +138,17 @@ static uint64_t set_rates(struct sg_instance *in, uint32_t gpu, struct run *run,
         used[i] =
             run->count > 1 ? sg_engines_used(&channel->engines, channel->executed, &change) : 0;
         until[i] = least(change, channel->submitted) - channel->executed;
-        sum += used[i];
-        whole = channel->engines.whole > whole ? channel->engines.whole : whole;
     }
     for (uint32_t i = 0; i < run->count; i++) {
+        uint32_t place = in->state->clients[run->members[i]].place, sum = 0, whole = 1;
+        /* An instance's multiprocessors are its users' alone. */
+        for (uint32_t k = 0; k < run->count; k++) {
+            const struct sg_channel *other = sg_channel(in, run->members[k], gpu);
+            if (in->state->clients[run->members[k]].place == place) {
+                sum += used[k];
+                whole = other->engines.whole > whole ? other->engines.whole : whole;
+            }
+        }
         run->rates[i] = used[i] && sum > whole ? whole * SG_FULL_RATE / sum : SG_FULL_RATE;
         ns = least(ns, time_for(sg_channel(in, run->members[i], gpu), until[i], run->rates[i]));
     }
@@ -166,8 +174,7 @@ static void go(struct sg_instance *in, uint32_t gpu, uint32_t client, uint64_t n
     struct sg_gpu *g = &in->state->gpus[gpu];
     uint64_t left = channel->submitted - channel->executed;
     uint64_t sum = channel->fraction + ns * rate, own = least(sum / SG_FULL_RATE, left);
-    uint64_t area =
-        sg_engines_area(&channel->engines, channel->executed, channel->executed + own);
+    uint64_t area = sg_engines_area(&channel->engines, channel->executed, channel->executed + own);
 
     note_segment(channel, g->clock, ns, rate);
     channel->sm_ns += area;
@@ -239,7 +246,8 @@ static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
             continue;
         }
         uint32_t party = turn_of(in, gpu, i);
-        if (!sg_alive(in, i) || (party != i && !sg_alive(in, party))) {
+        bool grouped = sg_channel(in, i, gpu)->server != 0;
+        if (!sg_alive(in, i) || (grouped && party != i && !sg_alive(in, party))) {
             sg_drop_locked(in, gpu, i);
         }
     }

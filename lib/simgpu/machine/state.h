@@ -35,7 +35,7 @@
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
 #define SG_LAYOUT 11u                  /* changes with every change of this file's structures */
-#define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
+#define SG_VISITORS_MAX 1024u          /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u
 #define SG_EVENTS_MAX 1024u
@@ -87,7 +87,7 @@ struct sg_client {
     uint32_t tag;
     uint32_t place, pad2; /* the compute instance that it uses, see mig.h; 0 is none */
     struct sg_who who;    /* information only */
-    uint64_t started;  /* CLOCK_BOOTTIME ns */
+    uint64_t started;     /* CLOCK_BOOTTIME ns */
     char comm[SG_COMM_BYTES];
     uint32_t contexts[SG_GPUS_MAX];             /* live contexts of this process per GPU */
     uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and holds */
@@ -164,14 +164,14 @@ struct sg_gpu {
     uint64_t peak_bytes;     /* most bytes ever used by clients at once */
     uint64_t blocks_offset;  /* of this GPU's sg_block table in the file */
     struct sg_lock schedule_lock;
-    uint64_t told_at;    /* when NVML last took what processes have, where that is late */
-    uint64_t clock;      /* the schedule is decided up to here */
-    uint64_t slice_left; /* of the current channel */
-    uint64_t checked;    /* when the runnable clients were last seen alive */
-    uint32_t current;    /* party whose slice it is */
+    uint64_t told_at;     /* when NVML last took what processes have, where that is late */
+    uint64_t clock;       /* the schedule is decided up to here */
+    uint64_t slice_left;  /* of the current channel */
+    uint64_t checked;     /* when the runnable clients were last seen alive */
+    uint32_t current;     /* party whose slice it is */
     uint32_t slice_level; /* enum sg_slice_level */
-    uint64_t busy_ns; /* time ever spent executing anything */
-    uint64_t sm_ns;   /* the same of all multiprocessors */
+    uint64_t busy_ns;     /* time ever spent executing anything */
+    uint64_t sm_ns;       /* the same of all multiprocessors */
     struct sg_step step;
     uint64_t runnable[SG_CLIENTS_MAX / 64]; /* clients with work */
     uint64_t turns[SG_CLIENTS_MAX / 64];    /* derived; parties of which a member has work */

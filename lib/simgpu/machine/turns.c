@@ -24,7 +24,17 @@ static uint32_t next_bit(const uint64_t *bits, uint32_t from) {
     return SG_CLIENTS_MAX;
 }
 
+/* All users of a divided GPU's instances are one party, of this number. No other client has work there. */
+#define DIVIDED 0u
+
+static bool divided(const struct sg_instance *in, uint32_t gpu) {
+    return __atomic_load_n(&in->state->gpus[gpu].mig.on, __ATOMIC_RELAXED) != 0;
+}
+
 uint32_t turn_of(const struct sg_instance *in, uint32_t gpu, uint32_t client) {
+    if (divided(in, gpu)) {
+        return DIVIDED;
+    }
     uint32_t server = sg_channel(in, client, gpu)->server;
 
     return server && server <= SG_CLIENTS_MAX ? server - 1 : client;
@@ -36,7 +46,7 @@ uint32_t turn_members(const struct sg_instance *in, uint32_t gpu, uint32_t party
     uint32_t count = 0;
 
     /* A server is one of its own group. */
-    if (sg_channel(in, party, gpu)->server == 0) {
+    if (sg_channel(in, party, gpu)->server == 0 && !divided(in, gpu)) {
         members[0] = party;
         return turn_bit(runnable, party);
     }

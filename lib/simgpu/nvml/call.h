@@ -22,7 +22,7 @@ struct nvml_call {
     const sim_machine *machine; /* the description */
     const sim_gpu *gpu;         /* of the device asked about; NULL for calls about the system */
     uint32_t index;             /* its number */
-    uint32_t place;             /* of the MIG device asked about, see sg_place_of; 0 for a whole GPU */
+    uint32_t place; /* of the MIG device asked about, see sg_place_of; 0 for a whole GPU */
 };
 
 /* Begins a call about the system, or about a device. The latter refuses an unknown handle with

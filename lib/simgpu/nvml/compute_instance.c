@@ -65,10 +65,10 @@ static nvmlReturn_t describe(const struct nvml_call *call, uint32_t gi, unsigned
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t
-nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t instance, unsigned int profile,
-                                             unsigned int engines,
-                                             nvmlComputeInstanceProfileInfo_t *info) {
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t instance,
+                                                          unsigned int profile,
+                                                          unsigned int engines,
+                                                          nvmlComputeInstanceProfileInfo_t *info) {
     nvmlComputeInstanceProfileInfo_v2_t whole;
 
     NVML_GPU_INSTANCE(call, instance, gi)
@@ -104,11 +104,9 @@ nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstance_t instance, unsign
     return result;
 }
 
-nvmlReturn_t
-nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuInstance_t instance,
-                                                    unsigned int profile,
-                                                    nvmlComputeInstancePlacement_t *placements,
-                                                    unsigned int *count) {
+nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(
+    nvmlGpuInstance_t instance, unsigned int profile, nvmlComputeInstancePlacement_t *placements,
+    unsigned int *count) {
     uint32_t starts;
     unsigned int n = 0;
 
@@ -244,8 +242,7 @@ nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t compute,
     NVML_BEGIN(call, enter(&call, compute, __func__))
     NVML_REQUIRE(info);
     uint32_t gi = sg_place_gi(call.place), ci = sg_place_ci(call.place);
-    struct sg_compute_instance c =
-        call.in->state->gpus[call.index].mig.instances[gi].computes[ci];
+    struct sg_compute_instance c = call.in->state->gpus[call.index].mig.instances[gi].computes[ci];
     *info = (nvmlComputeInstanceInfo_t){.device = nvml_handle(call.index),
                                         .gpuInstance = nvml_gpu_instance(call.index, gi),
                                         .id = ci,

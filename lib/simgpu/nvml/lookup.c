@@ -183,7 +183,8 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
 static unsigned int mig_index(const struct nvml_call *call) {
     unsigned int index = 0;
 
-    for (uint32_t place = 0; (place = sg_mig_next(call->in, call->index, place)) < call->place; place++) {
+    for (uint32_t place = 0; (place = sg_mig_next(call->in, call->index, place)) < call->place;
+         place++) {
         index++;
     }
     return index;

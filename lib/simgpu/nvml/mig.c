@@ -52,7 +52,8 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *c
     NVML_DEVICE(call, device)
     NVML_REQUIRE(count);
     *count = 0;
-    for (uint32_t i = 0; sg_mig_on(call.in, call.index) && i < call.machine->mig_profile_count; i++) {
+    for (uint32_t i = 0; sg_mig_on(call.in, call.index) && i < call.machine->mig_profile_count;
+         i++) {
         unsigned int slices = call.machine->mig_profiles[i].slices;
         *count = slices > *count ? slices : *count;
     }

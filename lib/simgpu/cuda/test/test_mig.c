@@ -206,6 +206,75 @@ static void check_denied(const char *directory, uint32_t place) {
     CHECK_EQUAL(unlink(path), 0);
 }
 
+#define MS 1000000ull
+
+/* Gives its instance a kernel that fills it, and stays until the channel closes. */
+static int compute(int channel) {
+    uint64_t work = 20 * MS;
+    void *params[] = {&work};
+    char byte;
+
+    begin();
+    OK(cuLaunchKernel(cuda_kernel("divvy_busy_ns"), 100, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+    CHECK_EQUAL(write(channel, "r", 1), 1);
+    CHECK_EQUAL(read(channel, &byte, 1), 0);
+    return 0;
+}
+
+/* What two processes in these instances execute in 20 ms. */
+static void check_share(uint32_t first, uint32_t second, uint64_t each) {
+    uint32_t places[] = {first, second};
+    int channels[2], ends[2], status;
+    char byte;
+
+    for (unsigned i = 0; i < 2; i++) {
+        see(places[i], false);
+        CHECK_EQUAL(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            close(ends[0]);
+            if (i) {
+                close(channels[0]);
+            }
+            _exit(compute(ends[1]));
+        }
+        close(ends[1]);
+        channels[i] = ends[0];
+        CHECK_EQUAL(read(channels[i], &byte, 1), 1);
+    }
+    uint64_t busy = admin.state->gpus[0].busy_ns;
+    admin.state->time += 20 * MS;
+    sg_advance(&admin, 0, sg_time(&admin));
+    CHECK_EQUAL(admin.state->gpus[0].busy_ns - busy, 20 * MS);
+    for (uint32_t i = 0; (i = sg_next_client(&admin, i)) < SG_CLIENTS_MAX; i++) {
+        CHECK_EQUAL(sg_channel(&admin, i, 0)->executed, each);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        close(channels[i]);
+        CHECK(wait(&status) > 0);
+        CHECK_EQUAL(status, 0);
+    }
+    sg_state_lock(&admin);
+    sg_reap(&admin);
+    sg_state_unlock(&admin);
+}
+
+/* Instances compute at once; two processes in one share it. */
+static void check_time(void) {
+    static sim_machine machine;
+
+    setting_describe(&machine);
+    machine.gpus[0].mig = SIM_MIG_ON;
+    machine.virtual_clock = 1;
+    CHECK_EQUAL(sg_open(&admin, setting_make(&machine), "", false), 0);
+    uint32_t first = make(0, 0, 1), second = make(0, 4, 3);
+    check_share(first, second, 20 * MS);
+    check_share(first, first, 10 * MS);
+    check_share(second, second, 10 * MS);
+    sg_close(&admin);
+}
+
 int main(void) {
     static sim_machine machine;
 
@@ -233,5 +302,6 @@ int main(void) {
     make(0, 0, 1);
     CHECK_EQUAL(cuda_child(small, 0), 0);
     sg_close(&admin);
+    check_time();
     return 0;
 }

@@ -63,9 +63,9 @@ static void describe_mig(sim_machine *machine) {
         const char *name;
         uint32_t kind, id, slices, size, starts, instances;
     } profiles[] = {
-        {"1g.28mb", 0, 19, 1, 1, 0x7f, 7},     {"1g.28mb+me", 7, 20, 1, 1, 0x7f, 1},
-        {"1g.56mb", 9, 15, 1, 2, 0x55, 4},     {"2g.56mb", 1, 14, 2, 2, 0x15, 3},
-        {"3g.112mb", 2, 9, 3, 4, 0x11, 2},     {"4g.112mb", 3, 5, 4, 4, 0x01, 1},
+        {"1g.28mb", 0, 19, 1, 1, 0x7f, 7}, {"1g.28mb+me", 7, 20, 1, 1, 0x7f, 1},
+        {"1g.56mb", 9, 15, 1, 2, 0x55, 4}, {"2g.56mb", 1, 14, 2, 2, 0x15, 3},
+        {"3g.112mb", 2, 9, 3, 4, 0x11, 2}, {"4g.112mb", 3, 5, 4, 4, 0x01, 1},
         {"7g.224mb", 4, 0, 7, 8, 0x01, 1},
     };
 

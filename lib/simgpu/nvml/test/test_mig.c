@@ -77,7 +77,8 @@ static void check_mode(bool hopper) {
 
 static void check_profiles(nvmlDevice_t device) {
     nvmlGpuInstanceProfileInfo_t info;
-    nvmlGpuInstanceProfileInfo_v2_t named = {.version = NVML_STRUCT_VERSION(nvmlGpuInstanceProfileInfo_v2_t, 2)};
+    nvmlGpuInstanceProfileInfo_v2_t named = {
+        .version = NVML_STRUCT_VERSION(nvmlGpuInstanceProfileInfo_v2_t, 2)};
     nvmlGpuInstancePlacement_t places[8];
     unsigned int known = 0, count;
 
@@ -95,15 +96,18 @@ static void check_profiles(nvmlDevice_t device) {
     OK(nvmlDeviceGetGpuInstanceProfileInfoV(device, 2, &named));
     CHECK_EQUAL(strcmp(named.name, "MIG 3g.112mb"), 0);
     named.version = 7;
-    FAILS(nvmlDeviceGetGpuInstanceProfileInfoV(device, 2, &named), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    FAILS(nvmlDeviceGetGpuInstanceProfileInfoV(device, 2, &named),
+          NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     OK(nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, 9, NULL, &count));
     CHECK_EQUAL(count, 2);
     OK(nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, 9, places, &count));
     CHECK_EQUAL(places[0].start, 0);
     CHECK_EQUAL(places[1].start, 4);
     CHECK_EQUAL(places[1].size, 4);
-    FAILS(nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, 77, places, &count), NVML_ERROR_INVALID_ARGUMENT);
-    FAILS(nvmlDeviceGetGpuInstancePossiblePlacements_v2(gpu_at(0), 9, places, &count), NVML_ERROR_NOT_SUPPORTED);
+    FAILS(nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, 77, places, &count),
+          NVML_ERROR_INVALID_ARGUMENT);
+    FAILS(nvmlDeviceGetGpuInstancePossiblePlacements_v2(gpu_at(0), 9, places, &count),
+          NVML_ERROR_NOT_SUPPORTED);
 }
 
 static unsigned int remaining(nvmlDevice_t device, unsigned int profile) {
@@ -137,8 +141,13 @@ static bool exists(const char *name) {
 
 /* As `divvy simgpu start` leaves the directory. */
 static void make_folders(const char *directory) {
-    static const char *const folders[] = {"dev", "dev/nvidia-caps", "proc", "proc/driver", "proc/driver/nvidia",
-                                          "proc/driver/nvidia/capabilities", "proc/driver/nvidia/capabilities/gpu3",
+    static const char *const folders[] = {"dev",
+                                          "dev/nvidia-caps",
+                                          "proc",
+                                          "proc/driver",
+                                          "proc/driver/nvidia",
+                                          "proc/driver/nvidia/capabilities",
+                                          "proc/driver/nvidia/capabilities/gpu3",
                                           "proc/driver/nvidia/capabilities/gpu3/mig"};
     char path[256];
 
@@ -184,11 +193,14 @@ static void check_placement(nvmlDevice_t device) {
     CHECK_EQUAL(remaining(device, 5), 0);
     CHECK_EQUAL(remaining(device, 0), 0);
     FAILS(nvmlDeviceCreateGpuInstance(device, 0, &gi), NVML_ERROR_INSUFFICIENT_RESOURCES);
-    FAILS(nvmlDeviceCreateGpuInstanceWithPlacement(device, 19, &at, &gi), NVML_ERROR_INSUFFICIENT_RESOURCES);
+    FAILS(nvmlDeviceCreateGpuInstanceWithPlacement(device, 19, &at, &gi),
+          NVML_ERROR_INSUFFICIENT_RESOURCES);
     at.start = 7;
-    FAILS(nvmlDeviceCreateGpuInstanceWithPlacement(device, 19, &at, &gi), NVML_ERROR_INVALID_ARGUMENT);
+    FAILS(nvmlDeviceCreateGpuInstanceWithPlacement(device, 19, &at, &gi),
+          NVML_ERROR_INVALID_ARGUMENT);
     at = (nvmlGpuInstancePlacement_t){4, 2};
-    FAILS(nvmlDeviceCreateGpuInstanceWithPlacement(device, 19, &at, &gi), NVML_ERROR_INVALID_ARGUMENT);
+    FAILS(nvmlDeviceCreateGpuInstanceWithPlacement(device, 19, &at, &gi),
+          NVML_ERROR_INVALID_ARGUMENT);
     OK(nvmlDeviceCreateGpuInstance(device, 19, &gi));
     OK(nvmlGpuInstanceGetInfo(gi, &info));
     CHECK_EQUAL(info.id, 11); /* the fifth of eight slices */
@@ -210,7 +222,8 @@ static void check_placement(nvmlDevice_t device) {
 /* The MIG devices of a GPU, and all that is asked of one. */
 static void check_devices(nvmlDevice_t device) {
     nvmlGpuInstance_t half = create(device, 9, 4, 4), small = create(device, 19, 0, 1);
-    nvmlComputeInstance_t two = compute(half, 1), one = compute(half, 0), all = compute(small, 0), no;
+    nvmlComputeInstance_t two = compute(half, 1), one = compute(half, 0), all = compute(small, 0),
+                          no;
     nvmlDeviceAttributes_t attributes;
     nvmlDevice_t mig, again;
     nvmlMemory_t memory;

@@ -83,9 +83,8 @@ static void check_answers(void) {
              ROW("  3   Timeslice       Short         ")},
         {"-l", 0,
          HEAD ROW("  0   Timeslice       Default       ")
-             ROW("  1   Timeslice       Short         ")
-                 ROW("  2   Timeslice       Medium        ")
-                     ROW("  3   Timeslice       Short         ")},
+             ROW("  1   Timeslice       Short         ") ROW("  2   Timeslice       Medium        ")
+                 ROW("  3   Timeslice       Short         ")},
         {"--set-timeslice=0", 0,
          "Successfully set timeslice policy with value Default for GPU 0\n"
          "Successfully set timeslice policy with value Default for GPU 1\n"
@@ -147,7 +146,8 @@ static void check_turns(void) {
                 {"--set-timeslice=3", 4000 * US},
                 {"--set-timeslice=0", 1000 * US}};
     struct sg_instance in;
-    pid_t a = setting_process("a", 0, 1, 1000000 * US), b = setting_process("b", 0, 1, 1000000 * US);
+    pid_t a = setting_process("a", 0, 1, 1000000 * US),
+          b = setting_process("b", 0, 1, 1000000 * US);
 
     CHECK_EQUAL(sg_open(&in, directory, "", false), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
