@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// TestForms gives all GPUs form mps and has pods share them side by side, also by claims for NVIDIA's DRA driver.
+func TestForms(t *testing.T) {
+	l := newLab(t)
+	l.scenario("forms", func(l *lab) {
+		defer l.install()
+		gpu := l.gpuOf(0)
+		l.install("nvidiaClass=true", "agent.backends.mps.gpus=all")
+		l.published(l.Nodes[0], pool.Name(gpu, pool.MPS))
+		sideBySide(l)
+		forNVIDIA(l)
+		l.install()
+		l.published(l.Nodes[0], pool.Name(gpu, pool.Shared))
+	})
+}
+
+// gpuOf is the UUID of a node's first GPU.
+func (l *lab) gpuOf(node int) string {
+	l.t.Helper()
+	listing, err := l.listing(l.Nodes[node])
+	l.must(err)
+	return listing.GPUs[0].UUID
+}
+
+// loaded makes a pod of backend mps whose processes launch without end.
+func loaded(name, memory, cores string) *corev1.Pod {
+	p := plain(name, memory, cores)
+	p.Annotations = map[string]string{v1alpha1.BackendAnnotation: string(v1alpha1.BackendMPS)}
+	p.Spec.Containers[0].Command = []string{"sh", "-c", "while true; do gpubench load --ns=2000000 --sync=1 > /run/load 2>&1; done"}
+	return p
+}
+
+// sideBySide has two pods share a GPU 30 to 70 under MPS, as the simulated driver tells, and goes on when the agent was
+// killed.
+func sideBySide(l *lab) {
+	n := l.Nodes[0]
+	l.run(on(n, loaded("thirty", "4Gi", "30")))
+	l.run(on(n, loaded("seventy", "8Gi", "70")))
+	want := map[int]uint64{32: 4 * gib, 75: 8 * gib} // of 108 multiprocessors
+	told := func() string { return l.ceilings(n.Name, want) }
+	l.eventually("each has its part of the multiprocessors", told)
+	for pod, limit := range map[string]uint64{"thirty": 4 * gib, "seventy": 8 * gib} {
+		if got := l.nvml(pod, "main"); len(got) != 1 || got[0].Total != limit {
+			l.t.Errorf("pod %s sees %+v, want %d bytes", pod, got, limit)
+		}
+	}
+	l.killAgent(n)
+	l.eventually("each has its part after the agent was killed", told)
+	l.remove("thirty", "seventy")
+}
+
+// ceilings says how the clients of MPS on a node differ from what is wanted: bytes by how many multiprocessors each may
+// occupy, of which the driver may round one off.
+func (l *lab) ceilings(node string, want map[int]uint64) string {
+	for _, n := range l.Nodes {
+		if n.Name != node {
+			continue
+		}
+		report, err := n.Oracle(l.ctx)
+		if err != nil {
+			return err.Error()
+		}
+		var got []string
+		found := 0
+		for _, p := range report.Processes {
+			if p.MPSServer == 0 || p.MPSServer == p.PID {
+				continue
+			}
+			for _, g := range p.GPUs {
+				got = append(got, fmt.Sprintf("%s: %d multiprocessors, %d bytes", p.Command, g.Multiprocessors, g.MemoryLimit))
+				if matches(want, &g) {
+					found++
+				}
+			}
+		}
+		if found < len(want) || found < len(got) {
+			return strings.Join(got, "; ") + fmt.Sprintf("; want %v", want)
+		}
+	}
+	return ""
+}
+
+func matches(want map[int]uint64, g *simgpu.ProcessGPU) bool {
+	for multiprocessors, bytes := range want {
+		if d := int(g.Multiprocessors) - multiprocessors; (d == 0 || d == 1) && g.MemoryLimit == bytes {
+			return true
+		}
+	}
+	return false
+}
+
+// forNVIDIA runs a pod of the shape of NVIDIA's examples: two containers share a whole GPU by MPS
+// (kubernetes-sigs/dra-driver-nvidia-gpu, demo/specs/quickstart/v1/gpu-test-mps.yaml). Its class and its configuration are
+// addressed to NVIDIA's driver.
+func forNVIDIA(l *lab) {
+	n := l.Nodes[0]
+	text := `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: side-by-side, namespace: ` + l.namespace + `}
+spec:
+  spec:
+    devices:
+      requests: [{name: one, exactly: {deviceClassName: gpu.nvidia.com, selectors: [{cel: {expression: 'device.attributes["gpu.nvidia.com"].type == "gpu"'}}]}}]
+      config:
+        - requests: [one]
+          opaque:
+            driver: gpu.nvidia.com
+            parameters:
+              apiVersion: resource.nvidia.com/v1beta1
+              kind: GpuConfig
+              sharing:
+                strategy: MPS
+                mpsConfig: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 6Gi}
+`
+	l.must(l.ApplyText(l.ctx, text))
+	p := loaded("theirs", "", "")
+	p.Annotations = nil
+	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("side-by-side")}}
+	p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu", Request: "one"}}}
+	second := p.Spec.Containers[0]
+	second.Name = "beside"
+	p.Spec.Containers = append(p.Spec.Containers, second)
+	l.run(on(n, p))
+	l.eventually("both containers have half of the multiprocessors", func() string {
+		if why := l.ceilings(n.Name, map[int]uint64{54: 6 * gib}); why != "" {
+			return why
+		}
+		if a, b := l.nvml("theirs", "main"), l.nvml("theirs", "beside"); len(a) != 1 || len(b) != 1 || a[0].UUID != b[0].UUID {
+			return fmt.Sprintf("they see %+v and %+v", a, b)
+		}
+		return ""
+	})
+	l.remove("theirs")
+}
