@@ -62,6 +62,13 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 		return CauseUser
 	case g.MostClients > 0 && g.Clients >= g.MostClients:
 		return CauseClients
+	}
+	return r.room(g, n, shares)
+}
+
+// room says why a GPU that may serve has too little left.
+func (r *Request) room(g *GPU, n *need, shares int) Cause {
+	switch {
 	case r.Profile != "":
 		if !n.mix.Model().Fits(g.Instances, g.blocked(n.mix.Model()), n.profile) {
 			return CausePlacement

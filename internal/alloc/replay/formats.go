@@ -249,6 +249,11 @@ func readShare(t *table, r *alloc.Request) error {
 	case r.Profile != "" && r.Count == 0:
 		return t.fault("gpu_profile", errors.New("is set, but the pod asks for no GPU"))
 	}
+	return readCores(t, r)
+}
+
+// readCores reads the guaranteed part of the time, where there is one.
+func readCores(t *table, r *alloc.Request) error {
 	if t.text("gpu_cores") == "" {
 		return nil
 	}
