@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"path/filepath"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -10,6 +11,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend/registry"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/backend/timeslice"
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/modes"
 )
@@ -18,17 +20,38 @@ import (
 const FormsFile = "forms.json"
 
 // openForms opens what says which forms GPUs have and what was changed of GPUs for that.
-func (s *service) openForms(found *driver.Driver) (err error) {
+func (s *service) openForms(found *driver.Driver) error {
 	dir := s.options.Endpoint.Dir()
-	if s.forms, err = agent.OpenForms(filepath.Join(dir, FormsFile), s.rules); err != nil {
+	err := s.readOrSetAside(filepath.Join(dir, FormsFile), func(path string) (err error) {
+		s.forms, err = agent.OpenForms(path, s.rules)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	s.modes = &modes.Machine{Index: s.index, NVML: s.library, Tool: s.options.tool(found)}
 	if !s.options.shared() {
 		return nil // it changes no modes
 	}
-	s.book, err = modes.Open(filepath.Join(dir, modes.FileName), s.modes, s.options.Step)
-	return err
+	return s.readOrSetAside(filepath.Join(dir, modes.FileName), func(path string) (err error) {
+		s.book, err = modes.Open(path, s.modes, s.options.Step)
+		return err
+	})
+}
+
+// readOrSetAside reads a file of the last agent. One that cannot be understood is set aside, and the agent goes on
+// without it: shares are worth more than modes.
+func (s *service) readOrSetAside(path string, read func(path string) error) error {
+	err := read(path)
+	if !errors.Is(err, checkpoint.ErrDamaged) && !errors.Is(err, checkpoint.ErrVersion) {
+		return err
+	}
+	aside, asideErr := checkpoint.NewFile[struct{}](path, "", 0).SetAside()
+	s.options.Log.Error("cannot read what the last agent left of the forms of GPUs", "error", err, "kept", aside)
+	if asideErr != nil {
+		return errors.Join(err, asideErr)
+	}
+	return read(path)
 }
 
 // tool is the driver's nvidia-smi. It loads the driver's library by its name.
