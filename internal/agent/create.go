@@ -35,6 +35,9 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 			return nil, err
 		}
 	}
+	if p.Request.Among, err = a.suitable(p.Request); err != nil {
+		return nil, err
+	}
 	if err := cmp.Or(a.otherBackend(p.Request), a.never(who, p.Request)); err != nil {
 		return nil, err
 	}

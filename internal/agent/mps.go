@@ -55,6 +55,34 @@ func (a *Agent) serverOf(g *alloc.GPU, except *tenant) {
 	}
 }
 
+// suitable are the UUIDs of the GPUs that a request may have: those that it names, which the backend may leave out where
+// they do not suit it.
+func (a *Agent) suitable(r v1alpha1.ShareRequest) ([]string, error) {
+	chooser, ok := a.config.Backends.Of(r.Backend).(backend.Chooser)
+	if !ok {
+		return r.Among, nil
+	}
+	var left []string
+	why := ""
+	for _, gpu := range a.gpus {
+		if len(r.Among) > 0 && !slices.Contains(r.Among, gpu.UUID) {
+			continue
+		}
+		if text := chooser.Unsuited(gpu); text != "" {
+			why = cmp.Or(why, fmt.Sprintf("GPU %d: %s", gpu.Index, text))
+			continue
+		}
+		left = append(left, gpu.UUID)
+	}
+	switch {
+	case why == "":
+		return r.Among, nil
+	case len(left) < r.GPUs:
+		return nil, control.Errorf(control.CodeInvalid, "too few GPUs can have shares of backend %s: %s: use another backend, or name other GPUs", r.Backend, why)
+	}
+	return left, nil
+}
+
 // serverForAll reports whether one MPS server serves the shares of several users on a GPU.
 func (a *Agent) serverForAll(uuid string) bool {
 	several, ok := a.config.Backends.Of(v1alpha1.BackendMPS).(interface{ ServesAll(gpu backend.GPU) bool })

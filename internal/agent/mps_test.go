@@ -17,7 +17,8 @@ import (
 // beside stands for backend mps: it stands on pages, and a test tells what befalls its tenants.
 type beside struct {
 	backend.Backend
-	all  bool // one server serves all users
+	all  bool   // one server serves all users
+	old  string // UUID of a GPU that is too old
 	own  process.ID
 	tell func(backend.Incident)
 }
@@ -29,7 +30,13 @@ func (b *beside) Plan(t backend.Tenant) (*backend.Plan, error) {
 func (b *beside) Extends() backend.Backend           { return b.Backend }
 func (b *beside) Report(tell func(backend.Incident)) { b.tell = tell }
 func (b *beside) Own(id process.ID) bool             { return id == b.own }
-func (b *beside) ServesAll(backend.GPU) bool         { return b.all }
+func (b *beside) Unsuited(gpu backend.GPU) string {
+	if gpu.UUID == b.old {
+		return "it is too old"
+	}
+	return ""
+}
+func (b *beside) ServesAll(backend.GPU) bool { return b.all }
 
 // startBeside starts an agent that also has backend mps; change is called for its configuration.
 func (n *node) startBeside(change func(*beside, *Config)) (*running, *beside) {
@@ -65,6 +72,29 @@ func TestCeilingsAddUp(t *testing.T) {
 	}
 	if l := n.list(r); l.GPUs[0].Cores != 0 {
 		t.Errorf("%d cores are guaranteed", l.GPUs[0].Cores)
+	}
+}
+
+// A GPU serves one user by MPS at a time. A request of another one waits for the end of all that are there, unless the
+// administrator lets several users share a server, which the grant then says.
+func TestServerOfOneUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it asks as two users")
+	}
+	n := newNode(t)
+	given := n.rules("backends: {mps: [0]}")
+	r, b := n.startBeside(func(_ *beside, c *Config) { c.Rules = given })
+	first := n.asker(1001)
+	n.grant(r, first, sideBySide(30))
+	n.grant(r, n.asker(1001), sideBySide(30))
+	_, err := r.create(t.Context(), n.asker(1002).peer, sideBySide(30))
+	if control.CodeOf(err) != control.CodeRefused || !strings.Contains(err.Error(), "shares of user "+process.UserName(1001)) || !strings.Contains(err.Error(), "one user at a time") {
+		t.Errorf("another user: %v", err)
+	}
+	b.all = true
+	created := n.grant(r, n.asker(1002), sideBySide(30))
+	if got := created.Tenant.Shares[0].Mechanism; !strings.HasSuffix(got, "not isolated from other users' shares") {
+		t.Errorf("the grant says %q", got)
 	}
 }
 
@@ -156,4 +186,20 @@ func TestServerIsNoOutsider(t *testing.T) {
 	eventually(t, "a process without a share is listed", func() bool { return len(n.list(r).Outside) == 1 })
 	b.own = found
 	eventually(t, "the server is not", func() bool { return len(n.list(r).Outside) == 0 })
+}
+
+// A GPU that does not suit the backend is passed by, and refused where it is named.
+func TestUnsuitedGPU(t *testing.T) {
+	n := newNode(t)
+	r, b := n.startBeside(nil)
+	b.old = firstID
+	_, err := r.create(t.Context(), n.asker(os.Getuid()).peer, sideBySide(30))
+	if control.CodeOf(err) != control.CodeInvalid || !strings.Contains(err.Error(), "GPU 0: it is too old: use another backend") {
+		t.Errorf("named: %v", err)
+	}
+	anywhere := sideBySide(30)
+	anywhere.Request.Among, anywhere.Request.GPUs = nil, 0
+	if got := n.grant(r, n.asker(os.Getuid()), anywhere).Tenant.Shares[0].Index; got != 1 {
+		t.Errorf("any: it is on GPU %d", got)
+	}
 }

@@ -11,6 +11,12 @@ type Reporter interface {
 	Own(id process.ID) bool
 }
 
+// Chooser is a backend that not every GPU suits.
+type Chooser interface {
+	// Unsuited is why a GPU can never have the backend's shares, "" where it can.
+	Unsuited(gpu GPU) string
+}
+
 // Incident is what befell all of a backend's tenants on a GPU.
 type Incident struct {
 	// UUID is the GPU's.

@@ -85,9 +85,10 @@ func (s *service) backends(made *slice.Backend) *registry.Registry {
 		Maker: made, Dir: filepath.Join(o.Endpoint.Dir(), "mps"), Log: o.Log,
 		Driver: func() string { return s.library.Version().Driver },
 		Program: func() (string, []string, error) {
-			path, err := mps.Program(o.simgpu())
-			return path, nil, err
+			path, err := mps.Program(s.modes.Tool.Folders)
+			return path, s.modes.Tool.Environment, err
 		},
+		Capability: func(gpu backend.GPU) string { return s.library.Capability(gpu.Index) },
 		MultiUser: func(gpu backend.GPU) bool {
 			form, _ := s.forms.Of(gpu)
 			return form.MultiUser

@@ -56,6 +56,8 @@ type Options struct {
 	Modes Modes
 	// MultiUser reports whether the administrator lets shares of several users be on a GPU.
 	MultiUser func(gpu backend.GPU) bool
+	// Capability is a GPU's compute capability, such as 8.0, "" where it is unknown; nil knows none.
+	Capability func(gpu backend.GPU) string
 	// Default is where programs look that are told no pipe directory; empty is [mps.DefaultPipe].
 	Default string
 	Log     *slog.Logger
@@ -85,12 +87,22 @@ var (
 	_ backend.Backend  = (*Backend)(nil)
 	_ backend.Changer  = (*Backend)(nil)
 	_ backend.Keeper   = (*Backend)(nil)
+	_ backend.Former   = (*Backend)(nil)
+	_ backend.Chooser  = (*Backend)(nil)
 	_ backend.Reporter = (*Backend)(nil)
 )
 
 // New returns the backend of a machine. [Backend.Close] must follow.
 func New(o Options) *Backend {
 	return &Backend{Backend: o.Maker, options: o, tell: func(backend.Incident) {}, members: map[string]member{}, gpus: map[string]*service{}}
+}
+
+// Unsuited implements [backend.Chooser].
+func (b *Backend) Unsuited(gpu backend.GPU) string {
+	if b.options.Capability == nil {
+		return ""
+	}
+	return unsuited(b.options.Capability(gpu))
 }
 
 // Report implements [backend.Reporter].

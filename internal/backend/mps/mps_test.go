@@ -85,7 +85,7 @@ func newBench(t *testing.T, driver string) *bench {
 	b.options = Options{
 		Maker: b.maker, Dir: filepath.Join(dir, "mps"), Modes: b.book, Driver: func() string { return driver }, Log: slog.New(slog.DiscardHandler),
 		Program: func() (string, []string, error) {
-			path, err := Program(instance.Dir)
+			path, err := Program([]string{instance.Dir})
 			return path, nil, err
 		},
 	}
@@ -313,7 +313,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.options.Program = func() (string, []string, error) {
-		path, err := Program(elsewhere)
+		path, err := Program([]string{elsewhere})
 		return path, nil, err
 	}
 	before := len(b.book.done)
@@ -325,7 +325,7 @@ func TestRefused(t *testing.T) {
 	if _, err := made.Plan(two); !errors.Is(err, backend.ErrTenant) {
 		t.Errorf("two GPUs: %v", err)
 	}
-	if Unsuited("6.1") == "" || Unsuited("7.0") != "" || Unsuited("12.0") != "" || Unsuited("") != "" {
+	if unsuited("6.1") == "" || unsuited("7.0") != "" || unsuited("12.0") != "" || unsuited("") != "" {
 		t.Error("compute capabilities")
 	}
 }

@@ -52,6 +52,9 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 	if s != nil {
 		return s.await(ctx)
 	}
+	if why := b.Unsuited(gpu); why != "" {
+		return fmt.Errorf("serve GPU %d by MPS: %s", gpu.Index, why)
+	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	daemon, err := b.daemon(gpu)

@@ -1,0 +1,124 @@
+package users
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// report is the simulated driver's own record.
+func (s *server) report() *simgpu.Report {
+	s.t.Helper()
+	r, err := s.Report(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+// mpsServers are the processes that serve the clients that there are.
+func mpsServers(r *simgpu.Report) (servers []int) {
+	for _, p := range r.Processes {
+		if p.MPSServer != 0 && !slices.Contains(servers, p.MPSServer) {
+			servers = append(servers, p.MPSServer)
+		}
+	}
+	return servers
+}
+
+// A system agent takes a GPU of MPS for its server alone, so that no program passes it by, serves one user there at a time,
+// survives its own death, and gives the GPU back as it was.
+func TestMPSOfUsers(t *testing.T) {
+	s := newServer(t)
+	s.write("/etc/divvy/agent.yaml", head+"backends: {mps: [1]}\n")
+	first := s.agent()
+	flags := []string{"--backend", "mps", "--memory", "2Gi", "--cores", "30"}
+	a := s.hold("u1", "1Gi", append(flags, "--name", "a")...)
+	r := s.report()
+	if got := r.GPUs[1].ComputeMode; got != "exclusive-process" {
+		t.Errorf("the compute mode is %s", got)
+	}
+	servers := mpsServers(r)
+	if len(servers) != 1 {
+		t.Fatalf("the servers are %v", servers)
+	}
+	if o := s.run("u2", "env", "CUDA_VISIBLE_DEVICES=1", "gpubench", "hold", "--bytes", "1Mi", "--seconds", "1"); o.status == 0 || !strings.Contains(o.out, "CUDA_ERROR_DEVICE_UNAVAILABLE") && !strings.Contains(o.out, "CUDA_ERROR_MPS_CONNECTION_FAILED") {
+		t.Errorf("a program without a share: %+v", o)
+	}
+	s.refused("u2", []string{"shares of user u1", "one user at a time"}, append([]string{"divvy", "run"}, append(flags, "--", "true")...)...)
+	b := s.hold("u1", "1Gi", append(flags, "--name", "b")...)
+	if got := mpsServers(s.report()); !slices.Equal(got, servers) {
+		t.Errorf("the servers are %v, and were %v", got, servers)
+	}
+	first.kill(syscall.SIGKILL)
+	s.agent()
+	s.hold("u1", "1Gi", append(flags, "--name", "c")...).end()
+	if got := mpsServers(s.report()); !slices.Equal(got, servers) {
+		t.Errorf("with the next agent the servers are %v, and were %v", got, servers)
+	}
+	if l := s.list(); len(l.Outside) != 0 {
+		t.Errorf("without a share: %+v", l.Outside)
+	}
+	waiting := s.start("u2", false, append([]string{"divvy", "run", "--wait"}, append(flags, "--", "gpubench", "info")...)...)
+	s.eventually("another user waits", func() bool { return len(s.list().Waiting) == 1 })
+	a.end()
+	b.end()
+	if status := waiting.wait(); status != 0 {
+		t.Errorf("the other user's program ended with %d: %s", status, waiting.said.String())
+	}
+}
+
+// Where the administrator lets several users share a server their grants say that they are not isolated. The GPU is as it
+// was when the form ends.
+func TestMPSOfSeveralUsers(t *testing.T) {
+	s := newServer(t, "driver.version=555.58.02")
+	s.write("/etc/divvy/agent.yaml", head+"backends: {mps: {gpus: [1], multiUser: true}}\n")
+	first := s.agent()
+	flags := []string{"--backend", "mps", "--memory", "2Gi", "--cores", "30"}
+	a := s.hold("u1", "1Gi", append(flags, "--name", "a")...)
+	b := s.hold("u2", "1Gi", append(flags, "--name", "b")...)
+	if got := mpsServers(s.report()); len(got) != 1 {
+		t.Errorf("the servers are %v", got)
+	}
+	share, _ := find(s.list(), "u2", "b")
+	if got := share.Shares[0].Mechanism; got != "MPS, ceiling 30 % of SMs, not isolated from other users' shares" {
+		t.Errorf("the grant says %q", got)
+	}
+	a.end()
+	b.end()
+	s.eventually("the shares have ended", func() bool { return len(s.list().Tenants) == 0 })
+	first.kill(syscall.SIGTERM)
+	s.write("/etc/divvy/agent.yaml", head)
+	s.agent()
+	s.eventually("the GPU is as it was", func() bool { return s.report().GPUs[1].ComputeMode == "default" })
+	if o := s.run("u2", "env", "CUDA_VISIBLE_DEVICES=1", "gpubench", "info"); o.status != 0 {
+		t.Errorf("a program without a share: %+v", o)
+	}
+}
+
+// A daemon that a user runs where programs look by themselves is told of, and goes on.
+func TestMPSOfSomebodyElse(t *testing.T) {
+	s := newServer(t)
+	s.write("/etc/divvy/agent.yaml", head+"backends: {mps: [1]}\n")
+	const theirs = "mkdir -p /tmp/nvidia-mps && nvidia-cuda-mps-control -d && echo runs"
+	if o := s.run("u1", "sh", "-c", "PATH=$(dirname $(find /opt/gpus -name nvidia-cuda-mps-control)):$PATH; export CUDA_MPS_LOG_DIRECTORY=/tmp; "+theirs); !strings.Contains(o.out, "runs") {
+		t.Fatalf("a daemon of a user's: %+v", o)
+	}
+	s.agent()
+	s.hold("u2", "1Gi", "--backend", "mps", "--memory", "2Gi")
+	if l := s.list(); !slices.ContainsFunc(l.Events, func(e control.Event) bool {
+		return strings.Contains(e.Text, "of user u1 at /tmp/nvidia-mps is an MPS control daemon that is not Divvy's")
+	}) {
+		t.Errorf("events: %+v", l.Events)
+	}
+	if o := s.run("u2", "divvy", "doctor"); !strings.Contains(o.out, "of user u1 at /tmp/nvidia-mps") {
+		t.Errorf("doctor: %+v", o)
+	}
+	if o := s.run("u1", "sh", "-c", "PATH=$(dirname $(find /opt/gpus -name nvidia-cuda-mps-control)):$PATH; echo get_default_active_thread_percentage | nvidia-cuda-mps-control"); !strings.Contains(o.out, "100.0") {
+		t.Errorf("the user's daemon: %+v", o)
+	}
+}
