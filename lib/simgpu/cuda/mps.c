@@ -169,7 +169,8 @@ void mps_limit(void) {
         memset(limits, 0, sizeof limits);
     }
     sg_state_lock(in);
-    double percentage = joined->percentage < own_percentage() ? joined->percentage : own_percentage();
+    double percentage =
+        joined->percentage < own_percentage() ? joined->percentage : own_percentage();
     for (int i = 0; i < sg_driver.device_count; i++) {
         struct device *device = &sg_driver.devices[i];
         uint32_t whole = device->model->multiprocessors;

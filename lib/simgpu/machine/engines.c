@@ -9,7 +9,7 @@ void sg_engines_start(struct sg_engines *engines, uint32_t multiprocessors) {
 }
 
 void sg_engines_limit(struct sg_engines *engines, uint32_t multiprocessors) {
-    engines->multiprocessors = multiprocessors == 0                 ? 1
+    engines->multiprocessors = multiprocessors == 0               ? 1
                                : multiprocessors > engines->whole ? engines->whole
                                                                   : multiprocessors;
 }

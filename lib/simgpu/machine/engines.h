@@ -39,9 +39,10 @@ struct sg_work {
 /* What one process's work occupies of one GPU, now and later. Others read it, also when its owner died
  * while changing it. */
 struct sg_engines {
-    uint32_t whole;           /* multiprocessors of the GPU, */
-    uint32_t multiprocessors; /* and how many of them the process may occupy at once; 0 is not started */
-    uint32_t first, count;    /* the points in use; past ones are dropped */
+    uint32_t whole; /* multiprocessors of the GPU, */
+    uint32_t
+        multiprocessors; /* and how many of them the process may occupy at once; 0 is not started */
+    uint32_t first, count; /* the points in use; past ones are dropped */
     struct sg_profile_point {
         uint64_t from; /* rising; the last one's multiprocessors are 0 */
         uint32_t used;

@@ -12,9 +12,9 @@ struct sg_instance;
 #define SG_SEGMENTS 4096u /* pieces of a channel's past that its owner can still look up */
 #define SG_SAMPLES 64u    /* utilisation samples kept, about 10 s */
 #define SG_SAMPLE_NS                                                                               \
-    166666667ull /* NVML's documented utilisation sample period: 1/6 s at the least */
-#define SG_GROUP_MAX 64u                   /* members of a group that run at once */
-#define SG_FULL_RATE (UINT64_C(1) << 32)   /* of a channel that goes as fast as time */
+    166666667ull         /* NVML's documented utilisation sample period: 1/6 s at the least */
+#define SG_GROUP_MAX 64u /* members of a group that run at once */
+#define SG_FULL_RATE (UINT64_C(1) << 32) /* of a channel that goes as fast as time */
 
 /* A stretch of time in which a channel had its GPU, alone or as one of a group. */
 struct sg_segment {

@@ -29,7 +29,8 @@ struct sg_server {
     uint32_t control;            /* process of its control daemon; information only */
     uint32_t fault[SG_GPUS_MAX]; /* what its clients' calls answer for that GPU; 0 is no fault */
     double percentage;           /* of the multiprocessors, for each client that comes */
-    uint64_t limits[SG_GPUS_MAX]; /* bytes of device memory, for each client that comes; 0 is none */
+    uint64_t
+        limits[SG_GPUS_MAX]; /* bytes of device memory, for each client that comes; 0 is none */
 };
 
 /* A process's place at a server. */

@@ -12,6 +12,7 @@ struct command {
     char arguments[MPS_LINE_BYTES]; /* as they were written */
 };
 
+/* arguments.c */
 /* 0 for no number. What is beyond the range of an int is cut to its low bits. */
 int command_number(const char *word);
 bool command_is_number(const char *word);

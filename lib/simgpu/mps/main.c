@@ -20,7 +20,8 @@ static const sim_machine *machine_of(struct sg_instance *in) {
         return NULL;
     }
     const sim_machine *machine = sg_state_machine(in, &bytes);
-    if (bytes == sizeof *machine && machine->magic == SIM_MAGIC && machine->version == SIM_VERSION) {
+    if (bytes == sizeof *machine && machine->magic == SIM_MAGIC &&
+        machine->version == SIM_VERSION) {
         return machine;
     }
     sg_close(in);

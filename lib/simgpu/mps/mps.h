@@ -66,8 +66,8 @@ struct mps_waiter {
 struct mps_daemon {
     int driver; /* the machine's major version */
     struct sg_instance *machine;
-    bool any_user;      /* one server serves all */
-    uint32_t most;      /* clients of a server */
+    bool any_user; /* one server serves all */
+    uint32_t most; /* clients of a server */
     FILE *log;
     struct mps_settings settings;
     struct mps_server servers[SG_SERVERS_MAX];
@@ -105,7 +105,8 @@ void mps_server_leave(struct mps_daemon *daemon, struct mps_server *server, bool
 int mps_settle(struct mps_daemon *daemon);
 /* Keeps somebody who asks for a server; the connection is the daemon's from then on. Without a socket and a request
  * it is a command that wants one for the user. False when there are too many. */
-bool mps_wait(struct mps_daemon *daemon, const struct mps_ui *ui, const struct sg_join_request *request);
+bool mps_wait(struct mps_daemon *daemon, const struct mps_ui *ui,
+              const struct sg_join_request *request);
 
 /* server.c: is the server that the daemon started; returns the exit status. */
 int mps_server_main(void);

@@ -2,8 +2,8 @@
  * the other end of the socket MPS_SERVER_SOCKET, says first what the server is for, and gets its entry in the machine's
  * table when the server takes clients. */
 #define _GNU_SOURCE
-#include "simgpu/machine/visible.h"
 #include "simgpu/mps/server.h"
+#include "simgpu/machine/visible.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@
 
 /* What NVIDIA's server takes of each GPU, about, as nvidia-smi shows it beside its clients. */
 #define CONTEXT_BYTES (30ull << 20)
-#define ORPHAN_LOOK_MS 50 /* between looks whether the last client has left, when the daemon is dead */
+#define ORPHAN_LOOK_MS                                                                             \
+    50 /* between looks whether the last client has left, when the daemon is dead */
 
 static bool make_context(struct sg_instance *in, uint32_t gpu, uint64_t client_bytes) {
     uint64_t bytes = client_bytes < CONTEXT_BYTES ? client_bytes : CONTEXT_BYTES;

@@ -122,7 +122,8 @@ static uint64_t *limit_of(struct mps_ui *ui, struct sg_server *entry, int ordina
     const sim_machine *machine = sg_state_machine(ui->daemon->machine, &bytes);
     struct sg_sight sight = {.visible = getenv("CUDA_VISIBLE_DEVICES"),
                              .order = getenv("CUDA_DEVICE_ORDER"),
-                             .hidden = sg_hidden(ui->daemon->machine, machine, ui->daemon->machine->dir)};
+                             .hidden =
+                                 sg_hidden(ui->daemon->machine, machine, ui->daemon->machine->dir)};
     uint32_t gpus[SG_GPUS_MAX];
     unsigned n = sg_visible(machine, &sight, gpus);
 
@@ -136,8 +137,7 @@ static uint64_t *limit_of(struct mps_ui *ui, struct sg_server *entry, int ordina
 void get_server_limit(struct mps_ui *ui, const struct command *command) {
     struct mps_server *server = command_server(ui, command);
     struct sg_server *entry = server ? command_entry(ui, server) : NULL;
-    const uint64_t *limit =
-        entry ? limit_of(ui, entry, command_number(command->words[2])) : NULL;
+    const uint64_t *limit = entry ? limit_of(ui, entry, command_number(command->words[2])) : NULL;
 
     if (limit) {
         command_say_limit(ui, *limit);

@@ -14,7 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LOOK_MS 20 /* while something waits for processes to end, of which nobody tells the daemon */
+#define LOOK_MS                                                                                    \
+    20 /* while something waits for processes to end, of which nobody tells the daemon */
 #define IDLE_LOOK_MS 100
 
 /* ---- servers ---- */
@@ -46,9 +47,8 @@ _Noreturn static void become_server(const struct mps_daemon *daemon, uid_t uid, 
 }
 
 static bool fork_server(struct mps_daemon *daemon, struct mps_server *server, uid_t uid) {
-    struct mps_server_purpose purpose = {.uid = uid,
-                                         .any_user = daemon->any_user,
-                                         .percentage = daemon->settings.percentage};
+    struct mps_server_purpose purpose = {
+        .uid = uid, .any_user = daemon->any_user, .percentage = daemon->settings.percentage};
     int ends[2];
 
     memcpy(purpose.limits, daemon->settings.limits, sizeof purpose.limits);
@@ -188,7 +188,8 @@ static struct mps_server *server_for(struct mps_daemon *daemon, const struct mps
 
 static void tell(struct mps_daemon *daemon, struct mps_waiter *waiter) {
     if (!waiter->told && waiter->socket >= 0) {
-        mps_note(daemon, "NEW CLIENT %d from user %u: Server is not ready, push client to pending list",
+        mps_note(daemon,
+                 "NEW CLIENT %d from user %u: Server is not ready, push client to pending list",
                  waiter->pid, waiter->uid);
     }
     waiter->told = true;

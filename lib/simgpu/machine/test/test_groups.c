@@ -94,8 +94,7 @@ static void check_whole(struct sg_instance *in) {
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
         const struct sg_channel *channel = sg_channel(in, i, 0);
         CHECK(channel->executed <= channel->submitted);
-        CHECK(channel->server == 0 ||
-              turn_bit(in->state->clients_used, channel->server - 1));
+        CHECK(channel->server == 0 || turn_bit(in->state->clients_used, channel->server - 1));
         sum += channel->sm_ns;
     }
     CHECK_EQUAL(sum, g->sm_ns);

@@ -25,7 +25,8 @@ void daemon_machine(void (*change)(sim_machine *machine), uint32_t most) {
     machine_dir = setting_make(&machine);
     CHECK_EQUAL(chmod(machine_dir, 0755), 0);
     most_clients = most;
-    CHECK_EQUAL(setenv("PATH", machine_dir, 1), 0); /* has no server: the daemon takes this program */
+    CHECK_EQUAL(setenv("PATH", machine_dir, 1),
+                0); /* has no server: the daemon takes this program */
     snprintf(path, sizeof path, "%s/pipe", machine_dir);
     CHECK_EQUAL(setenv("CUDA_MPS_PIPE_DIRECTORY", path, 1), 0);
     snprintf(path, sizeof path, "%s/log", machine_dir);
