@@ -104,7 +104,9 @@ func TestReplicasAreCountedAndGiven(t *testing.T) {
 		t.Errorf("registered %v", request)
 	}
 	client := dial(t, filepath.Join(dir, request.Endpoint))
-	stream, err := client.ListAndWatch(t.Context(), &kubelet.Empty{})
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	stream, err := client.ListAndWatch(ctx, &kubelet.Empty{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +217,9 @@ func TestBesideNVIDIAsPlugin(t *testing.T) {
 	k := startRegistrar(t, dir)
 	startReplicas(t, dir, newNode(), &policy{changed: make(chan struct{}), units: replicasOf("GPU-a", 2, false)})
 	client := dial(t, filepath.Join(dir, next(t, k.requests).Endpoint))
-	stream, err := client.ListAndWatch(t.Context(), &kubelet.Empty{})
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	stream, err := client.ListAndWatch(ctx, &kubelet.Empty{})
 	if err != nil {
 		t.Fatal(err)
 	}
