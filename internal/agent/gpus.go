@@ -99,6 +99,7 @@ func (a *Agent) giveForm(ctx context.Context, peer *control.Peer, p control.Form
 		return nil, err
 	}
 	a.step("form-made")
+	a.sweep(ctx) // who was waited for is gone
 	v := a.formed(ctx, gpu)
 	v.Fault = ""
 	a.events.add(control.Event{Kind: control.EventGPU, UUID: gpu.UUID, Text: fmt.Sprintf("GPU %d was given %s", gpu.Index, formText(p.Form))})
