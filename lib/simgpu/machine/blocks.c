@@ -226,6 +226,15 @@ static uint64_t *counted_in(struct sg_state *st, const struct sg_object *o, uint
                                      : &st->clients[client].imported[o->gpu];
 }
 
+/* MIG user guide: memory is shared between compute instances of one GPU instance, not between GPU instances. */
+static bool within_reach(const struct sg_state *st, const struct sg_object *o, uint32_t client) {
+    uint32_t own = st->clients[client].place;
+
+    return (own == 0) == (o->place == 0) &&
+           (own == 0 || (sg_place_gpu(own) == sg_place_gpu(o->place) &&
+                         sg_place_gi(own) == sg_place_gi(o->place)));
+}
+
 int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
                    uint32_t capacity) {
     struct sg_state *st = in->state;
@@ -235,6 +244,9 @@ int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32
         return -ENOENT;
     }
     struct sg_object *o = &st->objects[object];
+    if (!within_reach(st, o, in->id)) {
+        return -ENOENT;
+    }
     if (!(o->holders[in->id / 64] & bit(in->id))) {
         o->holders[in->id / 64] |= bit(in->id);
         *counted_in(st, o, in->id) += o->blocks * SG_BLOCK_BYTES;

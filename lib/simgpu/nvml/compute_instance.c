@@ -257,9 +257,10 @@ nvmlReturn_t nvmlComputeInstanceGetInfo(nvmlComputeInstance_t compute,
     nvmlComputeInstanceInfo_t whole;
 
     nvmlReturn_t result = nvmlComputeInstanceGetInfo_v2(compute, &whole);
-    if (result != NVML_SUCCESS || !info) {
-        return info ? result : NVML_ERROR_INVALID_ARGUMENT;
+    if (result != NVML_SUCCESS) {
+        return result;
     }
+    NVML_REQUIRE(info);
     memcpy(info, &whole, offsetof(nvmlComputeInstanceInfo_t, placement));
     return NVML_SUCCESS;
 }

@@ -206,6 +206,48 @@ static void check_denied(const char *directory, uint32_t place) {
     CHECK_EQUAL(unlink(path), 0);
 }
 
+/* A client of a compute instance. */
+static void join(struct sg_instance *in, uint32_t place) {
+    CHECK_EQUAL(sg_open(in, getenv("DIVVY_SIMGPU"), "", true), 0);
+    sg_state_lock(in);
+    CHECK(sg_mig_enter(in, place));
+    sg_state_unlock(in);
+}
+
+/* Memory of another process can be opened in the same GPU instance alone. */
+static void check_sharing(void) {
+    uint32_t first = make(0, 3, 1), other = make(0, 2, 1), block, object, number;
+    struct sg_instance maker, near, far;
+
+    sg_state_lock(&admin);
+    int ci = sg_mig_compute_create(&admin, 0, sg_place_gi(first), 1, SG_MIG_ANYWHERE);
+    CHECK(ci > 0);
+    sg_state_unlock(&admin);
+    join(&maker, first);
+    join(&near, sg_place_of(0, sg_place_gi(first), (uint32_t)ci));
+    join(&far, other);
+    sg_state_lock(&maker);
+    CHECK_EQUAL(sg_blocks_take(&maker, 0, SG_VMM, 1, &block), 0);
+    CHECK_EQUAL(sg_object_create(&maker, 0, 1, &block, BLOCK, &object), 0);
+    uint64_t key = sg_object_key(&maker, object);
+    sg_state_unlock(&maker);
+    sg_state_lock(&far);
+    CHECK_EQUAL(sg_object_hold(&far, object, key, &number, 1), -ENOENT);
+    sg_state_unlock(&far);
+    sg_state_lock(&near);
+    CHECK_EQUAL(sg_object_hold(&near, object, key, &number, 1), 0);
+    CHECK_EQUAL(number, block);
+    sg_state_unlock(&near);
+    sg_close(&maker);
+    CHECK_EQUAL(used(first), 1); /* it lives as long as somebody holds it */
+    sg_close(&near);
+    sg_close(&far);
+    sg_state_lock(&admin);
+    sg_reap(&admin);
+    CHECK_EQUAL(used(first), 0);
+    sg_state_unlock(&admin);
+}
+
 #define MS 1000000ull
 
 /* Gives its instance a kernel that fills it, and stays until the channel closes. */
@@ -301,6 +343,7 @@ int main(void) {
     CHECK_EQUAL(cuda_child(sees_nothing, 0), 0);
     make(0, 0, 1);
     CHECK_EQUAL(cuda_child(small, 0), 0);
+    check_sharing();
     sg_close(&admin);
     check_time();
     return 0;
