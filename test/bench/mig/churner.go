@@ -72,28 +72,30 @@ func (c churner) tool(ctx context.Context, l mig.Library, profiles []nvml.MIGPro
 	}
 	if len(mine) > 0 && random.IntN(2) == 0 {
 		at := random.IntN(len(mine))
-		for _, compute := range mine[at].Compute {
-			if err := l.DestroyMIGCompute(ctx, gpu, mine[at].ID, compute.ID); err != nil {
-				return nil // a fault that was meant for the other process
-			}
+		if mine[at].Compute, err = away(ctx, l, mine[at]); err == nil {
+			mine = slices.Delete(mine, at, at+1)
 		}
-		if err := l.DestroyMIGInstance(ctx, gpu, mine[at].ID); err != nil {
-			mine[at].Compute = nil
-			return c.list(mine)
-		}
-		return c.list(slices.Delete(mine, at, at+1))
+		return c.list(mine) // an error is a fault that was meant for the other process
 	}
 	profile := profiles[random.IntN(len(profiles))]
-	placement := profile.Placements[random.IntN(len(profile.Placements))]
-	id, err := l.CreateMIGInstance(ctx, gpu, profile.ID, placement)
-	if err != nil {
-		return nil // no room
+	made := nvml.MIGInstance{Profile: profile.ID, Placement: profile.Placements[random.IntN(len(profile.Placements))]}
+	if made.ID, err = l.CreateMIGInstance(ctx, gpu, profile.ID, made.Placement); err == nil {
+		if compute, err := l.CreateMIGCompute(ctx, gpu, made.ID); err == nil {
+			made.Compute = []nvml.MIGCompute{compute}
+		}
+		mine = append(mine, made)
 	}
-	made := nvml.MIGInstance{ID: id, Profile: profile.ID, Placement: placement}
-	if compute, err := l.CreateMIGCompute(ctx, gpu, id); err == nil {
-		made.Compute = []nvml.MIGCompute{compute}
+	return c.list(mine) // an error says that there is no room
+}
+
+// away takes an instance away, and returns what is left of its compute instances.
+func away(ctx context.Context, l mig.Library, i nvml.MIGInstance) (left []nvml.MIGCompute, err error) {
+	for n, compute := range i.Compute {
+		if err := l.DestroyMIGCompute(ctx, gpu, i.ID, compute.ID); err != nil {
+			return i.Compute[n:], err
+		}
 	}
-	return c.list(append(mine, made))
+	return nil, l.DestroyMIGInstance(ctx, gpu, i.ID)
 }
 
 func (c churner) list(mine []nvml.MIGInstance) error {
