@@ -4,6 +4,7 @@ package timeslice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -71,7 +72,7 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 }
 
 // errUnchanged is returned by an agent that changes no modes.
-var errUnchanged = fmt.Errorf("this agent changes no modes of GPUs: the system agent does, which root starts")
+var errUnchanged = errors.New("this agent changes no modes of GPUs: the system agent does, which root starts")
 
 func (b *Backend) make(ctx context.Context, gpu backend.GPU, length string) error {
 	switch {
