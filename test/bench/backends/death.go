@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/mps"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 	"github.com/divvy-gpu/divvy/test/bench/simulated"
 )
@@ -50,7 +52,7 @@ func (b bench) death(event string, hit func(*simulated.Machine) error) (told, se
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	tenants, _, err := beside(m, []int{30, 30})
-	defer func() { end(tenants) }()
+	defer func() { err = errors.Join(err, b.end(m, tenants)) }()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -130,9 +132,10 @@ func fault(m *simulated.Machine) error {
 	return nil
 }
 
-// end ends programs.
-func end(tenants []*simulated.Tenant) {
+// end ends programs, and returns when the control daemon has ended, which would outlive the machine.
+func (b bench) end(m *simulated.Machine, tenants []*simulated.Tenant) error {
 	for _, t := range tenants {
 		t.End()
 	}
+	return b.await("the control daemon ends", func() (bool, error) { return len(mps.Left(filepath.Join(m.Instance, "mps"))) == 0, nil })
 }

@@ -70,7 +70,7 @@ func (b bench) limitsOf(ceilings []int) (rows []measurement.Row, err error) {
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	tenants, pids, err := beside(m, ceilings)
-	defer func() { end(tenants) }()
+	defer func() { err = errors.Join(err, b.end(m, tenants)) }()
 	if err != nil {
 		return nil, err
 	}
