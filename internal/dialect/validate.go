@@ -99,29 +99,34 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 		case len(c.Requests) == 0:
 			continue // it is for all requests, and this one is another driver's
 		}
-		if v.configs[a.name]++; v.configs[a.name] > 1 {
-			v.fault("request %s has two configurations: give one", a.name)
-			continue
+		v.share(decoded, index, a)
+	}
+}
+
+// share checks a configuration with the share that it is for.
+func (v *validation) share(decoded v1alpha1.ShareConfig, index int, a ask) {
+	if v.configs[a.name]++; v.configs[a.name] > 1 {
+		v.fault("request %s has two configurations: give one", a.name)
+		return
+	}
+	cores, err := coresOf(a.capacity)
+	if err != nil {
+		return // named with the request
+	}
+	full := decoded
+	if shares := v1alpha1.SharesOf(a.class); shares != "" {
+		if full.Backend == "" {
+			full.Backend = shares
 		}
-		cores, err := coresOf(a.capacity)
-		if err != nil {
-			continue // named with the request
+		if full.Backend != shares {
+			v.fault("configuration %d asks for backend %s, but request %s is of class %s, which gives backend %s: write class %s",
+				index, full.Backend, a.name, a.class, shares, v1alpha1.ClassOf(full.Backend))
+			return
 		}
-		full := decoded
-		if shares := v1alpha1.SharesOf(a.class); shares != "" {
-			if full.Backend == "" {
-				full.Backend = shares
-			}
-			if full.Backend != shares {
-				v.fault("configuration %d asks for backend %s, but request %s is of class %s, which gives backend %s: write class %s",
-					index, full.Backend, a.name, a.class, shares, v1alpha1.ClassOf(full.Backend))
-				continue
-			}
-		}
-		full.Default(cores)
-		if err := full.Validate(cores); err != nil {
-			v.fault("configuration %d of request %s: %s", index, a.name, strings.ReplaceAll(err.Error(), "\n", "; "))
-		}
+	}
+	full.Default(cores)
+	if err := full.Validate(cores); err != nil {
+		v.fault("configuration %d of request %s: %s", index, a.name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 
@@ -148,6 +153,11 @@ func (v *validation) request(a ask) {
 	case v1alpha1.SharesOf(a.class) == "":
 		return
 	}
+	v.shareRequest(a)
+}
+
+// shareRequest checks a request for a share.
+func (v *validation) shareRequest(a ask) {
 	cores, err := coresOf(a.capacity)
 	if err != nil {
 		v.fault("request %s: %w", a.name, err)
