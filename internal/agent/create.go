@@ -27,18 +27,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 		return nil, err
 	}
 	var err error
-	if p.Request, err = a.completed(who, p.Request); err != nil {
-		return nil, err
-	}
-	if p.Request.Backend == v1alpha1.BackendAuto {
-		if p.Request.Backend, err = a.chooseBackend(ctx, who, p.Request); err != nil {
-			return nil, err
-		}
-	}
-	if p.Request.Among, err = a.suitable(p.Request); err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(a.otherBackend(p.Request), a.never(who, p.Request)); err != nil {
+	if p.Request, err = a.decided(ctx, who, p.Request); err != nil {
 		return nil, err
 	}
 	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
@@ -69,6 +58,24 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	a.hold(ctx, peer, t)
 	a.step("create-held")
 	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
+}
+
+// decided is the request with what it leaves out: its defaults, its backend and the GPUs that it may have. A request that
+// can never be granted is an error.
+func (a *Agent) decided(ctx context.Context, who requester, r v1alpha1.ShareRequest) (v1alpha1.ShareRequest, error) {
+	r, err := a.completed(who, r)
+	if err != nil {
+		return r, err
+	}
+	if r.Backend == v1alpha1.BackendAuto {
+		if r.Backend, err = a.chooseBackend(ctx, who, r); err != nil {
+			return r, err
+		}
+	}
+	if r.Among, err = a.suitable(r); err != nil {
+		return r, err
+	}
+	return r, cmp.Or(a.otherBackend(r), a.never(who, r))
 }
 
 // tryAdmit enters a tenant or returns why it does not fit on the GPUs that nobody awaits

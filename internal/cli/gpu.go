@@ -22,7 +22,7 @@ func newGPU(a *app) *cobra.Command {
 the GPU's form.`,
 		Example: "  divvy gpu ls\n  divvy gpu set 0 --form mps",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			return usage(errors.New("say what to do: `divvy gpu ls` or `divvy gpu set`"))
 		},
 	}

@@ -23,13 +23,14 @@ func (d *device) title() string {
 
 // complaint is the value of the first taint.
 func (d *device) complaint() string {
-	for _, taint := range d.spec.Taints {
-		if taint.Key == v1alpha1.ChangingTaint {
-			return "changing to form " + taint.Value
-		}
-		return cmp.Or(taint.Value, taint.Key)
+	if len(d.spec.Taints) == 0 {
+		return "unknown"
 	}
-	return "unknown"
+	taint := d.spec.Taints[0]
+	if taint.Key == v1alpha1.ChangingTaint {
+		return "changing to form " + taint.Value
+	}
+	return cmp.Or(taint.Value, taint.Key)
 }
 
 // wanted writes what is asked with its number of GPUs.

@@ -26,20 +26,11 @@ const (
 // gpushare is the form of Alibaba's GPU sharing, with cGPU's weights. Memory is a total, which the pod's label
 // aliyun.com/gpu-count divides among so many GPUs.
 func gpushare(given options) (Dialect, error) {
-	var o gpushareOptions
-	if err := given.decode(&o); err != nil {
+	o, err := gpushareOptionsOf(given)
+	if err != nil {
 		return nil, err
 	}
-	unit, ok := gpushareUnits[o.MemoryUnit]
-	if !ok {
-		return nil, given.fault("memoryUnit %q: use GiB or MiB", o.MemoryUnit)
-	}
-	if o.Backend != "" && o.Backend != v1alpha1.BackendSlice && o.Backend != v1alpha1.BackendTimeslice {
-		return nil, given.fault("backend %q: use slice or timeslice", o.Backend)
-	}
-	if o.Backend == v1alpha1.BackendTimeslice && given.mode == ModeSlots {
-		return nil, given.fault("backend timeslice needs mode claims: leave it out")
-	}
+	unit := gpushareUnits[o.MemoryUnit]
 	return inContainers{
 		name:   "gpushare",
 		names:  Names{Resources: []string{gpushareMemory, gpushareCores, gpushareCount}},
@@ -73,6 +64,22 @@ func gpushare(given options) (Dialect, error) {
 			return request
 		},
 	}, nil
+}
+
+func gpushareOptionsOf(given options) (o gpushareOptions, err error) {
+	if err := given.decode(&o); err != nil {
+		return o, err
+	}
+	if _, ok := gpushareUnits[o.MemoryUnit]; !ok {
+		return o, given.fault("memoryUnit %q: use GiB or MiB", o.MemoryUnit)
+	}
+	switch {
+	case o.Backend != "" && o.Backend != v1alpha1.BackendSlice && o.Backend != v1alpha1.BackendTimeslice:
+		return o, given.fault("backend %q: use slice or timeslice", o.Backend)
+	case o.Backend == v1alpha1.BackendTimeslice && given.mode == ModeSlots:
+		return o, given.fault("backend timeslice needs mode claims: leave it out")
+	}
+	return o, nil
 }
 
 // gpushareGPUs returns the number of GPUs among which the pod's label divides what each container asks for, 1 or more.

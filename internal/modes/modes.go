@@ -201,7 +201,7 @@ func (b *Book) with(gpu string, mode Mode, found, value string, made bool) []Cha
 		return append(next, Change{GPU: gpu, Mode: mode, Before: found, Given: []string{value}, Made: made})
 	}
 	given := slices.DeleteFunc(slices.Clone(next[at].Given), func(g string) bool { return g == value })
-	next[at].Given, next[at].Made = append(given, value), made
+	next[at].Given, next[at].Made = slices.Concat(given, []string{value}), made
 	return next
 }
 

@@ -47,7 +47,7 @@ func (*maker) Keep(backend.Tenant) error                  { return nil }
 // book records what is done to modes.
 type book struct{ done []string }
 
-func (b *book) Set(_ context.Context, gpu string, mode modes.Mode, value string) error {
+func (b *book) Set(_ context.Context, _ string, mode modes.Mode, value string) error {
 	b.done = append(b.done, string(mode)+" "+value)
 	return nil
 }

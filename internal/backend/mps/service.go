@@ -86,13 +86,13 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 	if err := s.supervisor.Open(ctx); err != nil {
 		return errors.Join(fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err), b.abandon(context.WithoutCancel(ctx), gpu, daemon))
 	}
-	b.enlist(s)
+	b.enlist(ctx, s)
 	return nil
 }
 
 // enlist begins to supervise a daemon that serves.
-func (b *Backend) enlist(s *service) {
-	ctx, stop := context.WithCancel(context.Background())
+func (b *Backend) enlist(ctx context.Context, s *service) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	b.mu.Lock()
 	b.gpus[s.gpu.UUID] = s

@@ -177,10 +177,11 @@ static void check_report(void) {
     setting_kill(busy);
     /* The dead leave their peak and their time, not their memory. */
     CHECK_SAID(directory, "\"used\": 0, \"peak\": 14680064");
-    CHECK_SAID(directory, "{\"tenant\": \"other\", \"gpus\": [{\"index\": 0, \"used\": 0, "
-                          "\"peak\": 0, \"imported\": 0, \"abroad\": 0, \"gpuNs\": 0, \"smNs\": 0}, "
-                          "{\"index\": 1, \"used\": 0, \"peak\": 4194304, \"imported\": 0, "
-                          "\"abroad\": 0, \"gpuNs\": 50000000, \"smNs\": 5000000}");
+    CHECK_SAID(directory,
+               "{\"tenant\": \"other\", \"gpus\": [{\"index\": 0, \"used\": 0, "
+               "\"peak\": 0, \"imported\": 0, \"abroad\": 0, \"gpuNs\": 0, \"smNs\": 0}, "
+               "{\"index\": 1, \"used\": 0, \"peak\": 4194304, \"imported\": 0, "
+               "\"abroad\": 0, \"gpuNs\": 50000000, \"smNs\": 5000000}");
     CHECK_SAID(directory, "\"visitors\": 0");
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
     CHECK_SAID(directory, "\"visitors\": 1");
