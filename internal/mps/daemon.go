@@ -20,6 +20,8 @@ const (
 	// startTime bounds how long a daemon may take until it answers, endTime how long it may take to end.
 	startTime = 10 * time.Second
 	endTime   = 10 * time.Second
+	// killTime bounds how long processes that were killed may take to end.
+	killTime = 5 * time.Second
 	// poll is the pause between questions whether something has happened of which nobody gives notice.
 	poll = 20 * time.Millisecond
 )
@@ -140,7 +142,8 @@ func (d Daemon) await(ctx context.Context) (process.ID, error) {
 	}
 }
 
-// End ends the daemon and its servers, whoever are their clients, and returns when they are gone. That there is none is no error.
+// End ends the daemon and its servers, whoever are their clients, and returns when they are gone. One that does not answer
+// is killed. That there is none is no error.
 func (d Daemon) End(ctx context.Context) error {
 	id, err := d.Find()
 	if errors.Is(err, ErrAbsent) {
@@ -158,12 +161,18 @@ func (d Daemon) End(ctx context.Context) error {
 	// -t bounds how long the daemon waits for its servers, in seconds. The program that asks fails when servers had to
 	// be ended by force, and the daemon ends all the same: what it says counts only if the daemon stays.
 	_, said := d.ask(ctx, "quit -t %d", int(endTime.Seconds())/2)
+	if errors.Is(said, ErrSilent) {
+		// ctx may be about to end, and a stopped daemon would outlive whoever gave up on it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+		defer cancel()
+		return killAll(ctx, family)
+	}
 	late := time.NewTimer(endTime)
 	defer late.Stop()
 	select {
 	case <-done:
 	case <-late.C:
-		if said != nil && !errors.Is(said, ErrAbsent) && !errors.Is(said, ErrSilent) {
+		if said != nil && !errors.Is(said, ErrAbsent) {
 			return fmt.Errorf("end the MPS control daemon: %w", said)
 		}
 	case <-ctx.Done():

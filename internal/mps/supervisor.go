@@ -204,6 +204,25 @@ func (s *Supervisor) lookAt(ctx context.Context, pid int) (Server, error) {
 	return Server{PID: pid, Status: status, Clients: served}, err
 }
 
+// End ends the daemon with its servers after [Supervisor.Run], also where it cannot be reached any more: because its
+// directory was removed, or others keep it busy.
+func (s *Supervisor) End(ctx context.Context) error {
+	err := s.Daemon.End(ctx)
+	daemon := s.Process()
+	s.mu.Lock()
+	family := slices.Clone(s.family)
+	s.mu.Unlock()
+	if daemon.Alive() {
+		family = append(append(family, process.Descendants(daemon.PID)...), daemon)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancel()
+	if killErr := killAll(ctx, family); killErr != nil {
+		return errors.Join(err, killErr)
+	}
+	return nil // what stood in the way of asking is of no account
+}
+
 // restart starts the daemon again until it serves. What is left of the one before, such as its servers, is ended first:
 // it would hold the GPU.
 func (s *Supervisor) restart(ctx context.Context) {

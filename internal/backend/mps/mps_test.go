@@ -329,3 +329,44 @@ func TestRefused(t *testing.T) {
 		t.Error("compute capabilities")
 	}
 }
+
+// A daemon that is stopped, or whose directory was removed, ends with the GPU's form.
+func TestDaemonOutOfReachEnds(t *testing.T) {
+	for name, harm := range map[string]func(b *bench, made *Backend, id process.ID) error{
+		"stopped": func(_ *bench, _ *Backend, id process.ID) error { return id.Signal(syscall.SIGSTOP) },
+		"removed": func(b *bench, made *Backend, _ process.ID) error { return os.RemoveAll(b.daemon(made).Dirs.Pipe) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "550.163.01")
+			made := b.open()
+			if err := made.Enter(t.Context(), gpu); err != nil {
+				t.Fatal(err)
+			}
+			b.grant(made, tenant("a", 30, gib))
+			id, err := b.daemon(made).Find()
+			if err != nil {
+				t.Fatal(err)
+			}
+			family := append(process.Descendants(id.PID), id)
+			t.Cleanup(func() {
+				for _, id := range family {
+					_ = id.Signal(syscall.SIGKILL) // those that the test failed for
+				}
+			})
+			if err := harm(b, made, id); err != nil {
+				t.Fatal(err)
+			}
+			if err := made.Leave(t.Context(), gpu); err != nil {
+				t.Error(err)
+			}
+			for _, id := range family {
+				if id.Alive() {
+					t.Errorf("process %d of the daemon lives", id.PID)
+				}
+			}
+			if _, err := os.Stat(b.options.Dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the directory of daemons: %v", err)
+			}
+		})
+	}
+}

@@ -129,16 +129,18 @@ func (b *Backend) Leave(ctx context.Context, gpu backend.GPU) error {
 	s := b.gpus[gpu.UUID]
 	delete(b.gpus, gpu.UUID)
 	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	var ended error
 	if s != nil {
 		s.leave()
+		ended = s.supervisor.End(ctx)
 	}
 	daemon, err := b.daemon(gpu)
 	if err != nil {
 		daemon = mps.Daemon{UUID: gpu.UUID, Dirs: b.dirs(gpu.UUID)} // which may still run, and is killed then
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	return b.clear(ctx, gpu, daemon)
+	return errors.Join(ended, b.clear(ctx, gpu, daemon))
 }
 
 // clear leaves nothing of a GPU's daemon.
