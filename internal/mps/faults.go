@@ -30,6 +30,8 @@ const (
 	EventServes EventKind = "serves"
 	// EventFailed says that the daemon does not start, and why.
 	EventFailed EventKind = "failed"
+	// EventTied says that the daemon serves, and will end with this process's container or service.
+	EventTied EventKind = "tied"
 )
 
 // Event is what became of a daemon or one of its servers.
@@ -39,7 +41,7 @@ type Event struct {
 	// [EventDied] Clients are those of all servers when they were last asked for.
 	Server  int
 	Clients []int
-	// Err is why the daemon does not start, of an [EventFailed].
+	// Err is why the daemon does not start, of an [EventFailed], or why it stays where it is, of an [EventTied].
 	Err error
 }
 

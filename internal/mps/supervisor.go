@@ -37,6 +37,8 @@ type Supervisor struct {
 	Users func() []int
 	// Tell is called for each event, one after another.
 	Tell func(Event)
+	// Apart takes a daemon that runs out of what ends with this process, such as a container; nil leaves it there.
+	Apart func(daemon process.ID) error
 	// Now is the time.
 	Now func() time.Time
 
@@ -76,6 +78,11 @@ func (s *Supervisor) Open(ctx context.Context) error {
 	s.mu.Lock()
 	s.id = id
 	s.mu.Unlock()
+	if s.Apart != nil {
+		if err := s.Apart(id); err != nil {
+			s.Tell(Event{Kind: EventTied, Err: err})
+		}
+	}
 	if err := s.Limit(ctx); err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -43,8 +45,8 @@ func loaded(name, memory, cores string) *corev1.Pod {
 	return p
 }
 
-// sideBySide has two pods share a GPU 30 to 70 under MPS, as the simulated driver tells, and goes on when the agent was
-// killed.
+// sideBySide has two pods share a GPU 30 to 70 under MPS, as the simulated driver tells, and goes on with the same server
+// when the agent was killed.
 func sideBySide(l *lab) {
 	n := l.Nodes[0]
 	l.run(on(n, loaded("thirty", "4Gi", "30")))
@@ -63,9 +65,14 @@ func sideBySide(l *lab) {
 			l.t.Log(line)
 		}
 	}
-	// The daemon ends with the agent's container, and programs fail with it. Those that start then are served as before.
+	servers := l.servers(n.Name)
 	l.killAgent(n)
-	l.eventually("programs that are started again have their parts", told)
+	l.eventually("the daemon's server outlives the agent", func() string {
+		if now := l.servers(n.Name); now != servers || now == "" {
+			return "MPS servers " + now + ", want " + servers
+		}
+		return told()
+	})
 	l.remove("thirty", "seventy")
 }
 
@@ -102,6 +109,25 @@ func (l *lab) ceilings(node string, want map[int]uint64) string {
 		}
 	}
 	return ""
+}
+
+// servers are the processes of the MPS servers of a node.
+func (l *lab) servers(node string) string {
+	var pids []string
+	for _, n := range l.Nodes {
+		if n.Name != node {
+			continue
+		}
+		report, err := n.Oracle(l.ctx)
+		l.must(err)
+		for _, p := range report.Processes {
+			if p.MPSServer == p.PID && p.PID != 0 {
+				pids = append(pids, strconv.Itoa(p.PID))
+			}
+		}
+	}
+	slices.Sort(pids)
+	return strings.Join(pids, " ")
 }
 
 func matches(want map[int]uint64, g *simgpu.ProcessGPU) bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/modes"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // FormsFile has which forms GPUs were given by hand, in the agent's directory.
@@ -94,6 +95,9 @@ func (s *service) backends(made *slice.Backend) *registry.Registry {
 			return form.MultiUser
 		},
 	}
+	if o.Face != nil {
+		beside.Apart = leaveContainer
+	}
 	if s.book != nil {
 		sliced.Modes, beside.Modes = s.book.Of(modes.TimeSlice), s.book.Of(modes.ComputeMode)
 	}
@@ -119,3 +123,7 @@ type unchanged struct{ *modes.Machine }
 
 // Changes are none.
 func (unchanged) Changes() []modes.Change { return nil }
+
+// leaveContainer keeps a process alive when the agent's container is replaced. The container sees the machine's
+// processes, so the first one shows the machine's cgroups.
+func leaveContainer(id process.ID) error { return id.LeaveGroups("/proc/1/root") }

@@ -60,7 +60,9 @@ type Options struct {
 	Capability func(gpu backend.GPU) string
 	// Default is where programs look that are told no pipe directory; empty is [mps.DefaultPipe].
 	Default string
-	Log     *slog.Logger
+	// Apart takes a daemon out of the agent's container; nil where the agent runs in none.
+	Apart func(daemon process.ID) error
+	Log   *slog.Logger
 }
 
 // Backend implements [backend.Backend] and more. What it shares with backend slice, that one does. It is no source of

@@ -81,6 +81,7 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 	s = &service{backend: b, gpu: gpu, changed: make(chan struct{})}
 	s.supervisor = &mps.Supervisor{
 		Daemon: daemon, Now: time.Now, Tell: s.told,
+		Apart:  b.options.Apart,
 		Limits: func() mps.Limits { return b.limits(gpu) }, Users: func() []int { return b.users(gpu.UUID) },
 	}
 	if err := s.supervisor.Open(ctx); err != nil {
@@ -259,6 +260,10 @@ func (s *service) leave() {
 func (s *service) told(e mps.Event) {
 	i := backend.Incident{UUID: s.gpu.UUID}
 	switch e.Kind {
+	case mps.EventTied:
+		s.backend.tellOf(backend.Incident{UUID: s.gpu.UUID, Note: true, Text: fmt.Sprintf(
+			"GPU %d: programs that use it by MPS fail when the agent's container ends: %v", s.gpu.Index, e.Err)})
+		return
 	case mps.EventDied:
 		i.Text = "its MPS control daemon has ended: programs that use the GPU fail, and new ones are served when it runs again"
 	case mps.EventFault:
@@ -283,8 +288,13 @@ func (s *service) told(e mps.Event) {
 	if again || i.Over && before == "" {
 		return // it was told
 	}
-	s.backend.mu.Lock()
-	tell := s.backend.tell
-	s.backend.mu.Unlock()
+	s.backend.tellOf(i)
+}
+
+// tellOf tells who listens.
+func (b *Backend) tellOf(i backend.Incident) {
+	b.mu.Lock()
+	tell := b.tell
+	b.mu.Unlock()
 	tell(i)
 }
