@@ -87,19 +87,21 @@ func documentOf(fields string) []byte {
 
 func TestEveryFieldOfNVIDIAsConfigurations(t *testing.T) {
 	for _, f := range upstream {
-		for fields, want := range f.works {
-			if got, err := DecodeGPUConfig(documentOf(fields)); err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %s: %+v, %v, want %+v", f.field, fields, got, err, want)
+		t.Run(f.field, func(t *testing.T) {
+			for fields, want := range f.works {
+				if got, err := DecodeGPUConfig(documentOf(fields)); err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %+v, %v, want %+v", fields, got, err, want)
+				}
 			}
-		}
-		for fields, want := range f.refused {
-			if _, err := DecodeGPUConfig(documentOf(fields)); !errors.Is(err, ErrGPUConfig) || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %s: %v, want %q", f.field, fields, err, want)
+			for fields, want := range f.refused {
+				if _, err := DecodeGPUConfig(documentOf(fields)); !errors.Is(err, ErrGPUConfig) || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v, want %q", fields, err, want)
+				}
 			}
-		}
-		if len(f.works)+len(f.refused) == 0 {
-			t.Errorf("%s is not tried", f.field)
-		}
+			if len(f.works)+len(f.refused) == 0 {
+				t.Error("not tried")
+			}
+		})
 	}
 }
 

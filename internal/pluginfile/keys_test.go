@@ -133,28 +133,47 @@ var outcomes = []struct{ key, text, want, says string }{
 
 var inList = regexp.MustCompile(`\[\d+\]`)
 
+// Every published key has outcomes of its own or of the keys below it, and they are as told.
 func TestOutcomeOfEveryKey(t *testing.T) {
-	for _, o := range outcomes {
-		c, err := Parse("f", []byte(o.text))
-		if o.want == "!" {
-			var fault *Fault
-			if !errors.As(err, &fault) || inList.ReplaceAllString(fault.Field, "[]") != o.key || !strings.Contains(fault.Problem, o.says) || fault.Line != 1 {
-				t.Errorf("%s\ngives %v, which is not a fault of %s at line 1 with %q", o.text, err, o.key, o.says)
-			}
-			continue
+	for _, paths := range published {
+		for _, path := range paths {
+			t.Run(path, func(t *testing.T) {
+				tried := 0
+				for _, o := range outcomes {
+					if o.key == path || strings.HasPrefix(o.key, path+".") || strings.HasPrefix(o.key, path+"[]") {
+						tried++
+						checkOutcome(t, o.key, o.text, o.want, o.says)
+					}
+				}
+				if tried == 0 {
+					t.Error("no row of outcomes")
+				}
+			})
 		}
-		if err != nil {
-			t.Errorf("%s: %v", o.text, err)
-			continue
+	}
+}
+
+func checkOutcome(t *testing.T, key, text, want, says string) {
+	t.Helper()
+	c, err := Parse("f", []byte(text))
+	if want == "!" {
+		var fault *Fault
+		if !errors.As(err, &fault) || inList.ReplaceAllString(fault.Field, "[]") != key || !strings.Contains(fault.Problem, says) || fault.Line != 1 {
+			t.Errorf("%s\ngives %v, which is not a fault of %s at line 1 with %q", text, err, key, says)
 		}
-		if !slices.ContainsFunc(c.Notes, func(n Note) bool {
-			return inList.ReplaceAllString(n.Field, "[]") == o.key && string(n.Outcome) == o.want && strings.Contains(n.Text, o.says)
-		}) {
-			t.Errorf("%s\ngives %+v, of which none is %s of %s with %q", o.text, c.Notes, o.want, o.key, o.says)
-		}
-		if refused := c.Err("f"); (o.want == "refused") != (refused != nil) {
-			t.Errorf("%s: %s, and the error of refused keys is %v", o.text, o.want, refused)
-		}
+		return
+	}
+	if err != nil {
+		t.Errorf("%s: %v", text, err)
+		return
+	}
+	if !slices.ContainsFunc(c.Notes, func(n Note) bool {
+		return inList.ReplaceAllString(n.Field, "[]") == key && string(n.Outcome) == want && strings.Contains(n.Text, says)
+	}) {
+		t.Errorf("%s\ngives %+v, of which none is %s of %s with %q", text, c.Notes, want, key, says)
+	}
+	if refused := c.Err("f"); (want == "refused") != (refused != nil) {
+		t.Errorf("%s: %s, and the error of refused keys is %v", text, want, refused)
 	}
 }
 

@@ -23,7 +23,7 @@ func main() {
 		if *quick {
 			b.runs = 1
 		}
-		return slices.Concat(b.forms(), b.mps())
+		return slices.Concat(b.forms(), b.mps(), b.dialects())
 	}
 	if err := measurement.Run(figures, *only, *out, *quick); err != nil {
 		fmt.Fprintln(os.Stderr, "bench backends:", err)
