@@ -23,6 +23,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 		return nil, control.Errorf(control.CodeDenied, "you are user %d only in a user namespace of %s's, and shares are for users of this machine: ask as %[2]s", peer.UID, process.UserName(peer.Maker))
 	}
 	who := a.requester(peer.UID, !p.Wait)
+	who.unsized = p.Request.Memory.IsZero()
 	if err := cmp.Or(who.denied(p.Request.Overcommit), a.deniedBackend(who, p.Request.Backend)); err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (a *Agent) decided(ctx context.Context, who requester, r v1alpha1.ShareRequ
 		return r, err
 	}
 	if r.Backend == v1alpha1.BackendAuto {
-		if r.Backend, err = a.chooseBackend(ctx, who, r); err != nil {
+		if r, err = a.choose(ctx, who, r); err != nil {
 			return r, err
 		}
 	}

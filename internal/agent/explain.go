@@ -17,6 +17,7 @@ import (
 // explain answers what each backend could do for a request. It takes nothing.
 func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.ExplainParams) (*control.Explanation, error) {
 	who := a.requester(peer.UID, false)
+	who.unsized = p.Request.Memory.IsZero()
 	wanted := p.Request.Backend
 	if wanted != "" {
 		if wanted != v1alpha1.BackendAuto && !slices.Contains(forms.All(), wanted) {
@@ -31,7 +32,9 @@ func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.Expla
 	r.Backend = cmp.Or(wanted, r.Backend)
 	verdicts := a.judge(ctx, who, r)
 	answer := &control.Explanation{Request: r, Backends: verdicts}
-	if _, ok := forms.Chosen(verdicts); !ok {
+	if v, ok := forms.Chosen(verdicts); ok {
+		answer.Request.Memory = a.withBackend(who, r, v.Backend).Memory
+	} else {
 		answer.Refused = forms.Refusal(r.Backend, r.Isolate, verdicts)
 	}
 	return answer, nil
@@ -51,15 +54,25 @@ func (a *Agent) completed(who requester, r v1alpha1.ShareRequest) (v1alpha1.Shar
 	return r, err
 }
 
-// chooseBackend is the backend for a request that lets the agent choose: the best one that fits now, else the best one
-// that the request can wait for.
-func (a *Agent) chooseBackend(ctx context.Context, who requester, r v1alpha1.ShareRequest) (v1alpha1.Backend, error) {
+// withBackend is a complete request with that backend, and with the memory that it has there if it names none.
+func (a *Agent) withBackend(who requester, r v1alpha1.ShareRequest, b v1alpha1.Backend) v1alpha1.ShareRequest {
+	r.Backend = b
+	if who.unsized {
+		r.Memory = a.memoryFor(who, r)
+		r.Default()
+	}
+	return r
+}
+
+// choose gives a request that lets the agent choose its backend: the best one that fits now, else the best one that the
+// request can wait for.
+func (a *Agent) choose(ctx context.Context, who requester, r v1alpha1.ShareRequest) (v1alpha1.ShareRequest, error) {
 	a.catchUp(ctx, who.uid) // what has ended makes room for a better one
 	verdicts := a.judge(ctx, who, r)
 	if v, ok := forms.Chosen(verdicts); ok {
-		return v.Backend, nil
+		return a.withBackend(who, r, v.Backend), nil
 	}
-	return "", &control.Error{Code: control.CodeInvalid, Message: forms.Refusal(r.Backend, r.Isolate, verdicts)}
+	return r, &control.Error{Code: control.CodeInvalid, Message: forms.Refusal(r.Backend, r.Isolate, verdicts)}
 }
 
 // judge has a verdict about every backend for a request that is complete.
@@ -75,7 +88,7 @@ func (a *Agent) judge(ctx context.Context, who requester, r v1alpha1.ShareReques
 
 // findForm finds out what a backend could do for a request, as a whole and on each GPU.
 func (a *Agent) findForm(ctx context.Context, who requester, r v1alpha1.ShareRequest, b v1alpha1.Backend) forms.Found {
-	r.Backend = b
+	r = a.withBackend(who, r, b)
 	f := forms.Found{Backend: b}
 	never := r.Validate()
 	if never == nil {

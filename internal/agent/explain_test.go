@@ -156,6 +156,11 @@ func TestAutoAmongGivenBackends(t *testing.T) {
 	if b := created.Tenant.Shares[0].Backend; b != v1alpha1.BackendTimeslice {
 		t.Errorf("it chose %s", b)
 	}
+	unsized := auto(gib, func(r *v1alpha1.ShareRequest) { r.Memory = v1alpha1.Memory{} })
+	gpu := n.list(r).GPUs[0]
+	if got := n.grant(r, n.asker(ada), unsized).Tenant.Shares[0].Limit; got > gpu.Capacity/3 || got == 0 {
+		t.Errorf("without memory it has %d bytes, and a replica is a third of %d", got, gpu.Capacity)
+	}
 	text, code := n.refusal(r, ada, auto(gib, func(r *v1alpha1.ShareRequest) { r.Cores = 30 }))
 	if code != control.CodeInvalid || !strings.Contains(text, "leave out cores") || !strings.Contains(text, "the administrator gave") {
 		t.Errorf("cores where no backend has them: %q (%s)", text, code)

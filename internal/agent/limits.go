@@ -23,6 +23,8 @@ type requester struct {
 	overcommit bool
 	// waits is true for a request that can wait for room.
 	waits bool
+	// unsized is true for a request that names no memory.
+	unsized bool
 	// request is what is asked of the allocator, and except the tenant whose share it is
 	// to be, nil for a new one.
 	request alloc.Request

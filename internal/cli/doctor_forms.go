@@ -25,7 +25,7 @@ func formChecks(f *control.Forms) (checks []doctor.Check) {
 		for _, m := range g.Modes {
 			switch {
 			case m.Foreign():
-				warn("give the GPU its form again (`divvy gpu set`, as root), or set the mode back",
+				warn(again(g),
 					"somebody changed its %s: Divvy made it %s, and it is %s", m.Mode, m.Made, m.Value)
 			case m.Mode == string(modes.ComputeMode) && m.Made == "" && m.Value != "" && m.Value != "default":
 				warn(fmt.Sprintf("as root: nvidia-smi -i %d -c DEFAULT", g.Index),
@@ -36,6 +36,18 @@ func formChecks(f *control.Forms) (checks []doctor.Check) {
 		}
 	}
 	return checks
+}
+
+// again says how a GPU gets the modes of its form back.
+func again(g control.Formed) string {
+	switch g.Given {
+	case control.GivenByFile:
+		return "start the agent again, as root, while nothing uses the GPU: it sets the mode again; or set the mode back"
+	case control.GivenByHand, control.GivenByDefault:
+		return "give the GPU its form again (`divvy gpu set`, as root), or set the mode back"
+	default:
+		return "set the mode back; Divvy undoes what it changed after the GPU's last share"
+	}
 }
 
 // leftModes tell which modes of GPUs an agent changed that is gone, in the directories where agents keep that.

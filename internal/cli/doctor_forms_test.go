@@ -28,6 +28,17 @@ func TestDoctorOfForms(t *testing.T) {
 	}
 }
 
+// What gives a GPU its form says how it gets it again: `divvy gpu set` is refused where a configuration does.
+func TestDoctorOfAModeGivenByTheFile(t *testing.T) {
+	changed := []control.GPUMode{{Mode: "time-slice", Value: "long", Made: "short", Before: "default"}}
+	for given, want := range map[control.Given]bool{control.GivenByFile: false, control.GivenByHand: true, control.GivenNone: false} {
+		checks := formChecks(&control.Forms{GPUs: []control.Formed{{Form: "timeslice", Given: given, Modes: changed}}})
+		if len(checks) != 1 || strings.Contains(checks[0].Next, "divvy gpu set") != want {
+			t.Errorf("form given by %q: %+v", given, checks)
+		}
+	}
+}
+
 // plainGPU has usual modes and takes every other.
 type plainGPU struct{ value string }
 

@@ -64,7 +64,7 @@ type machineForms struct {
 }
 
 // errFormless says that nobody knows of forms.
-var errFormless = errors.New("no agent runs: without one no GPU has a form")
+var errFormless = errors.New("no agent runs: `divvy run` or `divvy agent` starts one, which knows the forms; `divvy doctor` finds modes that an agent left changed")
 
 // forms asks all agents.
 func (a *app) forms(ctx context.Context, machine string) ([]machineForms, error) {
@@ -122,9 +122,9 @@ its first share decides.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.form, "form", "", "slice, timeslice, mps or none")
+	flags.StringVar(&o.form, "form", "", "`FORM`: slice, timeslice, mps or none")
 	flags.StringVar(&o.slice, "slice", "", "`LENGTH` of the driver's time slices: default, short, medium or long")
-	flags.IntVar(&o.replicas, "replicas", 0, "most shares at once; one that names no memory gets that part of it")
+	flags.IntVar(&o.replicas, "replicas", 0, "`N`, the most shares at once; one that names no memory gets that part of it")
 	flags.BoolVar(&o.multiUser, "multi-user", false, "with form mps: shares of several users, which are not isolated from each other")
 	flags.BoolVar(&o.wait, "wait", false, "wait until nothing uses the GPU; no new share begins there meanwhile")
 	addMachine(command, &o.machine)
@@ -165,7 +165,7 @@ func (a *app) giveForm(ctx context.Context, machine string, p control.FormParams
 		})
 		switch {
 		case errors.Is(err, control.ErrNoAgent):
-			return errors.New("no agent runs: start one as root (`divvy agent`), which keeps the form")
+			return errAgentless(machine)
 		case err != nil:
 			return err
 		}
@@ -176,6 +176,14 @@ func (a *app) giveForm(ctx context.Context, machine string, p control.FormParams
 		}
 	}
 	return nil
+}
+
+// errAgentless says that no agent can keep a form.
+func errAgentless(machine string) error {
+	if machine != "" {
+		return fmt.Errorf("no agent serves the simulated machine %s: start one as root (`divvy agent --simgpu %[1]s`), which keeps the form", machine)
+	}
+	return errors.New("no agent serves this machine's own GPUs: start one as root (`divvy agent`), which keeps the form; for a simulated machine add --simgpu")
 }
 
 // printForms writes one row for each GPU, and what is wrong below.

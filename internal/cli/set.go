@@ -24,7 +24,8 @@ func newSet(a *app) *cobra.Command {
 		Long: `Change a share while its processes run. Whatever has no flag stays as it is.
 Memory in use is never taken away: a limit below it is refused. With --below-used
 it is allowed, and then allocations fail until enough memory is freed. Cores,
-policy, weight and class take effect within milliseconds.`,
+policy, weight and class take effect within milliseconds. With backend mps, cores
+are the ceiling of programs that start later; those that run keep theirs.`,
 		Example: `  divvy set train --memory 12Gi
   divvy set train --cores 30 --policy burst --max-cores 80
   divvy set batch --class offline --policy weighted --weight 1`,
