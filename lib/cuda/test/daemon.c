@@ -10,6 +10,9 @@
 
 #include "share/test/tenant.h"
 
+/* A user without an account. */
+#define STRANGER_UID 4321
+
 static pid_t daemon_pid;
 
 static void serve(int listener, enum manner manner) {
@@ -17,7 +20,7 @@ static void serve(int listener, enum manner manner) {
     for (;;) {
         int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         CHECK(client >= 0);
-        if (manner == GREETS) {
+        if (manner == GREETS || manner == STRANGER) {
             send(client, "OUTBHELL", 9, MSG_NOSIGNAL);
         }
         while (manner != HANGS_UP && recv(client, rest, sizeof rest, 0) > 0) {
@@ -35,9 +38,11 @@ void daemon_start(const char *socket_path, enum manner manner) {
     CHECK(pipe(ready) == 0);
     daemon_pid = fork();
     if (daemon_pid == 0) {
-        die_with_parent();
         int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0);
+        /* Whose it is, the kernel tells by who listens. */
+        CHECK(manner != STRANGER || setuid(STRANGER_UID) == 0);
+        die_with_parent();
         CHECK(listen(listener, 8) == 0);
         CHECK_EQUAL(write(ready[1], "r", 1), 1);
         serve(listener, manner);

@@ -4,8 +4,9 @@
 #ifndef DIVVY_CUDA_TEST_DAEMON_H
 #define DIVVY_CUDA_TEST_DAEMON_H
 
-/* What it does with those who connect: the greeting of drivers 535 to 555, nothing, or an end. */
-enum manner { GREETS, SILENT, HANGS_UP };
+/* What it does with those who connect: the greeting of drivers 535 to 555, nothing, or an end. A
+ * stranger greets too, and is another user's, for which the caller has to be root. */
+enum manner { GREETS, SILENT, HANGS_UP, STRANGER };
 
 /* Starts the one daemon of the calling process, which ends with it, and returns when it listens. */
 void daemon_start(const char *socket_path, enum manner manner);

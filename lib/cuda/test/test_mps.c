@@ -248,7 +248,7 @@ static void unreachable(void) {
     static char none[] = "No such file", nobody[] = "Connection refused",
                 silent[] = "does not answer";
     static char link[] = "link", open_to_all[] = "another user can write",
-                no_directory[] = "no directory";
+                no_directory[] = "no directory", others[] = "another user's process listens";
     wait_exited(spawn(no_context_if_daemon_changes, (void *)(uintptr_t)&exchange));
     unlink(control);
     wait_exited(spawn(and_then_with_one, none));
@@ -276,6 +276,11 @@ static void unreachable(void) {
         CHECK(chown(place, 4321, 0) == 0);
         wait_exited(spawn(without_a_daemon, open_to_all));
         CHECK(chown(place, 0, 0) == 0);
+        daemon_end();
+        daemon_start(control, STRANGER);
+        wait_exited(spawn(without_a_daemon, others));
+        daemon_end();
+        daemon_start(control, GREETS);
     }
     wait_exited(spawn(cleared, NULL));
     daemon_end();
