@@ -71,14 +71,17 @@ const (
 	open = 0o755
 )
 
-// Make makes the directories. One that exists must be a directory of this user's in which nobody else can write:
+// Make makes the directories, in one that only this user passes until [Dirs.Admit]. One that exists must be a directory of this user's in which nobody else can write:
 // in another's, clients could be led to another daemon.
 func (p Dirs) Make() error {
 	if err := p.check(); err != nil {
 		return err
 	}
 	for _, dir := range []string{p.Pipe, p.Log} {
-		if err := os.MkdirAll(filepath.Dir(dir), open); err != nil {
+		if err := os.MkdirAll(filepath.Dir(filepath.Dir(dir)), open); err != nil {
+			return fmt.Errorf("%w: %w", ErrDirectory, err)
+		}
+		if err := os.Mkdir(filepath.Dir(dir), private); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("%w: %w", ErrDirectory, err)
 		}
 		if err := os.Mkdir(dir, open); err != nil && !errors.Is(err, os.ErrExist) {

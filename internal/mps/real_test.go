@@ -123,7 +123,8 @@ func TestRealDaemonDies(t *testing.T) {
 			d, id := start(t, program)
 			events := make(chan Event, 16)
 			s := &Supervisor{
-				Daemon: d, Now: time.Now, Tell: func(e Event) { events <- e }, Users: func() []int { return nil },
+				Admitted: func() ([]int, bool) { return nil, false },
+				Daemon:   d, Now: time.Now, Tell: func(e Event) { events <- e }, Users: func() []int { return nil },
 				Limits: func() Limits { return Limits{Percentage: 30, Memory: 3 << 30} },
 			}
 			if err := s.Open(t.Context()); err != nil || s.Process() != id {

@@ -33,6 +33,8 @@ type Supervisor struct {
 	Daemon Daemon
 	// Limits are asked for before each start of a server.
 	Limits func() Limits
+	// Admitted are the users who may reach the daemon; everybody may where they are not known.
+	Admitted func() (users []int, everybody bool)
 	// Users are those whose servers are started with the daemon.
 	Users func() []int
 	// Tell is called for each event, one after another.
@@ -86,10 +88,18 @@ func (s *Supervisor) Open(ctx context.Context) error {
 	if err := s.Limit(ctx); err != nil {
 		return err
 	}
+	if err := s.Admit(); err != nil {
+		return err
+	}
 	if err := s.Serve(ctx); err != nil {
 		return err
 	}
 	return s.look(ctx)
+}
+
+// Admit lets the users of this moment reach the daemon, and nobody else. It may run beside [Supervisor.Run].
+func (s *Supervisor) Admit() error {
+	return s.Daemon.Dirs.Admit(s.Admitted())
 }
 
 // Limit sets the limits for the clients that come from now on. It may run beside [Supervisor.Run].

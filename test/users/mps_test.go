@@ -49,6 +49,13 @@ func TestMPSOfUsers(t *testing.T) {
 	if o := s.run("u2", "env", "CUDA_VISIBLE_DEVICES=1", "gpubench", "hold", "--bytes", "1Mi", "--seconds", "1"); o.status == 0 || !strings.Contains(o.out, "CUDA_ERROR_DEVICE_UNAVAILABLE") && !strings.Contains(o.out, "CUDA_ERROR_MPS_CONNECTION_FAILED") {
 		t.Errorf("a program without a share: %+v", o)
 	}
+	reach := []string{"sh", "-c", "ls -d /run/divvy/mps/GPU-*/pipe/control 2>&1"}
+	if o := s.run("u1", reach...); o.status != 0 {
+		t.Errorf("who has a share does not reach the control daemon: %+v", o)
+	}
+	if o := s.run("u2", reach...); o.status == 0 {
+		t.Errorf("who has no share reaches the control daemon: %+v", o)
+	}
 	s.refused("u2", []string{"shares of user u1", "one user at a time"}, append([]string{"divvy", "run"}, append(flags, "--", "true")...)...)
 	b := s.hold("u1", "1Gi", append(flags, "--name", "b")...)
 	if got := mpsServers(s.report()); !slices.Equal(got, servers) {

@@ -57,7 +57,7 @@ func TestDaemonOfAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Only so can the other user make a socket there.
-	for dir, mode := range map[string]os.FileMode{filepath.Dir(b.options.Dir): 0o755, dirs.Pipe: 0o777} {
+	for dir, mode := range map[string]os.FileMode{filepath.Dir(b.options.Dir): 0o755, filepath.Dir(dirs.Pipe): 0o755, dirs.Pipe: 0o777} {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -102,6 +102,25 @@ func TestNewerDriver(t *testing.T) {
 		b.grant(made, tenant("a", 30, gib))
 		if got := b.limits(made); got != 30 {
 			t.Errorf("driver %q: the daemon has %v", driver, got)
+		}
+	}
+}
+
+// What the administrator allows and the driver cannot do is said.
+func TestMultiUserOfAnOlderDriver(t *testing.T) {
+	for driver, want := range map[string]int{"550.163.01": 1, "555.58.02": 0} {
+		b := newBench(t, driver)
+		b.options.Default = filepath.Join(t.TempDir(), "none")
+		b.options.MultiUser = func(backend.GPU) bool { return true }
+		made := b.open()
+		var told []backend.Incident
+		made.Report(func(i backend.Incident) { told = append(told, i) })
+		if err := made.Enter(t.Context(), gpu); err != nil {
+			t.Fatal(err)
+		}
+		told = slices.DeleteFunc(told, func(i backend.Incident) bool { return !i.Note || !strings.Contains(i.Text, "multiUser has no effect") })
+		if len(told) != want {
+			t.Errorf("driver %s: told %+v, want %d", driver, told, want)
 		}
 	}
 }

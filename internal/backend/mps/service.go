@@ -83,6 +83,7 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 		Daemon: daemon, Now: time.Now, Tell: s.told,
 		Apart:  b.options.Apart,
 		Limits: func() mps.Limits { return b.limits(gpu) }, Users: func() []int { return b.users(gpu.UUID) },
+		Admitted: func() ([]int, bool) { return b.admitted(gpu.UUID) },
 	}
 	if err := s.supervisor.Open(ctx); err != nil {
 		return errors.Join(fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err), b.abandon(context.WithoutCancel(ctx), gpu, daemon))
@@ -100,6 +101,10 @@ func (b *Backend) enlist(ctx context.Context, s *service) {
 	tell := b.tell
 	b.mu.Unlock()
 	b.noteForeign(s.gpu, tell)
+	if b.options.MultiUser != nil && b.options.MultiUser(s.gpu) && !b.ServesAll(s.gpu) {
+		tell(backend.Incident{UUID: s.gpu.UUID, Note: true, Text: fmt.Sprintf(
+			"GPU %d: multiUser has no effect with driver %s: one MPS server for several users needs %d or later, so one user at a time has shares there", s.gpu.Index, b.options.Driver(), MultiUserSince)})
+	}
 	if major(b.options.Driver()) >= namespaces {
 		tell(backend.Incident{UUID: s.gpu.UUID, Note: true, Text: fmt.Sprintf(
 			"GPU %d: driver %s could keep the limits of each share in its MPS daemon; Divvy uses the commands of earlier drivers, and the limits are kept in the programs", s.gpu.Index, b.options.Driver())})
@@ -212,6 +217,18 @@ func (b *Backend) users(uuid string) []int {
 	}
 	all := slices.Sorted(maps.Keys(known))
 	return all[:min(len(all), 1)] // the driver has one server at a time
+}
+
+// admitted are the users who have shares on a GPU. Of containers they are not known.
+func (b *Backend) admitted(uuid string) (users []int, everybody bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.members {
+		if m.gpu == uuid {
+			users, everybody = append(users, m.uid), everybody || m.uid < 0
+		}
+	}
+	return users, everybody
 }
 
 // inUse reports whether a GPU has a share.
