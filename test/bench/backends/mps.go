@@ -22,6 +22,7 @@ func (b bench) mps() []measurement.Figure {
 	return []measurement.Figure{
 		{IDs: "mps.limits", Measure: b.limits},
 		{IDs: "mps.death_s", Measure: b.deaths},
+		{IDs: "fault.neighbours", Measure: b.neighbours},
 	}
 }
 
