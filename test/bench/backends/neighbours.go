@@ -107,12 +107,13 @@ func (l *lane) start() error {
 		if err != nil {
 			return false, err
 		}
-		if _, _, last = t.Working(1); last != nil {
-			t.End()
-			return false, nil
+		_, _, last = t.Working(1)
+		if works := last == nil; works {
+			l.neighbour = t
+			return true, nil
 		}
-		l.neighbour = t
-		return true, nil
+		t.End()
+		return false, nil
 	})
 	if err != nil {
 		return errors.Join(err, last)
