@@ -59,7 +59,7 @@ func readFile(in io.Reader, name string) ([]byte, error) {
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
-			return nil, fmt.Errorf("open device-plugin file: %w", err)
+			return nil, fmt.Errorf("read a device-plugin file: %w", err)
 		}
 		defer file.Close() //nolint:errcheck // only read
 		in = file

@@ -244,7 +244,7 @@ func modeText(g control.Formed, name string) string {
 	}
 	m := g.Modes[at]
 	text := orDash(m.Value)
-	if m.Made != "" {
+	if m.Made != "" && !m.Foreign() {
 		text += " (was " + m.Before + ")"
 	}
 	return text
