@@ -153,6 +153,7 @@ type flags struct {
 	memory        uint64
 	cores         int
 	policy, class string
+	backend       string
 	name          string
 }
 
@@ -168,6 +169,7 @@ func (f flags) words() []string {
 	}
 	add("--policy", f.policy)
 	add("--class", f.class)
+	add("--backend", f.backend)
 	add("--name", f.name)
 	return words
 }

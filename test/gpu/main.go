@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string) (status int, err error) {
 	}
 	if o.list {
 		for _, c := range chosen {
-			fmt.Printf("%-16s %s\n", c.name, c.asks)
+			fmt.Printf("%-17s %s\n", c.name, c.asks)
 		}
 		return 0, nil
 	}
@@ -128,7 +128,7 @@ func try(ctx context.Context, o options, chosen []testCase) (int, error) {
 		outcome := b.answer(within, c)
 		r.add(outcome)
 		if b.unable == "" {
-			fmt.Printf("%-16s %s\n", c.name, outcome.line())
+			fmt.Printf("%-17s %s\n", c.name, outcome.line())
 		}
 	}
 	r.Unfinished = within.Err() != nil

@@ -98,6 +98,10 @@ type shareNow struct {
 	Observed uint64 `json:"observed"`
 	Overhead uint64 `json:"overhead"`
 	Peak     uint64 `json:"peak"`
+	Time     *struct {
+		Limited bool
+		Charged uint64 `json:"chargedNanoseconds"`
+	}
 }
 
 // tenantNow is one of this test's shares as `divvy ls` lists it.

@@ -19,6 +19,7 @@
     X(cuDriverGetVersion, (int *))                                                                 \
     X(cuGetErrorName, (CUresult, const char **))                                                   \
     X(cuDeviceGet, (CUdevice *, int))                                                              \
+    X(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                                 \
     X(cuDeviceGetUuid, (CUuuid *, CUdevice))                                                       \
     X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                           \
     X(cuCtxSetCurrent, (CUcontext))                                                                \
@@ -119,5 +120,6 @@ int command_order(void);
 int command_ended(void);
 int command_exports(void);
 int command_aliases(void);
+int command_sms(void);
 
 #endif
