@@ -29,5 +29,5 @@ e2e-slots: ## mode slots on Kubernetes 1.35, as root: its components are built o
 demo-k8s: e2e-ready ## three pods want one simulated GPU of a real cluster, as root
 	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/demo/k8s
 
-bench-k8s: e2e-ready ## what Divvy costs on a real cluster, as root; writes docs/measurements/k8s.json
-	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/k8s -v
+bench-k8s: e2e-ready ## what Divvy costs on a real cluster, as root; writes docs/measurements (ONLY=k8s.freed for a part)
+	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/k8s -v -only "$$ONLY"

@@ -29,11 +29,13 @@ type plan struct {
 	window  time.Duration
 	// turns are how often room is freed for a pod that waits.
 	turns int
+	// cold claims for MPS start their GPU's daemon, warm ones find it running.
+	cold, warm int
 }
 
 var (
-	whole = plan{shares: 100, wave: 10, windows: 3, window: time.Minute, turns: 10}
-	short = plan{shares: 10, wave: 5, windows: 1, window: 10 * time.Second, turns: 2}
+	whole = plan{shares: 100, wave: 10, windows: 3, window: time.Minute, turns: 10, cold: 10, warm: 30}
+	short = plan{shares: 10, wave: 5, windows: 1, window: 10 * time.Second, turns: 2, cold: 2, warm: 5}
 )
 
 // scrapeEvery is how often the agent's metrics are read while it is idle, as Prometheus would.
@@ -63,6 +65,7 @@ func (b *bench) measure(ctx context.Context) ([]measurement.Row, error) {
 	}{
 		{[]string{"k8s.prepare_p99_ms", "k8s.agent_rss_mib", "k8s.agent_idle_cpu_percent"}, b.crowd},
 		{[]string{"k8s.freed_to_running_s"}, b.freed},
+		{[]string{mpsID}, b.mps}, // the last: it installs Divvy anew
 	} {
 		if !slices.ContainsFunc(part.ids, b.wanted) {
 			continue

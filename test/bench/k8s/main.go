@@ -1,5 +1,5 @@
 // Command k8s measures what Divvy costs in a cluster, on real kubelets with simulated GPUs, and writes
-// docs/measurements/k8s.json: how long the kubelet waits for a claim to be prepared, what the agent takes with 100
+// docs/measurements/k8s.json, and for MPS backends.json beside it: how long the kubelet waits for a claim to be prepared, what the agent takes with 100
 // shares, and how soon another pod gets what one frees. It needs root, and removes its cluster.
 package main
 
@@ -20,10 +20,11 @@ import (
 
 // options are the command's flags.
 type options struct {
-	out     string
-	only    string
-	quick   bool
-	verbose bool
+	out      string
+	backends string
+	only     string
+	quick    bool
+	verbose  bool
 }
 
 // longest bounds the whole of it, on a busy machine.
@@ -32,7 +33,8 @@ const longest = 25 * time.Minute
 func main() {
 	var o options
 	flag.StringVar(&o.out, "out", "docs/measurements/k8s.json", "file to merge the figures into")
-	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so: k8s.prepare, k8s.agent, k8s.freed")
+	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so: k8s.prepare_p99, k8s.agent, k8s.freed, "+mpsID)
+	flag.StringVar(&o.backends, "backends", "docs/measurements/backends.json", "file to merge the figures of MPS into")
 	flag.BoolVar(&o.quick, "quick", false, "fewer pods and shorter looks, to see whether something works; writes nothing")
 	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
 	flag.Parse()
@@ -68,7 +70,25 @@ func run(o options) (err error) {
 	if o.quick {
 		return nil
 	}
-	return measurement.Merge(o.out, rows)
+	return merge(o, rows)
+}
+
+// merge writes each row into its file.
+func merge(o options, rows []measurement.Row) error {
+	files := map[string][]measurement.Row{}
+	for _, row := range rows {
+		file := o.out
+		if row.ID == mpsID {
+			file = o.backends
+		}
+		files[file] = append(files[file], row)
+	}
+	for file, rows := range files {
+		if err := measurement.Merge(file, rows); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *bench) say(format string, args ...any) {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -33,11 +34,15 @@ func (b *bench) prepare(ctx context.Context) ([]measurement.Row, error) {
 			}
 		}
 	}
-	kubelet, err := b.kubeletP99(ctx)
+	waits, err := b.kubelet(ctx)
 	if err != nil {
 		return nil, err
 	}
-	took, err := b.agentTimes(ctx)
+	kubelet, err := kubeletRow(waits, b.plan.shares)
+	if err != nil {
+		return nil, err
+	}
+	took, err := b.agentTimes(ctx, "share-", b.plan.shares)
 	if err != nil {
 		return nil, err
 	}
@@ -49,26 +54,47 @@ func (b *bench) prepare(ctx context.Context) ([]measurement.Row, error) {
 
 func shareName(i int) string { return fmt.Sprintf("share-%03d", i) }
 
-// kubeletP99 reads the kubelet's own histogram of NodePrepareResources: what it waits for the driver's answer. Its
-// buckets are wide, so the figure is a bound: the upper end of the bucket in which the 99th percentile lies.
-func (b *bench) kubeletP99(ctx context.Context) (measurement.Row, error) {
+// waits are what the kubelet waited for the driver's answers to NodePrepareResources: how many of count lasted at most so
+// many s.
+type waits struct {
+	buckets map[float64]uint64
+	count   uint64
+}
+
+// until are the waits between two readings.
+func (w waits) until(later waits) waits {
+	between := waits{buckets: map[float64]uint64{}, count: later.count - w.count}
+	for upper, below := range later.buckets {
+		between.buckets[upper] = below - w.buckets[upper]
+	}
+	return between
+}
+
+// kubelet reads the kubelet's own histogram.
+func (b *bench) kubelet(ctx context.Context) (waits, error) {
 	text, err := b.cluster.Client().CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", nodeName, "proxy/metrics").DoRaw(ctx)
 	if err != nil {
-		return measurement.Row{}, fmt.Errorf("read the kubelet's metrics: %w", err)
+		return waits{}, fmt.Errorf("read the kubelet's metrics: %w", err)
 	}
 	f, err := parse(bytes.NewReader(text))
 	if err != nil {
-		return measurement.Row{}, err
+		return waits{}, err
 	}
 	buckets, count := f.histogram("dra_grpc_operations_duration_seconds", map[string]string{
 		"driver_name": v1alpha1.Driver, "method_name": "NodePrepareResources",
 	})
-	if count < uint64(b.plan.shares) {
-		return measurement.Row{}, fmt.Errorf("the kubelet's metrics count %d calls for %d pods", count, b.plan.shares)
+	return waits{buckets, count}, nil
+}
+
+// kubeletRow tells what the kubelet waited for so many pods. The histogram's buckets are wide, so the figure is a bound:
+// the upper end of the bucket in which the 99th percentile lies.
+func kubeletRow(w waits, pods int) (measurement.Row, error) {
+	if w.count < uint64(pods) {
+		return measurement.Row{}, fmt.Errorf("the kubelet's metrics count %d calls for %d pods", w.count, pods)
 	}
-	p99, worst := bound(buckets, count, 0.99)*1000, bound(buckets, count, 1)*1000
+	p99, worst := bound(w.buckets, w.count, 0.99)*1000, bound(w.buckets, w.count, 1)*1000
 	row := measurement.Of("k8s.prepare_p99_ms", "ms", prepareGoal, measurement.Lower, command, p99)
-	row.Case, row.Runs, row.Worst = "kubelet's histogram", int(count), worst
+	row.Case, row.Runs, row.Worst = "kubelet's histogram", int(w.count), worst
 	row.Note = "upper end of the bucket of dra_grpc_operations_duration_seconds; the first ends at 100 ms, the next at 153 and 235"
 	return row, nil
 }
@@ -84,24 +110,27 @@ func bound(buckets map[float64]uint64, count uint64, q float64) float64 {
 	return least
 }
 
-var prepared = regexp.MustCompile(`msg=prepared .*took=(\S+)`)
+var prepared = regexp.MustCompile(`msg=prepared claim=[^/ ]*/(\S+) .*took=(\S+)`)
 
-// agentTimes reads from the agent's log how long each claim took, in ms.
-func (b *bench) agentTimes(ctx context.Context) ([]float64, error) {
+// agentTimes reads from the agent's log how long each claim took of the pods whose names begin so, in ms.
+func (b *bench) agentTimes(ctx context.Context, pods string, count int) ([]float64, error) {
 	text, err := b.cluster.PodLogs(ctx, cluster.Namespace, b.agent.pod, "")
 	if err != nil {
 		return nil, err
 	}
 	var took []float64
 	for _, match := range prepared.FindAllStringSubmatch(text, -1) {
-		d, err := time.ParseDuration(match[1])
+		if !strings.HasPrefix(match[1], pods) {
+			continue
+		}
+		d, err := time.ParseDuration(match[2])
 		if err != nil {
 			return nil, fmt.Errorf("read the agent's log: %w", err)
 		}
 		took = append(took, d.Seconds()*1000)
 	}
-	if len(took) < b.plan.shares {
-		return nil, fmt.Errorf("the agent's log tells of %d claims for %d pods", len(took), b.plan.shares)
+	if len(took) < count {
+		return nil, fmt.Errorf("the agent's log tells of %d claims for %d pods", len(took), count)
 	}
 	return took, nil
 }
