@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,8 +96,15 @@ func (a *app) set(ctx context.Context, machine string, params control.SetParams)
 	}
 	var text strings.Builder
 	printTenants(&text, []control.Tenant{*tenant}, time.Now(), widthOf(a.out))
-	_, err = io.WriteString(a.out, text.String())
+	if _, err = io.WriteString(a.out, text.String()); err == nil && params.Cores != nil && keepsCeiling(tenant) {
+		say(a.err, "divvy: programs of %s that run keep their ceiling of SMs: the new one holds for those that start later", name)
+	}
 	return err
+}
+
+// keepsCeiling reports whether a share has programs whose ceiling the driver does not change while they run.
+func keepsCeiling(t *control.Tenant) bool {
+	return slices.ContainsFunc(t.Shares, func(s control.Share) bool { return s.Backend == v1alpha1.BackendMPS && len(s.Process) > 0 })
 }
 
 func newStop(a *app) *cobra.Command {

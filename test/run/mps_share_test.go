@@ -94,6 +94,25 @@ func TestMPSShares(t *testing.T) {
 	}
 }
 
+// Who changes the ceiling of a share is told that its programs keep theirs, if there are any.
+func TestMPSKeepsCeilings(t *testing.T) {
+	h := newHostOf(t, "h100x8").namespaces()
+	const told = "programs of a that run keep their ceiling of SMs"
+	a := h.hold([]string{"--name", "a", "--backend", "mps", "--memory", "2Gi", "--cores", "30"}, "sh", "-c", "echo; cat")
+	if o := h.divvy("set", "a", "--simgpu", "m", "--cores", "40"); o.status != 0 || o.err != "" {
+		t.Errorf("without a program that uses the GPU: %+v", o)
+	}
+	a.end()
+	a = h.hold([]string{"--name", "a", "--backend", "mps", "--memory", "2Gi", "--cores", "30"}, h.client(), "plain")
+	if o := h.divvy("set", "a", "--simgpu", "m", "--cores", "50"); o.status != 0 || !strings.Contains(o.err, told) {
+		t.Errorf("with one: %+v", o)
+	}
+	if o := h.divvy("set", "a", "--simgpu", "m", "--memory", "3Gi"); o.status != 0 || o.err != "" {
+		t.Errorf("another term: %+v", o)
+	}
+	a.end()
+}
+
 // smTruth is what the simulated driver knows of the SMs: its clock, and for how long each process had all of them, in ns.
 type smTruth struct {
 	At uint64         `json:"t"`

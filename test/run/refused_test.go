@@ -55,6 +55,9 @@ func TestMIGMode(t *testing.T) {
 	if o := h.run("--gpu", "1", "--memory", "1Gi", "--", "true"); o.status != 125 || !strings.Contains(o.err, "it is in MIG mode") {
 		t.Errorf("a share of it: %+v", o)
 	}
+	if o := h.run("--backend", "mps", "--gpu", "1", "--memory", "1Gi", "--", "true"); o.status != 125 || !strings.Contains(o.err, "it is in MIG mode") {
+		t.Errorf("a share of it by MPS: %+v", o)
+	}
 	if o := h.run("--gpus", "8", "--memory", "1Gi", "--", "true"); o.status != 125 {
 		t.Errorf("shares of all GPUs: %+v", o)
 	}
