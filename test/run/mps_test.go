@@ -2,10 +2,9 @@ package run
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,26 +12,24 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/test/escape"
 )
 
-// client compiles testdata/client.c.
+// client compiles a client.
 func (h *host) client(flags ...string) string {
 	h.t.Helper()
-	program := filepath.Join(h.t.TempDir(), "client")
-	args := append([]string{"-o", program, "testdata/client.c"}, flags...)
-	if out, err := exec.Command("cc", append(args, "-ldl", "-lpthread")...).CombinedOutput(); err != nil {
-		h.t.Fatalf("cc: %v: %s", err, out)
+	program, err := escape.Client(h.t.TempDir(), flags...)
+	if err != nil {
+		h.t.Fatal(err)
 	}
 	return program
 }
 
-// said is what a client says of itself.
-type said struct{ init, devices, mib, pid int }
-
-func (h *host) said(s *holder) (c said) {
+func (h *host) said(s *holder) escape.Said {
 	h.t.Helper()
-	if _, err := fmt.Sscanf(s.first, "%d %d %d %d", &c.init, &c.devices, &c.mib, &c.pid); err != nil {
-		h.t.Fatalf("%q: %v, %s", s.first, err, s.said)
+	c, err := escape.Read(s.first)
+	if err != nil {
+		h.t.Fatalf("%v, %s", err, s.said)
 	}
 	return c
 }
@@ -53,15 +50,15 @@ const percent = 30
 
 // limited fails the test unless the client has its share and no more, by the simulated driver's figures, or nothing.
 // multiprocessors are the GPU's.
-func (h *host) limited(t *testing.T, s *holder, multiprocessors int) (c said) {
+func (h *host) limited(t *testing.T, s *holder, multiprocessors int) (c escape.Said) {
 	t.Helper()
 	c = h.said(s)
-	p, gpu, uses := h.seen(c.pid)
-	if !uses && c.mib == 0 && c.init != 0 {
+	p, gpu, uses := h.seen(c.PID)
+	if !uses && c.MiB == 0 && c.Init != 0 {
 		return c // it was refused
 	}
 	most := (multiprocessors*percent + 99) / 100
-	if !uses || p.MPSServer == 0 || gpu.Multiprocessors != most || gpu.MemoryLimit != 2*gib || gpu.Used > 2*gib || c.devices != 1 {
+	if !uses || p.MPSServer == 0 || gpu.Multiprocessors != most || gpu.MemoryLimit != 2*gib || gpu.Used > 2*gib || c.Devices != 1 {
 		t.Errorf("it said %+v, and has %+v of server %d, want %d multiprocessors", c, gpu, p.MPSServer, most)
 	}
 	return c
@@ -73,7 +70,7 @@ func mpsHost(t *testing.T) (h *host, pipes []string, multiprocessors int) {
 	h = newHostOf(t, "h100x8").namespaces()
 	for gpu := range 2 {
 		loose := h.hold([]string{"--backend", "mps", "--gpu", strconv.Itoa(gpu), "--memory", "20Gi"}, h.client(), "plain")
-		p, used, ok := h.seen(h.said(loose).pid)
+		p, used, ok := h.seen(h.said(loose).PID)
 		if !ok || p.MPSServer == 0 {
 			t.Fatalf("a share without cores: %s", loose.first)
 		}
@@ -92,70 +89,31 @@ var tight = []string{"--backend", "mps", "--gpu", "0", "--cores", strconv.Itoa(p
 // Whatever a program makes of its variables, and whenever, its share under MPS stays as it is.
 func TestVariablesDoNotLoosenMPS(t *testing.T) {
 	h, pipes, whole := mpsHost(t)
-	client := h.client()
-	const percentage, memory, pipe = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_PIPE_DIRECTORY"
-	ways := map[string][]string{
-		"as it is":          {client, "plain"},
-		"no environment":    {"env", "-i", client, "plain"},
-		"cleared":           {"env", "-u", percentage, "-u", memory, "-u", pipe, client, "plain"},
-		"emptied":           {"env", percentage + "=", memory + "=", pipe + "=", client, "plain"},
-		"raised":            {"env", percentage + "=100", memory + "=0=60G", client, "plain"},
-		"nonsense":          {"env", percentage + "=-1", memory + "=7=1G,x", client, "plain"},
-		"raised inside":     {client, "raise"},
-		"left inside":       {client, "leave"},
-		"set after start":   {client, "after"},
-		"set meanwhile":     {client, "thread"},
-		"another daemon":    {"env", pipe + "=" + pipes[1], client, "plain"},
-		"nobody's daemon":   {"env", pipe + "=/nowhere", client, "plain"},
-		"both GPUs":         {"env", "CUDA_VISIBLE_DEVICES=0,1", memory + "=0=60G,1=60G", client, "plain"},
-		"the other GPU":     {"env", "CUDA_VISIBLE_DEVICES=1", client, "plain"},
-		"fork":              {client, "fork"},
-		"exec":              {client, "exec", "libcuda.so.1"},
-		"a static program":  {h.client("-static"), "raise"},
-		"through its shell": {"sh", "-c", "export " + percentage + "=100; exec env -i " + client + " raise"},
-	}
-	for name, command := range ways {
+	for name, command := range escape.Ways(h.client(), h.client("-static"), pipes[1]) {
 		t.Run(name, func(t *testing.T) {
 			s := h.hold(tight, command...)
 			defer s.end()
 			c := h.limited(t, s, whole)
-			if refusable := name == "set meanwhile" || name == "the other GPU"; c.init != 0 && !refusable {
+			if c.Init != 0 && !slices.Contains(escape.Refusable, name) {
 				t.Errorf("an honest start was refused: %+v, %s", c, s.said)
 			}
 		})
 	}
 }
 
-// daemonOf is the control daemon's process of a pipe directory.
-func (h *host) daemonOf(pipe string) int {
-	h.t.Helper()
-	text, err := os.ReadFile(filepath.Join(pipe, "nvidia-cuda-mps-control.pid"))
-	pid, parseErr := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || parseErr != nil {
-		h.t.Fatalf("the daemon's process: %v, %v", err, parseErr)
-	}
-	return pid
-}
-
 // A program in a share whose daemon is gone, replaced or silent gets nothing, or its share once it is served again.
 func TestWithoutItsDaemonNothingIsHad(t *testing.T) {
-	aside := func(own string) error { return os.Rename(own, own+".kept") }
-	for name, spoil := range map[string]func(pid int, own, other string) error{
-		"stopped":        func(pid int, _, _ string) error { return syscall.Kill(pid, syscall.SIGSTOP) },
-		"killed":         func(pid int, _, _ string) error { return syscall.Kill(pid, syscall.SIGKILL) },
-		"directory away": func(_ int, own, _ string) error { return aside(own) },
-		"a link to the other GPU's": func(_ int, own, other string) error {
-			return errors.Join(aside(own), os.Symlink(other, own))
-		},
-		"an empty directory": func(_ int, own, _ string) error { return errors.Join(aside(own), os.Mkdir(own, 0o755)) },
-	} {
+	for name, spoil := range escape.Spoils() {
 		t.Run(name, func(t *testing.T) {
 			h, pipes, whole := mpsHost(t)
 			own, other := pipes[0], pipes[1]
 			if !strings.HasPrefix(h.list().GPUs[0].UUID, filepath.Base(filepath.Dir(own))) {
 				own, other = other, own
 			}
-			pid := h.daemonOf(own)
+			pid, err := escape.Daemon(own)
+			if err != nil {
+				t.Fatal(err)
+			}
 			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) }) // it may be gone
 			file := filepath.Join(t.TempDir(), "go")
 			s := h.hold(tight, h.client(), "later", file)
@@ -168,7 +126,7 @@ func TestWithoutItsDaemonNothingIsHad(t *testing.T) {
 				s.first = string(text)
 				return err == nil && strings.HasSuffix(s.first, "\n")
 			})
-			t.Logf("cuInit answered %d", h.limited(t, s, whole).init)
+			t.Logf("cuInit answered %d", h.limited(t, s, whole).Init)
 		})
 	}
 }
@@ -186,12 +144,12 @@ func TestAnOwnDriverBesideMPSIsNoticed(t *testing.T) {
 	}
 	s := h.hold(tight, "env", "DIVVY_SIMGPU="+h.instance, h.client(), "leave", own)
 	began, c := time.Now(), h.said(s)
-	if p, _, ok := h.seen(c.pid); !ok || p.MPSServer != 0 {
+	if p, _, ok := h.seen(c.PID); !ok || p.MPSServer != 0 {
 		t.Fatalf("it did not get past MPS: %+v, %+v", c, p)
 	}
 	h.eventually("the process is reported", func() bool {
 		for _, o := range h.list().Outside {
-			if o.PID == c.pid {
+			if o.PID == c.PID {
 				return true
 			}
 		}

@@ -23,6 +23,7 @@ func (b bench) mps() []measurement.Figure {
 		{IDs: "mps.limits", Measure: b.limits},
 		{IDs: "mps.death_s", Measure: b.deaths},
 		{IDs: "fault.neighbours", Measure: b.neighbours},
+		{IDs: "mps.escape", Measure: b.escapes},
 	}
 }
 
