@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
 // TestForms gives all GPUs form mps and has pods share them side by side, also by claims for NVIDIA's DRA driver.
@@ -24,6 +26,7 @@ func TestForms(t *testing.T) {
 		l.published(l.Nodes[0], pool.Name(gpu, pool.MPS))
 		sideBySide(l)
 		forNVIDIA(l)
+		bothForNVIDIA(l)
 		l.install()
 		l.published(l.Nodes[0], pool.Name(gpu, pool.Shared))
 	})
@@ -182,4 +185,89 @@ spec:
 		return ""
 	})
 	l.remove("theirs")
+}
+
+// bothForNVIDIA runs a pod of the shape of NVIDIA's example of two GPUs in two forms: two containers share one by long time
+// slices, two the other by MPS (kubernetes-sigs/dra-driver-nvidia-gpu, demo/specs/quickstart/v1/gpu-test5.yaml). The
+// node's own form of both is MPS.
+func bothForNVIDIA(l *lab) {
+	n := l.Nodes[1]
+	text := `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: two-forms, namespace: ` + l.namespace + `}
+spec:
+  spec:
+    devices:
+      requests:
+        - {name: in-turn, exactly: {deviceClassName: gpu.nvidia.com}}
+        - {name: at-once, exactly: {deviceClassName: gpu.nvidia.com}}
+      config:
+        - requests: [in-turn]
+          opaque:
+            driver: gpu.nvidia.com
+            parameters:
+              apiVersion: resource.nvidia.com/v1beta1
+              kind: GpuConfig
+              sharing: {strategy: TimeSlicing, timeSlicingConfig: {interval: Long}}
+        - requests: [at-once]
+          opaque:
+            driver: gpu.nvidia.com
+            parameters:
+              apiVersion: resource.nvidia.com/v1beta1
+              kind: GpuConfig
+              sharing:
+                strategy: MPS
+                mpsConfig: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 10Gi}
+`
+	l.must(l.ApplyText(l.ctx, text))
+	p := loaded("both", "", "")
+	p.Annotations = nil
+	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpus", ResourceClaimTemplateName: new("two-forms")}}
+	shape := p.Spec.Containers[0]
+	p.Spec.Containers = nil
+	for _, request := range []string{"in-turn", "at-once"} {
+		for _, place := range []string{"first", "second"} {
+			c := shape
+			c.Name = request + "-" + place
+			c.Resources = corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpus", Request: request}}}
+			p.Spec.Containers = append(p.Spec.Containers, c)
+		}
+	}
+	l.run(on(n, p))
+	uuids := map[string]string{}
+	for _, request := range []string{"in-turn", "at-once"} {
+		a, b := l.nvml("both", request+"-first"), l.nvml("both", request+"-second")
+		if len(a) != 1 || len(b) != 1 || a[0].UUID != b[0].UUID {
+			l.t.Fatalf("the containers of request %s see %+v and %+v", request, a, b)
+		}
+		uuids[request] = a[0].UUID
+	}
+	l.eventually("one GPU has long slices, the other's clients half of the multiprocessors", func() string {
+		return cmp.Or(l.sliced(n, uuids["in-turn"], "long", 2), l.ceilings(n.Name, map[int]uint64{54: 10 * gib}))
+	})
+	l.remove("both")
+	l.eventually("the slices are as before", func() string { return l.sliced(n, uuids["in-turn"], "default", 0) })
+}
+
+// sliced says how a GPU's time slices, and the processes that use it without MPS, differ from what is wanted.
+func (l *lab) sliced(n *cluster.Machine, uuid, slice string, processes int) string {
+	report, err := n.Oracle(l.ctx)
+	if err != nil {
+		return err.Error()
+	}
+	i := slices.IndexFunc(report.GPUs, func(g simgpu.GPUReport) bool { return g.UUID == uuid })
+	if i < 0 {
+		return "no GPU " + uuid
+	}
+	alone := 0
+	for _, p := range report.Processes {
+		if p.MPSServer == 0 && slices.ContainsFunc(p.GPUs, func(g simgpu.ProcessGPU) bool { return g.Index == report.GPUs[i].Index }) {
+			alone++
+		}
+	}
+	if g := report.GPUs[i]; g.TimeSlice != slice || alone != processes {
+		return fmt.Sprintf("GPU %d has slices %s and %d processes without MPS, want %s and %d", g.Index, g.TimeSlice, alone, slice, processes)
+	}
+	return ""
 }
