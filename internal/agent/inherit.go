@@ -159,7 +159,7 @@ func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f
 	if had := cmp.Or(f.Tenant.Backend, v1alpha1.BackendSlice); had != t.backend() {
 		a.events.add(control.Event{
 			Kind: control.EventLimit, Tenant: t.Name, User: t.User,
-			Text: fmt.Sprintf("it goes on with backend %s, which divides GPU time: backend %s is the right of root here", t.backend(), had),
+			Text: goesOn(had, t.backend()),
 		})
 	}
 	a.config.Log.InfoContext(ctx, "took a share over", "tenant", t.Name, "user", t.User, "from", r.Origin)
@@ -204,9 +204,9 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 }
 
 // inherits is the backend that a user's share of a GPU goes on with. Only who may choose
-// another one for that GPU keeps it: see deniedBackend.
+// another one for that GPU keeps it: see deniedBackend. A share by MPS lives by its agent's daemon and by no other.
 func (a *Agent) inherits(uid int, uuid string, had v1alpha1.Backend) v1alpha1.Backend {
-	if a.deniedBackend(requester{uid: uid}, had) != nil || !a.serves(a.gpu(uuid), had) {
+	if uid != 0 && had == v1alpha1.BackendMPS || a.deniedBackend(requester{uid: uid}, had) != nil || !a.serves(a.gpu(uuid), had) {
 		return v1alpha1.BackendSlice
 	}
 	return had

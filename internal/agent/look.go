@@ -222,6 +222,7 @@ func (a *Agent) end(ctx context.Context, t *tenant) {
 	if err := a.makerOf(wanted).Undo(ctx, wanted); err != nil {
 		a.config.Log.WarnContext(ctx, "cannot remove what was made for a tenant", "tenant", t.Name, "error", err)
 	}
+	a.endOrphans(ctx, t)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.forget(t); err != nil {

@@ -129,3 +129,54 @@ func TestMPSOfSomebodyElse(t *testing.T) {
 		t.Errorf("the user's daemon: %+v", o)
 	}
 }
+
+// Shares of MPS that a user's own agent made go on when a system agent takes them over: with their ceiling and limit, beside
+// new ones of another backend. Their daemon ends with the last of them, and the GPU has the form then that it was given.
+func TestMPSIsTakenOver(t *testing.T) {
+	s := newServer(t)
+	flags := []string{"--gpu", "1", "--backend", "mps", "--memory", "4Gi", "--cores", "30", "--name"}
+	a, b := s.hold("u1", "1Gi", append(flags, "a")...), s.hold("u1", "1Gi", append(flags, "b")...)
+	own := s.ownAgent("u1")
+	servers := mpsServers(s.report())
+	if len(servers) != 1 {
+		t.Fatalf("the servers are %v", servers)
+	}
+	s.write("/etc/divvy/agent.yaml", head+"backends: {mps: [1]}\n")
+	first := s.agent()
+	s.eventually("the own agent has ended", func() bool { return !s.alive(own) })
+	goOn := func(programs int) {
+		t.Helper()
+		r, found := s.report(), 0
+		for _, p := range r.Processes {
+			if p.Command == "gpubench" {
+				found++
+				if g := p.GPUs[0]; p.MPSServer != servers[0] || g.Multiprocessors != 33 || g.MemoryLimit != 4*gib {
+					t.Errorf("a program has %+v", p)
+				}
+			}
+		}
+		if found != programs {
+			t.Errorf("%d programs run, want %d", found, programs)
+		}
+		if got := r.GPUs[1].ComputeMode; got != "default" {
+			t.Errorf("the compute mode is %s", got)
+		}
+	}
+	goOn(2)
+	if l := s.list(); !slices.ContainsFunc(l.Events, func(e control.Event) bool {
+		return strings.Contains(e.Text, "Nobody supervises that daemon") && strings.Contains(e.Text, "start the share's command again")
+	}) {
+		t.Errorf("events: %+v", l.Events)
+	}
+	s.refused("u1", []string{"its shares of backend slice have to end first"}, "divvy", "run", "--gpu", "1", "--backend", "mps", "--memory", "1Gi", "--", "true")
+	a.end()
+	s.eventually("one share is left", func() bool { return len(s.list().Tenants) == 1 })
+	goOn(1)
+	first.kill(syscall.SIGKILL)
+	s.agent()
+	goOn(1)
+	b.end()
+	s.eventually("no share is left", func() bool { return len(s.list().Tenants) == 0 })
+	s.eventually("their daemon has ended", func() bool { return s.run("root", "pgrep", "-u", "u1", "-f", "nvidia-cuda-mps").status != 0 })
+	s.ok("u2", "divvy", "run", "--wait", "--gpu", "1", "--backend", "mps", "--memory", "1Gi", "--", "gpubench", "info")
+}
