@@ -279,8 +279,11 @@ func TestDaemonDies(t *testing.T) {
 	if err := made.Enter(t.Context(), gpu); err != nil {
 		t.Errorf("a share waits for it: %v", err)
 	}
-	if i := <-incidents; !i.Over {
-		t.Errorf("told %+v", i)
+	// A first try may meet what is left of the dead one, and another follows.
+	for i := <-incidents; !i.Over; i = <-incidents {
+		if !strings.Contains(i.Text, "MPS does not serve: start the MPS control daemon") {
+			t.Errorf("told %+v", i)
+		}
 	}
 	t.Logf("told after %v, served after %v", told, time.Since(begun))
 	if got := b.limits(made); got != 30 {
