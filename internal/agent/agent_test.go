@@ -346,6 +346,9 @@ var root = control.NewPeer(process.ID{}, 0, nil, nil)
 type slot struct {
 	file *os.File
 	at   int
+	// mu orders what the process says with its end: the driver is asked while a test ends.
+	mu   sync.Mutex
+	dead bool
 }
 
 var eventually = agenttest.Eventually

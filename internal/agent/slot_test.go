@@ -64,8 +64,13 @@ func writeExport(file *os.File, units uint32) {
 	}
 }
 
-// tell makes the ledger say something else, by another operation.
+// tell makes the ledger say something else, by another operation. A dead process says nothing.
 func (s *slot) tell(used, pending, operation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		return
+	}
 	data := binary.LittleEndian.AppendUint32(nil, uint32(used/page.Unit))
 	data = binary.LittleEndian.AppendUint32(data, uint32(pending/page.Unit))
 	data = binary.LittleEndian.AppendUint64(data, operation<<page.SlotBits|uint64(s.at))
@@ -76,11 +81,14 @@ func (s *slot) tell(used, pending, operation uint64) {
 
 // die is what the kernel does when the process ends.
 func (s *slot) die() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = true
 	s.file.Close()
 }
 
 // leave is what a process does that ends in order.
 func (s *slot) leave() {
 	writeSlot(s.file, s.at, 0, 0)
-	s.file.Close()
+	s.die()
 }
