@@ -12,9 +12,11 @@ int command_sms(void) {
     if (!open_cuda()) {
         return 3;
     }
-    CUresult result = cuda.cuDeviceGetAttribute == NULL ? CUDA_ERROR_NOT_SUPPORTED : start_cuda(&device);
+    CUresult result =
+        cuda.cuDeviceGetAttribute == NULL ? CUDA_ERROR_NOT_SUPPORTED : start_cuda(&device);
     if (result == CUDA_SUCCESS) {
-        result = cuda.cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+        result =
+            cuda.cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
     }
     printf("{\"command\":\"sms\",\"result\":\"%s\",\"code\":%d,\"multiprocessors\":%d}\n",
            result_name(result), (int)result, count);
