@@ -1,7 +1,7 @@
 /* nvidia-smi, as far as simgpu has it: the subcommand compute-policy.
  *
  * Its words and exit statuses are those of nvidia-smi 550.163.01 when NVML's answers are given to it: that
- * program's texts, its order of checks, its rows. 470, 535 and 555 say the same. Exit statuses are NVML's numbers
+ * program's texts, its order of checks, its rows. 470, 535 and 555 print the same list. Exit statuses are NVML's numbers
  * (nvidia-smi(1), "return value"). */
 #ifndef SIMGPU_SMI_SMI_H
 #define SIMGPU_SMI_SMI_H
