@@ -20,6 +20,7 @@ var isolates = map[Backend][]Isolation{
 	BackendSlice:     {IsolateFaults, IsolateMemory},
 	BackendTimeslice: {IsolateFaults, IsolateMemory},
 	BackendMPS:       {IsolateMemory},
+	BackendMIG:       {IsolateFaults, IsolateMemory, IsolateBandwidth},
 }
 
 // validateIsolation tells of an isolation that is unknown or that the backend does not give.

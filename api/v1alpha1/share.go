@@ -46,6 +46,8 @@ const (
 	// BackendMPS runs the processes side by side by NVIDIA's MPS, whose control daemon
 	// gives each at most its cores in SMs. Memory is limited as with BackendSlice.
 	BackendMPS Backend = "mps"
+	// BackendMIG gives each share a MIG instance of its own, whose memory and SMs the hardware keeps apart.
+	BackendMIG Backend = "mig"
 	// BackendAuto lets the agent choose one of the others. No share has it.
 	BackendAuto Backend = "auto"
 )
@@ -95,6 +97,10 @@ type ShareRequest struct {
 	// Cores is the percentage of GPU time, 1 to MaxCores; 0 guarantees none. With
 	// [BackendMPS] it is the percentage of SMs that are used at most, and 0 is all of them.
 	Cores int `json:"cores,omitempty"`
+	// Profile is the driver's name of a MIG profile, such as 1g.10gb. With [BackendMIG] the share is such an instance,
+	// without a profile the smallest that has its memory and cores. With another backend the share is a part of such
+	// an instance, and memory and cores are relative to it.
+	Profile string `json:"profile,omitempty"`
 	// Isolate is what neighbours on the GPU must not reach; left out, whatever the
 	// backend leaves open is accepted.
 	Isolate Isolation `json:"isolate,omitempty"`
@@ -113,8 +119,12 @@ func (r *ShareRequest) Default() {
 	if r.Memory.IsZero() {
 		r.Memory = Percent(100)
 	}
-	if r.Backend == "" && r.Isolate != "" {
+	switch {
+	case r.Backend != "":
+	case r.Isolate != "":
 		r.Backend = BackendAuto
+	case r.Profile != "":
+		r.Backend = BackendMIG
 	}
 	r.ShareConfig.Default(r.Cores)
 }
@@ -165,6 +175,7 @@ func (r *ShareRequest) Validate() error {
 	if r.Backend == BackendMPS && r.GPUs > 1 {
 		fault("%d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", r.GPUs)
 	}
+	r.validateInstance(fault)
 	config := r.ShareConfig
 	if config.Backend == BackendAuto {
 		config.Backend = BackendSlice // which can make all that any other one can
@@ -174,6 +185,19 @@ func (r *ShareRequest) Validate() error {
 	}
 	r.validateIsolation(fault)
 	return errors.Join(faults...)
+}
+
+// validateInstance tells of faults in what is asked of MIG instances.
+func (r *ShareRequest) validateInstance(fault func(format string, args ...any)) {
+	if r.Profile != "" && !validProfile.MatchString(r.Profile) {
+		fault("profile %q is no MIG profile: `divvy gpu ls` lists those of each GPU, such as 1g.10gb", r.Profile)
+	}
+	if (r.Profile != "" || r.Backend == BackendMIG) && r.GPUs > 1 {
+		fault("%d GPUs with MIG instances: ask for one, because a process can use one instance only", r.GPUs)
+	}
+	if r.Profile != "" && r.Backend == BackendMIG && (r.Memory != Percent(100) || r.Cores > 0) {
+		fault("profile %s says the memory and the cores of the instance: leave out --memory and --cores, or add --backend slice to have a part of the instance", r.Profile)
+	}
 }
 
 // validateAmong tells of faults in the names of GPUs.
@@ -201,10 +225,10 @@ func (r *ShareRequest) validateAmong(fault func(format string, args ...any)) {
 }
 
 // Guaranteed returns the percentage of GPU time that a share with this config
-// and this many cores can count on: none in class offline and with backend mps, where
-// cores are only a cap.
+// and this many cores can count on: none in class offline, with backend mps, where
+// cores are only a cap, and with backend mig, which divides no time.
 func (c *ShareConfig) Guaranteed(cores int) int {
-	if c.Class == ClassOffline || c.Backend == BackendMPS {
+	if c.Class == ClassOffline || c.Backend == BackendMPS || c.Backend == BackendMIG {
 		return 0
 	}
 	return cores
@@ -251,8 +275,10 @@ func (c *ShareConfig) validateBackend(cores int, fault func(format string, args 
 		}
 	case BackendMPS:
 		c.validateMPS(cores, fault)
+	case BackendMIG:
+		c.validateMIG(fault)
 	default:
-		fault("backend %q is not known: use slice, timeslice or mps", c.Backend)
+		fault("backend %q is not known: use slice, timeslice, mps or mig", c.Backend)
 	}
 }
 
@@ -269,6 +295,20 @@ func (c *ShareConfig) validateMPS(cores int, fault func(format string, args ...a
 	}
 	if c.Class == ClassOffline {
 		fault("backend mps runs all shares side by side, and none gives way: leave out class offline, or use backend slice")
+	}
+}
+
+// validateMIG tells of what an instance has no means for: it is its tenant's alone, so nothing is divided there.
+func (c *ShareConfig) validateMIG(fault func(format string, args ...any)) {
+	const alone = "backend mig gives the share an instance of its own: leave out %s, or add --backend slice to divide an instance"
+	if c.Policy == PolicyBurst {
+		fault(alone, "policy burst")
+	}
+	if c.Weight > 1 {
+		fault(alone, "the weight")
+	}
+	if c.Class == ClassOffline {
+		fault(alone, "class offline")
 	}
 }
 
@@ -307,6 +347,8 @@ func ParseCores(s string) (int, error) {
 var (
 	validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 	validUUID = regexp.MustCompile(`^(?i:gpu)-[0-9a-fA-F-]{1,36}$`)
+	// validProfile is a GPU instance's profile. Those of compute instances, such as 1c.3g.40gb, are none.
+	validProfile = regexp.MustCompile(`^[1-9][0-9]?g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)?)?$`)
 	// validIndex has no leading zero, so that one GPU has one name.
 	validIndex = regexp.MustCompile(`^(0|[1-9][0-9]{0,3})$`)
 )

@@ -57,6 +57,8 @@ type share struct {
 	Peak uint64 `json:"peak,omitempty"`
 	// Whole excludes every other tenant from the GPU.
 	Whole bool `json:"whole,omitempty"`
+	// Instance is the MIG instance on which the share is, nil for none. Its UUID is empty until it is made.
+	Instance *backend.Instance `json:"instance,omitempty"`
 
 	v1alpha1.ShareConfig
 }

@@ -63,6 +63,16 @@ type TenancyShare struct {
 	// Interval is the length of time slices of a whole GPU with backend timeslice: short, medium or long. Left out it is
 	// the GPU's own.
 	Interval string `json:"interval,omitempty"`
+	// Instance is the MIG instance on which the share is, nil for none. Memory and cores are relative to it; with
+	// backend mig the share has all of it.
+	Instance *TenancyInstance `json:"instance,omitempty"`
+}
+
+// TenancyInstance is a MIG instance that the scheduler chose. It is made if it is not there.
+type TenancyInstance struct {
+	// Profile is the driver's name, such as 1g.10gb, and Start the memory slice at which the instance begins.
+	Profile string `json:"profile"`
+	Start   int    `json:"start"`
 }
 
 // alone reports whether the share excludes every other tenant from its GPU.

@@ -212,6 +212,9 @@ type GPU struct {
 	// Unit is in how many bytes the backend counts: it rounds limits down to whole
 	// units. 0 stands for 1.
 	Unit uint64
+	// Instance is set for a MIG instance, which is like a GPU for its shares: UUID and Total are then the instance's,
+	// and all else is the GPU's on which it lies.
+	Instance Instance
 }
 
 // Capacity is what the GPU has for tenants.

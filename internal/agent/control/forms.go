@@ -5,6 +5,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // FormParams gives a GPU a form.
@@ -41,8 +42,44 @@ type Formed struct {
 	// Shares are those on it, and Outside the processes that the driver has on it without one.
 	Shares  []FormedShare `json:"shares,omitempty"`
 	Outside []Outside     `json:"outside,omitempty"`
+	// MIG is how a GPU that has MIG is divided, nil for any other.
+	MIG *Divided `json:"mig,omitempty"`
 	// Fault says why it does not have the form that it should, or takes no new shares.
 	Fault string `json:"fault,omitempty"`
+}
+
+// Divided is how a GPU is divided by MIG.
+type Divided struct {
+	// On is whether it is in MIG mode, and Pending whether it will be after its next reset.
+	On      bool `json:"on"`
+	Pending bool `json:"pending"`
+	// Profiles are what it can have, with the places at which an instance could be made beside those that are there.
+	Profiles []Profile `json:"profiles,omitempty"`
+	// Instances are those that it has, by place.
+	Instances []Instance `json:"instances,omitempty"`
+	// Unknown says why none of this is known, empty where it is.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// Profile is a MIG profile of a GPU.
+type Profile struct {
+	Name string `json:"name"`
+	// Bytes is an instance's memory, Multiprocessors its SMs, Size its memory slices.
+	Bytes           uint64 `json:"bytes"`
+	Multiprocessors int    `json:"multiprocessors"`
+	Size            int    `json:"size"`
+	// Free are the memory slices at which an instance could begin.
+	Free []int `json:"free,omitempty"`
+}
+
+// Instance is a MIG instance of a GPU.
+type Instance struct {
+	backend.Part
+	// Backend is how its shares divide it, [v1alpha1.BackendMIG] where one has it whole, empty where it has none.
+	Backend v1alpha1.Backend `json:"backend,omitempty"`
+	Shares  []FormedShare    `json:"shares,omitempty"`
+	// Outside are processes that the driver has on it without a share.
+	Outside []Outside `json:"outside,omitempty"`
 }
 
 // FormedShare is a share of a GPU.

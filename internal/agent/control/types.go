@@ -201,8 +201,10 @@ type Share struct {
 	// Divvy's library does it.
 	Mechanism string `json:"mechanism,omitempty"`
 	// Whole is true where no other tenant may be on the GPU.
-	Whole   bool      `json:"whole,omitempty"`
-	Process []Process `json:"processes,omitempty"`
+	Whole bool `json:"whole,omitempty"`
+	// Instance is the MIG instance on which the share is, nil for none.
+	Instance *backend.Instance `json:"instance,omitempty"`
+	Process  []Process         `json:"processes,omitempty"`
 	// Excess says that it holds more than it may or tells, else empty.
 	Excess string `json:"excess,omitempty"`
 	// Past says that it is past its limit by overhead alone, else empty.
