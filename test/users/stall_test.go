@@ -11,17 +11,18 @@ import (
 	"github.com/divvy-gpu/divvy/test/attack"
 )
 
-// stall names dead processes in the pages of its user's shares without end, and tries to stop
-// whoever takes them out. It writes to a file how many it stopped and how many it was not
+// stall waits for the pages of its user's shares, which a share in a list may not have yet. It names dead processes in
+// them without end, and tries to stop whoever takes them out. It writes to a file how many it stopped and how many it was not
 // allowed to, and ends with its input.
 const stall = `
-import glob, mmap, os, select, signal, struct, sys
-count_at, slots_at, size, pid_at = map(int, sys.argv[1:5])
-pages = []
-for path in glob.glob("/dev/shm/divvy-0/tenants/*/state"):
-    if os.stat(path).st_uid == os.getuid():
-        file = os.open(path, os.O_RDWR)
-        pages.append(mmap.mmap(file, 0))
+import glob, mmap, os, select, signal, struct, sys, time
+count_at, slots_at, size, pid_at, expected = map(int, sys.argv[1:6])
+def mine():
+    return [path for path in glob.glob("/dev/shm/divvy-0/tenants/*/state") if os.stat(path).st_uid == os.getuid()]
+deadline = time.monotonic() + 30
+while len(mine()) < expected and time.monotonic() < deadline:
+    time.sleep(0.01)
+pages = [mmap.mmap(os.open(path, os.O_RDWR), 0) for path in mine()]
 stopped = denied = 0
 print(len(pages), flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
@@ -53,7 +54,7 @@ func TestNobodyStopsTheReaper(t *testing.T) {
 	}
 	s.eventually("idle shares are there", func() bool { return len(s.list().Tenants) == 10 })
 	hostile := s.start("u6", true, "python3", "-c", stall, strconv.Itoa(page.OffsetOfStateSlotCount), strconv.Itoa(page.OffsetOfStateSlot),
-		strconv.Itoa(page.SizeOfSlot), strconv.Itoa(page.OffsetOfSlotPID))
+		strconv.Itoa(page.SizeOfSlot), strconv.Itoa(page.OffsetOfSlotPID), "10")
 	if hostile.first != "10" {
 		t.Fatalf("it finds %s pages", hostile.first)
 	}
