@@ -18,6 +18,8 @@ type Options struct {
 	Seed   int64
 	// Until is the demand to arrive, in percent of the GPU capacity.
 	Until int
+	// Order changes in which order the pods arrive; nil leaves the random one.
+	Order func([]Pod)
 	// Fragmentation is measured at every percent, which takes longer.
 	Fragmentation bool
 	// Clock tells the time for decisions per second; without it they are 0.
@@ -112,6 +114,9 @@ func (t *Trace) Run(ctx context.Context, o Options) (Result, error) {
 	pods, nodes, err := t.Arrivals(o.Seed, o.Until)
 	if err != nil {
 		return Result{}, err
+	}
+	if o.Order != nil {
+		o.Order(pods)
 	}
 	inventory, err := t.inventory(o.Policy, o.Seed, nodes)
 	if err != nil {

@@ -14,8 +14,10 @@ func main() {
 	out := flag.String("out", "docs/measurements/place.json", "`FILE` to merge the figures into")
 	seeds := flag.Int("seeds", 10, "seeds for each figure, from 42 on")
 	only := flag.String("only", "", "measure only the figures whose ids begin so, such as place.default")
+	mixes := flag.String("mixes", "all", "`WHICH` mixes place.unseen measures: all, tuning, or held, which whoever tunes a policy leaves alone")
 	flag.Parse()
-	if err := run(*data, *out, *only, *seeds); err != nil {
+	b := &bench{data: *data, seeds: *seeds, mixes: *mixes}
+	if err := b.run(*out, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "place:", err)
 		os.Exit(1)
 	}

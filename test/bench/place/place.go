@@ -21,14 +21,16 @@ const (
 type bench struct {
 	data  string
 	seeds int
+	// mixes are those that unseen measures: all, tuning or held.
+	mixes string
 }
 
-func run(data, out, only string, seeds int) error {
-	b := &bench{data: data, seeds: seeds}
+func (b *bench) run(out, only string) error {
 	return measurement.Take([]measurement.Figure{
 		{IDs: "place.decisions_per_s place.decisions_per_s_15k", Measure: b.speed},
 		{IDs: "place.halves", Measure: b.halves},
 		{IDs: "place.default place.others", Measure: b.packing},
+		{IDs: "place.unseen", Measure: b.unseen},
 		{IDs: "place.churn_stranded_ratio", Measure: b.churn},
 		{IDs: "place.baseline_error", Measure: b.baselines},
 	}, only, out, os.Stdout)
