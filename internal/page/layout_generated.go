@@ -50,6 +50,9 @@ const FlagDriverTime = 4
 // FlagMPS: The tenant's processes are clients of the MPS control daemon at config.mps_pipe, and the driver runs them side by side.
 const FlagMPS = 8
 
+// FlagMIG: The devices are MIG instances: each device's uuid is the instance's, its total the instance's memory, its pci_bus_id the GPU's. With flag_mps the control daemon is the instance's.
+const FlagMIG = 16
+
 // PipeBytes: Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path.
 const PipeBytes = 108
 
@@ -237,20 +240,20 @@ const (
 	OffsetOfPulseUntil  = 64
 )
 
-// Device: One GPU of a config page.
+// Device: One GPU of a config page, or one MIG instance.
 type Device struct {
 	UUID [16]uint8
 	// Ends with a zero byte; empty if unknown.
 	PCIBusID [32]byte
 	// Bytes the tenant may hold. The one field read without the seqlock.
 	Limit uint64
-	// Bytes of the GPU.
+	// Bytes of the GPU, or of the instance.
 	Total uint64
 	// Estimate of what the first context of a process takes.
 	ContextBytes uint64
 	// Bytes by which the driver grows a memory pool.
 	PoolChunk uint64
-	// Percent of GPU time, 1 to 100; 0 guarantees nothing. With flag_mps a ceiling on the GPU's SMs, where 0 stands for 100.
+	// Percent of GPU time, 1 to 100; 0 guarantees nothing. With flag_mps a ceiling on the SMs, where 0 stands for 100.
 	Cores uint32
 	// Percent of GPU time up to which a share with policy_burst takes idle time, 1 to 100; 0 with any other policy.
 	MaxCores uint32
@@ -265,7 +268,9 @@ type Device struct {
 	Measured uint64
 	_        [8]byte
 	Budget   Budget
-	_        [256]byte
+	// With flag_mig the UUID of the GPU on which the instance lies; zeros without.
+	Parent [16]uint8
+	_      [240]byte
 }
 
 // Size and offsets of Device in bytes.
@@ -285,6 +290,7 @@ const (
 	OffsetOfDeviceOverhead     = 104
 	OffsetOfDeviceMeasured     = 112
 	OffsetOfDeviceBudget       = 128
+	OffsetOfDeviceParent       = 256
 )
 
 // Config: The config page.

@@ -46,6 +46,7 @@ func TestLayout(t *testing.T) {
 		{"Device.Overhead", unsafe.Offsetof(Device{}.Overhead), OffsetOfDeviceOverhead},
 		{"Device.Measured", unsafe.Offsetof(Device{}.Measured), OffsetOfDeviceMeasured},
 		{"Device.Budget", unsafe.Offsetof(Device{}.Budget), OffsetOfDeviceBudget},
+		{"Device.Parent", unsafe.Offsetof(Device{}.Parent), OffsetOfDeviceParent},
 		{"Config", unsafe.Sizeof(Config{}), SizeOfConfig},
 		{"Config.Header", unsafe.Offsetof(Config{}.Header), OffsetOfConfigHeader},
 		{"Config.Sequence", unsafe.Offsetof(Config{}.Sequence), OffsetOfConfigSequence},

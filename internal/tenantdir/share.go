@@ -3,6 +3,7 @@ package tenantdir
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -33,7 +34,7 @@ func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
 	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
 		return page.Config{}, fmt.Errorf("%w: %d GPUs, a tenant can have 1 to %d", backend.ErrTenant, len(t.Shares), page.Devices)
 	}
-	if err := checkMPS(&t); err != nil {
+	if err := errors.Join(checkMPS(&t), checkInstances(&t)); err != nil {
 		return page.Config{}, err
 	}
 	c := page.Config{
@@ -67,6 +68,9 @@ func flags(t backend.Tenant) (flags uint32) {
 	case v1alpha1.BackendMPS:
 		flags |= page.FlagMPS
 	}
+	if isInstance(&t.Shares[0]) {
+		flags |= page.FlagMIG
+	}
 	return flags
 }
 
@@ -93,6 +97,18 @@ func checkMPS(t *backend.Tenant) error {
 	return nil
 }
 
+func isInstance(s *backend.Share) bool { return s.GPU.Instance.UUID != "" }
+
+// checkInstances refuses a tenant with MIG instances beside whole GPUs.
+func checkInstances(t *backend.Tenant) error {
+	for i := range t.Shares {
+		if isInstance(&t.Shares[i]) != isInstance(&t.Shares[0]) {
+			return fmt.Errorf("%w: MIG instances beside whole GPUs: a program that sees an instance sees no GPU", backend.ErrTenant)
+		}
+	}
+	return nil
+}
+
 // encodeShare writes all of a share but its budget, which the arbiter writes.
 func encodeShare(s *backend.Share, d *page.Device) error {
 	uuid, err := uuidBytes(s.GPU.UUID)
@@ -109,6 +125,11 @@ func encodeShare(s *backend.Share, d *page.Device) error {
 	}
 	if err := checkRange(s); err != nil {
 		return err
+	}
+	if isInstance(s) {
+		if d.Parent, err = uuidBytes(s.GPU.Instance.Parent); err != nil {
+			return err
+		}
 	}
 	d.UUID = uuid
 	d.PCIBusID = page.Text32(strings.ToLower(s.GPU.PCI))
@@ -151,7 +172,7 @@ func checkRange(s *backend.Share) error {
 
 // Decode is the tenant of a config page. The page does not tell the tenant's
 // user, nor what the driver alone knows of a GPU: its index, its name and its
-// reserved memory.
+// reserved memory, and of a MIG instance its profile and its place.
 func Decode(c *page.Config) (backend.Tenant, error) {
 	t := backend.Tenant{
 		ID: fieldText(c.ID[:]), Name: fieldText(c.Name[:]),
@@ -174,7 +195,7 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 		return backend.Tenant{}, fmt.Errorf("%w: %d GPUs", page.ErrCorrupt, c.DeviceCount)
 	}
 	for i := range c.DeviceCount {
-		s, err := decodeShare(&c.Device[i])
+		s, err := decodeShare(&c.Device[i], c.Flags&page.FlagMIG != 0)
 		if err != nil {
 			return backend.Tenant{}, err
 		}
@@ -183,7 +204,7 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 	return t, nil
 }
 
-func decodeShare(d *page.Device) (backend.Share, error) {
+func decodeShare(d *page.Device, instance bool) (backend.Share, error) {
 	policy, ok := keyOf(policies, d.Policy)
 	if !ok {
 		return backend.Share{}, fmt.Errorf("%w: unknown policy %d", page.ErrCorrupt, d.Policy)
@@ -192,10 +213,13 @@ func decodeShare(d *page.Device) (backend.Share, error) {
 	if !ok {
 		return backend.Share{}, fmt.Errorf("%w: unknown class %d", page.ErrCorrupt, d.Class)
 	}
+	gpu := backend.GPU{UUID: uuidText(kindGPU, d.UUID), PCI: fieldText(d.PCIBusID[:]), Total: d.Total, ContextBytes: d.ContextBytes}
+	if instance {
+		gpu.UUID = uuidText(kindInstance, d.UUID)
+		gpu.Instance = backend.Instance{UUID: gpu.UUID, Parent: uuidText(kindGPU, d.Parent), Bytes: d.Total}
+	}
 	return backend.Share{
-		GPU: backend.GPU{
-			UUID: uuidText(d.UUID), PCI: fieldText(d.PCIBusID[:]), Total: d.Total, ContextBytes: d.ContextBytes,
-		},
+		GPU:   gpu,
 		Limit: d.Limit, Cores: int(d.Cores), MaxCores: int(d.MaxCores), Weight: int(d.Weight), Policy: policy, Class: class,
 	}, nil
 }
@@ -236,21 +260,31 @@ func firstBudget(maker v1alpha1.Backend, s *backend.Share) page.Budget {
 // the RESERVED attribute of a fresh pool (CUDA driver API, memory pools).
 const poolChunk = 32 << 20
 
-// uuidBytes reads "GPU-" and 32 hexadecimal digits with dashes between them.
+// The driver's kinds of UUIDs.
+const (
+	kindGPU      = "GPU-"
+	kindInstance = "MIG-"
+)
+
+// uuidBytes reads "GPU-" or "MIG-" and 32 hexadecimal digits with dashes between them.
 func uuidBytes(text string) (uuid [16]byte, err error) {
-	digits := strings.ReplaceAll(strings.TrimPrefix(text, "GPU-"), "-", "")
+	digits, found := strings.CutPrefix(text, kindInstance)
+	if !found {
+		digits = strings.TrimPrefix(text, kindGPU)
+	}
+	digits = strings.ReplaceAll(digits, "-", "")
 	raw, err := hex.DecodeString(digits)
 	if err != nil || len(raw) != len(uuid) {
-		return uuid, fmt.Errorf("%w: %q is not the UUID of a GPU", backend.ErrTenant, text)
+		return uuid, fmt.Errorf("%w: %q is not the UUID of a GPU or of a MIG instance", backend.ErrTenant, text)
 	}
 	copy(uuid[:], raw)
 	return uuid, nil
 }
 
 // uuidText writes a UUID as the driver does.
-func uuidText(uuid [16]byte) string {
+func uuidText(kind string, uuid [16]byte) string {
 	digits := hex.EncodeToString(uuid[:])
-	return "GPU-" + strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-")
+	return kind + strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-")
 }
 
 // fieldText is a page's text up to its zero byte.

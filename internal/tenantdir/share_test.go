@@ -35,7 +35,7 @@ func randomUUID(r *rand.Rand) string {
 	for i := range raw {
 		raw[i] = byte(r.Uint32())
 	}
-	return uuidText([16]byte(raw))
+	return uuidText(kindGPU, [16]byte(raw))
 }
 
 // randomTenant is any tenant that the API accepts, as far as a page tells of it.
@@ -70,6 +70,13 @@ func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
 			Limit: (1 + r.Uint64N(mostLimit/page.Unit)) * page.Unit, Cores: cores, MaxCores: config.MaxCores, Weight: config.Weight,
 			Policy: config.Policy, Class: config.Class,
 		})
+	}
+	if pick(r, true, false) {
+		for i := range tenant.Shares {
+			g := &tenant.Shares[i].GPU
+			g.UUID = strings.Replace(g.UUID, kindGPU, kindInstance, 1)
+			g.Instance = backend.Instance{UUID: g.UUID, Parent: randomUUID(r), Bytes: g.Total}
+		}
 	}
 	if len(tenant.Shares) == 1 && pick(r, true, false) {
 		tenant.Backend, tenant.MPSPipe = v1alpha1.BackendMPS, "/run/divvy/mps/"+tenant.Shares[0].GPU.UUID+"/pipe"
@@ -173,6 +180,15 @@ func TestEncodeRefuses(t *testing.T) {
 		"pipe of two lines":  func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendMPS, "/run\n/pipe" },
 		"pipe with no name":  func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendMPS, "/run/../pipe" },
 		"pipe that is long":  func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendMPS, "/"+strings.Repeat("p", 99) },
+		"an instance beside a GPU": func(t *backend.Tenant) {
+			t.Backend, t.MPSPipe, t.Shares = v1alpha1.BackendSlice, "", []backend.Share{t.Shares[0], t.Shares[0]}
+			t.Shares[0].GPU.Instance = backend.Instance{}
+			t.Shares[1].GPU.Instance = backend.Instance{UUID: t.Shares[0].GPU.UUID, Parent: t.Shares[0].GPU.UUID}
+		},
+		"an instance of no GPU": func(t *backend.Tenant) {
+			t.Shares = t.Shares[:1]
+			t.Shares[0].GPU.Instance = backend.Instance{UUID: t.Shares[0].GPU.UUID}
+		},
 		"mps on several GPUs": func(t *backend.Tenant) {
 			t.Backend, t.MPSPipe, t.Shares = v1alpha1.BackendMPS, "/run/pipe", append(t.Shares, t.Shares[0])
 		},
@@ -321,9 +337,9 @@ func FuzzUUID(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := uuidBytes(uuidText(uuid))
-		if err != nil || again != uuid || !strings.Contains(strings.ReplaceAll(uuidText(uuid), "-", ""), hex.EncodeToString(uuid[:])) {
-			t.Errorf("%q became %q, %v", text, uuidText(uuid), err)
+		again, err := uuidBytes(uuidText(kindGPU, uuid))
+		if err != nil || again != uuid || !strings.Contains(strings.ReplaceAll(uuidText(kindGPU, uuid), "-", ""), hex.EncodeToString(uuid[:])) {
+			t.Errorf("%q became %q, %v", text, uuidText(kindGPU, uuid), err)
 		}
 	})
 }

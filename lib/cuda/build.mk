@@ -57,6 +57,10 @@ $(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
 
 $(B)/test/cuda/sim_storm: $(B)/obj/cuda/test/storm.o
 
+$(B)/obj/cuda/test/instance.o: CFLAGS += -DSIM_NVML='"$(abspath $(B))/lib/simgpu/libnvidia-ml.so.1"'
+$(B)/obj/cuda/test/test_sim_mig_nvml.o: CFLAGS += -DSIM_DRIVER='"$(abspath $(B))/lib/simgpu/libcuda.so.1"'
+$(B)/test/cuda/sim_mig $(B)/test/cuda/sim_mig_nvml: $(B)/obj/cuda/test/instance.o
+
 $(B)/test/cuda/mps $(B)/test/cuda/overhead: $(B)/obj/cuda/test/daemon.o
 
 SIM_CONTROL := $(B)/lib/simgpu/nvidia-cuda-mps-control

@@ -43,15 +43,19 @@ static void prepare_environment(const dv_share *share) {
 
 /* Reads the program's variable at its first cuInit, as the driver does. */
 static void choose(const dv_share *share) {
-    uint8_t uuids[DV_PAGE_DEVICES][16];
-    unsigned count = dv_share_device_count(share);
+    uint8_t uuids[DV_PAGE_DEVICES][16], parents[DV_PAGE_DEVICES][16];
+    struct granted granted = {
+        .count = dv_share_device_count(share),
+        .uuids = (const uint8_t (*)[16])uuids,
+        .parents = dv_share_mig(share) ? (const uint8_t (*)[16])parents : NULL,
+    };
     lock_take(&guard);
     if (!chosen) {
-        for (unsigned i = 0; i < count; i++) {
+        for (unsigned i = 0; i < granted.count; i++) {
             memcpy(uuids[i], dv_share_device(share, i)->uuid, 16);
+            memcpy(parents[i], dv_share_device(share, i)->parent, 16);
         }
-        visible_choose((const uint8_t (*)[16])uuids, count, getenv("CUDA_VISIBLE_DEVICES"),
-                       &choices);
+        visible_choose(&granted, getenv("CUDA_VISIBLE_DEVICES"), &choices);
         prepare_environment(share);
         chosen = true;
     }
@@ -86,7 +90,8 @@ static unsigned ask_driver(struct identity *devices) {
     return known;
 }
 
-/* The device's number in the share if it is what was chosen, else -1. */
+/* The device's number in the share if it is what was chosen, else -1. A share on instances has none
+ * of their GPUs, so a driver that shows one, or another instance on it, shows nothing. */
 static int match(const dv_share *share, const struct choice *choice,
                  const struct identity *device) {
     int number = dv_share_find(share, (const uint8_t *)device->gpu.bytes);

@@ -3,7 +3,8 @@
  * CUDA_VISIBLE_DEVICES leaves, in that order.
  *
  * The driver's own variable makes it show just these. In case it shows more, or in another order,
- * devices are also matched by UUID. So a program gets none but the GPUs of its share.
+ * devices are also matched by UUID. So a program gets none but the GPUs of its share. Of a share on
+ * MIG instances the driver's variable names these; the driver shows a process one of them.
  */
 #ifndef DIVVY_CUDA_DEVICE_H
 #define DIVVY_CUDA_DEVICE_H

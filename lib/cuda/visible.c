@@ -75,7 +75,7 @@ static int by_index(struct entry entry, unsigned count) {
     return entry.length > 0 && index < count ? (int)index : -1;
 }
 
-/* The only GPU whose UUID starts with these digits, -1 if none or several. */
+/* The first GPU of those whose UUID starts with these digits, -1 if none does or they differ. */
 static int by_prefix(struct entry digits, const uint8_t (*uuids)[16], unsigned count) {
     int found = -1;
     if (digits.length == 0 || digits.length > UUID_TEXT) {
@@ -84,28 +84,30 @@ static int by_prefix(struct entry digits, const uint8_t (*uuids)[16], unsigned c
     for (unsigned i = 0; i < count; i++) {
         char text[UUID_TEXT + 1];
         write_uuid(uuids[i], text);
-        if (strncasecmp(text, digits.text, digits.length) == 0) {
-            if (found >= 0) {
-                return -1;
-            }
-            found = (int)i;
+        if (strncasecmp(text, digits.text, digits.length) != 0) {
+            continue;
         }
+        if (found >= 0 && memcmp(uuids[found], uuids[i], 16) != 0) {
+            return -1;
+        }
+        found = found < 0 ? (int)i : found;
     }
     return found;
 }
 
-static void choose_gpu(const uint8_t uuid[16], struct choice *choice) {
+static void choose_granted(const struct granted *granted, int number, struct choice *choice) {
     char text[UUID_TEXT + 1];
-    write_uuid(uuid, text);
+    write_uuid(granted->uuids[number], text);
     memset(choice, 0, sizeof *choice);
-    memcpy(choice->uuid, uuid, 16);
-    snprintf(choice->text, sizeof choice->text, "GPU-%s", text);
+    memcpy(choice->uuid, granted->uuids[number], 16);
+    choice->instance = granted->parents != NULL;
+    snprintf(choice->text, sizeof choice->text, "%s-%s", choice->instance ? "MIG" : "GPU", text);
 }
 
 /* "MIG-GPU-<uuid>/<instance>/<compute instance>" names its GPU; "MIG-<uuid>" does not, and is
  * checked against the share when the driver tells the GPU to which it belongs. */
-static bool choose_instance(struct entry whole, struct entry rest, const uint8_t (*uuids)[16],
-                            unsigned count, struct choice *choice) {
+static bool choose_instance(struct entry whole, struct entry rest, const struct granted *granted,
+                            struct choice *choice) {
     uint8_t uuid[16];
     memset(choice, 0, sizeof *choice);
     if (whole.length >= sizeof choice->text) {
@@ -115,11 +117,11 @@ static bool choose_instance(struct entry whole, struct entry rest, const uint8_t
     if (starts(&rest, "GPU-")) {
         const char *slash = memchr(rest.text, '/', rest.length);
         size_t length = slash ? (size_t)(slash - rest.text) : 0;
-        int gpu = by_prefix((struct entry){rest.text, length}, uuids, count);
+        int gpu = by_prefix((struct entry){rest.text, length}, granted->uuids, granted->count);
         if (gpu < 0 || length != UUID_TEXT) {
             return false;
         }
-        memcpy(choice->uuid, uuids[gpu], 16);
+        memcpy(choice->uuid, granted->uuids[gpu], 16);
         return true;
     }
     if (!read_uuid(rest, uuid)) {
@@ -130,17 +132,29 @@ static bool choose_instance(struct entry whole, struct entry rest, const uint8_t
     return true;
 }
 
-static bool choose(struct entry entry, const uint8_t (*uuids)[16], unsigned count,
-                   struct choice *choice) {
+/* Of a share on instances only these have a name; the older form, by numbers, names none. */
+static bool choose_own_instance(struct entry rest, const struct granted *granted,
+                                struct choice *choice) {
+    int number = rest.length == UUID_TEXT ? by_prefix(rest, granted->uuids, granted->count) : -1;
+    if (number >= 0) {
+        choose_granted(granted, number, choice);
+    }
+    return number >= 0;
+}
+
+static bool choose(struct entry entry, const struct granted *granted, struct choice *choice) {
+    const uint8_t (*gpus)[16] = granted->parents != NULL ? granted->parents : granted->uuids;
     struct entry rest = entry;
     if (starts(&rest, "MIG-")) {
-        return choose_instance(entry, rest, uuids, count, choice);
+        return granted->parents != NULL ? choose_own_instance(rest, granted, choice)
+                                        : choose_instance(entry, rest, granted, choice);
     }
-    int gpu = starts(&rest, "GPU-") ? by_prefix(rest, uuids, count) : by_index(entry, count);
-    if (gpu >= 0) {
-        choose_gpu(uuids[gpu], choice);
+    int number = starts(&rest, "GPU-") ? by_prefix(rest, gpus, granted->count)
+                                       : by_index(entry, granted->count);
+    if (number >= 0) {
+        choose_granted(granted, number, choice);
     }
-    return gpu >= 0;
+    return number >= 0;
 }
 
 static struct entry next_entry(const char **list) {
@@ -162,18 +176,17 @@ static bool chosen_before(const struct choices *choices, const struct choice *ch
     return false;
 }
 
-void visible_choose(const uint8_t (*uuids)[16], unsigned count, const char *value,
-                    struct choices *choices) {
+void visible_choose(const struct granted *granted, const char *value, struct choices *choices) {
     choices->count = 0;
     if (value == NULL) {
-        for (unsigned i = 0; i < count && i < VISIBLE_MAX; i++) {
-            choose_gpu(uuids[i], &choices->at[choices->count++]);
+        for (unsigned i = 0; i < granted->count && i < VISIBLE_MAX; i++) {
+            choose_granted(granted, (int)i, &choices->at[choices->count++]);
         }
         return;
     }
     while (*value != '\0' && choices->count < VISIBLE_MAX) {
         struct choice choice;
-        if (!choose(next_entry(&value), uuids, count, &choice)) {
+        if (!choose(next_entry(&value), granted, &choice)) {
             return;
         }
         if (chosen_before(choices, &choice)) {

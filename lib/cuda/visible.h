@@ -4,7 +4,10 @@
  * The value is read as the driver documents it, but the indices count the GPUs of the share and not
  * those of the machine. It is a list of indices, of UUIDs ("GPU-" and enough digits to be unique)
  * or of MIG instances. The first entry that names nothing ends the list. An entry that stands twice
- * makes the whole list empty. No value can name a GPU outside the share. Pure functions.
+ * makes the whole list empty. No value can name a GPU outside the share.
+ *
+ * Of a share on MIG instances an index counts the instances, and the UUID of a GPU names the first
+ * of the share's on it. Pure functions.
  */
 #ifndef DIVVY_CUDA_VISIBLE_H
 #define DIVVY_CUDA_VISIBLE_H
@@ -15,6 +18,13 @@
 
 #define VISIBLE_MAX 16u
 #define VISIBLE_TEXT 64u /* fits "MIG-GPU-" + UUID + "/" + instance + "/" + instance */
+
+/* What the share has. */
+struct granted {
+    unsigned count;
+    const uint8_t (*uuids)[16];
+    const uint8_t (*parents)[16]; /* of MIG instances the GPUs on which they lie; NULL for GPUs */
+};
 
 /* One device to show. */
 struct choice {
@@ -28,9 +38,8 @@ struct choices {
     struct choice at[VISIBLE_MAX];
 };
 
-/* The GPUs of the share that value leaves, in the order to show. NULL: the variable is not set. */
-void visible_choose(const uint8_t (*uuids)[16], unsigned count, const char *value,
-                    struct choices *choices);
+/* What value leaves of the share, in the order to show. NULL: the variable is not set. */
+void visible_choose(const struct granted *granted, const char *value, struct choices *choices);
 
 /* Writes the driver's value for the choices, always NUL-terminated; false if it was cut. */
 bool visible_write(const struct choices *choices, char *out, size_t size);

@@ -1,5 +1,6 @@
 /* Processes in the newer form that carries its own version, and what the driver accounted for
    one. */
+#include "nvml/instance.h"
 #include "nvml/processes.h"
 
 #include <stdlib.h>
@@ -28,20 +29,22 @@ static nvmlReturn_t describe_compute(nvmlDevice_t device, void **entries, unsign
     struct gpu gpu;
     struct tenant tenant = {.processes = NULL};
     nvmlProcessDetail_v1_t *details = NULL;
+    unsigned int gi = NVML_INSTANCE_ID_ANY, ci = NVML_INSTANCE_ID_ANY;
     *number = 0;
     nvmlReturn_t result = gpu_find(device, &gpu) == GPU_OUTSIDE ? NVML_ERROR_INVALID_ARGUMENT
                                                                 : tenant_read(&gpu, &tenant);
     if (result == NVML_SUCCESS) {
         details = calloc(tenant.count + 1u, sizeof *details);
         result = details ? NVML_SUCCESS : NVML_ERROR_MEMORY;
+        instance_ids(&gpu, device, &gi, &ci);
     }
     for (unsigned int at = 0; result == NVML_SUCCESS && at < tenant.count; at++) {
         if (tenant.processes[at].used > 0) {
             details[(*number)++] = (nvmlProcessDetail_v1_t){
                 .pid = tenant.processes[at].pid,
                 .usedGpuMemory = tenant.processes[at].used,
-                .gpuInstanceId = NVML_INSTANCE_ID_ANY,
-                .computeInstanceId = NVML_INSTANCE_ID_ANY,
+                .gpuInstanceId = gi,
+                .computeInstanceId = ci,
             };
         }
     }

@@ -51,14 +51,41 @@ nvmlReturn_t gpus_open(void) {
     return NVML_SUCCESS;
 }
 
-unsigned gpus_count(void) {
-    dv_share *share = atomic_load_explicit(&opened, memory_order_acquire);
-    return share ? dv_share_device_count(share) : 0;
+/* The first device that lies on the same GPU: itself, unless the share has several instances there. */
+static unsigned first_on_gpu(const dv_share *share, unsigned device) {
+    unsigned first = 0;
+    if (!dv_share_mig(share)) {
+        return device;
+    }
+    while (memcmp(dv_share_device(share, first)->parent, dv_share_device(share, device)->parent,
+                  sizeof dv_share_device(share, device)->parent) != 0) {
+        first++;
+    }
+    return first;
 }
 
-/* Writes the text form of a device's UUID as the driver spells it. */
-static void spell_uuid(const dv_page_device *device, char text[UUID_TEXT]) {
-    const uint8_t *u = device->uuid;
+static unsigned count_gpus(const dv_share *share) {
+    unsigned count = 0;
+    for (unsigned device = 0; device < dv_share_device_count(share); device++) {
+        count += first_on_gpu(share, device) == device;
+    }
+    return count;
+}
+
+unsigned gpus_count(void) {
+    dv_share *share = atomic_load_explicit(&opened, memory_order_acquire);
+    return share ? count_gpus(share) : 0;
+}
+
+bool gpus_are_instances(void) {
+    dv_share *share = atomic_load_explicit(&opened, memory_order_acquire);
+    return share != NULL && dv_share_mig(share);
+}
+
+/* Writes the text form of the UUID of a device's GPU as the driver spells it. */
+static void spell_uuid(const dv_share *share, unsigned device, char text[UUID_TEXT]) {
+    const dv_page_device *wanted = dv_share_device(share, device);
+    const uint8_t *u = dv_share_mig(share) ? wanted->parent : wanted->uuid;
     snprintf(text, UUID_TEXT,
              "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
              u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
@@ -72,12 +99,12 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Reads the driver's text form of a GPU's UUID. False for anything else, as a MIG instance's. */
-static bool read_uuid(const char *text, uint8_t uuid[16]) {
-    if (strncmp(text, "GPU-", 4) != 0) {
+/* Reads the driver's text form of a UUID of that kind, "GPU-" or "MIG-". */
+static bool read_uuid(const char *text, const char *kind, uint8_t uuid[16]) {
+    if (strncmp(text, kind, strlen(kind)) != 0) {
         return false;
     }
-    text += 4;
+    text += strlen(kind);
     for (unsigned at = 0; at < 16; at++) {
         text += *text == '-';
         int high = hex_digit(text[0]);
@@ -91,59 +118,80 @@ static bool read_uuid(const char *text, uint8_t uuid[16]) {
     return *text == '\0';
 }
 
-/* The device of the share behind a handle of the driver's, or -1. */
-static int find_handle(dv_share *share, nvmlDevice_t handle) {
-    char text[UUID_TEXT] = "";
-    uint8_t uuid[16];
-    if (DV_CALL(nvmlDeviceGetUUID, handle, text, UUID_TEXT) != NVML_SUCCESS ||
-        !read_uuid(text, uuid)) {
-        return -1;
+static int find_parent(const dv_share *share, const uint8_t uuid[16]) {
+    for (unsigned device = 0; device < dv_share_device_count(share); device++) {
+        if (memcmp(dv_share_device(share, device)->parent, uuid, 16) == 0) {
+            return (int)device;
+        }
     }
-    return dv_share_find(share, uuid);
+    return -1;
 }
 
-/* Finds a device by its PCI address, and only if it is not there by its UUID: to search for a UUID
+/* The device of the share behind a handle of the driver's, or -1. *instance says whether the handle
+ * is a MIG instance's. */
+static int find_handle(const dv_share *share, nvmlDevice_t handle, bool *instance) {
+    char text[UUID_TEXT] = "";
+    uint8_t uuid[16];
+    *instance = false;
+    if (DV_CALL(nvmlDeviceGetUUID, handle, text, UUID_TEXT) != NVML_SUCCESS) {
+        return -1;
+    }
+    if (read_uuid(text, "GPU-", uuid)) {
+        return dv_share_mig(share) ? find_parent(share, uuid) : dv_share_find(share, uuid);
+    }
+    *instance = read_uuid(text, "MIG-", uuid);
+    return *instance && dv_share_mig(share) ? dv_share_find(share, uuid) : -1;
+}
+
+/* Finds a device's GPU by its PCI address, and only if it is not there by its UUID: to search for a UUID
  * the driver may touch every GPU, also one that never answers. */
 static nvmlReturn_t device_handle(dv_share *share, unsigned device, nvmlDevice_t *handle) {
     const dv_page_device *wanted = dv_share_device(share, device);
     char text[UUID_TEXT];
+    bool instance;
     if (wanted->pci_bus_id[0] != '\0' && !DV_LACKS(nvmlDeviceGetHandleByPciBusId_v2) &&
         DV_CALL(nvmlDeviceGetHandleByPciBusId_v2, wanted->pci_bus_id, handle) == NVML_SUCCESS &&
-        find_handle(share, *handle) == (int)device) {
+        find_handle(share, *handle, &instance) == (int)device) {
         return NVML_SUCCESS;
     }
-    spell_uuid(wanted, text);
+    spell_uuid(share, device, text);
     return DV_CALL(nvmlDeviceGetHandleByUUID, text, handle);
 }
 
 enum gpu_relation gpu_find(nvmlDevice_t handle, struct gpu *gpu) {
     gpu->share = atomic_load_explicit(&opened, memory_order_acquire);
     gpu->device = 0;
+    gpu->instance = false;
     if (gpu->share == NULL) {
         return GPU_OUTSIDE;
     }
-    int device = find_handle(gpu->share, handle);
+    int device = find_handle(gpu->share, handle, &gpu->instance);
     if (device >= 0) {
         gpu->device = (unsigned)device;
         return GPU_SHARED;
     }
     nvmlDevice_t parent;
-    if (DV_CALL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle, &parent) != NVML_SUCCESS) {
+    bool instance;
+    if (dv_share_mig(gpu->share) ||
+        DV_CALL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle, &parent) != NVML_SUCCESS) {
         return GPU_OUTSIDE;
     }
-    device = find_handle(gpu->share, parent);
+    device = find_handle(gpu->share, parent, &instance);
     gpu->device = device >= 0 ? (unsigned)device : 0;
     return device >= 0 ? GPU_PART : GPU_OUTSIDE;
 }
 
-/* Sorts the share's devices by the driver's index. A GPU for which the driver has no index (it is
+/* Sorts the share's GPUs by the driver's index. A GPU for which the driver has no index (it is
  * lost) sorts last, and the order is then not kept. */
 static nvmlReturn_t sort_devices(dv_share *share, unsigned char sorted[DV_PAGE_DEVICES]) {
     unsigned index[DV_PAGE_DEVICES];
-    unsigned count = dv_share_device_count(share);
+    unsigned count = 0;
     bool complete = true;
-    for (unsigned device = 0; device < count; device++) {
+    for (unsigned device = 0; device < dv_share_device_count(share); device++) {
         nvmlDevice_t handle;
+        if (first_on_gpu(share, device) != device) {
+            continue;
+        }
         nvmlReturn_t result = device_handle(share, device, &handle);
         if (result == NVML_ERROR_UNINITIALIZED) {
             return result;
@@ -153,7 +201,7 @@ static nvmlReturn_t sort_devices(dv_share *share, unsigned char sorted[DV_PAGE_D
             index[device] = UINT_MAX;
             complete = false;
         }
-        unsigned at = device;
+        unsigned at = count++;
         for (; at > 0 && index[sorted[at - 1]] > index[device]; at--) {
             sorted[at] = sorted[at - 1];
         }
@@ -195,7 +243,7 @@ nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle) {
     if (result != NVML_SUCCESS) {
         return result;
     }
-    if (position >= dv_share_device_count(share)) {
+    if (position >= count_gpus(share)) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     return device_handle(share, sorted[position], handle);
@@ -207,9 +255,9 @@ nvmlReturn_t gpus_position(const struct gpu *gpu, unsigned *position) {
     if (result != NVML_SUCCESS) {
         return result;
     }
-    unsigned count = dv_share_device_count(gpu->share);
+    unsigned count = count_gpus(gpu->share);
     for (unsigned at = 0; at < count; at++) {
-        if (sorted[at] == gpu->device) {
+        if (sorted[at] == first_on_gpu(gpu->share, gpu->device)) {
             *position = at;
             return NVML_SUCCESS;
         }

@@ -4,7 +4,7 @@
  * Every lookup asks the driver and then hides what is outside the share, so the driver's own
  * checks of arguments and of its state come first and no answer for a foreign GPU is written to the
  * caller's memory. */
-#include "nvml/gpus.h"
+#include "nvml/instance.h"
 
 #include <stddef.h>
 
@@ -83,6 +83,9 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
         return DV_CALL(nvmlDeviceGetMigDeviceHandleByIndex, device, index, handle);
     }
     nvmlReturn_t driver = DV_CALL(nvmlDeviceGetMigDeviceHandleByIndex, device, index, &found);
+    if (gpus_are_instances() && (driver == NVML_SUCCESS || driver == NVML_ERROR_NOT_FOUND)) {
+        return instance_handle(device, index, handle);
+    }
     return hand_on(driver, found, handle);
 }
 
@@ -98,7 +101,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     }
     switch (gpu_find(device, &gpu)) {
     case GPU_SHARED:
-        return gpus_position(&gpu, index);
+        return gpu.instance ? instance_index(device, index) : gpus_position(&gpu, index);
     case GPU_PART:
         *index = driver_index;
         return NVML_SUCCESS;

@@ -3,20 +3,22 @@
  * Compute processes come from the state page, with what they are charged: the driver's own list may
  * know them under other pids, or not at all inside a container. Graphics processes, MPS clients and
  * sessions come from the driver and are reduced to the tenant's. */
+#include "nvml/instance.h"
 #include "nvml/processes.h"
 
 #include <stdlib.h>
 
-/* Writes the tenant's compute processes on `gpu` to `infos`, which has room for all of them. */
-static unsigned int describe_compute(const struct tenant *tenant, nvmlProcessInfo_t *infos) {
+/* Writes the tenant's compute processes in an instance to `infos`, which has room for all of them. */
+static unsigned int describe_compute(const struct tenant *tenant, unsigned int gi, unsigned int ci,
+                                     nvmlProcessInfo_t *infos) {
     unsigned int number = 0;
     for (unsigned int at = 0; at < tenant->count; at++) {
         if (tenant->processes[at].used > 0) {
             infos[number++] = (nvmlProcessInfo_t){
                 .pid = tenant->processes[at].pid,
                 .usedGpuMemory = tenant->processes[at].used,
-                .gpuInstanceId = NVML_INSTANCE_ID_ANY,
-                .computeInstanceId = NVML_INSTANCE_ID_ANY,
+                .gpuInstanceId = gi,
+                .computeInstanceId = ci,
             };
         }
     }
@@ -38,7 +40,9 @@ static nvmlReturn_t read_compute(nvmlDevice_t device, nvmlProcessInfo_t **infos,
         result = *infos ? NVML_SUCCESS : NVML_ERROR_MEMORY;
     }
     if (result == NVML_SUCCESS) {
-        *number = describe_compute(&tenant, *infos);
+        unsigned int gi, ci;
+        instance_ids(&gpu, device, &gi, &ci);
+        *number = describe_compute(&tenant, gi, ci, *infos);
     }
     tenant_free(&tenant);
     return result;

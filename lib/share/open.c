@@ -189,6 +189,22 @@ static dv_status copy_pipe(dv_share *share, dv_reason *reason) {
                           share->device_count);
 }
 
+/* The library finds an instance by the GPU on which it lies. */
+static dv_status check_parents(dv_share *share, dv_reason *reason) {
+    static const uint8_t none[sizeof share->device[0].parent];
+    share->mig = (share->config->flags & DV_PAGE_FLAG_MIG) != 0;
+    for (unsigned i = 0; i < share->device_count; i++) {
+        bool named = memcmp(share->device[i].parent, none, sizeof none) != 0;
+        if (named != share->mig) {
+            return because(
+                reason, DV_CORRUPT,
+                "the config page %s MIG parent for device %u; stop the share and start it again",
+                named ? "has no MIG instances and names a" : "has MIG instances and names no", i);
+        }
+    }
+    return DV_OK;
+}
+
 static dv_status copy_config(dv_share *share, dv_reason *reason) {
     const dv_page_config *config = share->config;
     uint32_t count = config->device_count;
@@ -203,7 +219,8 @@ static dv_status copy_config(dv_share *share, dv_reason *reason) {
             return status;
         }
     }
-    return copy_pipe(share, reason);
+    dv_status status = check_parents(share, reason);
+    return status == DV_OK ? copy_pipe(share, reason) : status;
 }
 
 static dv_status read_config(dv_share *share, dv_reason *reason) {

@@ -24,6 +24,10 @@ const char *dv_share_mps_pipe(const dv_share *share) {
     return share->mps ? share->mps_pipe : NULL;
 }
 
+bool dv_share_mig(const dv_share *share) {
+    return share->mig;
+}
+
 uid_t dv_share_owner(const dv_share *share) {
     return share->owner_of_config;
 }

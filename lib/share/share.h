@@ -89,7 +89,7 @@ const char *dv_status_name(dv_status status);
  */
 void dv_share_forked(dv_share *share);
 
-/* Number of GPUs, 1..DV_PAGE_DEVICES. Devices are numbered in this order everywhere below. */
+/* Number of GPUs or MIG instances, 1..DV_PAGE_DEVICES. Devices are numbered in this order everywhere below. */
 unsigned dv_share_device_count(const dv_share *share);
 
 /* Device dev as it was configured when the share was opened, or NULL if there is no such device.
@@ -100,6 +100,9 @@ const dv_page_device *dv_share_device(const dv_share *share, unsigned dev);
 /* The pipe directory of the control daemon whose clients this share's processes are, an absolute
  * path; NULL if they are none. Such a share has one GPU. */
 const char *dv_share_mps_pipe(const dv_share *share);
+
+/* Whether the devices are MIG instances: their UUIDs are the instances', their parents' the GPUs'. */
+bool dv_share_mig(const dv_share *share);
 
 /* The user who made the share: the owner of its config page, as this process's user namespace shows
  * it. */

@@ -91,6 +91,7 @@ struct dv_share {
     char path[4096];
     uid_t owner_of_config;
     bool mps;
+    bool mig;
     char mps_pipe[DV_PAGE_PIPE_BYTES]; /* empty without mps */
     dv_page_device device[DV_PAGE_DEVICES];
 };

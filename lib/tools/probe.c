@@ -7,8 +7,8 @@
  *
  * divvy-probe CUDA NVML UUID: measures what the first context of a process takes on a GPU.
  *
- * CUDA and NVML are the driver's libraries, by path, UUID is as NVML prints it. Prints one JSON
- * object,
+ * CUDA and NVML are the driver's libraries, by path, UUID is as NVML prints it: that of a GPU, or of
+ * a MIG instance, of which CUDA is made to show it. Prints one JSON object,
  *
  *     {"context_bytes": 434110464, "method": "process"}
  *
@@ -40,6 +40,8 @@ static struct {
     CUresult (*init)(unsigned);
     CUresult (*count)(int *);
     CUresult (*uuid)(CUuuid *, CUdevice);
+    CUresult (*instance)(CUuuid *,
+                         CUdevice); /* a MIG instance's own, else the GPU's; may be NULL */
     CUresult (*retain)(CUcontext *, CUdevice);
 } cuda;
 static struct {
@@ -117,16 +119,21 @@ static void load_cuda(const char *path) {
     require(from, "cuDeviceGetCount", &cuda.count);
     require(from, "cuDeviceGetUuid", &cuda.uuid);
     require(from, "cuDevicePrimaryCtxRetain", &cuda.retain);
+    (void)symbol(from, "cuDeviceGetUuid_v2", &cuda.instance);
 }
 
-/* A device's UUID as NVML prints it. */
-static CUresult name_device(CUdevice device, char text[UUID_BYTES]) {
+static bool is_instance(const char *uuid) {
+    return strncmp(uuid, "MIG-", 4) == 0;
+}
+
+/* A device's UUID as NVML prints it, its GPU's or a MIG instance's. */
+static CUresult name_device(CUdevice device, bool instance, char text[UUID_BYTES]) {
     CUuuid uuid;
-    CUresult result = cuda.uuid(&uuid, device);
+    CUresult result = instance ? cuda.instance(&uuid, device) : cuda.uuid(&uuid, device);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    size_t length = (size_t)snprintf(text, UUID_BYTES, "GPU-");
+    size_t length = (size_t)snprintf(text, UUID_BYTES, instance ? "MIG-" : "GPU-");
     for (unsigned i = 0; i < sizeof uuid.bytes; i++) {
         const char *dash = i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
         length += (size_t)snprintf(text + length, UUID_BYTES - length, "%s%02x", dash,
@@ -138,10 +145,12 @@ static CUresult name_device(CUdevice device, char text[UUID_BYTES]) {
 /* CUDA numbers GPUs in another order than NVML, and shows them by the same UUIDs. */
 static CUdevice find_device(const char *wanted) {
     int count = 0;
-    CUresult result = cuda.count(&count);
+    bool instance = is_instance(wanted);
+    CUresult result =
+        instance && cuda.instance == NULL ? CUDA_ERROR_NOT_SUPPORTED : cuda.count(&count);
     for (CUdevice device = 0; result == CUDA_SUCCESS && device < count; device++) {
         char text[UUID_BYTES];
-        result = name_device(device, text);
+        result = name_device(device, instance, text);
         if (result == CUDA_SUCCESS && strcmp(text, wanted) == 0) {
             return device;
         }
@@ -166,7 +175,7 @@ static int list_devices(const char *cuda_path) {
     printf("{\"uuids\": [");
     for (CUdevice device = 0; device < count; device++) {
         char text[UUID_BYTES];
-        if ((result = name_device(device, text)) != CUDA_SUCCESS) {
+        if ((result = name_device(device, false, text)) != CUDA_SUCCESS) {
             give_up("name a GPU", (int)result);
         }
         printf("%s\"%s\"", device > 0 ? ", " : "", text);
@@ -210,6 +219,9 @@ int main(int argc, char **argv) {
     }
     nvmlDevice_t gpu;
     CUcontext context;
+    if (is_instance(argv[3]) && setenv("CUDA_VISIBLE_DEVICES", argv[3], 1) != 0) {
+        give_up("name the MIG instance to CUDA", 1);
+    }
     load_nvml(argv[2]);
     load_cuda(argv[1]);
     nvmlReturn_t found = nvml.init();

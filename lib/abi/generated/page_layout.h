@@ -53,6 +53,9 @@
 /* The tenant's processes are clients of the MPS control daemon at config.mps_pipe, and the driver runs them side by side. */
 #define DV_PAGE_FLAG_MPS UINT32_C(8)
 
+/* The devices are MIG instances: each device's uuid is the instance's, its total the instance's memory, its pci_bus_id the GPU's. With flag_mps the control daemon is the instance's. */
+#define DV_PAGE_FLAG_MIG UINT32_C(16)
+
 /* Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path. */
 #define DV_PAGE_PIPE_BYTES UINT32_C(108)
 
@@ -231,20 +234,20 @@ _Static_assert(offsetof(dv_page_pulse, header) == 0, "dv_page_pulse.header");
 _Static_assert(offsetof(dv_page_pulse, words) == 16, "dv_page_pulse.words");
 _Static_assert(offsetof(dv_page_pulse, until) == 64, "dv_page_pulse.until");
 
-/* One GPU of a config page. */
+/* One GPU of a config page, or one MIG instance. */
 typedef struct dv_page_device {
     _Alignas(64) uint8_t uuid[16];
     /* Ends with a zero byte; empty if unknown. */
     char pci_bus_id[32];
     /* Bytes the tenant may hold. The one field read without the seqlock. */
     uint64_t limit;
-    /* Bytes of the GPU. */
+    /* Bytes of the GPU, or of the instance. */
     uint64_t total;
     /* Estimate of what the first context of a process takes. */
     uint64_t context_bytes;
     /* Bytes by which the driver grows a memory pool. */
     uint64_t pool_chunk;
-    /* Percent of GPU time, 1 to 100; 0 guarantees nothing. With flag_mps a ceiling on the GPU's SMs, where 0 stands for 100. */
+    /* Percent of GPU time, 1 to 100; 0 guarantees nothing. With flag_mps a ceiling on the SMs, where 0 stands for 100. */
     uint32_t cores;
     /* Percent of GPU time up to which a share with policy_burst takes idle time, 1 to 100; 0 with any other policy. */
     uint32_t max_cores;
@@ -259,7 +262,9 @@ typedef struct dv_page_device {
     uint64_t measured;
     uint8_t pad_120[8];
     dv_page_budget budget;
-    uint8_t pad_256[256];
+    /* With flag_mig the UUID of the GPU on which the instance lies; zeros without. */
+    uint8_t parent[16];
+    uint8_t pad_272[240];
 } dv_page_device;
 _Static_assert(sizeof(dv_page_device) == 512, "dv_page_device");
 _Static_assert(_Alignof(dv_page_device) == 64, "dv_page_device");
@@ -277,6 +282,7 @@ _Static_assert(offsetof(dv_page_device, class) == 96, "dv_page_device.class");
 _Static_assert(offsetof(dv_page_device, overhead) == 104, "dv_page_device.overhead");
 _Static_assert(offsetof(dv_page_device, measured) == 112, "dv_page_device.measured");
 _Static_assert(offsetof(dv_page_device, budget) == 128, "dv_page_device.budget");
+_Static_assert(offsetof(dv_page_device, parent) == 256, "dv_page_device.parent");
 
 /* The config page. */
 typedef struct dv_page_config {

@@ -93,20 +93,28 @@ static void load(void) {
     __atomic_store_n(&state, ready ? READY : ABSENT, __ATOMIC_RELEASE);
 }
 
-/* To search for a UUID the driver may touch every GPU, also one that never answers. */
-static bool find_gpu(const char *place, const uint8_t u[16], nvmlDevice_t *gpu) {
+static bool find_named(const char *kind, const uint8_t u[16], nvmlDevice_t *gpu) {
     char text[48];
+    snprintf(text, sizeof text,
+             "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", kind, u[0],
+             u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
+             u[14], u[15]);
+    return nvml.find(text, gpu) == NVML_SUCCESS;
+}
+
+/* To search for a UUID the driver may touch every GPU, also one that never answers. A MIG instance
+ * has no other name, and its GPU's figures are not its own. */
+static bool find_gpu(const char *place, const uint8_t uuid[16], nvmlDevice_t *gpu) {
+    if (dv_share_mig(attached_share())) {
+        return find_named("MIG", uuid, gpu);
+    }
     if (place[0] != '\0' && nvml.reach != NULL) {
         nvmlReturn_t result = nvml.reach(place, gpu);
         if (result != NVML_ERROR_NOT_FOUND && result != NVML_ERROR_INVALID_ARGUMENT) {
             return result == NVML_SUCCESS;
         }
     }
-    snprintf(text, sizeof text,
-             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
-             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
-             u[15]);
-    return nvml.find(text, gpu) == NVML_SUCCESS;
+    return find_named("GPU", uuid, gpu);
 }
 
 /* A program that shuts NVML down too often ends our handles too: they are found anew then. */

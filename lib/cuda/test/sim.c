@@ -17,6 +17,7 @@
 uint64_t sim_dead_handles = SIM_DEAD_END;
 uint64_t sim_load_ns;
 const char *sim_driver = SIM_DRIVER;
+bool sim_mig;
 static char machine_directory[64];
 static pid_t owner;
 
@@ -70,10 +71,29 @@ static void describe(sim_machine *machine) {
     }
 }
 
+static void describe_mig(sim_machine *machine) {
+    static const sim_mig_profile profiles[] = {
+        {.name = "1g.2gb", .kind = 0, .id = 19, .slices = 1, .size = 1, .starts = 0x7f},
+        {.name = "3g.8gb", .kind = 2, .id = 9, .slices = 3, .size = 4, .starts = 0x11},
+    };
+    machine->mig_slices = 8;
+    machine->mig_profile_count = sizeof profiles / sizeof profiles[0];
+    for (unsigned i = 0; i < machine->mig_profile_count; i++) {
+        machine->mig_profiles[i] = profiles[i];
+        machine->mig_profiles[i].instances = 7 / profiles[i].slices;
+        machine->mig_profiles[i].multiprocessors = profiles[i].slices;
+        machine->mig_profiles[i].memory_mib = profiles[i].size * 2048;
+    }
+    machine->gpus[0].mig = machine->gpus[1].mig = SIM_MIG_ON;
+}
+
 static void make_machine(void) {
     static sim_machine machine;
     char command[256];
     describe(&machine);
+    if (sim_mig) {
+        describe_mig(&machine);
+    }
     strcpy(machine_directory, "/tmp/divvy-cuda-test-sim-XXXXXX");
     CHECK(mkdtemp(machine_directory) != NULL);
     owner = getpid();
@@ -158,6 +178,18 @@ uint64_t sim_seen_of(pid_t pid, const char *name) {
     snprintf(key, sizeof key, "\"%s\": ", name);
     at = at != NULL ? strstr(at, key) : NULL;
     return at != NULL && at < end ? strtoull(at + strlen(key), NULL, 10) : UINT64_MAX;
+}
+
+void sim_instance_of(pid_t pid, char name[48]) {
+    char key[64];
+    snprintf(key, sizeof key, "{\"pid\": %d,", (int)pid);
+    const char *at = strstr(report, key);
+    const char *end = at != NULL ? strstr(at, "\"gpus\": [") : NULL;
+    at = at != NULL ? strstr(at, "\"mig\": \"") : NULL;
+    name[0] = '\0';
+    if (at != NULL && at < end) {
+        sscanf(at, "\"mig\": \"%47[^\"]", name);
+    }
 }
 
 /* A figure of now. */

@@ -24,6 +24,10 @@ extern uint64_t sim_load_ns;
 /* The driver of shares made from now on, simgpu's. Another one finds that as libcuda-simgpu.so.1. */
 extern const char *sim_driver;
 
+/* Whether the first two GPUs of the next machine are in MIG mode, without instances: eight memory
+ * slices of 2 GiB and ten multiprocessors in parts of one for each compute slice. */
+extern bool sim_mig;
+
 /* The same without opening it. */
 void sim_make_closed(struct setting *setting, unsigned gpus, uint64_t limit);
 
@@ -43,6 +47,9 @@ uint64_t sim_seen(const struct setting *setting, unsigned gpu, const char *name)
 const char *sim_machine_directory(void);
 void sim_join(const char *machine); /* for a program that another one has executed */
 uint64_t sim_seen_of(pid_t pid, const char *name);
+
+/* The MIG instance of a process in that report; empty if it has none. */
+void sim_instance_of(pid_t pid, char name[48]);
 
 /* GPU time that the tenant truly had, in ns. */
 uint64_t sim_time(const struct setting *setting, unsigned gpu);

@@ -10,32 +10,38 @@
 #define GRANTED 3u
 #define RUNS 200000
 
-static const uint8_t granted[GRANTED][16] = {
+static const uint8_t first[GRANTED][16] = {
     {0x8f, 0x93, 0x2f}, {0x8f, 0x93, 0x30, 1}, {0xab, 0xcd, 0xef, 2, 3}};
+/* Two instances on one GPU and one on another. */
+static const uint8_t parents[GRANTED][16] = {{0xab, 0xcd}, {0xab, 0xcd}, {0xab, 0xce}};
+static const struct granted gpus = {GRANTED, first, NULL};
+static const struct granted instances = {GRANTED, first, parents};
 
-static void check_choice(const struct choice *choice) {
-    bool known = choice->instance; /* of which GPU it is, the driver will tell */
+static void check_choice(const struct granted *granted, const struct choice *choice) {
+    /* Of which GPU an instance is, the driver will tell, unless the share has instances. */
+    bool known = choice->instance && granted->parents == NULL;
     for (unsigned i = 0; i < GRANTED; i++) {
-        known = known || memcmp(choice->uuid, granted[i], 16) == 0;
+        known = known || memcmp(choice->uuid, first[i], 16) == 0;
     }
     CHECK(known);
     CHECK(memchr(choice->text, '\0', sizeof choice->text) != NULL);
+    CHECK(granted->parents == NULL || strncmp(choice->text, "MIG-", 4) == 0);
     CHECK(strncmp(choice->text, "GPU-", 4) == 0 || choice->instance ||
           (choice->text[0] | 0x20) == 'm');
     CHECK(strchr(choice->text, ',') == NULL);
 }
 
-static void try_value(const char *value) {
+static void try_value(const struct granted *granted, const char *value) {
     struct choices choices, again;
     char written[2048];
-    visible_choose(granted, GRANTED, value, &choices);
+    visible_choose(granted, value, &choices);
     CHECK(choices.count <= VISIBLE_MAX);
     for (unsigned i = 0; i < choices.count; i++) {
-        check_choice(&choices.at[i]);
+        check_choice(granted, &choices.at[i]);
     }
     CHECK(visible_write(&choices, written, sizeof written));
     if (choices.count > 0) { /* what is written for the driver names the same again */
-        visible_choose(granted, GRANTED, written, &again);
+        visible_choose(granted, written, &again);
         CHECK_EQUAL(again.count, choices.count);
     }
 }
@@ -46,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     size = size < sizeof value - 1 ? size : sizeof value - 1;
     memcpy(value, bytes, size);
     value[size] = '\0';
-    try_value(value);
+    try_value(&gpus, value);
+    try_value(&instances, value);
     return 0;
 }
 
@@ -88,7 +95,9 @@ int main(void) {
     uint8_t bytes[600];
     size_t size = 0;
     struct choices all;
-    visible_choose(granted, GRANTED, NULL, &all);
+    visible_choose(&gpus, NULL, &all);
+    CHECK_EQUAL(all.count, GRANTED);
+    visible_choose(&instances, NULL, &all);
     CHECK_EQUAL(all.count, GRANTED);
     for (unsigned run = 0; run < RUNS; run++) {
         size = random_below(8) == 0 ? 0 : size;

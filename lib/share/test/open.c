@@ -92,6 +92,8 @@ static const struct damage damages[] = {
     {"config", DEVICE(class), 2, 4, DV_CORRUPT, "impossible"},
     {"config", offsetof(dv_page_config, flags), DV_PAGE_FLAG_MPS, 4, DV_CORRUPT, "MPS"},
     {"config", offsetof(dv_page_config, mps_pipe), '/', 1, DV_CORRUPT, "MPS"},
+    {"config", offsetof(dv_page_config, flags), DV_PAGE_FLAG_MIG, 4, DV_CORRUPT, "MIG"},
+    {"config", DEVICE(parent), 1, 1, DV_CORRUPT, "MIG"},
     {"state", 0, DV_PAGE_CONFIG_MAGIC, 8, DV_CORRUPT, "not a page"},
     {"state", 8, 7, 4, DV_OLD_PAGE, "version 7"},
     {"state", 12, 16, 4, DV_CORRUPT, "bytes"},

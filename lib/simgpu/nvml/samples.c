@@ -21,6 +21,12 @@ static unsigned int sample_value(struct nvml_call *call, nvmlSamplingType_t type
     }
 }
 
+/* Whether a kind of sample is of the load. */
+static bool is_load(nvmlSamplingType_t type) {
+    return type == NVML_GPU_UTILIZATION_SAMPLES || type == NVML_MEMORY_UTILIZATION_SAMPLES ||
+           type == NVML_ENC_UTILIZATION_SAMPLES || type == NVML_DEC_UTILIZATION_SAMPLES;
+}
+
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   unsigned long long since, nvmlValueType_t *value_type,
                                   unsigned int *count, nvmlSample_t *list) {
@@ -28,6 +34,9 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
 
     NVML_DEVICE(call, device)
     NVML_REQUIRE(value_type && count && type <= NVML_OFA_UTILIZATION_SAMPLES);
+    if (is_load(type)) {
+        NVML_NOT_DIVIDED(call)
+    }
     usage_catch_up(&call);
     unsigned int n = usage_new_samples(&call, since, &first);
     *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;

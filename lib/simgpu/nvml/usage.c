@@ -49,9 +49,7 @@ unsigned int nvml_gpu_percent(struct nvml_call *call) {
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(rates);
-    if (sg_mig_on(call.in, call.index)) {
-        return NVML_ERROR_NOT_SUPPORTED; /* the reference: not with MIG enabled */
-    }
+    NVML_NOT_DIVIDED(call)
     rates->gpu = nvml_gpu_percent(&call);
     rates->memory = rates->gpu / 2;
     return NVML_SUCCESS;
@@ -149,6 +147,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 
     NVML_DEVICE(call, device)
     NVML_REQUIRE(count);
+    NVML_NOT_DIVIDED(call)
     unsigned int n = busy_processes(&call, since, busy);
     if (n == 0 && list) {
         *count = 0;
@@ -179,6 +178,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     if (list->version != NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_t, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
+    NVML_NOT_DIVIDED(call)
     unsigned int n = busy_processes(&call, list->lastSeenTimeStamp, busy);
     nvmlReturn_t result = nvml_room(&list->processSamplesCount, list->procUtilArray, n);
     for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
@@ -197,6 +197,7 @@ static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization,
                                 unsigned int *period) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(utilization && period);
+    NVML_NOT_DIVIDED(call)
     *utilization = 0;
     *period = (unsigned int)(SG_SAMPLE_NS / 1000);
     return NVML_SUCCESS;

@@ -10,6 +10,12 @@ typedef const uint64_t usage_record[SG_SAMPLES];
 /* Half of the kept samples cover the lag, half the window. */
 #define USAGE_REACH (SG_SAMPLES / 2u - 1u)
 
+/* The reference of each function about load: "On MIG-enabled GPUs, querying [it] is not currently supported." */
+#define NVML_NOT_DIVIDED(call)                                                                     \
+    if (sg_mig_on(call.in, call.index)) {                                                          \
+        return NVML_ERROR_NOT_SUPPORTED;                                                           \
+    }
+
 /* Decides the schedule up to now, so that the boundaries before now have their samples. */
 void usage_catch_up(struct nvml_call *call);
 /* Percent, rounded down, of the n sample periods before a boundary. Samples are read without the

@@ -274,6 +274,29 @@ static void check_devices(nvmlDevice_t device) {
     OK(nvmlGpuInstanceDestroy(small));
 }
 
+/* Nothing of load is told of a divided GPU, and the rest is. */
+static void check_load(nvmlDevice_t device) {
+    nvmlUtilization_t rates;
+    nvmlProcessUtilizationSample_t busy[4];
+    nvmlSample_t samples[64];
+    nvmlValueType_t type;
+    unsigned int count = 4, percent, period;
+
+    FAILS(nvmlDeviceGetUtilizationRates(device, &rates), NVML_ERROR_NOT_SUPPORTED);
+    FAILS(nvmlDeviceGetProcessUtilization(device, busy, &count, 0), NVML_ERROR_NOT_SUPPORTED);
+    FAILS(nvmlDeviceGetEncoderUtilization(device, &percent, &period), NVML_ERROR_NOT_SUPPORTED);
+    FAILS(nvmlDeviceGetDecoderUtilization(device, &percent, &period), NVML_ERROR_NOT_SUPPORTED);
+    count = 64;
+    for (unsigned int kind = NVML_GPU_UTILIZATION_SAMPLES; kind <= NVML_DEC_UTILIZATION_SAMPLES;
+         kind++) {
+        FAILS(nvmlDeviceGetSamples(device, (nvmlSamplingType_t)kind, 0, &type, &count, samples),
+              NVML_ERROR_NOT_SUPPORTED);
+    }
+    EVENTUALLY(nvmlDeviceGetSamples(device, NVML_TOTAL_POWER_SAMPLES, 0, &type, &count, samples) ==
+               NVML_SUCCESS);
+    OK(nvmlDeviceGetUtilizationRates(gpu_at(0), &rates));
+}
+
 static int as_another_user(void) {
     nvmlReturn_t status;
     nvmlGpuInstance_t gi;
@@ -317,6 +340,7 @@ int main(void) {
         check_files(gpu_at(MIG_GPU));
         check_placement(gpu_at(MIG_GPU));
         check_devices(gpu_at(MIG_GPU));
+        check_load(gpu_at(MIG_GPU));
         check_permission(directory);
         OK(nvmlShutdown());
     }
