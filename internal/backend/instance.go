@@ -69,6 +69,6 @@ type Divider interface {
 	Claim(ctx context.Context, gpu GPU, uuid string, origin Origin) error
 	// SetMode turns the MIG mode of a GPU on or off at once, or leaves it. Who uses the GPU is named by the error.
 	SetMode(ctx context.Context, gpu GPU, on bool) error
-	// Recover finishes what an earlier agent began, and returns Divvy's instances that somebody else took away.
-	Recover(ctx context.Context) (vanished []Instance, err error)
+	// RecoverInstances finishes what an earlier agent began, and returns Divvy's instances that somebody else took away.
+	RecoverInstances(ctx context.Context) (vanished []Instance, err error)
 }

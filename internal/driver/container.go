@@ -158,17 +158,25 @@ func (f Finder) device(path string) (edits.Device, error) {
 	return edits.Device{Path: path, Source: path, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev)}, nil
 }
 
-// node finds a GPU's device node by the minor number in the kernel module's file
-// /proc/driver/nvidia/gpus/ADDRESS/information. NVML's index may differ from it.
+// node finds a GPU's device node. NVML's index may differ from its number.
 func (f Finder) node(pci string) (string, error) {
+	minor, err := f.minor(pci)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/dev/nvidia%d", minor), nil
+}
+
+// minor finds a GPU's minor number in the kernel module's file /proc/driver/nvidia/gpus/ADDRESS/information.
+func (f Finder) minor(pci string) (uint64, error) {
 	address := strings.ToLower(pci)
 	if domain, rest, ok := strings.Cut(address, ":"); ok && len(domain) == 8 && strings.HasPrefix(domain, "0000") {
 		address = domain[4:] + ":" + rest // the kernel writes four digits, NVML eight
 	}
-	path := filepath.Join("/", f.Root, "proc/driver/nvidia/gpus", address, "information")
+	path := filepath.Join(f.proc(), "driver/nvidia/gpus", address, "information")
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("%w of the GPU at %s: %w", ErrNoDevice, pci, err)
+		return 0, fmt.Errorf("%w of the GPU at %s: %w", ErrNoDevice, pci, err)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
@@ -180,9 +188,9 @@ func (f Finder) node(pci string) (string, error) {
 		if err != nil {
 			break
 		}
-		return fmt.Sprintf("/dev/nvidia%d", minor), nil
+		return minor, nil
 	}
-	return "", fmt.Errorf("%w of the GPU at %s: %s names none", ErrNoDevice, pci, path)
+	return 0, fmt.Errorf("%w of the GPU at %s: %s names none", ErrNoDevice, pci, path)
 }
 
 // simulated finds the files that the simulated driver's processes share. Nothing

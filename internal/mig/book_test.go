@@ -50,7 +50,7 @@ func live(ctx context.Context, b *Book) error {
 		if i == 2 {
 			profile = seven[2]
 		}
-		e, err := b.Create(ctx, "a", profile, at)
+		e, err := b.Create(ctx, "a", profile, at, "share")
 		if err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func act(t *testing.T, random *rand.Rand, g *gpu, b *Book, others *[]nvml.MIGIns
 	entries := b.Entries()
 	switch kind := random.IntN(10); {
 	case kind < 5:
-		_, err := b.Create(t.Context(), "a", profile, at)
+		_, err := b.Create(t.Context(), "a", profile, at, "share")
 		return err
 	case kind < 8 && len(entries) > 0:
 		e := entries[random.IntN(len(entries))]
@@ -163,7 +163,7 @@ func TestASecondHalfThatFailsUndoesTheFirst(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1)); !errors.Is(err, errFault) {
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1), "share"); !errors.Is(err, errFault) {
 		t.Fatalf("%v, want %v", err, errFault)
 	}
 	check(t, g, b, nil)
@@ -172,7 +172,7 @@ func TestASecondHalfThatFailsUndoesTheFirst(t *testing.T) {
 func TestWhatIsUsedStays(t *testing.T) {
 	g := newGPU()
 	b := open(t, path(t), g)
-	e, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1))
+	e, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1), "share")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestRefusals(t *testing.T) {
 	g := newGPU()
 	g.foreign(t, seven[1], slicesAt(2, 2))
 	b := open(t, path(t), g)
-	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(0, 1)); err != nil {
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(0, 1), "share"); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -204,7 +204,7 @@ func TestRefusals(t *testing.T) {
 		"another's slices":                     {seven[0], slicesAt(3, 1), ErrOccupied},
 		"our own slices":                       {seven[1], slicesAt(0, 2), ErrOccupied},
 	} {
-		if _, err := b.Create(t.Context(), "a", c.profile, c.at); !errors.Is(err, c.want) {
+		if _, err := b.Create(t.Context(), "a", c.profile, c.at, "share"); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
@@ -212,7 +212,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("another's instance: %v, want %v", err, ErrForeign)
 	}
 	g.off = true
-	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(5, 1)); !errors.Is(err, ErrMode) {
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(5, 1), "share"); !errors.Is(err, ErrMode) {
 		t.Errorf("mode off: %v, want %v", err, ErrMode)
 	}
 }
@@ -221,7 +221,7 @@ func TestRefusals(t *testing.T) {
 func TestWhatBecameAnothers(t *testing.T) {
 	g, file := newGPU(), path(t)
 	b := open(t, file, g)
-	e, err := b.Create(t.Context(), "a", seven[2], slicesAt(4, 4))
+	e, err := b.Create(t.Context(), "a", seven[2], slicesAt(4, 4), "share")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestWhatBecameAnothers(t *testing.T) {
 func TestList(t *testing.T) {
 	g := newGPU()
 	b := open(t, path(t), g)
-	if _, err := b.Create(t.Context(), "a", seven[2], slicesAt(4, 4)); err != nil {
+	if _, err := b.Create(t.Context(), "a", seven[2], slicesAt(4, 4), "share"); err != nil {
 		t.Fatal(err)
 	}
 	g.foreign(t, seven[0], slicesAt(1, 1))
@@ -266,7 +266,7 @@ func TestAnothersInTheRecordedPlace(t *testing.T) {
 	g, file := newGPU(), path(t)
 	b := open(t, file, g)
 	b.step = func(string) error { return errStopped }
-	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1)); !errors.Is(err, errStopped) {
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1), "share"); !errors.Is(err, errStopped) {
 		t.Fatal(err)
 	}
 	other := g.foreign(t, seven[0], slicesAt(3, 1))

@@ -24,8 +24,9 @@ func (b *Book) end(ctx context.Context, e Entry) error {
 			return err
 		}
 	}
-	rest := slices.DeleteFunc(b.Entries(), func(o Entry) bool { return o.GPU == e.GPU && o.Placement == e.Placement })
-	return b.save(rest, "crossed-out")
+	return b.save("crossed-out", func(all []Entry) []Entry {
+		return slices.DeleteFunc(all, func(o Entry) bool { return o.GPU == e.GPU && o.Placement == e.Placement })
+	})
 }
 
 // foreign reports whether an instance at an entry's placement has a compute instance that Divvy did not make. Divvy makes
@@ -87,7 +88,7 @@ func (b *Book) free(ctx context.Context, gpu string, at nvml.MIGPlacement) error
 	if !mode.Current {
 		return ErrMode
 	}
-	for _, e := range b.entries {
+	for _, e := range b.Entries() {
 		if e.GPU == gpu && overlap(e.Placement, at) {
 			return fmt.Errorf("%w: %s at memory slice %d is ours", ErrOccupied, e.Name, e.Placement.Start)
 		}
@@ -106,16 +107,23 @@ func (b *Book) free(ctx context.Context, gpu string, at nvml.MIGPlacement) error
 
 // put replaces the entry with the same placement.
 func (b *Book) put(e Entry, step string) error {
-	next := b.Entries()
-	at := slices.IndexFunc(next, func(o Entry) bool { return o.GPU == e.GPU && o.Placement == e.Placement })
-	next[at] = e
-	return b.save(next, step)
+	return b.save(step, func(all []Entry) []Entry {
+		all[slices.IndexFunc(all, func(o Entry) bool { return o.GPU == e.GPU && o.Placement == e.Placement })] = e
+		return all
+	})
 }
 
-func (b *Book) save(entries []Entry, step string) error {
-	if err := b.file.Save(entries); err != nil {
+// save changes the entries, and keeps them as they were if that cannot be written down.
+func (b *Book) save(step string, change func(all []Entry) []Entry) error {
+	b.mu.Lock()
+	next := change(slices.Clone(b.entries))
+	err := b.file.Save(next)
+	if err == nil {
+		b.entries = next
+	}
+	b.mu.Unlock()
+	if err != nil {
 		return fmt.Errorf("write down which MIG instances are ours: %w", err)
 	}
-	b.entries = entries
 	return b.step(step)
 }

@@ -7,9 +7,31 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
-// Library is an open NVML as a [Driver]. Its calls may never return.
+// ByIndex is the driver's library, which knows GPUs by their indexes: [nvml.Library], whose calls may never return, or
+// who asks it in other processes.
+type ByIndex interface {
+	ReaderByIndex
+	MakerByIndex
+}
+
+// ReaderByIndex tells about GPUs.
+type ReaderByIndex interface {
+	MIGMode(index int) (nvml.MIGMode, error)
+	MIGProfiles(index int) ([]nvml.MIGProfile, error)
+	MIGInstances(index int) ([]nvml.MIGInstance, error)
+}
+
+// MakerByIndex makes and takes away instances.
+type MakerByIndex interface {
+	CreateMIGInstance(index, profile int, at nvml.MIGPlacement) (int, error)
+	DestroyMIGInstance(index, instance int) error
+	CreateMIGCompute(index, instance int) (nvml.MIGCompute, error)
+	DestroyMIGCompute(index, instance, compute int) error
+}
+
+// Library is a library that knows GPUs by their indexes as a [Driver].
 type Library struct {
-	NVML *nvml.Library
+	NVML ByIndex
 	// Index are the GPUs' indexes by UUID.
 	Index map[string]int
 }
@@ -29,15 +51,6 @@ func (l Library) MIGMode(_ context.Context, gpu string) (nvml.MIGMode, error) {
 		return nvml.MIGMode{}, err
 	}
 	return l.NVML.MIGMode(index)
-}
-
-// SetMIGMode asks for a mode, see [Switch].
-func (l Library) SetMIGMode(_ context.Context, gpu string, on bool) error {
-	index, err := l.index(gpu)
-	if err != nil {
-		return err
-	}
-	return l.NVML.SetMIGMode(index, on)
 }
 
 // MIGProfiles implements [Reader].

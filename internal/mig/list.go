@@ -35,7 +35,7 @@ func (b *Book) List(ctx context.Context, gpu string) ([]Listed, error) {
 		if at := slices.IndexFunc(profiles, func(p nvml.MIGProfile) bool { return p.ID == i.Profile }); at >= 0 {
 			l.Name = profiles[at].Name
 		}
-		l.Ours = slices.ContainsFunc(b.entries, func(e Entry) bool { return e.GPU == gpu && e.is(i) })
+		l.Ours = slices.ContainsFunc(b.Entries(), func(e Entry) bool { return e.GPU == gpu && e.is(i) })
 		all = append(all, l)
 	}
 	slices.SortFunc(all, func(a, b Listed) int { return a.Placement.Start - b.Placement.Start })
@@ -46,7 +46,7 @@ func (b *Book) List(ctx context.Context, gpu string) ([]Listed, error) {
 // in the book until [Book.Recover].
 func (b *Book) Gone(ctx context.Context) ([]Entry, error) {
 	var gone []Entry
-	for _, e := range b.entries {
+	for _, e := range b.Entries() {
 		if e.State != Whole {
 			continue
 		}

@@ -34,9 +34,16 @@ func TestMain(m *testing.M) {
 }
 
 // library is a machine's first GPU.
-type library struct{ Library }
+type library struct {
+	Library
+	opened *nvml.Library
+}
 
 func (library) Users(context.Context, string) ([]string, error) { return nil, nil }
+
+func (l library) SetMIGMode(_ context.Context, _ string, on bool) error {
+	return l.opened.SetMIGMode(0, on)
+}
 
 // use is what the process of a machine does: mode, instances of every profile in every placement, a refusal, the end.
 func use(path, dir string) error {
@@ -44,7 +51,7 @@ func use(path, dir string) error {
 	if err != nil {
 		return err
 	}
-	l, ctx := library{Library{opened, map[string]int{"gpu": 0}}}, context.Background()
+	l, ctx := library{Library{opened, map[string]int{"gpu": 0}}, opened}, context.Background()
 	if _, err := l.MIGInstances(ctx, "gpu"); err == nil {
 		return errors.New("a GPU that is not in MIG mode lists instances")
 	}
@@ -82,7 +89,7 @@ func use(path, dir string) error {
 
 // makeOne makes an instance, compares it with what the driver lists, sees a second one refused, and takes it away.
 func makeOne(ctx context.Context, l library, b *Book, profile nvml.MIGProfile, at nvml.MIGPlacement) error {
-	e, err := b.Create(ctx, "gpu", profile, at)
+	e, err := b.Create(ctx, "gpu", profile, at, "share")
 	if err != nil {
 		return err
 	}
@@ -91,7 +98,7 @@ func makeOne(ctx context.Context, l library, b *Book, profile nvml.MIGProfile, a
 	if err != nil {
 		return err
 	}
-	want := []nvml.MIGInstance{{ID: e.ID, Profile: profile.ID, Placement: at, Compute: []nvml.MIGCompute{{ID: e.Compute, UUID: e.UUID}}}}
+	want := []nvml.MIGInstance{{ID: e.ID, Profile: profile.ID, Placement: at, Compute: []nvml.MIGCompute{{ID: e.Compute, UUID: e.UUID, Slices: profile.Slices}}}}
 	if !slices.EqualFunc(listed, want, func(a, b nvml.MIGInstance) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		return fmt.Errorf("the driver lists %v, want %v", listed, want)
 	}

@@ -9,6 +9,18 @@ import (
 // ErrSilent marks a question that the driver does not answer: the call has not returned. It wraps [ErrDriver].
 var ErrSilent = fmt.Errorf("%w: it does not answer", ErrDriver)
 
+// ErrLetGo marks a question that the driver is not asked, because the MIG mode of a GPU is about to change and nobody may
+// hold it meanwhile. It wraps [ErrSilent].
+var ErrLetGo error = letGo{}
+
+type letGo struct{}
+
+func (letGo) Error() string {
+	return ErrDriver.Error() + ": it is not asked while the MIG mode of a GPU changes"
+}
+
+func (letGo) Unwrap() error { return ErrSilent }
+
 // Facts are all that stays the same about a GPU while the driver runs.
 type Facts struct {
 	GPU

@@ -73,10 +73,22 @@ func (l *Library) addCompute(device gonvml.Device, all []MIGInstance) error {
 			}
 		}
 		if at := slices.IndexFunc(all, func(i MIGInstance) bool { return i.ID == instance }); at >= 0 {
-			all[at].Compute = append(all[at].Compute, MIGCompute{compute, uuid})
+			all[at].Compute = append(all[at].Compute, MIGCompute{compute, uuid, l.slicesOf(mig)})
 		}
 	}
 	return nil
+}
+
+// slicesOf are the compute slices of a MIG device, 0 where the driver does not tell.
+func (l *Library) slicesOf(mig gonvml.Device) int {
+	if !l.has("nvmlDeviceGetAttributes_v2") && !l.has("nvmlDeviceGetAttributes") {
+		return 0
+	}
+	attributes, ret := mig.GetAttributes()
+	if ret != gonvml.SUCCESS {
+		return 0
+	}
+	return int(attributes.ComputeInstanceSliceCount)
 }
 
 // CreateMIGInstance makes a GPU instance of the driver's profile with that ID, and returns the instance's ID.

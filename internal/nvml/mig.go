@@ -61,6 +61,8 @@ type MIGCompute struct {
 	// ID is the driver's number of it, unique in its GPU instance.
 	ID   int
 	UUID string
+	// Slices are its compute slices, 0 where the driver does not tell.
+	Slices int
 }
 
 // migCalls are the functions that are needed to read and change instances. The last came with driver 510.

@@ -45,7 +45,12 @@ func (m *Machine) makeCapabilities(dir string) error {
 			return err
 		}
 	}
-	for minor := range m.GPUs {
+	for minor, place := range m.byPCI() {
+		address := strings.TrimPrefix(strings.ToLower(paddedPCI(m.GPUs[place].PCI)), "0000") // the kernel writes four digits of the domain
+		information := filepath.Join(simfiles.Proc(dir), "driver/nvidia/gpus", address, "information")
+		if err := makeReadable(information, fmt.Sprintf("Model: \t\t %s\nDevice Minor: \t %d\n", m.GPU.Name, minor)); err != nil {
+			return err
+		}
 		path := filepath.Join(simfiles.Proc(dir), fmt.Sprintf("driver/nvidia/capabilities/gpu%d/mig", minor))
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			return fmt.Errorf("make simulated capabilities: %w", err)

@@ -7,18 +7,23 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/mig"
 	"github.com/divvy-gpu/divvy/internal/backend/mps"
 	"github.com/divvy-gpu/divvy/internal/backend/registry"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/backend/timeslice"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/driver"
+	migbook "github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/modes"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // FormsFile has which forms GPUs were given by hand, in the agent's directory.
 const FormsFile = "forms.json"
+
+// MIGFile has which MIG instances are Divvy's, in the agent's directory.
+const MIGFile = "mig.json"
 
 // openForms opens what says which forms GPUs have and what was changed of GPUs for that.
 func (s *service) openForms(found *driver.Driver) error {
@@ -32,7 +37,14 @@ func (s *service) openForms(found *driver.Driver) error {
 	}
 	s.modes = &modes.Machine{Index: s.index, NVML: s.library, Tool: s.options.tool(found)}
 	if !s.options.shared() {
-		return nil // it changes no modes
+		return nil // it changes no modes and makes no instances
+	}
+	err = s.readOrSetAside(filepath.Join(dir, MIGFile), func(path string) (err error) {
+		s.instances, err = migbook.Open(path, s.byUUID())
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return s.readOrSetAside(filepath.Join(dir, modes.FileName), func(path string) (err error) {
 		s.book, err = modes.Open(path, s.modes, s.options.Step)
@@ -78,6 +90,28 @@ func (s *service) index(uuid string) int {
 	return -1
 }
 
+// byUUID is the driver's library for who knows GPUs by their UUIDs.
+func (s *service) byUUID() migbook.Library {
+	l := migbook.Library{NVML: s.library, Index: map[string]int{}}
+	gpus, _ := s.library.GPUs() // a helper's list has no error
+	for _, gpu := range gpus {
+		l.Index[gpu.UUID] = gpu.Index
+	}
+	return l
+}
+
+// divided is the backend of MIG instances.
+func (s *service) divided(made *slice.Backend) *mig.Backend {
+	o := mig.Options{
+		Book: s.instances, Reader: s.byUUID(), Log: s.options.Log,
+		Capable: func(gpu backend.GPU) bool { return s.library.MIGCapable(gpu.Index) },
+	}
+	if s.instances != nil {
+		o.Switcher = mig.Lone{Driver: s.library, Holding: s.finder.Holding}
+	}
+	return mig.New(made, o)
+}
+
 // backends are those of the machine. The others stand on the first one, which makes the tenants' directories.
 func (s *service) backends(made *slice.Backend) *registry.Registry {
 	o := s.options
@@ -101,12 +135,13 @@ func (s *service) backends(made *slice.Backend) *registry.Registry {
 	if s.book != nil {
 		sliced.Modes, beside.Modes = s.book.Of(modes.TimeSlice), s.book.Of(modes.ComputeMode)
 	}
-	served := mps.New(beside)
-	s.closers = append(s.closers, served.Close)
+	served, divided := mps.New(beside), s.divided(made)
+	s.closers = append(s.closers, served.Close, divided.Close)
 	return registry.New(
 		registry.Kind{Name: v1alpha1.BackendSlice, Backend: made},
 		registry.Kind{Name: v1alpha1.BackendTimeslice, Backend: timeslice.New(made, sliced)},
 		registry.Kind{Name: v1alpha1.BackendMPS, Backend: served},
+		registry.Kind{Name: v1alpha1.BackendMIG, Backend: divided},
 	)
 }
 

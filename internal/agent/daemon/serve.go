@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +26,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/modes"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
@@ -140,7 +140,10 @@ type service struct {
 	forms   *agent.Forms
 	modes   *modes.Machine
 	book    *modes.Book // nil for an agent that changes no modes of GPUs
-	tenants string      // the directory of the tenants' directories
+	// instances has which MIG instances are Divvy's, nil for an agent that makes none.
+	instances *mig.Book
+	finder    driver.Finder
+	tenants   string // the directory of the tenants' directories
 	// opened is closed when the agent serves; end, which is set before, ends it.
 	opened chan struct{}
 	end    context.CancelFunc
@@ -175,6 +178,7 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	if err != nil {
 		return s, err
 	}
+	s.finder = finder
 	library, err := s.openNVML(found)
 	if err != nil {
 		return s, err
@@ -277,26 +281,6 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 	silent, _ := s.library.LeftOut()
 	return checkRules(s.rules, s.agent.GPUs(), len(silent))
 }
-
-// openNVML lets helpers open the driver's library.
-func (s *service) openNVML(found *driver.Driver) (*helper.Driver, error) {
-	program, err := s.options.Tree.Divvy()
-	if err != nil {
-		return nil, err
-	}
-	library, err := helper.Open(helper.Config{
-		Start: helper.Start(program, HelperCommand), Library: nvmlOf(found, s.options.simgpu()), Memory: filepath.Join(s.options.Endpoint.Dir(), "gpus.json"),
-		Limits: helper.Usual, Log: s.options.Log, Now: time.Now,
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.closers, s.library = append(s.closers, library.Close), library
-	return library, nil
-}
-
-// HelperCommand is the argument with which divvy becomes a helper, see package helper.
-const HelperCommand = "nvml-helper"
 
 // simgpu is the directory of the simulated machine that the agent serves, "" for a real
 // one.

@@ -102,6 +102,7 @@ func TestFaults(t *testing.T) {
 		{"lost, with an error", nvml.Condition{XIDs: []uint64{48}}, nvml.ErrLost, "lost!", true},
 		{"vanished", nvml.Condition{}, nvml.ErrVanished, "vanished!", true},
 		{"to be reset", nvml.Condition{}, nvml.ErrReset, "reset-required!", true},
+		{"not asked while a mode changes", nvml.Condition{}, nvml.ErrLetGo, "", true},
 		{"broken memory", nvml.Condition{RemapFailed: true, RemapPending: true}, nil, "row-remap-failed", true},
 		{"memory to be replaced", nvml.Condition{RemapPending: true}, nil, "row-remap-pending", true},
 		{"pages to be retired", nvml.Condition{RetirementPending: true}, nil, "page-retirement-pending", true},

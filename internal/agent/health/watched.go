@@ -100,6 +100,8 @@ func (p *watched) diagnose(c nvml.Condition, err error) *Fault {
 		return &Fault{Reason: "vanished", Lost: true, Text: "the driver no longer lists it"}
 	case errors.Is(err, nvml.ErrReset):
 		return &Fault{Reason: "reset-required", Lost: true, Text: "the driver requires a reset: `nvidia-smi --gpu-reset`" + afterReset}
+	case errors.Is(err, nvml.ErrLetGo):
+		return nil // the agent does not ask
 	case errors.Is(err, nvml.ErrSilent):
 		return &Fault{Reason: silent, Text: "its figures are not known: " + err.Error()}
 	case ill:

@@ -150,7 +150,18 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 		if d.devices, err = d.finder.Devices(addresses(t)); err != nil {
 			return nil, err
 		}
+		nodes, err := b.capabilities(t)
+		if err != nil {
+			return nil, err
+		}
+		if b.options.Instance == "" { // whose nodes are no devices
+			d.devices = append(d.devices, nodes...)
+		}
 		return b.machine.container(t, d)
+	}
+	nodes, err := b.capabilities(t)
+	if err != nil {
+		return nil, err
 	}
 	d, err := b.options.Finder.Find()
 	if err != nil {
@@ -168,7 +179,11 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 		theirs.Cached = d.Cached
 		d = theirs
 	}
-	return b.machine.plan(t, d)
+	p, err := b.machine.plan(t, d)
+	if err != nil {
+		return nil, err
+	}
+	return confine(p, t, nodes), nil
 }
 
 // Apply implements [backend.Backend].

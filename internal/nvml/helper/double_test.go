@@ -27,6 +27,7 @@ type double struct {
 	asleep  bool
 	faults  map[int]error
 	modes   map[int]string // compute modes by GPU
+	mig     fakeMIG
 	gpus    int
 	refused error // of opening
 	uuid    func(index int) string
@@ -45,7 +46,7 @@ const initKey = -1
 func newDouble(t *testing.T, gpus int) *double {
 	t.Helper()
 	return &double{
-		t: t, gpus: gpus, silent: map[int]chan struct{}{}, faults: map[int]error{}, modes: map[int]string{}, reset: map[int]int{}, hanging: map[int]int{},
+		t: t, gpus: gpus, silent: map[int]chan struct{}{}, faults: map[int]error{}, modes: map[int]string{}, mig: fakeMIG{modes: map[int]bool{}}, reset: map[int]int{}, hanging: map[int]int{},
 		uuid: func(i int) string { return fmt.Sprintf("GPU-%d", i) },
 	}
 }

@@ -27,6 +27,9 @@ type Limits struct {
 	Start time.Duration
 	// Abandon is how long a question that was not answered in time is left with its helper before that is killed.
 	Abandon time.Duration
+	// Change is for a change of a GPU, such as its MIG mode or instances. Keep is how long the process that changes it is
+	// kept for the next one.
+	Change, Keep time.Duration
 	// Pause and LongestPause are the least and the greatest time between two helpers for one purpose.
 	Pause, LongestPause time.Duration
 }
@@ -34,7 +37,7 @@ type Limits struct {
 // Usual are limits for real drivers: without persistence mode, waking a GPU takes seconds.
 var Usual = Limits{
 	Open: 15 * time.Second, First: 8 * time.Second, Answer: 4 * time.Second, Others: time.Second / 2, Start: 20 * time.Second,
-	Abandon: 30 * time.Second, Pause: time.Second, LongestPause: 30 * time.Second,
+	Abandon: 30 * time.Second, Change: time.Minute, Keep: 5 * time.Second, Pause: time.Second, LongestPause: 30 * time.Second,
 }
 
 // Config is what a [Driver] works with.
@@ -67,6 +70,11 @@ type Driver struct {
 	gpus    map[int]*gpu // by index
 	// awake are the GPUs that a helper had open which another one replaces now.
 	awake map[int]bool
+	// changers change GPUs, by index.
+	changers map[int]*changer
+	// away is true while nobody may have the library open but who changes a GPU, and lone orders who wants that.
+	away bool
+	lone sync.Mutex
 }
 
 // gpu is what is known of one GPU.

@@ -19,6 +19,14 @@ const (
 	askBusy
 	askComputeMode
 	setComputeMode
+	askMIGMode
+	setMIGMode
+	askMIGProfiles
+	askMIGInstances
+	createMIGInstance
+	destroyMIGInstance
+	createMIGCompute
+	destroyMIGCompute
 )
 
 // item is what is asked about one GPU.
@@ -29,6 +37,19 @@ type item struct {
 	Since time.Time
 	// Mode is for setComputeMode.
 	Mode string
+	// MIG is for what concerns MIG.
+	MIG migItem
+}
+
+// migItem says what is asked about the MIG mode or the instances of a GPU.
+type migItem struct {
+	// On is the mode to set.
+	On bool
+	// Profile and At are those of the GPU instance to make.
+	Profile int
+	At      nvml.MIGPlacement
+	// Instance and Compute are the driver's numbers of what is meant.
+	Instance, Compute int
 }
 
 // question is what the agent asks, encoded by encoding/gob. A helper answers one at a time, in order, and asks the
@@ -69,6 +90,17 @@ type result struct {
 	Utilisation []nvml.Utilisation
 	Busy        []nvml.Sample
 	Mode        string
+	MIG         *migResult
+}
+
+// migResult has what was asked about MIG, and nothing else.
+type migResult struct {
+	Mode      nvml.MIGMode
+	Profiles  []nvml.MIGProfile
+	Instances []nvml.MIGInstance
+	// Made is the number of the GPU instance that was made, and Compute the compute instance.
+	Made    int
+	Compute nvml.MIGCompute
 }
 
 // fault is an error on its way from one process to another.
@@ -79,7 +111,10 @@ type fault struct {
 }
 
 // kinds are the errors by which callers decide, the most special first.
-var kinds = []error{nvml.ErrLost, nvml.ErrVanished, nvml.ErrReset, nvml.ErrNotSupported, nvml.ErrResult, nvml.ErrDriver}
+var kinds = []error{
+	nvml.ErrLost, nvml.ErrVanished, nvml.ErrReset, nvml.ErrNotSupported,
+	nvml.ErrInUse, nvml.ErrNoRoom, nvml.ErrNotFound, nvml.ErrDenied, nvml.ErrNoMIG, nvml.ErrResult, nvml.ErrDriver,
+}
 
 func faultOf(err error) *fault {
 	if err == nil {

@@ -23,7 +23,7 @@ func Open(c Config) (*Driver, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	d := &Driver{config: c, closed: make(chan struct{}), common: &seat{}, gpus: map[int]*gpu{}}
+	d := &Driver{config: c, closed: make(chan struct{}), common: &seat{}, gpus: map[int]*gpu{}, changers: map[int]*changer{}}
 	var before memory
 	if c.Memory != "" {
 		d.memory = checkpoint.NewFile[memory](c.Memory, "gpus", 1)
@@ -186,6 +186,9 @@ func (d *Driver) Close() error {
 	for _, g := range d.gpus {
 		helpers[g.seat.helper] = true
 	}
+	for _, c := range d.changers {
+		helpers[c.helper] = true
+	}
 	delete(helpers, nil)
 	d.mu.Unlock()
 	for h := range helpers {
@@ -194,10 +197,10 @@ func (d *Driver) Close() error {
 	d.running.Wait()
 	var left error
 	for h := range helpers {
-		if waitEnded(h, leaving) {
+		if waitEnded(h.process, leaving) {
 			continue
 		}
-		if h.process.Kill(); !waitEnded(h, leaving) {
+		if h.process.Kill(); !waitEnded(h.process, leaving) {
 			left = fmt.Errorf("%w: a process that asks it does not end", nvml.ErrDriver)
 		}
 	}

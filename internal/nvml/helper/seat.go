@@ -27,7 +27,9 @@ func (d *Driver) route(index int) (*seat, *helper, error) {
 	s := g.seat
 	switch {
 	case d.isClosed():
-		return nil, nil, fmt.Errorf("%w: it was closed", nvml.ErrDriver)
+		return nil, nil, errClosed
+	case d.away:
+		return nil, nil, nvml.ErrLetGo
 	case !s.since.IsZero():
 		if s.gpu == nil {
 			index = everyGPU // whichever GPU is asked about
@@ -234,7 +236,7 @@ func (d *Driver) retire(s *seat, then func()) {
 	d.mu.Unlock()
 	defer close(h.retired)
 	h.process.Close()
-	ended := waitEnded(h, leaving)
+	ended := waitEnded(h.process, leaving)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !ended {
@@ -247,9 +249,14 @@ func (d *Driver) retire(s *seat, then func()) {
 	then()
 }
 
-func waitEnded(h *helper, limit time.Duration) bool {
+func waitEnded(p Process, limit time.Duration) bool {
 	select {
-	case <-h.process.Ended():
+	case <-p.Ended():
+		return true
+	default:
+	}
+	select {
+	case <-p.Ended():
 		return true
 	case <-time.After(limit):
 		return false
@@ -266,7 +273,7 @@ func (d *Driver) lose(s *seat, h *helper) {
 		return
 	}
 	h.process.Kill()
-	ended := waitEnded(h, leaving)
+	ended := waitEnded(h.process, leaving)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {

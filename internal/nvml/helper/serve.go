@@ -28,6 +28,8 @@ type library interface {
 	Busy(index int, since time.Time) ([]nvml.Sample, error)
 	ComputeMode(index int) (string, error)
 	SetComputeMode(index int, mode string) error
+	migReader
+	migMaker
 }
 
 // socketFD is a helper's end of the connection to its agent.
@@ -197,6 +199,8 @@ func consult(l library, one item) (r result) {
 		r.Mode, err = l.ComputeMode(one.Index)
 	case one.Kind == setComputeMode:
 		err = l.SetComputeMode(one.Index, one.Mode)
+	case one.Kind >= askMIGMode && one.Kind <= destroyMIGCompute:
+		r.MIG, err = consultMIG(l, one)
 	default:
 		err = fmt.Errorf("%w: question %d is not known", nvml.ErrDriver, one.Kind)
 	}

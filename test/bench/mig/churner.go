@@ -34,7 +34,7 @@ func (c churner) run() error {
 	l, ctx := mig.Library{NVML: opened, Index: map[string]int{gpu: 0}}, context.Background()
 	mode, err := l.MIGMode(ctx, gpu)
 	if err == nil && !mode.Current {
-		err = l.SetMIGMode(ctx, gpu, true)
+		err = opened.SetMIGMode(0, true)
 	}
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (c churner) agent(ctx context.Context, l mig.Library, profiles []nvml.MIGPr
 			err = b.Destroy(ctx, entries[random.IntN(len(entries))].UUID)
 		} else {
 			profile := profiles[random.IntN(len(profiles))]
-			_, err = b.Create(ctx, gpu, profile, profile.Placements[random.IntN(len(profile.Placements))])
+			_, err = b.Create(ctx, gpu, profile, profile.Placements[random.IntN(len(profile.Placements))], "share")
 		}
 		if err == nil {
 			fmt.Println("change")
