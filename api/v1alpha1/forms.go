@@ -61,6 +61,9 @@ func ShareClasses() []string {
 	return all
 }
 
+// IsInstanceClass reports whether a request of a device class takes a MIG instance, where the device is Divvy's.
+func IsInstanceClass(class string) bool { return class == ClassMIG || class == ClassNVIDIAMIG }
+
 // IsWholeClass reports whether a request of a device class takes all of a GPU and names no amounts, where the device is
 // Divvy's.
 func IsWholeClass(class string) bool { return class == ClassWhole || class == ClassNVIDIA }

@@ -16,14 +16,20 @@ const (
 	// ClassWhole is the device class of whole GPUs: a request of this class takes all of
 	// a GPU and names no amounts.
 	ClassWhole = "gpu." + Domain
-	// ClassMIG is the device class of MIG devices.
+	// ClassMIG is the device class of MIG instances. A claim has an instance alone. Amounts that it names
+	// are the least that the instance has.
 	ClassMIG = "mig." + Domain
+	// ClassNVIDIAMIG is the class of MIG devices of NVIDIA's DRA driver. Where the chart makes it, it selects Divvy's.
+	ClassNVIDIAMIG = "mig.nvidia.com"
 	// ClassNVIDIA is the class of whole GPUs of NVIDIA's DRA driver. Where the chart makes it, it selects Divvy's devices.
 	ClassNVIDIA = NVIDIADriver
 	// NVIDIADriver is the name of NVIDIA's DRA driver, to which its configurations are addressed, and the domain of its
 	// attributes and capacities.
 	NVIDIADriver = "gpu.nvidia.com"
 )
+
+// InstanceMark divides the GPU's UUID from the instance in the name of a device that is a MIG instance.
+const InstanceMark = "-mig-"
 
 // Capacities of a device.
 const (
@@ -53,6 +59,9 @@ const (
 	AttributePCIeSwitch    = "pcieSwitch"
 	AttributeNVLinkClique  = "nvlinkClique"
 	AttributeNUMANode      = "numaNode"
+	// AttributeProfile is the driver's name of a MIG instance's profile, AttributeParent the UUID of its GPU.
+	AttributeProfile = "profile"
+	AttributeParent  = "parentUUID"
 )
 
 // Values of [AttributeForm].
@@ -65,6 +74,8 @@ const (
 	// FormTimeslice and FormMPS are the forms of GPUs whose shares have these backends.
 	FormTimeslice = "timeslice"
 	FormMPS       = "mps"
+	// FormMIG is the form of a GPU in MIG mode. Its devices are instances, or places where one can be made.
+	FormMIG = "mig"
 	// FormWhole is that second device. It is published for a GPU, and no other device is,
 	// while an allocation of it lives.
 	FormWhole = "whole"

@@ -37,7 +37,7 @@ func (c Classes) OpenPatch(spec *resourcev1.ResourceClaimSpec, path ...string) P
 	var p Patch
 	for i := range spec.Devices.Requests {
 		e := spec.Devices.Requests[i].Exactly
-		if e == nil || !isAdmins(e) || e.Capacity != nil || e.DeviceClassName == v1alpha1.ClassMIG || !c.Ours(e.DeviceClassName) {
+		if e == nil || !isAdmins(e) || e.Capacity != nil || c.instance(e.DeviceClassName) || !c.Ours(e.DeviceClassName) {
 			continue
 		}
 		nothing := map[string]string{v1alpha1.CapacityMemory: "0", v1alpha1.CapacityCores: "0", v1alpha1.CapacitySlots: "0"}

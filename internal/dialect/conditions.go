@@ -77,7 +77,7 @@ func (c Classes) ClaimCondition() string { return c.condition("object.spec") }
 func (c Classes) TemplateCondition() string { return c.condition("object.spec.spec") }
 
 func (c Classes) condition(spec string) string {
-	classes := list(append(c.devices(), v1alpha1.ClassMIG))
+	classes := list(c.all())
 	drivers := "== '" + v1alpha1.Driver + "'"
 	if c.NVIDIA {
 		drivers = "in " + list([]string{v1alpha1.Driver, v1alpha1.NVIDIADriver})

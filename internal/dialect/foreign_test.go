@@ -193,7 +193,7 @@ func TestAllocatedUse(t *testing.T) {
 func TestOtherClasses(t *testing.T) {
 	slices := published(t, `[{spec: {driver: divvy.dev, pool: {name: n}, devices: [{name: large, capacity: {memory: {value: 40Gi}}}]}}]`)
 	sizes := NewSizes(func(yield func(Published) bool) { yield(PublishedOf(&slices[0])) }, nil,
-		map[string]Forms{"any": {true, true}, "shares": {Shared: true}, "nics": {}})
+		map[string]Forms{"any": {Shared: true, Whole: true}, "shares": {Shared: true}, "nics": {}})
 	for request, want := range map[string]plainUse{
 		`{name: r, exactly: {deviceClassName: any}}`:                                                                                             {1, 40 << 30, 100, false, false},
 		`{name: r, exactly: {deviceClassName: any, count: 2}}`:                                                                                   {2, 80 << 30, 200, false, false},

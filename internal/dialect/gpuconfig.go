@@ -34,7 +34,7 @@ const gpuConfigVersion, gpuConfigKind = "resource.nvidia.com/v1beta1", "GpuConfi
 
 // otherKinds are the kinds of the same version that ask what is not offered.
 var otherKinds = map[string]string{
-	"MigDeviceConfig":            "MIG devices are not offered yet",
+	migConfigKind:                "it is for MIG devices, of class " + v1alpha1.ClassNVIDIAMIG,
 	"VfioDeviceConfig":           "GPUs are not passed to virtual machines",
 	"ComputeDomainChannelConfig": "compute domains are not offered",
 	"ComputeDomainDaemonConfig":  "compute domains are not offered",
@@ -71,29 +71,45 @@ func gpuFault(format string, args ...any) error {
 // DecodeGPUConfig reads the opaque parameters of a configuration that is addressed to NVIDIA's DRA driver. Nothing is
 // ignored: unknown and repeated fields, other kinds, and what cannot be kept are errors that name the field.
 func DecodeGPUConfig(text []byte) (GPUConfig, error) {
-	var head struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
+	if err := checkHead(text, gpuConfigKind); err != nil {
+		return GPUConfig{}, err
 	}
+	var document gpuConfig
+	if err := decodeStrictly(text, &document); err != nil || document.Sharing == nil {
+		return GPUConfig{}, err
+	}
+	return document.Sharing.read()
+}
+
+// nvidiaHead is what all documents begin with.
+type nvidiaHead struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// checkHead returns why a document is not one of a kind.
+func checkHead(text []byte, kind string) error {
+	var head nvidiaHead
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &head); err != nil {
-		return GPUConfig{}, gpuFault("%w", err)
+		return gpuFault("%w", err)
 	}
 	reason, other := otherKinds[head.Kind]
 	switch {
-	case head.APIVersion != gpuConfigVersion || head.Kind != gpuConfigKind && !other:
-		return GPUConfig{}, gpuFault("it is %q %q: write %s %s", head.APIVersion, head.Kind, gpuConfigVersion, gpuConfigKind)
-	case other:
-		return GPUConfig{}, gpuFault("kind %s: %s", head.Kind, reason)
+	case head.APIVersion == gpuConfigVersion && head.Kind == kind:
+		return nil
+	case head.APIVersion != gpuConfigVersion || !other:
+		return gpuFault("it is %q %q: write %s %s", head.APIVersion, head.Kind, gpuConfigVersion, kind)
 	}
-	var document gpuConfig
-	faults, err := kjson.UnmarshalStrict(text, &document)
+	return gpuFault("kind %s: %s", head.Kind, reason)
+}
+
+// decodeStrictly takes no unknown and no repeated field.
+func decodeStrictly(text []byte, document any) error {
+	faults, err := kjson.UnmarshalStrict(text, document)
 	if err := errors.Join(append(faults, err)...); err != nil {
-		return GPUConfig{}, gpuFault("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return gpuFault("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if document.Sharing == nil {
-		return GPUConfig{}, nil
-	}
-	return document.Sharing.read()
+	return nil
 }
 
 func (s *sharing) read() (GPUConfig, error) {

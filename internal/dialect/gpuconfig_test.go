@@ -58,7 +58,7 @@ var upstream = []struct {
 	{"GpuConfig.sharing.mpsConfig.multiUser", map[string]GPUConfig{mpsWith(`"multiUser": false`): {Backend: v1alpha1.BackendMPS}}, map[string]string{
 		mpsWith(`"multiUser": true`): "for the node's administrator to say",
 	}},
-	{"MigDeviceConfig", nil, map[string]string{`kind MigDeviceConfig "sharing": {"strategy": "MPS"}`: "MIG devices are not offered yet"}},
+	{"MigDeviceConfig", nil, map[string]string{`kind MigDeviceConfig "sharing": {"strategy": "MPS"}`: "it is for MIG devices"}},
 	{"VfioDeviceConfig", nil, map[string]string{`kind VfioDeviceConfig "iommu": {"backendPolicy": "LegacyOnly"}`: "not passed to virtual machines"}},
 	{"ComputeDomainChannelConfig", nil, map[string]string{`kind ComputeDomainChannelConfig "domainID": "a"`: "compute domains are not offered"}},
 	{"ComputeDomainDaemonConfig", nil, map[string]string{`kind ComputeDomainDaemonConfig "domainID": "a"`: "compute domains are not offered"}},

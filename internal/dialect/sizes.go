@@ -36,7 +36,9 @@ func PublishedOf(slice *resourcev1.ResourceSlice) Published {
 				p.sizes = make(map[string]uint64, len(slice.Spec.Devices))
 			}
 			p.sizes[device.Name] = uint64(n)
-			p.Sizes = append(p.Sizes, uint64(n))
+			if !isInstance(device.Name) {
+				p.Sizes = append(p.Sizes, uint64(n))
+			}
 		}
 		if policy := device.Capacity[v1alpha1.CapacityCores].RequestPolicy; policy != nil && policy.Default != nil {
 			if n, whole := WholeNumber(*policy.Default); whole && n > 0 {
@@ -50,7 +52,23 @@ func PublishedOf(slice *resourcev1.ResourceSlice) Published {
 }
 
 // Forms says which devices of ours a device class selects.
-type Forms struct{ Shared, Whole bool }
+type Forms struct{ Shared, Whole, Instances bool }
+
+// FormsOf says of which sort a device of ours is.
+func FormsOf(device *resourcev1.Device) Forms {
+	switch {
+	case isInstance(device.Name):
+		return Forms{Instances: true}
+	case device.AllowMultipleAllocations != nil && *device.AllowMultipleAllocations:
+		return Forms{Shared: true}
+	}
+	return Forms{Whole: true}
+}
+
+// And returns what either selects.
+func (f Forms) And(o Forms) Forms {
+	return Forms{f.Shared || o.Shared, f.Whole || o.Whole, f.Instances || o.Instances}
+}
 
 // Sizes is what counting needs to know of the cluster: how much memory each published GPU has, how many cores a share
 // gets that asks for none, and which device classes select our devices. It does not change.
@@ -125,6 +143,8 @@ func (s *Sizes) forms(class string) Forms {
 	switch {
 	case v1alpha1.SharesOf(class) != "":
 		return Forms{Shared: true}
+	case class == v1alpha1.ClassMIG:
+		return Forms{Instances: true}
 	case class == v1alpha1.ClassWhole, v1alpha1.IsWholeClass(class) && forms != Forms{}:
 		return Forms{Whole: true}
 	}

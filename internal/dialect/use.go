@@ -211,6 +211,9 @@ const mostCounted = 1 << 46
 // use is what a device counts for. If its size is not known, it counts as the largest GPU that is.
 func (g given) use(sizes *Sizes) (one Use, sized bool) {
 	size := sizes.of(g.pool, g.device)
+	if isInstance(g.device) {
+		return instanceOf(size), size > 0
+	}
 	if sized = size > 0; !sized {
 		size = max(sizes.largest(), g.memory)
 	}
@@ -235,8 +238,11 @@ func (g given) use(sizes *Sizes) (one Use, sized bool) {
 func (w way) use(sizes *Sizes) Use {
 	var one Use
 	forms := sizes.forms(w.class)
+	if forms.Instances {
+		one = instanceOf(w.memory)
+	}
 	if forms.Shared {
-		one = w.share(sizes)
+		one = one.larger(w.share(sizes))
 	}
 	if forms.Whole {
 		one = one.larger(exclusive(sizes.largest()))

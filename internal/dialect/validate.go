@@ -71,7 +71,7 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 	case c.Opaque == nil:
 		return
 	case c.Opaque.Driver == v1alpha1.NVIDIADriver && v.classes.NVIDIA:
-		v.gpuConfig(c, index, asks)
+		v.nvidiaConfig(c, index, asks)
 		return
 	case c.Opaque.Driver != v1alpha1.Driver:
 		return
@@ -132,7 +132,7 @@ func (v *validation) share(decoded v1alpha1.ShareConfig, index int, a ask) {
 
 // request checks a request for one of our classes.
 func (v *validation) request(a ask) {
-	if a.admin && a.class != v1alpha1.ClassMIG && v.classes.Ours(a.class) {
+	if a.admin && !v.classes.instance(a.class) && v.classes.Ours(a.class) {
 		if a.capacity == nil {
 			return
 		}
@@ -142,8 +142,8 @@ func (v *validation) request(a ask) {
 		return
 	}
 	switch {
-	case a.class == v1alpha1.ClassMIG:
-		v.fault("request %s: MIG devices are not offered yet", a.name)
+	case v.classes.instance(a.class):
+		v.instance(a)
 		return
 	case v.classes.whole(a.class):
 		if a.capacity != nil && len(a.capacity.Requests) > 0 {
@@ -182,10 +182,15 @@ func (v *validation) plainConfig(a ask, shares v1alpha1.Backend, cores int) {
 	}
 }
 
-// gpuConfig checks a configuration that is addressed to NVIDIA's driver. Several for one request are in order: the last
+// nvidiaConfig checks a configuration that is addressed to NVIDIA's driver. Several for one request are in order: the last
 // counts.
-func (v *validation) gpuConfig(c *resourcev1.DeviceClaimConfiguration, index int, asks []ask) {
-	decoded, err := DecodeGPUConfig(c.Opaque.Parameters.Raw)
+func (v *validation) nvidiaConfig(c *resourcev1.DeviceClaimConfiguration, index int, asks []ask) {
+	instances := IsMIGConfig(c.Opaque.Parameters.Raw)
+	decode, of := DecodeGPUConfig, "whole GPUs"
+	if instances {
+		decode, of = DecodeMIGConfig, "MIG devices"
+	}
+	decoded, err := decode(c.Opaque.Parameters.Raw)
 	if err != nil {
 		v.fault("configuration %d: %w", index, err)
 		return
@@ -193,8 +198,9 @@ func (v *validation) gpuConfig(c *resourcev1.DeviceClaimConfiguration, index int
 	for _, a := range asks {
 		switch {
 		case !a.is(c.Requests):
-		case v1alpha1.SharesOf(a.class) != "" && len(c.Requests) > 0:
-			v.fault("configuration %d is for whole GPUs, but request %s is of class %s", index, a.name, a.class)
+		case v.classes.Ours(a.class) && v.classes.instance(a.class) != instances && len(c.Requests) > 0,
+			v1alpha1.SharesOf(a.class) != "" && len(c.Requests) > 0:
+			v.fault("configuration %d is for %s, but request %s is of class %s", index, of, a.name, a.class)
 		case v.classes.whole(a.class) && decoded.Backend == v1alpha1.BackendMPS && a.count > 1:
 			v.fault("configuration %d of request %s: %d GPUs with strategy MPS: ask for one, because each has a control daemon of its own and a process can be the client of one only",
 				index, a.name, a.count)

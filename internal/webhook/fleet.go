@@ -220,7 +220,7 @@ func (f *fleet) putClass(c brief[[]string]) {
 // selected returns the forms that a class is known to select, those of a slice among them.
 func (f *fleet) selected(class deviceClass, packed []byte) dialect.Forms {
 	forms := class.forms
-	if forms.Shared && forms.Whole {
+	if forms == (dialect.Forms{Shared: true, Whole: true, Instances: true}) {
 		return forms
 	}
 	var slice resourcev1.ResourceSlice
@@ -229,11 +229,9 @@ func (f *fleet) selected(class deviceClass, packed []byte) dialect.Forms {
 	}
 	for i := range slice.Spec.Devices {
 		device := &slice.Spec.Devices[i]
-		shared := device.AllowMultipleAllocations != nil && *device.AllowMultipleAllocations
-		if shared && forms.Shared || !shared && forms.Whole || !f.matches(class.expressions, device) {
-			continue
+		if more := forms.And(dialect.FormsOf(device)); more != forms && f.matches(class.expressions, device) {
+			forms = more
 		}
-		forms.Shared, forms.Whole = forms.Shared || shared, forms.Whole || !shared
 	}
 	return forms
 }

@@ -13,9 +13,10 @@ import (
 
 // TestNVIDIAsClass looks whether the chart makes NVIDIA's device class where it was asked to and nobody else has it.
 func TestNVIDIAsClass(t *testing.T) {
-	class := func(labels map[string]string) map[string][]runtime.Object {
-		return map[string][]runtime.Object{"deviceclasses": {&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.nvidia.com", Labels: labels}}}}
+	named := func(name string, labels map[string]string) map[string][]runtime.Object {
+		return map[string][]runtime.Object{"deviceclasses": {&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}}}
 	}
+	class := func(labels map[string]string) map[string][]runtime.Object { return named("gpu.nvidia.com", labels) }
 	slice := func(driver string) map[string][]runtime.Object {
 		node := "node-7"
 		return map[string][]runtime.Object{"resourceslices": {&resourcev1.ResourceSlice{
@@ -31,6 +32,7 @@ func TestNVIDIAsClass(t *testing.T) {
 		"Divvy's own class":    {class(map[string]string{"app.kubernetes.io/name": "divvy"}), ""},
 		"somebody else's":      {class(nil), "that is not Divvy's"},
 		"NVIDIA's chart's":     {class(map[string]string{"app.kubernetes.io/name": "dra-driver-nvidia-gpu"}), "uninstall NVIDIA's DRA driver first"},
+		"another's for MIG":    {named("mig.nvidia.com", nil), "a device class mig.nvidia.com that is not Divvy's"},
 		"NVIDIA's driver runs": {slice("gpu.nvidia.com"), "serves GPUs of node node-7"},
 		"Divvy's slices":       {slice(v1alpha1.Driver), ""},
 	} {
@@ -50,8 +52,9 @@ func TestNVIDIAsClass(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				found := false
+				found, instances := false, false
 				for _, class := range find[*resourcev1.DeviceClass](t, documents) {
+					instances = instances || class.Name == v1alpha1.ClassNVIDIAMIG
 					if class.Name == "gpu.nvidia.com" {
 						found = true
 						if e := class.Spec.ExtendedResourceName; e == nil || *e != "nvidia.com/gpu" {
@@ -59,8 +62,8 @@ func TestNVIDIAsClass(t *testing.T) {
 						}
 					}
 				}
-				if found != on {
-					t.Errorf("asked for %t, and the class is there: %t", on, found)
+				if found != on || instances != on {
+					t.Errorf("asked for %t, and the classes are there: %t, %t", on, found, instances)
 				}
 			}
 		})

@@ -11,10 +11,12 @@
 {{- /* Fails where NVIDIA's DRA driver, or somebody else, has the device class of whole GPUs. Without a cluster nothing is
 known, and nothing is refused. */ -}}
 {{- define "divvy.nvidiaFree" -}}
-{{- $class := lookup "resource.k8s.io/v1" "DeviceClass" "" "gpu.nvidia.com" -}}
+{{- range $name := list "gpu.nvidia.com" "mig.nvidia.com" -}}
+{{- $class := lookup "resource.k8s.io/v1" "DeviceClass" "" $name -}}
 {{- if $class -}}
 {{- if ne (dig "metadata" "labels" "app.kubernetes.io/name" "" $class) "divvy" -}}
-{{- fail "nvidiaClass: the cluster has a device class gpu.nvidia.com that is not Divvy's: uninstall NVIDIA's DRA driver first, or leave out nvidiaClass" -}}
+{{- fail (printf "nvidiaClass: the cluster has a device class %s that is not Divvy's: uninstall NVIDIA's DRA driver first, or leave out nvidiaClass" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range dig "items" list (lookup "resource.k8s.io/v1" "ResourceSlice" "" "") -}}

@@ -53,6 +53,9 @@ func openingsOf(claim *resourcev1.ResourceClaim, node string) ([]opening, error)
 			continue
 		}
 		device, err := deviceOf(r, node)
+		if err == nil && device.instance != nil {
+			err = fault("it has admin access to a MIG instance, and that is to GPUs: ask for it by class %s", v1alpha1.ClassWhole)
+		}
 		if err == nil {
 			err = takesNothing(claim, r.Request)
 		}

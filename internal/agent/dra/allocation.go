@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
@@ -34,8 +35,9 @@ type allocation struct {
 	// exclusive is true for a share with all of a GPU's memory that was asked for by the
 	// class of whole GPUs.
 	exclusive bool
-	// form is that of the device, by its name.
-	form pool.Form
+	// form is that of the device, by its name; instance is the MIG instance, nil for a device of another form.
+	form     pool.Form
+	instance *agent.TenancyInstance
 	// sharing is what the claim says to NVIDIA's driver of how its processes share a whole GPU; processMemory is the bound
 	// of each one's memory that follows from it, 0 for none.
 	sharing       dialect.GPUConfig
@@ -77,12 +79,12 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 		}
 		class, amounts := askedOf(claim, r.Request)
 		_, g.asked = amounts[v1alpha1.CapacityCores]
-		if g.exclusive = v1alpha1.IsWholeClass(class) && !g.whole; g.exclusive && len(amounts) > 0 {
+		if g.exclusive = v1alpha1.IsWholeClass(class) && !g.whole && g.instance == nil; g.exclusive && len(amounts) > 0 {
 			return nil, fmt.Errorf("request %s: %w", r.Request, faultAmounts(class, amounts))
 		}
 		allocations = append(allocations, g)
 	}
-	if err := shareWholes(allocations, devices.Config); err != nil {
+	if err := shareBy(allocations, devices.Config); err != nil {
 		return nil, err
 	}
 	requests := requestsOf(allocations)
@@ -96,7 +98,10 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 
 // complete fills in what neither claim nor class names.
 func (g *allocation) complete(requests []string, defaults defaultsOf) error {
-	if g.whole || g.exclusive {
+	switch {
+	case g.instance != nil:
+		return g.completeInstance()
+	case g.whole || g.exclusive:
 		return g.completeWhole()
 	}
 	if err := g.completeBackend(); err != nil {
@@ -129,6 +134,19 @@ func (g *allocation) completeWhole() error {
 	}
 	g.config.Policy = cmp.Or(g.config.Policy, v1alpha1.PolicyWeighted)
 	g.cores = v1alpha1.NodeDefaults{}.Complete(&g.config, g.cores, g.asked)
+	if err := g.config.Validate(0); err != nil {
+		return fault("%w", err)
+	}
+	return nil
+}
+
+// completeInstance refuses everything that would divide a MIG instance: its claim has it alone.
+func (g *allocation) completeInstance() error {
+	if g.config.Backend != "" && g.config.Backend != v1alpha1.BackendMIG {
+		return fault("it asks for backend %s and was given MIG instance %s, which a claim has alone: leave out the backend", g.config.Backend, g.device)
+	}
+	g.config.Backend = v1alpha1.BackendMIG
+	g.config.Default(0)
 	if err := g.config.Validate(0); err != nil {
 		return fault("%w", err)
 	}
@@ -182,7 +200,7 @@ func faultAmounts(class string, amounts map[resourcev1.QualifiedName]resource.Qu
 
 func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocation, error) {
 	g, err := deviceOf(r, node)
-	if err != nil || g.whole {
+	if err != nil || g.whole || g.instance != nil {
 		return g, err
 	}
 	memory, err := consumed(r, v1alpha1.CapacityMemory)
@@ -206,7 +224,7 @@ func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (all
 	return g, nil
 }
 
-// deviceOf finds the GPU of a result.
+// deviceOf finds the GPU of a result, and the MIG instance there.
 func deviceOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocation, error) {
 	g := allocation{request: r.Request, base: resourceclaim.BaseRequestRef(r.Request), device: r.Device, shareID: r.ShareID}
 	if r.Pool != node {
@@ -217,6 +235,9 @@ func deviceOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocat
 		return g, fault("device %s does not belong to this driver", r.Device)
 	}
 	g.uuid, g.whole, g.form = uuid, form == pool.Whole, form
+	if profile, start, ok := pool.ParseInstance(r.Device); ok {
+		g.instance = &agent.TenancyInstance{Profile: profile, Start: start}
+	}
 	return g, nil
 }
 

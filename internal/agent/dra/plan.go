@@ -60,11 +60,14 @@ func planOf(claim *resourcev1.ResourceClaim, node string, allocations []allocati
 // add puts an allocation to a tenancy's shares. A tenant has one share of a GPU, so two
 // allocations of one GPU are put together where they agree.
 func add(shares []agent.TenancyShare, g *allocation) ([]agent.TenancyShare, error) {
+	if len(shares) > 0 && (g.instance != nil || slices.ContainsFunc(shares, func(s agent.TenancyShare) bool { return s.Instance != nil })) {
+		return nil, fault("a container would get a MIG instance beside another device, and a process can use one instance only: ask for one in each request, and name one request in each container")
+	}
 	at := slices.IndexFunc(shares, func(s agent.TenancyShare) bool { return s.UUID == g.uuid })
 	if at < 0 {
 		return append(shares, agent.TenancyShare{
 			UUID: g.uuid, Memory: g.memory, Cores: g.cores, Config: g.config, Whole: g.whole, Exclusive: g.exclusive,
-			ProcessMemory: g.processMemory, Interval: g.sharing.Interval,
+			ProcessMemory: g.processMemory, Interval: g.sharing.Interval, Instance: g.instance,
 		}), nil
 	}
 	s := &shares[at]

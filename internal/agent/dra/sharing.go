@@ -9,17 +9,28 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// shareWholes reads what a claim says to NVIDIA's driver of how its processes share whole GPUs. It is pure.
-func shareWholes(allocations []allocation, all []resourcev1.DeviceAllocationConfiguration) error {
+// shareBy reads what a claim says to NVIDIA's driver of how its processes share whole GPUs and MIG instances. It is pure.
+func shareBy(allocations []allocation, all []resourcev1.DeviceAllocationConfiguration) error {
 	by := map[int][]*allocation{} // by the configuration, those that it is for
 	for i := range allocations {
 		g := &allocations[i]
-		if at := sharingOf(all, g.request); g.exclusive && at >= 0 {
+		if !g.exclusive && g.instance == nil {
+			continue
+		}
+		at, err := sharingOf(all, g.request, g.instance != nil)
+		if err != nil {
+			return fmt.Errorf("request %s: %w", g.request, err)
+		}
+		if at >= 0 {
 			by[at] = append(by[at], g)
 		}
 	}
 	for at, group := range by {
-		config, err := dialect.DecodeGPUConfig(all[at].Opaque.Parameters.Raw)
+		decode := dialect.DecodeGPUConfig
+		if group[0].instance != nil {
+			decode = dialect.DecodeMIGConfig
+		}
+		config, err := decode(all[at].Opaque.Parameters.Raw)
 		if err == nil {
 			err = shareGroup(group, config)
 		}
@@ -50,15 +61,22 @@ func shareGroup(group []*allocation, config dialect.GPUConfig) error {
 }
 
 // sharingOf returns the place of the configuration for NVIDIA's driver that counts for a request, -1 for none. As there,
-// the claim's goes before the class's, and among several of one source the last.
-func sharingOf(all []resourcev1.DeviceAllocationConfiguration, request string) int {
+// the claim's goes before the class's, and among several of one source the last. One that names no request is for all
+// devices of its kind.
+func sharingOf(all []resourcev1.DeviceAllocationConfiguration, request string, instance bool) (int, error) {
 	for _, source := range []resourcev1.AllocationConfigSource{resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass} {
 		for i := len(all) - 1; i >= 0; i-- {
 			c := &all[i]
-			if c.Source == source && c.Opaque != nil && c.Opaque.Driver == v1alpha1.NVIDIADriver && isFor(c.Requests, request) {
-				return i
+			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != v1alpha1.NVIDIADriver || !isFor(c.Requests, request) {
+				continue
+			}
+			if dialect.IsMIGConfig(c.Opaque.Parameters.Raw) == instance {
+				return i, nil
+			}
+			if len(c.Requests) > 0 {
+				return -1, fault("a configuration for NVIDIA's driver is for it and is not of the kind of its device: write GpuConfig for a GPU, MigDeviceConfig for a MIG device")
 			}
 		}
 	}
-	return -1
+	return -1, nil
 }

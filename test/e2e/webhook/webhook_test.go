@@ -156,7 +156,7 @@ func conditions(l *lab) {
 		}
 	}
 	for manifest, says := range map[string]string{
-		`{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {namespace: others, name: mig}, spec: {devices: {requests: [{name: a, firstAvailable: [{name: a, deviceClassName: mig.divvy.dev}]}]}}}`:                                                              "MIG devices are not offered yet",
+		`{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {namespace: others, name: mig}, spec: {devices: {requests: [{name: a, firstAvailable: [{name: a, deviceClassName: mig.divvy.dev, count: 2}]}]}}}`:                                                    "2 MIG instances: ask for one in each request",
 		`{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {namespace: others, name: bad}, spec: {spec: {devices: {requests: [{name: a, exactly: {deviceClassName: own.example.com}}], config: [{opaque: {driver: divvy.dev, parameters: {a: b}}}]}}}}`: "unknown field",
 		pod("others", "bad", "divvy.dev/gpu-cores: 101"): "container",
 	} {

@@ -47,10 +47,16 @@ func (g *GPU) shared() resourcev1.Device {
 		// No claim takes of it: the amount is there for selectors.
 		device.Capacity[nvidiaMemory] = capacity(memory, *resource.NewQuantity(0, resource.BinarySI), *resource.NewQuantity(mebibyte, resource.BinarySI))
 	}
-	if g.Changing != "" {
-		device.Taints = append(device.Taints, resourcev1.DeviceTaint{Key: v1alpha1.ChangingTaint, Value: string(g.Changing), Effect: resourcev1.DeviceTaintEffectNoSchedule})
-	}
+	device.Taints = append(device.Taints, g.changing()...)
 	return device
+}
+
+// changing is the taint of a GPU that is to get another form.
+func (g *GPU) changing() []resourcev1.DeviceTaint {
+	if g.Changing == "" {
+		return nil
+	}
+	return []resourcev1.DeviceTaint{{Key: v1alpha1.ChangingTaint, Value: string(g.Changing), Effect: resourcev1.DeviceTaintEffectNoSchedule}}
 }
 
 // cores returns how much of its time the GPU has for shares, and what a share takes that asks for none. Time slices are

@@ -141,7 +141,7 @@ func TestReplicas(t *testing.T) {
 }
 
 func TestInvalidForms(t *testing.T) {
-	for _, change := range []func(*GPU){func(g *GPU) { g.Form = Whole }, func(g *GPU) { g.Form = "mig" }, func(g *GPU) { g.Changing = Whole }} {
+	for _, change := range []func(*GPU){func(g *GPU) { g.Form = Whole }, func(g *GPU) { g.Form = "vgpu" }, func(g *GPU) { g.Changing = Whole }} {
 		gpu := ofEachForm()[0]
 		change(&gpu)
 		if _, err := Resources(node, []GPU{gpu}); err == nil {

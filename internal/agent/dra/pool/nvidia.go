@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 )
 
 // What NVIDIA's DRA driver calls a GPU's properties (kubernetes-sigs/dra-driver-nvidia-gpu,
@@ -24,7 +25,17 @@ const (
 	nvidiaCUDA         = v1alpha1.NVIDIADriver + "/cudaDriverVersion"
 	nvidiaMemory       = v1alpha1.NVIDIADriver + "/memory"
 	nvidiaNUMANode     = "resource.kubernetes.io/numaNode"
+	nvidiaProfile      = v1alpha1.NVIDIADriver + "/profile"
+	nvidiaParent       = v1alpha1.NVIDIADriver + "/parentUUID"
+	nvidiaProcessors   = v1alpha1.NVIDIADriver + "/multiprocessors"
 )
+
+// nvidiaEngines are the capacities of MIG instances, by the counter of which they are.
+var nvidiaEngines = map[layouts.Counter]resourcev1.QualifiedName{
+	layouts.CopyEngines: v1alpha1.NVIDIADriver + "/copyEngines", layouts.Decoders: v1alpha1.NVIDIADriver + "/decoders",
+	layouts.Encoders: v1alpha1.NVIDIADriver + "/encoders", layouts.JPEGEngines: v1alpha1.NVIDIADriver + "/jpegEngines",
+	layouts.FlowEngines: v1alpha1.NVIDIADriver + "/ofaEngines",
+}
 
 // generations are NVIDIA's names of architectures of more than one word.
 var generations = map[string]string{"ada": "Ada Lovelace"}

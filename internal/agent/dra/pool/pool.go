@@ -4,10 +4,13 @@
 //
 // Every GPU is published once, as a device that several claims can have a share of. Its form says how these shares are
 // made, and is part of its name. Memory that a request does not name
-// is all of it, so a request without amounts takes the whole GPU and fits beside no share. There are no counters: with
+// is all of it, so a request without amounts takes the whole GPU and fits beside no share. Such devices take no counters: with
 // them, Kubernetes 1.36 reads the slices of all nodes for each node that it considers. Devices are named after UUIDs, so
 // that a GPU that vanishes changes no other name. They are listed in the order of the GPUs, and the scheduler takes the
 // first that fits.
+//
+// A GPU in MIG mode is published as its instances, each of which one claim has alone. Only where its layout may change are
+// the devices all places that an instance can have, with counters that keep apart what cannot be there together.
 //
 // Earlier versions published a second device for each GPU, which stood for the whole of it. While an allocation of such
 // a device lives, it is published instead of the shared one.
@@ -41,6 +44,7 @@ const (
 	Shared    Form = v1alpha1.FormShared
 	Timeslice Form = v1alpha1.FormTimeslice
 	MPS       Form = v1alpha1.FormMPS
+	MIG       Form = v1alpha1.FormMIG
 	Whole     Form = v1alpha1.FormWhole
 )
 
@@ -67,6 +71,8 @@ type GPU struct {
 	Fault *Fault
 	// Form is the one in which its shares are made; "" is Shared.
 	Form Form
+	// Division is how a GPU of form MIG is divided, nil where that is not known: it has no devices then.
+	Division *Division
 	// Replicas is the most shares that the GPU may have, 0 for as many as the form allows.
 	Replicas int
 	// Changing is the form that it is to get when no claim has the device any more, "" for none.
@@ -122,6 +128,9 @@ func Parse(name string) (uuid string, form Form, ok bool) {
 	if !ok || rest == "" || len(validation.IsDNS1123Label(name)) > 0 {
 		return "", "", false
 	}
+	if stem, _, _, instance := cutInstance(rest); instance {
+		return "GPU-" + stem, MIG, true
+	}
 	form = Whole
 	for _, f := range shareable {
 		if stem, shared := strings.CutSuffix(rest, suffix(f)); shared {
@@ -133,7 +142,7 @@ func Parse(name string) (uuid string, form Form, ok bool) {
 }
 
 // Resources returns the pool of a node, which bears the node's name, in as many slices as the API's limits need. No GPUs
-// make one empty slice, which says that the driver runs.
+// make one empty slice, which says that the driver runs. MIG instances follow the GPUs.
 func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
 	sorted := slices.SortedFunc(slices.Values(gpus), func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
@@ -143,12 +152,16 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
 		if err := sorted[i].validate(); err != nil {
 			return resourceslice.DriverResources{}, err
 		}
-		devices = append(devices, sorted[i].device())
+		if sorted[i].form() != MIG {
+			devices = append(devices, sorted[i].device())
+		}
 	}
+	devices = append(devices, fixed(sorted)...)
 	var pool resourceslice.Pool
 	for chunk := range slices.Chunk(devices, resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures) {
 		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: chunk})
 	}
+	pool.Slices = append(pool.Slices, dynamic(sorted)...)
 	if len(pool.Slices) == 0 {
 		pool.Slices = []resourceslice.Slice{{}}
 	}
@@ -156,7 +169,8 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
 }
 
 func (g *GPU) validate() error {
-	if !slices.Contains(shareable, g.form()) || g.Changing != "" && !slices.Contains(shareable, g.Changing) {
+	known := slices.Concat(shareable, []Form{MIG})
+	if !slices.Contains(known, g.form()) || g.Changing != "" && !slices.Contains(known, g.Changing) {
 		return fmt.Errorf("%w: %s: form %q, changing to %q", ErrGPU, g.UUID, g.Form, g.Changing)
 	}
 	for _, form := range append(shareable, Whole) {
@@ -173,5 +187,5 @@ func (g *GPU) validate() error {
 	if g.Fault != nil && len(validation.IsValidLabelValue(g.Fault.Reason)) > 0 {
 		return fmt.Errorf("%w: %s: %q cannot be the value of a taint", ErrGPU, g.UUID, g.Fault.Reason)
 	}
-	return nil
+	return g.validateInstances()
 }

@@ -94,8 +94,13 @@ func TestNames(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("gpu-8dd5f44a-1b64-4d3a-9a4f-0d4b4a0a3a3e-shared")
 	f.Add("gpu-shared")
+	f.Add("gpu-8dd5f44a-1b64-4d3a-9a4f-0d4b4a0a3a3e-mig-1g24gbpme-all-3")
 	f.Fuzz(func(t *testing.T, name string) {
-		if uuid, form, ok := Parse(name); ok && Name(uuid, form) != name {
+		uuid, form, ok := Parse(name)
+		if profile, start, instance := ParseInstance(name); instance != (form == MIG) || instance && InstanceName(uuid, profile, start) != name {
+			t.Errorf("%q is %s at %d of %s, form %s", name, profile, start, uuid, form)
+		}
+		if ok && form != MIG && Name(uuid, form) != name {
 			t.Errorf("%q is %s %s, which is named %q", name, uuid, form, Name(uuid, form))
 		}
 	})
@@ -222,15 +227,21 @@ func checkSlice(t *testing.T, slice *resourcev1.ResourceSlice) {
 	t.Helper()
 	spec := &slice.Spec
 	most := resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
-	if len(spec.Devices) > most || len(spec.SharedCounters) > 0 {
+	if len(spec.Devices) > most || len(spec.SharedCounters) > resourcev1.ResourceSliceMaxCounterSets || len(spec.Devices) > 0 && len(spec.SharedCounters) > 0 {
 		t.Errorf("%d devices and %d counter sets in one slice", len(spec.Devices), len(spec.SharedCounters))
+	}
+	for _, set := range spec.SharedCounters {
+		checkCounters(t, set.Name, set.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet)
 	}
 	for _, device := range spec.Devices {
 		if faults := validation.IsDNS1123Label(device.Name); len(faults) > 0 {
 			t.Errorf("%s: %v", device.Name, faults)
 		}
-		if len(device.ConsumesCounters) > 0 {
+		if _, form, _ := Parse(device.Name); form != MIG && len(device.ConsumesCounters) > 0 {
 			t.Errorf("%s takes counters", device.Name)
+		}
+		for _, c := range device.ConsumesCounters {
+			checkCounters(t, c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
 		}
 		if n := len(device.Attributes) + len(device.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 			t.Errorf("%s has %d attributes and capacities", device.Name, n)
@@ -254,6 +265,18 @@ func checkSlice(t *testing.T, slice *resourcev1.ResourceSlice) {
 			if faults := append(validation.IsQualifiedName(taint.Key), validation.IsValidLabelValue(taint.Value)...); len(faults) > 0 {
 				t.Errorf("%s: %v", device.Name, faults)
 			}
+		}
+	}
+}
+
+func checkCounters(t *testing.T, set string, counters map[string]resourcev1.Counter, most int) {
+	t.Helper()
+	if len(validation.IsDNS1123Label(set)) > 0 || len(counters) == 0 || len(counters) > most {
+		t.Errorf("counter set %s has %d counters", set, len(counters))
+	}
+	for name, c := range counters {
+		if len(validation.IsDNS1123Label(name)) > 0 || c.Value.Sign() < 0 {
+			t.Errorf("counter %s is %s", name, c.Value.String())
 		}
 	}
 }
