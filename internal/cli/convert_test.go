@@ -14,7 +14,7 @@ import (
 )
 
 func TestConvert(t *testing.T) {
-	for name, want := range map[string]int{"sharing": 0, "refused": program.ExitFailure, "whole": 0} {
+	for name, want := range map[string]int{"sharing": 0, "refused": program.ExitFailure, "whole": 0, "mig": 0} {
 		for _, form := range []string{"agent", "values", "table", "json"} {
 			path := filepath.Join("testdata/convert", name+".yaml")
 			status, out, errOut := call(t, "convert", "-o", form, path)
@@ -22,7 +22,7 @@ func TestConvert(t *testing.T) {
 				t.Errorf("%s: status %d, not %d: %s", name, status, want, errOut)
 			}
 			golden(t, filepath.Join("convert", name+"."+form), out)
-			if name == "refused" && (strings.Count(errOut, "refused: ") != 4 || !strings.Contains(errOut, path+":3: flags.migStrategy: refused: ")) {
+			if name == "refused" && (strings.Count(errOut, "refused: ") != 4 || !strings.Contains(errOut, path+":3: flags.deviceDiscoveryStrategy: refused: ")) {
 				t.Errorf("the refused keys are told as\n%s", errOut)
 			}
 		}
@@ -31,7 +31,7 @@ func TestConvert(t *testing.T) {
 
 // What is written for the chart has the file unchanged, and options that the webhook takes.
 func TestConvertedValuesAreRead(t *testing.T) {
-	for _, name := range []string{"sharing", "refused", "whole"} {
+	for _, name := range []string{"sharing", "refused", "whole", "mig"} {
 		path := filepath.Join("testdata/convert", name+".yaml")
 		_, out, _ := call(t, "convert", "-o", "values", path)
 		var values struct {

@@ -65,16 +65,38 @@ const (
 	// GPUResource is a GPU, or a replica of one that is not renamed.
 	GPUResource = "nvidia.com/gpu"
 	// SharedResource is a replica under its own name.
-	SharedResource = "nvidia.com/gpu.shared"
+	SharedResource = GPUResource + SharedSuffix
+	// SharedSuffix ends the names of replicas that are renamed.
+	SharedSuffix = ".shared"
+	// MIGPrefix begins the name of MIG devices of one profile.
+	MIGPrefix = "nvidia.com/mig-"
 )
+
+// Strategy says how MIG devices are counted.
+type Strategy string
+
+// The strategies.
+const (
+	// StrategyNone counts none.
+	StrategyNone Strategy = "none"
+	// StrategySingle counts them as GPUs, where all GPUs of a node are divided into devices of one profile.
+	StrategySingle Strategy = "single"
+	// StrategyMixed counts those of each profile under a name of their own.
+	StrategyMixed Strategy = "mixed"
+)
+
+// MIGResource is the name of MIG devices of a profile: the plus sign of 1g.10gb+me, which a name cannot have, is a dot.
+func MIGResource(profile string) string { return MIGPrefix + strings.ReplaceAll(profile, "+", ".") }
 
 // Config is what a file says.
 type Config struct {
 	// Notes are in the order of the file.
 	Notes []Note
-	// Replicated are the GPUs of which there are replicas, in the order of the file. Every other GPU goes by
-	// [GPUResource] and is given out whole.
+	// Replicated are the GPUs and MIG devices of which there are replicas, in the order of the file. Every other one is
+	// given out whole.
 	Replicated []Replicated
+	// Strategy is how MIG devices are counted; left out it is none.
+	Strategy Strategy
 	// DriverRoot is flags.nvidiaDriverRoot; it is empty where the file has none.
 	DriverRoot string
 	// Packed is true where replicas are to fill a GPU before another one is used.
@@ -83,24 +105,34 @@ type Config struct {
 	Labels bool
 }
 
-// Replicated says of some GPUs how many replicas there are of each.
+// Replicated says of some GPUs, or MIG devices, how many replicas there are of each.
 type Replicated struct {
 	// Field is the path of the entry.
-	Field   string
-	Backend v1alpha1.Backend
-	Devices Devices
+	Field string
+	// Resource is the name that they have without replicas.
+	Resource string
+	Backend  v1alpha1.Backend
+	Devices  Devices
 	// Replicas is 1 to [MaxReplicas], or to [MaxMPSReplicas] with backend mps.
 	Replicas int
-	// Renamed is true where replicas go by [SharedResource].
+	// Renamed is true where the name of replicas ends in [SharedSuffix].
 	Renamed bool
 	// Single is true where a container may ask for one replica alone.
 	Single bool
 }
 
+// Name is that of the replicas.
+func (r *Replicated) Name() string {
+	if r.Renamed {
+		return r.Resource + SharedSuffix
+	}
+	return r.Resource
+}
+
 // Devices are those of an entry: all, the first Count ones, or listed ones.
 type Devices struct {
 	Count int
-	// List has indexes and whole UUIDs.
+	// List has indexes and whole UUIDs. The index of a MIG device is that of its GPU and its own in it, as 0:1.
 	List []string
 }
 

@@ -81,18 +81,24 @@ func TestReplicasOfEachGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slicing := Replicated{Field: "sharing.timeSlicing.resources[0]", Backend: "timeslice", Devices: Devices{Count: 2}, Replicas: 4, Renamed: true, Single: true}
-	mps := Replicated{Field: "sharing.mps.resources[0]", Backend: "mps", Devices: Devices{List: []string{"GPU-b1028956-cfa2-0990-bf4a-5da9abb51763"}}, Replicas: 1, Renamed: true, Single: true}
+	slicing := Replicated{Field: "sharing.timeSlicing.resources[0]", Resource: GPUResource, Backend: "timeslice", Devices: Devices{Count: 2}, Replicas: 4, Renamed: true, Single: true}
+	mps := Replicated{Field: "sharing.mps.resources[0]", Resource: GPUResource, Backend: "mps", Devices: Devices{List: []string{"GPU-b1028956-cfa2-0990-bf4a-5da9abb51763"}}, Replicas: 1, Renamed: true, Single: true}
 	if want := []Replicated{slicing, mps}; !reflect.DeepEqual(c.Replicated, want) {
 		t.Errorf("replicas are %+v, not %+v", c.Replicated, want)
 	}
 	if !c.Packed || !c.Labels || c.DriverRoot != "/run/nvidia/driver" {
 		t.Errorf("packed %v, labels %v, driver root %q", c.Packed, c.Labels, c.DriverRoot)
 	}
-	gpus := []GPU{{0, "GPU-0"}, {1, "GPU-1"}, {2, "GPU-2"}, {3, "gpu-B1028956-cfa2-0990-bf4a-5da9abb51763"}}
-	entries, absent, err := c.Resolve(gpus)
+	gpus := []GPU{{UUID: "GPU-0"}, {Index: 1, UUID: "GPU-1"}, {Index: 2, UUID: "GPU-2"}, {Index: 3, UUID: "gpu-B1028956-cfa2-0990-bf4a-5da9abb51763"}}
+	devices, absent, err := c.Resolve(gpus)
 	if err != nil || len(absent) > 0 {
 		t.Fatalf("%v, absent %v", err, absent)
+	}
+	var entries []*Replicated
+	for i, d := range devices {
+		if entries = append(entries, d.Entry); d.GPU != i || d.Instance != -1 || d.Resource != GPUResource {
+			t.Errorf("device %d is %+v", i, d)
+		}
 	}
 	if want := []*Replicated{&slicing, &slicing, nil, &mps}; !reflect.DeepEqual(entries, want) {
 		t.Errorf("the GPUs have %+v", entries)

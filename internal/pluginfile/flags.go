@@ -78,12 +78,17 @@ func (r *reader) version(node *yaml.Node, field string) {
 }
 
 func (r *reader) migStrategy(node *yaml.Node, field string) {
-	switch {
-	case !oneOf("none", "single", "mixed")(r, node, field):
-	case node.Value == "none":
+	if !oneOf("none", "single", "mixed")(r, node, field) {
+		return
+	}
+	r.config.Strategy = Strategy(node.Value)
+	switch r.config.Strategy {
+	case StrategyNone:
 		r.note(node, field, Works, "MIG devices are not offered, and no GPU in MIG mode is given out")
-	default:
-		r.note(node, field, Refused, "the device plugin's MIG resources are not offered: give GPUs replicas instead")
+	case StrategySingle:
+		r.note(node, field, Works, "in mode slots MIG devices count as %s, where all GPUs of a node have devices of one profile; claims name a profile", GPUResource)
+	case StrategyMixed:
+		r.note(node, field, Works, "in mode slots MIG devices count as %sPROFILE, and GPUs that are not in MIG mode as %s; claims name a profile", MIGPrefix, GPUResource)
 	}
 }
 

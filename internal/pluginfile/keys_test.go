@@ -58,12 +58,18 @@ func shared(kind, entry string) string {
 	return "sharing: {" + kind + ": {resources: [{name: nvidia.com/gpu, replicas: 2" + entry + "}]}}"
 }
 
+// parts is an entry of a resource with a strategy.
+func parts(strategy, name, entry string) string {
+	return "{flags: {migStrategy: " + strategy + "}, sharing: {timeSlicing: {resources: [{name: " + name + ", replicas: 2" + entry + "}]}}}"
+}
+
 // outcomes has at least one value of every key that has values. A want that begins with ! is a fault.
 var outcomes = []struct{ key, text, want, says string }{
 	{"version", "version: v1", "works", "read as of this version"},
 	{"version", "version: v2", "!", `"v2" is not what this version of Divvy reads`},
 	{"flags.migStrategy", "flags: {migStrategy: none}", "works", "no GPU in MIG mode is given out"},
-	{"flags.migStrategy", "flags: {migStrategy: mixed}", "refused", "MIG resources are not offered"},
+	{"flags.migStrategy", "flags: {migStrategy: single}", "works", "MIG devices count as nvidia.com/gpu, where all GPUs of a node have devices of one profile"},
+	{"flags.migStrategy", "flags: {migStrategy: mixed}", "works", "MIG devices count as nvidia.com/mig-PROFILE"},
 	{"flags.migStrategy", "flags: {migStrategy: double}", "!", "none, single, mixed"},
 	{"flags.failOnInitError", "flags: {failOnInitError: true}", "no effect", "waits for one"},
 	{"flags.failOnInitError", `flags: {failOnInitError: "true"}`, "!", "true or false"},
@@ -110,19 +116,33 @@ var outcomes = []struct{ key, text, want, says string }{
 	{"sharing.timeSlicing.failRequestsGreaterThanOne", "sharing: {timeSlicing: {failRequestsGreaterThanOne: true, resources: [{name: gpu, replicas: 2}]}}", "works", "is refused"},
 	{"sharing.mps.failRequestsGreaterThanOne", "sharing: {mps: {failRequestsGreaterThanOne: false, resources: [{name: gpu, replicas: 2}]}}", "works", "the parts of all replicas"},
 	{"sharing.timeSlicing.resources[].name", shared("timeSlicing", ""), "works", "not in MIG mode"},
-	{"sharing.timeSlicing.resources[].name", "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}", "refused", "MIG devices"},
+	{"sharing.timeSlicing.resources[].name", parts("mixed", "mig-1g.5gb", ""), "works", "MIG devices of this profile"},
+	{"sharing.timeSlicing.resources[].name", parts("mixed", "nvidia.com/mig-1g.10gb.me", ""), "works", "MIG devices of this profile"},
+	{"sharing.timeSlicing.resources[].name", parts("single", "mig-1g.5gb", ""), "no effect", "with flags.migStrategy mixed alone, and it is single"},
+	{"sharing.timeSlicing.resources[].name", "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}", "no effect", "and it is none"},
+	{"sharing.timeSlicing.resources[].name", parts("single", "gpu", ""), "works", "the MIG devices of a node, or its GPUs"},
+	{"sharing.timeSlicing.resources[].name", parts("mixed", "mig-1c.3g.20gb", ""), "refused", "share a GPU instance"},
+	{"sharing.timeSlicing.resources[].name", parts("mixed", "mig-small", ""), "!", "no resource of the device plugin"},
 	{"sharing.timeSlicing.resources[].name", "sharing: {timeSlicing: {resources: [{name: nvidia.com/tpu, replicas: 2}]}}", "!", "no resource of the device plugin"},
 	{"sharing.mps.resources[].name", shared("mps", ""), "works", "not in MIG mode"},
 	{"sharing.timeSlicing.resources[].rename", shared("timeSlicing", ", rename: gpu.shared"), "works", "go by nvidia.com/gpu.shared"},
 	{"sharing.timeSlicing.resources[].rename", shared("timeSlicing", ", rename: nvidia.com/slow"), "refused", "another name"},
+	{"sharing.timeSlicing.resources[].rename", parts("mixed", "mig-1g.5gb", ", rename: mig-1g.5gb.shared"), "works", "go by nvidia.com/mig-1g.5gb.shared"},
+	{"sharing.timeSlicing.resources[].rename", parts("mixed", "mig-1g.5gb", ", rename: gpu.shared"), "refused", "nvidia.com/mig-1g.5gb.shared or nvidia.com/mig-1g.5gb"},
 	{"sharing.mps.resources[].rename", shared("mps", ", rename: nvidia.com/gpu.shared"), "works", "go by nvidia.com/gpu.shared"},
 	{"sharing.timeSlicing.resources[].devices", shared("timeSlicing", ", devices: all"), "works", "every GPU"},
 	{"sharing.timeSlicing.resources[].devices", shared("timeSlicing", ", devices: 3"), "works", "indexes 0 to 2"},
 	{"sharing.timeSlicing.resources[].devices", shared("timeSlicing", ", devices: 0"), "!", "no number of GPUs"},
 	{"sharing.timeSlicing.resources[].devices", shared("timeSlicing", ", devices: some"), "!", "neither all"},
 	{"sharing.mps.resources[].devices", shared("mps", ", devices: [0, GPU-b1028956-cfa2-0990-bf4a-5da9abb51763]"), "works", "these GPUs alone"},
+	{"sharing.timeSlicing.resources[].devices", parts("mixed", "mig-1g.5gb", ", devices: ['0:1', MIG-b1028956-cfa2-0990-bf4a-5da9abb51763]"), "works", "these devices alone"},
+	{"sharing.timeSlicing.resources[].devices", parts("single", "gpu", ", devices: [MIG-GPU-b1028956-cfa2-0990-bf4a-5da9abb51763/3/0]"), "works", "these devices alone"},
+	{"sharing.timeSlicing.resources[].devices", parts("mixed", "mig-1g.5gb", ", devices: 2"), "works", "the first 2 devices of this name"},
+	{"sharing.timeSlicing.resources[].devices[]", shared("timeSlicing", ", devices: ['0:1']"), "refused", "with flags.migStrategy single alone, and it is none"},
+	{"sharing.timeSlicing.resources[].devices[]", parts("mixed", "mig-1g.5gb", ", devices: [0]"), "!", "0 is a GPU, and nvidia.com/mig-1g.5gb counts MIG devices"},
+	{"sharing.timeSlicing.resources[].devices[]", shared("timeSlicing", ", devices: [MIG-1]"), "!", "neither an index nor a UUID"},
 	{"sharing.timeSlicing.resources[].replicas", shared("timeSlicing", ""), "works", "1/2 of the memory"},
-	{"sharing.timeSlicing.resources[].replicas", "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", "works", "all of the GPU's memory"},
+	{"sharing.timeSlicing.resources[].replicas", "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", "works", "all of the memory"},
 	{"sharing.timeSlicing.resources[].replicas", "sharing: {timeSlicing: {resources: [{name: gpu, replicas: -4}]}}", "!", "-4 replicas: give 1 or more"},
 	{"sharing.timeSlicing.resources[].replicas", "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 0}]}}", "!", "0 replicas: give 1 or more"},
 	{"sharing.timeSlicing.resources[].replicas", "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 65}]}}", "!", "more than the 64"},

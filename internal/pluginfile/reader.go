@@ -21,7 +21,7 @@ func Parse(name string, content []byte) (*Config, error) {
 		fault.File = name
 		return nil, fault
 	}
-	r := &reader{file: name, config: &Config{}, sharing: map[string]*sharing{}}
+	r := &reader{file: name, config: &Config{Strategy: StrategyNone}, sharing: map[string]*sharing{}}
 	r.mapping(root, "", "")
 	r.settle()
 	if len(r.faults) > 0 {
@@ -78,6 +78,8 @@ type reader struct {
 	sharing map[string]*sharing
 	entries []*entry
 	devRoot *Note
+	// later are judgements that need the whole file.
+	later []func()
 }
 
 func (r *reader) fault(at *yaml.Node, field, format string, args ...any) {

@@ -2,6 +2,7 @@ package pluginfile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -12,14 +13,18 @@ func (c *Config) Agent(name string) string {
 	var b strings.Builder
 	c.comment(&b, name)
 	fmt.Fprintf(&b, "apiVersion: %s\nkind: AgentConfig\n", v1alpha1.APIVersion)
-	if len(c.Replicated) == 0 {
+	if c.Strategy != StrategyNone {
+		b.WriteString("# GPUs in MIG mode have form mig: name them as backends.mig, because the file does not say which they are.\n")
+	}
+	whole := c.ofGPUs()
+	if len(whole) == 0 {
 		b.WriteString("# No GPU has replicas: each is given out whole, or in shares of any size.\n")
 		return b.String()
 	}
 	b.WriteString("backends:\n")
 	for _, backend := range []v1alpha1.Backend{v1alpha1.BackendTimeslice, v1alpha1.BackendMPS} {
 		var entries []string
-		for _, e := range c.Replicated {
+		for _, e := range whole {
 			if e.Backend == backend {
 				entries = append(entries, fmt.Sprintf("    - {gpus: %s, replicas: %d} # %s", e.Devices.list(), e.Replicas, e.Field))
 			}
@@ -29,6 +34,17 @@ func (c *Config) Agent(name string) string {
 		}
 	}
 	return b.String()
+}
+
+// ofGPUs are the entries for whole GPUs. Those for MIG devices have no place in agent.yaml: a share names its profile.
+func (c *Config) ofGPUs() []Replicated {
+	var all []Replicated
+	for _, e := range c.Replicated {
+		if e.Resource == GPUResource && !slices.ContainsFunc(e.Devices.List, ofMIG) {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // list writes the devices as agent.yaml does.
@@ -68,11 +84,12 @@ func (c *Config) Values(name string, text []byte) string {
 // dialect renders, as a comment, the webhook's dialect nvidia for clusters whose pods get claims.
 func (c *Config) dialect() string {
 	const title = "# For mode claims (Kubernetes 1.36 and newer), beside devicePlugin, which mode slots takes alone:\n"
-	if len(c.Replicated) == 0 {
+	whole := c.ofGPUs()
+	if len(whole) == 0 {
 		return title + "# dialects: {nvidia: {}}\n"
 	}
-	first := c.Replicated[0]
-	for _, e := range c.Replicated[1:] {
+	first := whole[0]
+	for _, e := range whole[1:] {
 		if e.Replicas != first.Replicas || e.Renamed != first.Renamed {
 			return title + "# dialects: {nvidia: {}}, with replicas: one number of them holds for the whole cluster, and the file has several.\n"
 		}

@@ -9,6 +9,9 @@ import (
 // settle judges what depends on several keys.
 func (r *reader) settle() {
 	r.settleDeviceRoot()
+	for _, judge := range r.later {
+		judge()
+	}
 	for _, at := range []string{"sharing.timeSlicing", "sharing.mps"} {
 		s := r.sharing[at]
 		if s != nil && !slices.ContainsFunc(r.entries, func(e *entry) bool { return e.of == s }) {
@@ -32,22 +35,21 @@ func (r *reader) settle() {
 
 // settleEntry adds an entry that nothing refuses.
 func (r *reader) settleEntry(e *entry) {
-	if e.refused || e.resource != GPUResource || e.replicas == 0 {
+	if e.refused || e.idle || e.resource == "" || e.replicas == 0 {
 		return
 	}
-	renamed := e.of.rename
+	added := Replicated{Field: e.field, Resource: e.resource, Backend: e.of.backend, Devices: e.devices, Replicas: e.replicas, Renamed: e.of.rename, Single: e.of.fail}
 	if e.rename != "" {
-		renamed = e.rename == SharedResource
+		added.Renamed = e.rename != e.resource
 	}
-	for _, other := range r.config.Replicated {
-		if renamed == other.Renamed && e.of.fail != other.Single {
+	for i := range r.config.Replicated {
+		other := &r.config.Replicated[i]
+		if added.Name() == other.Name() && added.Single != other.Single {
 			r.fault(e.node, e.field, "its replicas have the name of those of %s, and another failRequestsGreaterThanOne: write the same in both", other.Field)
 			return
 		}
 	}
-	r.config.Replicated = append(r.config.Replicated, Replicated{
-		Field: e.field, Backend: e.of.backend, Devices: e.devices, Replicas: e.replicas, Renamed: renamed, Single: e.of.fail,
-	})
+	r.config.Replicated = append(r.config.Replicated, added)
 }
 
 // common names a GPU that two entries have in common; it is empty where that is not known.
@@ -69,9 +71,4 @@ func common(a, b *entry) string {
 		}
 	}
 	return ""
-}
-
-// has reports whether the GPU with an index is meant by count or index.
-func (d Devices) has(index int) bool {
-	return d.All() || index < d.Count || slices.Contains(d.List, strconv.Itoa(index))
 }

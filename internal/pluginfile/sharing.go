@@ -37,8 +37,9 @@ type entry struct {
 	devices  Devices
 	replicas int
 	said     map[string]bool
-	// refused is true where one of the keys is, so that nothing comes of the entry.
-	refused bool
+	// refused is true where one of the keys is, and idle where the node's MIG devices have another name, so that nothing
+	// comes of the entry.
+	refused, idle bool
 }
 
 func (r *reader) share(node *yaml.Node, field string) {
@@ -59,12 +60,21 @@ func (r *reader) renameByDefault(node *yaml.Node, field string) {
 	if !boolean(r, node, field) {
 		return
 	}
-	r.sharingOf(field).rename = isTrue(node)
-	name := GPUResource
-	if isTrue(node) {
-		name = SharedResource
-	}
-	r.note(node, field, Works, "replicas go by %s", name)
+	s := r.sharingOf(field)
+	s.rename = isTrue(node)
+	r.later = append(r.later, func() {
+		var names []string
+		for _, e := range r.entries {
+			name := e.resource
+			if s.rename {
+				name += SharedSuffix
+			}
+			if e.of == s && e.resource != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		r.note(node, field, Works, "replicas go by %s", strings.Join(names, ", "))
+	})
 }
 
 func (r *reader) failGreater(node *yaml.Node, field string) {
@@ -82,6 +92,11 @@ func (r *reader) failGreater(node *yaml.Node, field string) {
 
 func (r *reader) beginEntry(node *yaml.Node, field string) {
 	e := &entry{of: r.sharingOf(field), field: field, node: node, said: map[string]bool{}}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if key, value := node.Content[i], node.Content[i+1]; key.Value == "name" && value.Kind == yaml.ScalarNode {
+			e.resource = full(value.Value) // which other keys need, and which may come after them
+		}
+	}
 	r.entries = append(r.entries, e)
 }
 
@@ -97,17 +112,40 @@ func (r *reader) resourceName(node *yaml.Node, field string) {
 	if !text(r, node, field) {
 		return
 	}
-	e.resource = full(node.Value)
 	switch {
 	case e.resource == GPUResource:
-		r.note(node, field, Works, "GPUs that are not in MIG mode")
-	case strings.HasPrefix(e.resource, "nvidia.com/mig-"):
+		r.later = append(r.later, func() {
+			if r.config.Strategy == StrategySingle {
+				r.note(node, field, Works, "the MIG devices of a node, or its GPUs where none is in MIG mode")
+				return
+			}
+			r.note(node, field, Works, "GPUs that are not in MIG mode")
+		})
+	case partial.MatchString(e.resource):
 		e.refused = true
-		r.note(node, field, Refused, "MIG devices have no replicas here: divide whole GPUs")
+		r.note(node, field, Refused, "compute instances that share a GPU instance are not offered: name MIG devices that are GPU instances, such as %s1g.10gb", MIGPrefix)
+	case instances.MatchString(e.resource):
+		r.later = append(r.later, func() { r.migResource(e, node, field) })
 	default:
-		r.fault(node, field, "%q is no resource of the device plugin: write %s", node.Value, GPUResource)
+		r.fault(node, field, "%q is no resource of the device plugin: write %s, or %s and a profile such as 1g.10gb", node.Value, GPUResource, MIGPrefix)
 	}
 }
+
+// migResource judges the name of MIG devices by the strategy.
+func (r *reader) migResource(e *entry, node *yaml.Node, field string) {
+	if r.config.Strategy == StrategyMixed {
+		r.note(node, field, Works, "in mode slots, MIG devices of this profile on every GPU that has them")
+		return
+	}
+	e.idle = true
+	r.note(node, field, NoEffect, "MIG devices have names of their own with flags.migStrategy mixed alone, and it is %s", r.config.Strategy)
+}
+
+// The names of MIG devices: those that are GPU instances, and those that are parts of one.
+var (
+	instances = regexp.MustCompile(`^nvidia\.com/mig-[1-9][0-9]?g\.[1-9][0-9]{0,3}gb([.-][a-z]+(\.[a-z]+)?)?$`)
+	partial   = regexp.MustCompile(`^nvidia\.com/mig-[1-9][0-9]?c\.`)
+)
 
 // full adds the prefix that a resource's name may leave out.
 func full(name string) string {
@@ -128,78 +166,12 @@ func (r *reader) rename(node *yaml.Node, field string) {
 	}
 	e.rename = full(node.Value)
 	switch e.rename {
-	case SharedResource, GPUResource:
+	case e.resource + SharedSuffix, e.resource:
 		r.note(node, field, Works, "these replicas go by %s", e.rename)
 	default:
 		e.refused = true
-		r.note(node, field, Refused, "replicas go by %s or %s: no part of Divvy knows another name", SharedResource, GPUResource)
+		r.note(node, field, Refused, "replicas go by %s or %s: no part of Divvy knows another name", e.resource+SharedSuffix, e.resource)
 	}
-}
-
-// uuid is that of a GPU.
-var uuid = regexp.MustCompile(`^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-
-var index = regexp.MustCompile(`^(0|[1-9][0-9]{0,3})$`)
-
-func (r *reader) devices(node *yaml.Node, field string) {
-	e := r.entry("devices")
-	switch {
-	case node.Kind == yaml.SequenceNode:
-		r.deviceList(e, node, field)
-		return
-	case node.Kind == yaml.ScalarNode && node.Value == "all":
-	case node.Kind == yaml.ScalarNode && node.Tag == "!!int":
-		n, err := strconv.Atoi(node.Value)
-		if err != nil || n < 1 {
-			r.fault(node, field, "%s is no number of GPUs: give 1 or more, all, or a list", node.Value)
-			return
-		}
-		e.devices.Count = n
-	default:
-		r.fault(node, field, "%q is neither all, nor a number of GPUs, nor a list of indexes and UUIDs", oneLine(node))
-		return
-	}
-	r.note(node, field, Works, "%s", meant(e.devices))
-}
-
-func (r *reader) deviceList(e *entry, node *yaml.Node, field string) {
-	if len(node.Content) == 0 {
-		r.fault(node, field, "names no GPU: leave it out for all of them")
-		return
-	}
-	for i, one := range node.Content {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		switch name := one.Value; {
-		case one.Kind != yaml.ScalarNode || !index.MatchString(name) && !uuid.MatchString(name) && !ofMIG(name):
-			r.fault(one, at, "%q is neither an index nor a UUID", oneLine(one))
-		case ofMIG(name):
-			e.refused = true
-			r.note(one, at, Refused, "MIG devices have no replicas here: divide whole GPUs")
-		case slices.ContainsFunc(e.devices.List, func(o string) bool { return strings.EqualFold(o, name) }):
-			r.fault(one, at, "names the same GPU twice")
-		default:
-			e.devices.List = append(e.devices.List, name)
-		}
-	}
-	if len(e.devices.List) > 0 {
-		r.note(node, field, Works, "%s", meant(e.devices))
-	}
-}
-
-var migIndex = regexp.MustCompile(`^[0-9]+:[0-9]+$`)
-
-func ofMIG(name string) bool { return migIndex.MatchString(name) || strings.HasPrefix(name, "MIG-") }
-
-func meant(d Devices) string {
-	switch {
-	case d.All():
-		return "every GPU of the node"
-	case d.Count == 1:
-		return "the GPU with index 0"
-	case d.Count > 1:
-		return fmt.Sprintf("the GPUs with indexes 0 to %d", d.Count-1)
-	}
-	return "these GPUs alone; others are given out whole"
 }
 
 func (r *reader) replicas(node *yaml.Node, field string) {
@@ -226,7 +198,7 @@ func (r *reader) replicas(node *yaml.Node, field string) {
 func (e *entry) worth() string {
 	switch {
 	case e.replicas == 1:
-		return "one share of all of the GPU's memory, in this form"
+		return "one share of all of the memory, in this form"
 	case e.of.backend == v1alpha1.BackendMPS:
 		return fmt.Sprintf("each replica has 1/%d of the memory, which holds, and at most %d percent of the SMs", e.replicas, 100/e.replicas)
 	}

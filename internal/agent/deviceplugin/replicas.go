@@ -22,14 +22,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/socket"
 )
 
-// Unit is a replica, or a whole GPU, that containers can have.
+// Unit is a replica, a whole GPU or a whole MIG instance that containers can have.
 type Unit struct {
 	v1alpha1.Replica
 	// Resource is the name under which it is counted.
 	Resource string
 	// Single is true where a container may have one of these alone.
 	Single bool
-	// Faulty is true while nothing new may use the GPU.
+	// Faulty is true while nothing new may use it.
 	Faulty bool
 }
 
@@ -38,8 +38,9 @@ type Replicas struct {
 	// Dir is the kubelet's for device plugins; left out it is the usual one.
 	Dir   string
 	Guard Guard
-	// Resources are the names under which units come, each with the name of a socket.
-	Resources map[string]string
+	// Resources are the names that are counted also while there are no units of them. Others are counted from the first
+	// unit on.
+	Resources []string
 	// Units returns what there is, and two channels of which one is closed when that changes.
 	Units func() (units []Unit, divided, sick <-chan struct{})
 	// Given is called with what a container gets before the kubelet is answered.
@@ -59,34 +60,80 @@ func (r *Replicas) Run(ctx context.Context) error {
 	if r.Dir == "" {
 		r.Dir = kubelet.DevicePluginPath
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var running sync.WaitGroup
-	for resource, name := range r.Resources {
+	defer running.Wait()
+	defer cancel()
+	counted := map[string]bool{}
+	count := func(resource string) error {
+		if counted[resource] {
+			return nil
+		}
+		counted[resource] = true
 		watcher, err := socket.Watch(filepath.Join(r.Dir, kubeletSocket))
 		if err != nil {
 			return fmt.Errorf("wait for the kubelet: %w", err)
 		}
-		running.Go(func() {
-			defer watcher.Close()
-			e := endpoint{
-				dir: r.Dir, socket: name, resource: resource, options: &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true},
-				apart: func() error { return foreign(ctx, r.Dir) },
-				server: func(stopped <-chan struct{}) kubelet.DevicePluginServer {
-					return &replicaService{replicas: r, resource: resource, stopped: stopped}
-				},
-			}
-			watcher.Follow(ctx,
-				func(ctx context.Context) error { return e.serve(ctx, watcher) },
-				func(err error) {
-					if errors.Is(err, errKubeletRestarted) {
-						r.Log.Info("the kubelet was restarted: counting replicas again", "resource", resource)
-						return
-					}
-					r.Log.Warn("cannot count replicas for the kubelet", "resource", resource, "error", err)
-				})
-		})
+		running.Go(func() { r.follow(ctx, watcher, resource) })
+		return nil
 	}
-	running.Wait()
-	return nil
+	for _, resource := range r.Resources {
+		if err := count(resource); err != nil {
+			return err
+		}
+	}
+	for {
+		units, divided, sick := r.Units()
+		for _, o := range units {
+			if err := count(o.Resource); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-divided:
+		case <-sick:
+		}
+	}
+}
+
+// KeepReplicas counts none of these resources until ctx is done, for containers that have some: see [Keep]. Dir is as in
+// [Config].
+func KeepReplicas(ctx context.Context, dir string, resources []string, log *slog.Logger) error {
+	r := Replicas{
+		Dir: dir, Guard: nobody{}, Resources: resources, Packed: func() bool { return false }, Given: func([]v1alpha1.Replica) {}, Log: log,
+		Units: func() (units []Unit, divided, sick <-chan struct{}) { return nil, nil, nil },
+	}
+	return r.Run(ctx)
+}
+
+// follow counts one resource for each kubelet that starts, until ctx is done.
+func (r *Replicas) follow(ctx context.Context, watcher *socket.Watcher, resource string) {
+	defer watcher.Close()
+	e := endpoint{
+		dir: r.Dir, socket: socketOf(resource), resource: resource, options: &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true},
+		apart: func() error { return foreign(ctx, r.Dir) },
+		server: func(stopped <-chan struct{}) kubelet.DevicePluginServer {
+			return &replicaService{replicas: r, resource: resource, stopped: stopped}
+		},
+	}
+	watcher.Follow(ctx,
+		func(ctx context.Context) error { return e.serve(ctx, watcher) },
+		func(err error) {
+			if errors.Is(err, errKubeletRestarted) {
+				r.Log.Info("the kubelet was restarted: counting replicas again", "resource", resource)
+				return
+			}
+			r.Log.Warn("cannot count replicas for the kubelet", "resource", resource, "error", err)
+		})
+}
+
+// socketOf is the name of the socket for a resource: divvy-mig-1g-10gb.sock for nvidia.com/mig-1g.10gb.
+func socketOf(resource string) string {
+	_, name, _ := strings.Cut(resource, "/")
+	return "divvy-" + strings.ReplaceAll(name, ".", "-") + ".sock"
 }
 
 // foreign returns [ErrTheirs] if something listens at a socket of NVIDIA's device plugin, which it names after its
@@ -196,6 +243,9 @@ func give(units []Unit, resource string, ids []string) ([]v1alpha1.Replica, erro
 			return nil, fmt.Errorf("the container asks for %d of %s, and the node's failRequestsGreaterThanOne allows 1", len(ids), resource)
 		}
 		given = append(given, units[i].Replica)
+		if first := given[0].Instance; first != units[i].Instance {
+			return nil, fmt.Errorf("the container asks for %d of %s, which are several MIG instances: ask for 1, because a process can use one instance alone", len(ids), resource)
+		}
 	}
 	return given, nil
 }
@@ -211,12 +261,14 @@ func (s *replicaService) GetPreferredAllocation(_ context.Context, request *kube
 	return answer, nil
 }
 
-// prefer chooses size of the available replicas, among them those that must be: packed from the GPUs of which the most
-// are given out, otherwise from those of which the fewest are. It is pure.
+// prefer chooses size of the available replicas, among them those that must be: packed from the GPUs, or MIG instances, of
+// which the most are given out, otherwise from those of which the fewest are. Replicas of one container are of one
+// instance, as far as that has them. It is pure.
 func prefer(units []Unit, available, must []string, size int, packed bool) []string {
-	taken := map[string]int{}
+	taken, instance := map[string]int{}, map[string]bool{}
 	for _, o := range units {
-		taken[o.UUID]++
+		taken[o.Device()]++
+		instance[o.Device()] = o.Instance != ""
 	}
 	gpu := func(id string) string { uuid, _, _ := strings.Cut(id, "::"); return uuid }
 	for _, id := range available {
@@ -233,6 +285,9 @@ func prefer(units []Unit, available, must []string, size int, packed bool) []str
 			if packed {
 				order = -order
 			}
+			if len(chosen) > 0 && instance[gpu(chosen[0])] {
+				order = cmp.Or(differ(gpu(a), gpu(chosen[0]))-differ(gpu(b), gpu(chosen[0])), order)
+			}
 			return cmp.Or(order, cmp.Compare(a, b))
 		})
 		chosen = append(chosen, best)
@@ -240,4 +295,12 @@ func prefer(units []Unit, available, must []string, size int, packed bool) []str
 		left = slices.DeleteFunc(left, func(id string) bool { return id == best })
 	}
 	return chosen
+}
+
+// differ is 1 for two names and 0 for one.
+func differ(a, b string) int {
+	if a == b {
+		return 0
+	}
+	return 1
 }

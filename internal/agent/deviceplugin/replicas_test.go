@@ -62,6 +62,16 @@ func (r *registrar) Register(_ context.Context, request *kubelet.RegisterRequest
 	return &kubelet.Empty{}, nil
 }
 
+// of waits for the registration of a resource, and forgets those of others.
+func (r *registrar) of(t *testing.T, resource string) *kubelet.RegisterRequest {
+	t.Helper()
+	for {
+		if request := next(t, r.requests); request.ResourceName == resource {
+			return request
+		}
+	}
+}
+
 func startRegistrar(t *testing.T, dir string) *registrar {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
@@ -81,7 +91,7 @@ func startReplicas(t *testing.T, dir string, n *node, p *policy) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	r := Replicas{
-		Dir: dir, Guard: n, Resources: map[string]string{shared: "divvy-gpu-shared.sock"}, Units: p.Units, Packed: func() bool { return false },
+		Dir: dir, Guard: n, Resources: []string{shared}, Units: p.Units, Packed: func() bool { return false },
 		Given: func(given []v1alpha1.Replica) { p.given = append(p.given, given) }, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	go func() { ended <- r.Run(ctx) }()
@@ -99,8 +109,8 @@ func TestReplicasAreCountedAndGiven(t *testing.T) {
 	n, p := newNode(), &policy{changed: make(chan struct{})}
 	p.units = append(replicasOf("GPU-a", 2, false), Unit{Replica: v1alpha1.Replica{UUID: "GPU-b"}, Resource: "nvidia.com/gpu"})
 	startReplicas(t, dir, n, p)
-	request := next(t, k.requests)
-	if request.ResourceName != shared || !request.Options.GetPreferredAllocationAvailable {
+	request := k.of(t, shared)
+	if !request.Options.GetPreferredAllocationAvailable {
 		t.Errorf("registered %v", request)
 	}
 	client := dial(t, filepath.Join(dir, request.Endpoint))
@@ -143,6 +153,39 @@ func TestReplicasAreCountedAndGiven(t *testing.T) {
 	expect("GPU-a::0 Unhealthy")
 	n.set(1, func() { n.down = errors.New("the runtime is away") })
 	expect("")
+}
+
+// A profile is registered when the first instance of it is there, and its instances are given one to a container.
+func TestInstancesAreCountedAndGiven(t *testing.T) {
+	dir := t.TempDir()
+	k := startRegistrar(t, dir)
+	p := &policy{changed: make(chan struct{})}
+	startReplicas(t, dir, newNode(), p)
+	k.of(t, shared)
+	const mig = "nvidia.com/mig-1g.10gb"
+	one := Unit{Resource: mig, Replica: v1alpha1.Replica{UUID: "GPU-a", Instance: "MIG-1", Profile: "1g.10gb", Start: 6, Memory: 10 << 30}}
+	two := one
+	two.Instance, two.Start = "MIG-2", 5
+	p.set([]Unit{one, two})
+	request := k.of(t, mig)
+	if request.Endpoint != "divvy-mig-1g-10gb.sock" {
+		t.Errorf("registered %v", request)
+	}
+	client := dial(t, filepath.Join(dir, request.Endpoint))
+	allocate := func(ids ...string) (*kubelet.AllocateResponse, error) {
+		return client.Allocate(t.Context(), &kubelet.AllocateRequest{ContainerRequests: []*kubelet.ContainerAllocateRequest{{DevicesIds: ids}}})
+	}
+	answer, err := allocate("MIG-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := v1alpha1.ParseReplicas(answer.ContainerResponses[0].Annotations[v1alpha1.ReplicasAnnotation])
+	if err != nil || len(given) != 1 || given[0] != two.Replica {
+		t.Errorf("a container gets %v, %v", given, err)
+	}
+	if _, err := allocate("MIG-1", "MIG-2"); err == nil || !strings.Contains(err.Error(), "a process can use one instance alone") {
+		t.Errorf("two instances for one container: %v", err)
+	}
 }
 
 func dial(t *testing.T, path string) kubelet.DevicePluginClient {
@@ -195,6 +238,49 @@ func TestPrefer(t *testing.T) {
 	} {
 		if got := strings.Join(prefer(units, available, c.must, c.size, c.packed), " "); got != c.want {
 			t.Errorf("%d, packed %v: %s, not %s", c.size, c.packed, got, c.want)
+		}
+	}
+}
+
+// A resource that is kept is registered, with no devices.
+func TestKeepReplicas(t *testing.T) {
+	dir := t.TempDir()
+	k := startRegistrar(t, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- KeepReplicas(ctx, dir, []string{shared, "nvidia.com/mig-1g.10gb"}, slog.New(slog.DiscardHandler))
+	}()
+	found := map[string]string{}
+	for range 2 {
+		request := next(t, k.requests)
+		found[request.ResourceName] = request.Endpoint
+	}
+	stream, err := dial(t, filepath.Join(dir, found["nvidia.com/mig-1g.10gb"])).ListAndWatch(t.Context(), &kubelet.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := stream.Recv(); err != nil || len(list.Devices) > 0 || found[shared] == "" {
+		t.Errorf("of %v there are %v, %v", found, list, err)
+	}
+	cancel()
+	if err := next(t, ended); err != nil {
+		t.Error(err)
+	}
+}
+
+// Several replicas of a container are of one instance.
+func TestPreferOneInstance(t *testing.T) {
+	var units []Unit
+	for _, instance := range []string{"MIG-1", "MIG-2"} {
+		for i := range 3 {
+			units = append(units, Unit{Replica: v1alpha1.Replica{UUID: "GPU-a", Instance: instance, Of: 3, Number: i}})
+		}
+	}
+	available := []string{"MIG-1::1", "MIG-1::2", "MIG-2::0", "MIG-2::1", "MIG-2::2"}
+	for packed, want := range map[bool]string{false: "MIG-2::0 MIG-2::1", true: "MIG-1::1 MIG-1::2"} {
+		if got := strings.Join(prefer(units, available, nil, 2, packed), " "); got != want {
+			t.Errorf("packed %v: %s, not %s", packed, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -34,7 +35,7 @@ func (c *chosenForms) Given() (map[string]agentconfig.Form, <-chan struct{}) {
 	given, one := c.givers.Given()
 	wanted, other := c.policy.forms()
 	if wanted != nil {
-		given = maps.Clone(wanted)
+		given = chosenOver(given, wanted)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,8 +49,19 @@ func (c *chosenForms) Given() (map[string]agentconfig.Form, <-chan struct{}) {
 	return given, c.changed
 }
 
-// forms are those that the policy wants, by UUID: slice for a GPU without replicas. They are nil until a configuration
-// was read.
+// chosenOver are the forms that a policy wants, but for GPUs in MIG mode, whose form is theirs.
+func chosenOver(given, wanted map[string]agentconfig.Form) map[string]agentconfig.Form {
+	wanted = maps.Clone(wanted)
+	for uuid, form := range given {
+		if form.Backend == v1alpha1.BackendMIG {
+			wanted[uuid] = form
+		}
+	}
+	return wanted
+}
+
+// forms are those that the policy wants for GPUs that are not in MIG mode, by UUID: slice for one without replicas. They
+// are nil until a configuration was read.
 func (p *policy) forms() (map[string]agentconfig.Form, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,11 +69,11 @@ func (p *policy) forms() (map[string]agentconfig.Form, <-chan struct{}) {
 		return nil, p.changed
 	}
 	wanted := map[string]agentconfig.Form{}
-	for uuid, part := range p.wanted {
-		wanted[uuid] = agentconfig.Form{Backend: part.backend, Replicas: part.replicas}
-		if part.backend == "" {
-			wanted[uuid] = agentconfig.Form{Backend: v1alpha1.BackendSlice}
+	for uuid, one := range p.wanted {
+		if one.Instance != "" {
+			continue
 		}
+		wanted[uuid] = agentconfig.Form{Backend: cmp.Or(one.Backend, v1alpha1.BackendSlice), Replicas: one.Of}
 	}
 	return wanted, p.changed
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/dra"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/agent/nri"
+	"github.com/divvy-gpu/divvy/internal/pluginfile"
 )
 
 // serveClaims serves the kubelet as a DRA driver.
@@ -80,7 +81,32 @@ func (k *node) serveLeftSlots(ctx context.Context) error {
 	}
 	return k.together(ctx, warned(plugin.Run), warned(func(ctx context.Context) error {
 		return deviceplugin.Keep(ctx, k.devicePlugins(), k.Log)
+	}), warned(func(ctx context.Context) error {
+		if k.policy == nil {
+			return nil
+		}
+		return deviceplugin.KeepReplicas(ctx, k.devicePlugins(), replicasLeft(k.Agent.Tenancies()), k.Log)
 	}))
+}
+
+// replicasLeft are the names under which pods may have got shares by slots on a node with a configuration of NVIDIA's
+// device plugin.
+func replicasLeft(tenancies []agent.Tenancy) []string {
+	names := []string{pluginfile.GPUResource, pluginfile.SharedResource}
+	for _, t := range tenancies {
+		for _, s := range t.Shares {
+			if s.Instance == nil || isClaims(t) {
+				continue
+			}
+			name := pluginfile.MIGResource(s.Instance.Profile)
+			if s.Config.Backend != v1alpha1.BackendMIG {
+				names = append(names, name+pluginfile.SharedSuffix) // a replica may have had either name
+			}
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // devicePlugins is the kubelet's folder for them.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -14,8 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent/deviceplugin"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/pluginfile"
 )
 
@@ -44,7 +43,11 @@ type policy struct {
 	nodes nodes
 	node  string
 	gpus  []pluginfile.GPU
-	// used reports which GPUs have shares, by UUID.
+	// divisions tells how GPUs are divided by MIG.
+	divisions divisions
+	// seen is what it told last; run alone uses it.
+	seen map[string]backend.Division
+	// used reports which GPUs and MIG instances have shares, by [place].
 	used func() map[string]bool
 	// told is called for every fault that is new, with its reason as an event has it.
 	told func(reason, text string)
@@ -56,49 +59,58 @@ type policy struct {
 	name   string
 	config *pluginfile.Config
 	fault  string
-	// divided and wanted are by UUID; a GPU of which both differ is withdrawn.
+	// divided and wanted are by UUID of a GPU or of a MIG instance; one of which both differ is withdrawn. There are those
+	// that the driver has.
 	divided, wanted map[string]part
+	there           map[string]bool
 	given           map[string]time.Time
 	changed         chan struct{}
-}
-
-// part is how a GPU is divided; the zero part is a whole GPU.
-type part struct {
-	backend         v1alpha1.Backend
-	replicas        int
-	renamed, single bool
 }
 
 func newPolicy(files fs.FS, nodes nodes, node string, gpus []pluginfile.GPU, log *slog.Logger) *policy {
 	return &policy{
 		files: files, nodes: nodes, node: node, gpus: gpus, log: log, now: time.Now,
-		used: func() map[string]bool { return nil }, told: func(string, string) {},
+		divisions: undivided, used: func() map[string]bool { return nil }, told: func(string, string) {},
 		divided: map[string]part{}, wanted: map[string]part{}, given: map[string]time.Time{}, changed: make(chan struct{}),
 	}
 }
 
-// run follows the node's label and the files until ctx is done.
+// run follows the node's label, the files and the MIG instances until ctx is done.
 func (p *policy) run(ctx context.Context) error {
-	next := time.Duration(0)
+	for ctx.Err() == nil {
+		p.rest(ctx, p.follow(ctx))
+	}
+	return nil
+}
+
+// rest divides GPUs as they become free, until the label is to be read again or the instances change.
+func (p *policy) rest(ctx context.Context, changed <-chan struct{}) {
+	again := time.After(labelInterval)
 	for {
+		var look <-chan time.Time
+		if p.divide() {
+			look = time.After(freeInterval)
+		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-time.After(next):
-		}
-		p.follow(ctx)
-		for next = labelInterval; p.divide() && next > 0; next -= freeInterval {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(freeInterval):
+			return
+		case <-again:
+			return
+		case <-changed:
+			// It is closed for more than instances.
+			var found map[string]backend.Division
+			if found, changed = p.divisions(); !reflect.DeepEqual(found, p.seen) {
+				return
 			}
+		case <-look:
 		}
 	}
 }
 
-// follow reads the label and the file. While either cannot be read, or the file is faulty, what is in force stays.
-func (p *policy) follow(ctx context.Context) {
+// follow reads the label, the file and the instances. While the label or the file cannot be read, or the file is faulty or
+// does not fit the node, what is in force stays. The channel is closed when the instances change.
+func (p *policy) follow(ctx context.Context) (changed <-chan struct{}) {
+	gpus, changed := p.look()
 	asked, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
 	node, err := p.nodes.Get(asked, p.node, metav1.GetOptions{ResourceVersion: "0"}) // 0 is what the API server has in memory
@@ -106,15 +118,17 @@ func (p *policy) follow(ctx context.Context) {
 		if ctx.Err() == nil {
 			p.fail("NoNode", fmt.Sprintf("cannot read the node's labels: %v", err), false)
 		}
-		return
+		return changed
 	}
 	name, config, err := chosen(p.files, node.Labels[policyLabel])
 	if err == nil {
-		err = p.want(name, config)
+		err = p.want(name, config, gpus)
 	}
 	switch {
 	case errors.Is(err, errNoPolicy):
 		p.fail("UnknownDevicePluginConfig", err.Error(), true)
+	case errors.Is(err, pluginfile.ErrStrategy):
+		p.fail("UnsatisfiedMIGStrategy", err.Error(), true)
 	case err != nil:
 		p.fail("InvalidDevicePluginConfig", err.Error(), true)
 	default:
@@ -122,6 +136,7 @@ func (p *policy) follow(ctx context.Context) {
 		p.fault = ""
 		p.mu.Unlock()
 	}
+	return changed
 }
 
 // fail says what is wrong once.
@@ -179,108 +194,4 @@ func chosen(files fs.FS, label string) (name string, config *pluginfile.Config, 
 		return "", nil, err
 	}
 	return name, config, nil
-}
-
-// want takes a configuration. GPUs that it divides as before stay as they are.
-func (p *policy) want(name string, config *pluginfile.Config) error {
-	entries, absent, err := config.Resolve(p.gpus)
-	if err != nil {
-		return fmt.Errorf("configuration %s: %w", name, err)
-	}
-	wanted := map[string]part{}
-	for i, e := range entries {
-		if e != nil {
-			wanted[p.gpus[i].UUID] = part{e.Backend, e.Replicas, e.Renamed, e.Single}
-		} else {
-			wanted[p.gpus[i].UUID] = part{}
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	first := p.config == nil
-	if !first && name == p.name && maps.Equal(wanted, p.wanted) {
-		p.config = config
-		return nil
-	}
-	p.log.Info("device-plugin configuration", "name", name, "absent", absent)
-	p.name, p.config, p.wanted = name, config, wanted
-	p.tell()
-	return nil
-}
-
-// divide gives free GPUs the parts that are wanted, and reports whether others wait.
-func (p *policy) divide() (waiting bool) {
-	used := p.used()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	changed := false
-	for uuid, want := range p.wanted {
-		have, known := p.divided[uuid]
-		switch {
-		case known && have == want:
-		case used[uuid] || p.now().Sub(p.given[uuid]) < givenTime:
-			waiting = true
-		default:
-			p.divided[uuid], changed = want, true
-		}
-	}
-	if changed {
-		p.tell()
-	}
-	return waiting
-}
-
-// tell wakes those who look at the units. p.mu is held.
-func (p *policy) tell() {
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
-
-// gave notes that the kubelet was told of replicas, which have no shares yet.
-func (p *policy) gave(replicas []v1alpha1.Replica) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, r := range replicas {
-		p.given[r.UUID] = p.now()
-	}
-}
-
-// units are what the kubelet counts, and a channel that is closed when that changes. Faulty are the GPUs that take
-// nothing new. A GPU that is to be divided otherwise and is used is faulty as it is.
-func (p *policy) units(faulty map[string]bool) ([]deviceplugin.Unit, <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var all []deviceplugin.Unit
-	for _, gpu := range p.gpus {
-		have, known := p.divided[gpu.UUID]
-		if !known {
-			continue
-		}
-		unit := deviceplugin.Unit{
-			Replica: v1alpha1.Replica{UUID: gpu.UUID, Of: have.replicas, Backend: have.backend}, Resource: pluginfile.GPUResource,
-			Single: have.single, Faulty: faulty[gpu.UUID] || have != p.wanted[gpu.UUID],
-		}
-		if have.renamed {
-			unit.Resource = pluginfile.SharedResource
-		}
-		for i := range max(have.replicas, 1) {
-			unit.Number = i
-			all = append(all, unit)
-		}
-	}
-	return all, p.changed
-}
-
-// packed reports whether replicas are to fill a GPU before another one is used.
-func (p *policy) packed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.config != nil && p.config.Packed
-}
-
-// part is how a GPU is divided.
-func (p *policy) part(uuid string) part {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.divided[uuid]
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/deviceplugin"
+	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/pluginfile"
 )
 
@@ -156,7 +157,7 @@ func TestUnitsOfFaultyGPUs(t *testing.T) {
 	}
 	p.follow(t.Context())
 	p.divide()
-	got, _ := p.units(map[string]bool{"A": true})
+	got, _ := p.units(map[string]health.Fault{"A": {Reason: "xid-79"}})
 	if want := "gpu A faulty, gpu B::0, gpu B::1"; brief(got) != want {
 		t.Errorf("%s, not %s", brief(got), want)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/deviceplugin"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/pluginfile"
 )
 
@@ -21,7 +22,10 @@ func (k *node) newPolicy(ctx context.Context) *policy {
 		gpus = append(gpus, pluginfile.GPU{Index: gpu.Index, UUID: gpu.UUID})
 	}
 	p := newPolicy(os.DirFS(k.options.DevicePluginConfigs), k.options.Client.CoreV1().Nodes(), k.options.Node, gpus, k.Log)
-	p.used = k.used
+	p.used = func() map[string]bool { return placesOf(k.Agent.Tenancies()) }
+	if d, ok := any(k.Agent).(divider); ok {
+		p.divisions = divisionsOf(d, gpus)
+	}
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: k.options.Client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		k.Log.WarnContext(ctx, "cannot record events of the node", "error", err)
@@ -37,15 +41,25 @@ func (k *node) newPolicy(ctx context.Context) *policy {
 	return p
 }
 
-// used are the GPUs on which tenants have shares.
-func (k *node) used() map[string]bool {
-	used := map[string]bool{}
-	for _, t := range k.Agent.Tenancies() {
-		for _, s := range t.Shares {
-			used[s.UUID] = true
+// divider tells how GPUs are divided by MIG.
+type divider interface {
+	// Division is how a GPU is divided, and a channel that is closed when that may be otherwise. Unknown says why it could
+	// not be read, and the division is then that which was read last.
+	Division(uuid string) (d backend.Division, unknown string, changed <-chan struct{})
+}
+
+// divisionsOf are those of a node's GPUs.
+func divisionsOf(from divider, gpus []pluginfile.GPU) divisions {
+	return func() (found map[string]backend.Division, changed <-chan struct{}) {
+		found = map[string]backend.Division{}
+		for _, gpu := range gpus {
+			d, _, next := from.Division(gpu.UUID)
+			if found[gpu.UUID] = d; changed == nil {
+				changed = next // the first question's, which misses no later change
+			}
 		}
+		return found, changed
 	}
-	return used
 }
 
 // capacity is what a GPU has for tenants, in bytes, 0 if it is not here.
@@ -62,14 +76,10 @@ func (p *publisher) capacity(uuid string) uint64 {
 func (k *node) replicas(guard deviceplugin.Guard) *deviceplugin.Replicas {
 	return &deviceplugin.Replicas{
 		Dir: k.devicePlugins(), Guard: guard, Given: k.policy.gave, Packed: k.policy.packed, Log: k.Log,
-		Resources: map[string]string{pluginfile.GPUResource: "divvy-gpu.sock", pluginfile.SharedResource: "divvy-gpu-shared.sock"},
+		Resources: []string{pluginfile.GPUResource, pluginfile.SharedResource},
 		Units: func() (units []deviceplugin.Unit, divided, sick <-chan struct{}) {
 			faults, sick := k.Health.Faults()
-			faulty := map[string]bool{}
-			for uuid := range faults {
-				faulty[uuid] = true
-			}
-			units, divided = k.policy.units(faulty)
+			units, divided = k.policy.units(faults)
 			return units, divided, sick
 		},
 	}

@@ -3,6 +3,7 @@ package nodelabels
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/pluginfile"
 )
 
 // DiscoveryManager is the field manager of the labels under the names of NVIDIA's GPU feature discovery. The API server
@@ -25,6 +27,8 @@ type Machine struct {
 	CUDA   int
 	// Product is the machine's name; empty is unknown.
 	Product string
+	// Strategy is how MIG devices are counted: none, single or mixed; left out it is none.
+	Strategy pluginfile.Strategy
 	// GPUs are in the order of their indexes.
 	GPUs []DiscoveredGPU
 }
@@ -38,9 +42,16 @@ type DiscoveredGPU struct {
 	Capability string
 	// MIGCapable and MIG say whether the GPU can be divided by MIG, and whether it is in that mode.
 	MIGCapable, MIG bool
+	// Instances are its MIG devices, by their places.
+	Instances []DiscoveredInstance
 	// Class is the PCI class, such as 0x030200; 0 is unknown.
 	Class uint32
-	// Replicas is how many the node's policy makes of the GPU: 0 where there is no policy.
+	Divided
+}
+
+// Divided is what the node's policy makes of a GPU or of a MIG device.
+type Divided struct {
+	// Replicas is how many: 0 where there is no policy.
 	Replicas int
 	// Backend is that of the replicas.
 	Backend v1alpha1.Backend
@@ -51,8 +62,8 @@ type DiscoveredGPU struct {
 // prefix begins the name of each of these labels.
 const prefix = "nvidia.com/"
 
-// Discovery returns the labels that GPU feature discovery would write, but for the time and for those of MIG devices;
-// without GPUs there are none. Of several models, those of the first GPU count.
+// Discovery returns the labels that GPU feature discovery would write, but for the time; without GPUs there are none. Of
+// several models, those of the first GPU count.
 func Discovery(m Machine) map[string]string {
 	if len(m.GPUs) == 0 {
 		return nil
@@ -66,6 +77,7 @@ func Discovery(m Machine) map[string]string {
 	set("gpu.mode", mode(m.GPUs))
 	set("vgpu.present", "false")
 	resource(m.GPUs, set)
+	instances(m, set)
 	return labels
 }
 
@@ -101,22 +113,13 @@ func resource(gpus []DiscoveredGPU, set func(name, value string)) {
 			count++
 		}
 	}
-	name, replicas, strategy := cleaned(told.Model), max(told.Replicas, 1), "none"
 	if told.MIG {
-		replicas = 0
+		told.Divided = Divided{}
 	}
-	if replicas > 1 {
-		strategy = strategies[told.Backend]
-		if !told.Renamed {
-			name += "-SHARED"
-		}
+	counted("gpu", told.Model, count, told.Divided, set)
+	if told.MIG {
+		set("gpu.replicas", "0")
 	}
-	if value := bounded(name); value != "" {
-		set("gpu.product", value)
-	}
-	set("gpu.count", strconv.Itoa(count))
-	set("gpu.replicas", strconv.Itoa(replicas))
-	set("gpu.sharing-strategy", strategy)
 	if told.Memory > 0 {
 		set("gpu.memory", strconv.FormatUint(told.Memory>>20, 10))
 	}
@@ -127,6 +130,23 @@ func resource(gpus []DiscoveredGPU, set func(name, value string)) {
 	set("gpu.family", family(major, minor))
 	set("gpu.compute.major", major)
 	set("gpu.compute.minor", minor)
+}
+
+// counted labels a resource with what it is, how many there are, and how they are shared.
+func counted(resource, name string, count int, by Divided, set func(name, value string)) {
+	name, replicas, strategy := cleaned(name), max(by.Replicas, 1), "none"
+	if replicas > 1 {
+		strategy = strategies[by.Backend]
+		if !by.Renamed {
+			name += "-SHARED"
+		}
+	}
+	if value := bounded(name); value != "" {
+		set(resource+".product", value)
+	}
+	set(resource+".count", strconv.Itoa(count))
+	set(resource+".replicas", strconv.Itoa(replicas))
+	set(resource+".sharing-strategy", strategy)
 }
 
 // strategies are theirs by our backends: both slice and timeslice let tenants take turns.
@@ -192,18 +212,20 @@ func cleaned(text string) string {
 	return strings.Join(strings.Fields(text), "-")
 }
 
-// bounded keeps what a label's value can have; the suffix of a shared GPU stays.
+// bounded keeps what a label's value can have; the suffixes of a MIG device and of a shared one stay.
 func bounded(value string) string {
-	const shared = "-SHARED"
 	if len(value) > longest {
 		name, suffix := value, ""
-		if strings.HasSuffix(value, shared) {
-			name, suffix = strings.TrimSuffix(value, shared), shared
+		if at := suffixes.FindStringIndex(value); at != nil && at[1]-at[0] < longest {
+			name, suffix = value[:at[0]], value[at[0]:]
 		}
-		value = strings.TrimRight(name[:longest-len(suffix)], "-._") + suffix
+		value = strings.TrimRight(name[:min(len(name), longest-len(suffix))], "-._") + suffix
 	}
 	return strings.Trim(value, "-._")
 }
+
+// suffixes end the product of what is not a whole GPU for one tenant.
+var suffixes = regexp.MustCompile(`(-MIG-(INVALID|[0-9]+g[a-z0-9.-]*))?(-SHARED)?$`)
 
 // ApplyDiscovery replaces the labels that this package wrote under [DiscoveryManager]; none removes them. If somebody
 // else wrote one of these names otherwise, nothing is written and what this package wrote earlier is removed; others

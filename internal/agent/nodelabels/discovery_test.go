@@ -56,7 +56,7 @@ func TestDiscoveryOfSharing(t *testing.T) {
 		return g
 	}
 	shared := func(b v1alpha1.Backend, replicas int, renamed bool) DiscoveredGPU {
-		return as(func(g *DiscoveredGPU) { g.Backend, g.Replicas, g.Renamed = b, replicas, renamed })
+		return as(func(g *DiscoveredGPU) { g.Divided = Divided{replicas, b, renamed} })
 	}
 	for name, test := range map[string]struct {
 		gpus []DiscoveredGPU
@@ -97,7 +97,7 @@ func TestFamilies(t *testing.T) {
 func FuzzDiscovery(f *testing.F) {
 	f.Add("NVIDIA A100-SXM4-80GB", "PowerEdge R750", "550.90.07", 3)
 	f.Fuzz(func(t *testing.T, model, machine, driver string, replicas int) {
-		for name, value := range Discovery(Machine{Driver: driver, Product: machine, GPUs: []DiscoveredGPU{{Model: model, Capability: "8.0", Replicas: replicas, Backend: "mps"}}}) {
+		for name, value := range Discovery(Machine{Driver: driver, Product: machine, GPUs: []DiscoveredGPU{{Model: model, Capability: "8.0", Divided: Divided{Replicas: replicas, Backend: "mps"}}}}) {
 			if strings.Contains(name, "driver") {
 				continue // what NVML says, which is no text of users
 			}

@@ -35,21 +35,24 @@ func (p *plugin) withReplicas(sandbox *api.PodSandbox, container *api.Container)
 	}, nil
 }
 
-// replicaShares makes a share of the replicas on each GPU: of n of N replicas n/N of the memory and, with backend mps,
-// of the SMs. It is pure.
+// replicaShares makes a share of the replicas on each GPU, or on an instance: of n of N replicas n/N of the memory and,
+// with backend mps, of the SMs. It is pure.
 func replicaShares(given []v1alpha1.Replica, capacity func(uuid string) uint64) ([]agent.TenancyShare, error) {
 	var shares []agent.TenancyShare
 	counts, at := map[string]int{}, map[string]int{}
 	for _, r := range given {
 		if counts[r.UUID]++; counts[r.UUID] == 1 {
 			at[r.UUID] = len(shares)
-			shares = append(shares, agent.TenancyShare{UUID: r.UUID, Whole: r.Of == 0, Config: v1alpha1.ShareConfig{Backend: r.Backend}})
+			shares = append(shares, beginShare(r))
 		}
 		if r.Of == 0 {
 			continue
 		}
 		share, n := &shares[at[r.UUID]], counts[r.UUID]
-		total := capacity(r.UUID)
+		total := r.Memory
+		if r.Instance == "" {
+			total = capacity(r.UUID)
+		}
 		if total == 0 {
 			return nil, fmt.Errorf("GPU %s is not here any more: delete the pod", r.UUID)
 		}
@@ -59,6 +62,19 @@ func replicaShares(given []v1alpha1.Replica, capacity func(uuid string) uint64) 
 		}
 	}
 	return shares, nil
+}
+
+// beginShare is the share of which a replica is the first: all of a GPU or of an instance, unless it is a part.
+func beginShare(r v1alpha1.Replica) agent.TenancyShare {
+	share := agent.TenancyShare{UUID: r.UUID, Whole: r.Of == 0, Config: v1alpha1.ShareConfig{Backend: r.Backend}}
+	if r.Instance == "" {
+		return share
+	}
+	share.Instance = &agent.TenancyInstance{Profile: r.Profile, Start: r.Start}
+	if share.Whole {
+		share.Whole, share.Memory, share.Config.Backend = false, r.Memory, v1alpha1.BackendMIG
+	}
+	return share
 }
 
 // isNew reports whether a sandbox began since the runtime was connected: only of these it tells the end.

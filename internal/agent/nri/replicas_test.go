@@ -25,7 +25,15 @@ func TestReplicaShares(t *testing.T) {
 		"a quarter":  {[]v1alpha1.Replica{{UUID: "GPU-a", Of: 4, Backend: slicing}}, []agent.TenancyShare{{UUID: "GPU-a", Memory: 4 << 30, Config: v1alpha1.ShareConfig{Backend: slicing}}}},
 		"a third":    {[]v1alpha1.Replica{{UUID: "GPU-b", Of: 3, Number: 2, Backend: mps}}, []agent.TenancyShare{{UUID: "GPU-b", Memory: 8 << 30, Cores: 33, Config: v1alpha1.ShareConfig{Backend: mps}}}},
 		"one of one": {[]v1alpha1.Replica{{UUID: "GPU-a", Of: 1, Backend: mps}}, []agent.TenancyShare{{UUID: "GPU-a", Memory: 16 << 30, Config: v1alpha1.ShareConfig{Backend: mps}}}},
-		"a whole":    {[]v1alpha1.Replica{{UUID: "GPU-b"}}, []agent.TenancyShare{{UUID: "GPU-b", Whole: true}}},
+		"a whole instance": {
+			[]v1alpha1.Replica{{UUID: "GPU-a", Instance: "MIG-1", Profile: "1g.10gb", Start: 2, Memory: 10 << 30}},
+			[]agent.TenancyShare{{UUID: "GPU-a", Memory: 10 << 30, Config: v1alpha1.ShareConfig{Backend: v1alpha1.BackendMIG}, Instance: &agent.TenancyInstance{Profile: "1g.10gb", Start: 2}}},
+		},
+		"a part of an instance": {
+			[]v1alpha1.Replica{{UUID: "GPU-c", Instance: "MIG-1", Profile: "1g.10gb", Memory: 10 << 30, Of: 4, Number: 1, Backend: mps}, {UUID: "GPU-c", Instance: "MIG-1", Profile: "1g.10gb", Memory: 10 << 30, Of: 4, Backend: mps}},
+			[]agent.TenancyShare{{UUID: "GPU-c", Memory: 5 << 30, Cores: 50, Config: v1alpha1.ShareConfig{Backend: mps}, Instance: &agent.TenancyInstance{Profile: "1g.10gb"}}},
+		},
+		"a whole": {[]v1alpha1.Replica{{UUID: "GPU-b"}}, []agent.TenancyShare{{UUID: "GPU-b", Whole: true}}},
 		"two of four, and another": {
 			[]v1alpha1.Replica{{UUID: "GPU-a", Of: 4, Backend: mps}, {UUID: "GPU-b", Of: 2, Backend: slicing}, {UUID: "GPU-a", Of: 4, Number: 3, Backend: mps}},
 			[]agent.TenancyShare{
