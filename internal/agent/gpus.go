@@ -33,7 +33,7 @@ func (a *Agent) forms(ctx context.Context, _ *control.Peer, _ struct{}) (*contro
 
 // formed describes the form of a GPU.
 func (a *Agent) formed(ctx context.Context, gpu backend.GPU) control.Formed {
-	v := control.Formed{Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Modes: a.modesOf(ctx, gpu)}
+	v := control.Formed{Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, DeviceID: gpu.DeviceID, Modes: a.modesOf(ctx, gpu)}
 	form, by := a.config.Forms.Of(gpu)
 	v.Given, v.Slice, v.Replicas, v.MultiUser = by, form.Slice, form.Replicas, form.MultiUser
 	a.mu.Lock()

@@ -205,7 +205,9 @@ type GPU struct {
 	UUID  string
 	Name  string
 	// PCI is the bus address as NVML prints it.
-	PCI             string
+	PCI string
+	// DeviceID is the device's PCI id with the vendor's in the low half, such as 0x233010DE; 0 where it is not known.
+	DeviceID        uint32
 	Total, Reserved uint64
 	// ContextBytes is what the first context of a process takes.
 	ContextBytes uint64

@@ -34,6 +34,8 @@ type GPU struct {
 	Name  string
 	// PCI is the bus address, such as 00000000:3B:00.0.
 	PCI string
+	// DeviceID is the device's PCI id with the vendor's in the low half, such as 0x233010DE.
+	DeviceID uint32
 	// Total is all memory; Reserved is what the driver keeps for itself, in
 	// bytes.
 	Total, Reserved uint64
@@ -240,7 +242,7 @@ func (l *Library) gpu(index int) (GPU, error) {
 			return GPU{}, condemn(ret)
 		}
 	}
-	g.PCI = text(pci.BusId[:])
+	g.PCI, g.DeviceID = text(pci.BusId[:]), pci.PciDeviceId
 	memory, err := l.memory(device)
 	g.Total, g.Reserved = memory.total, memory.reserved
 	return g, err

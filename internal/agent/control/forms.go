@@ -29,6 +29,8 @@ type Formed struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
 	Name  string `json:"name"`
+	// DeviceID is the device's PCI id with the vendor's in the low half, such as 0x233010DE; 0 where it is not known.
+	DeviceID uint32 `json:"deviceID,omitempty"`
 	// Form is the backend of its shares, or the one that it is given; empty where its first share decides.
 	Form v1alpha1.Backend `json:"form,omitempty"`
 	// Given says what gives it the form; where that is nothing, its shares have it.

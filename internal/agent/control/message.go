@@ -19,9 +19,11 @@ const (
 	// MethodExplain creates nothing.
 	MethodExplain Method = "explain" // ExplainParams → Explanation
 	MethodStop    Method = "stop"    // StopParams → nothing, when the tenant has ended
-	// MethodForms and MethodGiveForm are about whole GPUs.
+	// Those from here to MethodLayout are about whole GPUs.
 	MethodForms    Method = "forms"     // nothing → Forms
 	MethodGiveForm Method = "give-form" // FormParams → Formed
+	MethodMIGMode  Method = "mig-mode"  // MIGModeParams → Formed
+	MethodLayout   Method = "layout"    // LayoutParams → Rearrangement
 	// MethodHandOver is what a system agent asks a user's own, which then ends.
 	MethodHandOver Method = "hand-over" // nothing → Heritage
 	methodCancel   Method = "cancel"

@@ -113,7 +113,7 @@ func (b *Backend) Discover(ctx context.Context) ([]backend.GPU, error) {
 			return nil, fmt.Errorf("measure what a context takes: %w", err)
 		}
 		gpus = append(gpus, backend.GPU{
-			Index: g.Index, UUID: g.UUID, Name: g.Name, PCI: g.PCI, Total: g.Total, Reserved: g.Reserved,
+			Index: g.Index, UUID: g.UUID, Name: g.Name, PCI: g.PCI, DeviceID: g.DeviceID, Total: g.Total, Reserved: g.Reserved,
 			ContextBytes: context, Unit: page.Unit,
 		})
 	}
@@ -131,7 +131,7 @@ func Known(state string, inventory Inventory) ([]backend.GPU, error) {
 	gpus := make([]backend.GPU, 0, len(found))
 	for _, g := range found {
 		gpus = append(gpus, backend.GPU{
-			Index: g.Index, UUID: g.UUID, Name: g.Name, PCI: g.PCI, Total: g.Total, Reserved: g.Reserved,
+			Index: g.Index, UUID: g.UUID, Name: g.Name, PCI: g.PCI, DeviceID: g.DeviceID, Total: g.Total, Reserved: g.Reserved,
 			ContextBytes: measured[contextKey(g, inventory)], Unit: page.Unit,
 		})
 	}
