@@ -214,7 +214,7 @@ func (r *ShareRequest) validateAmong(fault func(format string, args ...any)) {
 	for _, name := range r.Among {
 		switch {
 		case strings.HasPrefix(strings.ToUpper(name), "MIG-"):
-			fault("GPU %q is a MIG instance, of which no share can be made: name a whole GPU that is not in MIG mode", name)
+			fault("GPU %q is a MIG instance, and Divvy chooses or makes the instance itself: name the GPU, and ask for an instance with --profile", name)
 		case !validGPU(name):
 			fault("GPU %q is neither an index nor a UUID such as GPU-6e5f…: `divvy ls` lists them", name)
 		case named[strings.ToLower(name)]:
@@ -245,7 +245,7 @@ func (c *ShareConfig) Validate(cores int) error {
 	if c.Weight < 1 || c.Weight > MaxWeight {
 		fault("weight %d: give 1 to %d", c.Weight, MaxWeight)
 	}
-	if c.Weight > 1 && c.Policy != PolicyWeighted {
+	if c.Weight > 1 && c.Policy != PolicyWeighted && c.Backend == BackendSlice { // no other one has weights at all
 		fault("weight %d needs policy weighted, not %s", c.Weight, c.Policy)
 	}
 	switch {

@@ -95,6 +95,7 @@ func TestValidateNamesTheFault(t *testing.T) {
 		`backend "magic"`:          config(ShareConfig{Backend: "magic"}),
 		"leave out cores":          {Cores: 10, ShareConfig: ShareConfig{Backend: BackendTimeslice}},
 		"leave out the weight":     config(ShareConfig{Weight: 2, Backend: BackendTimeslice}),
+		"by ceilings and not by":   {Cores: 10, ShareConfig: ShareConfig{Weight: 2, Backend: BackendMPS}},
 		"leave out class offline":  config(ShareConfig{Class: ClassOffline, Backend: BackendTimeslice}),
 		"cannot lend SMs":          {Cores: 10, ShareConfig: ShareConfig{Policy: PolicyBurst, Backend: BackendMPS}},
 		"guarantees no cores":      {Cores: 10, ShareConfig: ShareConfig{Policy: PolicyWeighted, Backend: BackendMPS}},

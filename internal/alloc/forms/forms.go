@@ -4,6 +4,7 @@ package forms
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -11,7 +12,6 @@ import (
 
 // The backends that a share may have on some machine, and that no agent makes yet.
 const (
-	mig         v1alpha1.Backend = "mig"
 	vgpu        v1alpha1.Backend = "vgpu"
 	passthrough v1alpha1.Backend = "passthrough"
 	remote      v1alpha1.Backend = "remote"
@@ -22,7 +22,7 @@ const (
 // does. Those that need certain hardware and have few sizes come last.
 func All() []v1alpha1.Backend {
 	return []v1alpha1.Backend{
-		v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS, mig, vgpu, passthrough, remote,
+		v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS, v1alpha1.BackendMIG, vgpu, passthrough, remote,
 	}
 }
 
@@ -134,6 +134,8 @@ func Gives(b v1alpha1.Backend) string {
 		return "exact memory, equal time for every process; memory bandwidth is not isolated"
 	case v1alpha1.BackendMPS:
 		return "exact memory, a ceiling on SMs, processes side by side; neither faults nor memory bandwidth are isolated"
+	case v1alpha1.BackendMIG:
+		return "an instance of its own, whose memory, bandwidth, SMs and faults hardware keeps apart; few sizes"
 	}
 	return "a part that hardware keeps apart"
 }
@@ -163,21 +165,27 @@ func Chosen(all []Verdict) (v Verdict, ok bool) {
 // Refusal says why no backend was chosen: what keeps each from it that is there, and which are not there.
 func Refusal(wanted v1alpha1.Backend, isolate v1alpha1.Isolation, all []Verdict) string {
 	var reasons, absent []string
+	of := map[string][]string{}
 	for _, v := range all {
 		switch {
 		case wanted != v1alpha1.BackendAuto && v.Backend != wanted:
 		case v.State == Absent:
 			absent = append(absent, string(v.Backend))
 		case !v.Chosen:
-			reasons = append(reasons, fmt.Sprintf("%s: %s", v.Backend, v.Reason))
+			// What the text says already is left out, so that the reasons of several backends are often the same.
+			reason := strings.TrimPrefix(v.Reason, fmt.Sprintf("backend %s does not isolate %s: ", v.Backend, isolate))
+			if !slices.Contains(reasons, reason) {
+				reasons = append(reasons, reason)
+			}
+			of[reason] = append(of[reason], string(v.Backend))
 		}
 	}
 	text := "no backend on this machine can serve the request"
 	if isolate != "" {
 		text = fmt.Sprintf("no backend on this machine can serve the request with --isolate %s", isolate)
 	}
-	if len(reasons) > 0 {
-		text += "; " + strings.Join(reasons, "; ")
+	for _, reason := range reasons {
+		text += fmt.Sprintf("; %s: %s", strings.Join(of[reason], ", "), reason)
 	}
 	if len(absent) > 0 {
 		text += "; not here: " + strings.Join(absent, ", ")

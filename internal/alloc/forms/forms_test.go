@@ -9,7 +9,7 @@ import (
 
 const (
 	slice, timeslice, mps = v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS
-	auto                  = v1alpha1.BackendAuto
+	mig, auto             = v1alpha1.BackendMIG, v1alpha1.BackendAuto
 )
 
 func TestJudge(t *testing.T) {
@@ -72,9 +72,9 @@ func TestReasons(t *testing.T) {
 // What no backend gives is refused with what keeps each from it.
 func TestRefusal(t *testing.T) {
 	const shared = "shares of a GPU use its memory bandwidth together"
-	all := Judge(auto, []Found{{Backend: slice, Never: shared}, {Backend: mps, Never: shared}})
+	all := Judge(auto, []Found{{Backend: slice, Never: "backend slice does not isolate bandwidth: " + shared}, {Backend: timeslice, Never: "it is not given"}, {Backend: mps, Never: "backend mps does not isolate bandwidth: " + shared}})
 	text := Refusal(auto, v1alpha1.IsolateBandwidth, all)
-	for _, want := range []string{"with --isolate bandwidth", "slice: " + shared, "mps: " + shared, "not here: timeslice, mig, vgpu, passthrough, remote"} {
+	for _, want := range []string{"with --isolate bandwidth; slice, mps: " + shared + "; timeslice: it is not given", "not here: mig, vgpu, passthrough, remote"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not say %q", text, want)
 		}

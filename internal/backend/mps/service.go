@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/modes"
 	"github.com/divvy-gpu/divvy/internal/mps"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 const (
@@ -183,8 +184,11 @@ func (b *Backend) daemon(gpu backend.GPU) (mps.Daemon, error) {
 // ServesAll reports whether one server serves the shares of several users of a GPU, which are not isolated from each
 // other then.
 func (b *Backend) ServesAll(gpu backend.GPU) bool {
-	return b.options.MultiUser != nil && b.options.MultiUser(gpu) && major(b.options.Driver()) >= MultiUserSince
+	return b.options.MultiUser != nil && b.options.MultiUser(gpu) && ServesSeveral(b.options.Driver())
 }
+
+// ServesSeveral reports whether one server of this driver's daemon can serve several users.
+func ServesSeveral(driver string) bool { return major(driver) >= MultiUserSince }
 
 // MultiUserSince is the first driver whose daemon can let one server serve several users.
 const MultiUserSince = 555
@@ -288,7 +292,7 @@ func (s *service) told(e mps.Event) {
 	case mps.EventServes:
 		i.Text, i.Over = "MPS serves new programs again; those that failed have to be started again", true
 	case mps.EventFailed:
-		i.Text = fmt.Sprintf("MPS does not serve: %v", e.Err)
+		i.Text = failure(e.Err, s.supervisor.Process())
 	}
 	s.mu.Lock()
 	before, again := s.down, e.Kind == mps.EventFailed && s.failing != ""
@@ -306,6 +310,15 @@ func (s *service) told(e mps.Event) {
 		return // it was told
 	}
 	s.backend.tellOf(i)
+}
+
+// failure says why a daemon does not serve, and what helps where it runs and cannot be reached.
+func failure(err error, daemon process.ID) string {
+	text := fmt.Sprintf("MPS does not serve: %v", err)
+	if errors.Is(err, mps.ErrAbsent) && daemon.Alive() {
+		text += fmt.Sprintf(": somebody removed its directory while it ran: end process %d, and the agent starts another daemon", daemon.PID)
+	}
+	return text
 }
 
 // tellOf tells who listens.
