@@ -70,7 +70,31 @@ func unreached(held []gpulock.Holder) (absence, bool) {
 	if at < 0 {
 		return absence{}, false
 	}
-	return absence{Reason: fmt.Sprintf("%s, does not answer in %s: %s", held[at], rundir.System, held[at].Remedy(os.Getuid()))}, true
+	found, next := unanswering(held[at])
+	return absence{Reason: found + ": " + next}, true
+}
+
+// unanswering says what is known of a system agent that holds GPUs of this machine and answers at none of its sockets, and
+// what to do.
+func unanswering(h gpulock.Holder) (found, next string) {
+	if dir := rundirOf(h.PID); dir != "" && dir != rundir.System {
+		return fmt.Sprintf("%s, serves in another run directory, %s", h, dir), fmt.Sprintf("set %s=%s to use it, or end it", rundir.Variable, dir)
+	}
+	return fmt.Sprintf("%s, does not answer in %s", h, rundir.System), h.Remedy(os.Getuid())
+}
+
+// rundirOf is the run directory that a process was told by its environment, "" where it was told none or nobody may know.
+func rundirOf(pid int) string {
+	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return ""
+	}
+	for entry := range strings.SplitSeq(string(environment), "\x00") {
+		if dir, ok := strings.CutPrefix(entry, rundir.Variable+"="); ok {
+			return dir
+		}
+	}
+	return ""
 }
 
 // errHidden marks what is said of a system agent that runs and cannot be found.

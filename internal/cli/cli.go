@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"syscall"
 	"time"
@@ -48,9 +49,12 @@ func (a *app) execute(args []string) int {
 		return program.ExitFailure
 	}
 	root := newRoot(a)
-	return program.Run(root, args, func(command *cobra.Command) int {
-		if command.Name() == "run" && command.Parent() == root {
+	return program.Run(root, args, func(command *cobra.Command, err error) int {
+		switch {
+		case command.Name() == "run" && command.Parent() == root:
 			return exitRun
+		case command.Name() == "diff" && !errors.Is(err, program.ErrReported):
+			return exitTrouble
 		}
 		return 0
 	})

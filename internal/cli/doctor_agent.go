@@ -18,8 +18,8 @@ import (
 type sight struct {
 	// machine is the simulated machine's name, empty for this machine.
 	machine string
-	// dir is the agent's directory.
-	dir string
+	// dir is the directory of the user's own agent, and system that of the system agent.
+	dir, system string
 	// list is what the agent says; it is nil where none answers, and err says why.
 	list *control.Listing
 	err  error
@@ -36,7 +36,7 @@ type sight struct {
 }
 
 func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.Endpoint) sight {
-	s := sight{machine: machine, dir: endpoint.Dir()}
+	s := sight{machine: machine, dir: endpoint.Dir(), system: endpoint.System().Dir()}
 	s.err = ask(ctx, endpoint, func(client *control.Client) (err error) {
 		if s.list, err = client.List(ctx); err != nil {
 			return err
@@ -74,7 +74,16 @@ func (s sight) checks() []doctor.Check {
 	if s.list == nil {
 		return append(append([]doctor.Check{c}, doctor.LeftDaemons(s.dir)...), leftModes(s.dir)...)
 	}
-	return append(append([]doctor.Check{c}, gpuChecks(s.list)...), append(formChecks(s.forms), shareChecks(s.list)...)...)
+	return slices.Concat([]doctor.Check{c}, gpuChecks(s.list), formChecks(s.forms), mpsChecks(s.forms, s.serving()),
+		migChecks(s.forms), capabilityChecks(s.forms, s.simgpu()), shareChecks(s.list))
+}
+
+// serving is the directory of the agent that answers.
+func (s sight) serving() string {
+	if s.list.Info.Ephemeral {
+		return s.dir
+	}
+	return s.system
 }
 
 // agentCheck says which agent serves the machine.
@@ -91,7 +100,8 @@ func (s sight) agentCheck() doctor.Check {
 		c.Status, c.Next = doctor.Fail, away.Remedy()
 		c.Found += strings.Replace(said, ": "+c.Next, "", 1)
 	case h != nil && (own || errors.Is(s.err, control.ErrNoAgent)):
-		c.Status, c.Found, c.Next = doctor.Fail, fmt.Sprintf("%s, does not answer in %s", h, rundir.System), h.Remedy(os.Getuid())
+		c.Status = doctor.Fail
+		c.Found, c.Next = unanswering(*h)
 	case errors.Is(s.err, control.ErrNoAgent):
 		c.Found = s.none()
 	case s.err != nil:

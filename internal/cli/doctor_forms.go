@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +12,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/modes"
+	"github.com/divvy-gpu/divvy/internal/mps"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // formChecks tell what is wrong with the forms of GPUs, as an agent tells.
@@ -36,6 +40,39 @@ func formChecks(f *control.Forms) (checks []doctor.Check) {
 		}
 	}
 	return checks
+}
+
+// mpsChecks tell by which control daemons the GPUs of form mps are served, whose agent keeps them below a directory.
+func mpsChecks(f *control.Forms, dir string) (checks []doctor.Check) {
+	if f == nil {
+		return nil
+	}
+	for _, g := range f.GPUs {
+		if g.Form != v1alpha1.BackendMPS {
+			continue
+		}
+		c := doctor.Check{Name: fmt.Sprintf("MPS on GPU %d", g.Index), Status: doctor.OK}
+		daemon, err := mps.At(mps.DirsOf(filepath.Join(dir, "mps"), g.UUID).Pipe)
+		switch {
+		case errors.Is(err, mps.ErrAbsent):
+			c.Status, c.Next = doctor.Warn, "the agent starts one within 10 seconds; if it does not, `divvy ls` and the agent's log tell why"
+			c.Found = "no control daemon serves it: programs that start there fail"
+		case err != nil:
+			c.Found = fmt.Sprintf("whether its control daemon runs cannot be seen by %s: %v", process.UserName(os.Getuid()), err)
+		default:
+			c.Found = fmt.Sprintf("served by %s, with %s", daemon, shareCount(len(g.Shares)))
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+// shareCount is a number of shares in words.
+func shareCount(n int) string {
+	if n == 1 {
+		return "1 share"
+	}
+	return fmt.Sprintf("%d shares", n)
 }
 
 // again says how a GPU gets the modes of its form back.

@@ -60,13 +60,9 @@ func (a *app) explain(ctx context.Context, o *runOptions) (*control.Explanation,
 	if err := errors.Join(explainable(request), o.choice.wish().Validate()); err != nil {
 		return nil, usage(err)
 	}
-	instance := ""
-	if o.simgpu != "" {
-		simulated, err := a.simulated(ctx, o.simgpu)
-		if err != nil {
-			return nil, err
-		}
-		instance = simulated.Dir
+	instance, err := a.ownMachine(ctx, o.simgpu)
+	if err != nil {
+		return nil, err
 	}
 	finder := driver.Finder{LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Instance: instance}
 	if err := a.expectDriver(ctx, finder); err != nil {
@@ -122,10 +118,17 @@ func printExplanation(w *strings.Builder, e *control.Explanation) {
 	}
 }
 
-// tellChoice tells which backend an agent chose.
+// tellChoice tells which backend and which MIG profile an agent chose.
 func (a *app) tellChoice(asked v1alpha1.ShareRequest, t *control.Tenant) {
 	asked.Default()
-	if asked.Backend == v1alpha1.BackendAuto && len(t.Shares) > 0 {
-		a.tell(fmt.Sprintf("the share has backend %s: %s", t.Shares[0].Backend, forms.Gives(t.Shares[0].Backend)))
+	if len(t.Shares) == 0 {
+		return
+	}
+	s := t.Shares[0]
+	if asked.Backend == v1alpha1.BackendAuto {
+		a.tell(fmt.Sprintf("the share has backend %s: %s", s.Backend, forms.Gives(s.Backend)))
+	}
+	if asked.Profile == "" && s.Instance != nil {
+		a.tell(fmt.Sprintf("the share has MIG instance %s of GPU %d, with %s and %d SMs", s.Instance.Profile, s.Index, size(s.Instance.Bytes), s.Instance.Multiprocessors))
 	}
 }

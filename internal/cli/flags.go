@@ -32,7 +32,7 @@ func (f *shareFlags) add(flags *pflag.FlagSet, leftOut map[string]string) {
 		return usage
 	}
 	flags.Var(&memoryFlag{&f.memory}, "memory", text("memory", "memory of each GPU, such as 4Gi, 800M or 50%"))
-	flags.Var(&f.cores, "cores", text("cores", "guaranteed percentage of each GPU's time, 1 to 100; with backend mps a ceiling on its SMs"))
+	flags.Var(&f.cores, "cores", text("cores", "guaranteed percentage of each GPU's time, 1 to 100; with backends mps and mig a part of its SMs"))
 	flags.Var(&f.maxCores, "max-cores", text("max-cores", "percentage up to which policy burst takes idle time, 1 to 100"))
 	flags.Var(&word{"POLICY", &f.policy}, "policy", text("policy", "fixed, weighted or burst"))
 	flags.Var(&f.weight, "weight", text("weight", fmt.Sprintf("part of the time among weighted shares, 1 to %d", v1alpha1.MaxWeight)))

@@ -12,45 +12,62 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend/mps"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 )
 
 func newGPU(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "gpu",
-		Short: "Show and change the forms of GPUs",
-		Long: `Show and change the forms of GPUs. All shares of a GPU have one backend, which is
-the GPU's form.`,
-		Example: "  divvy gpu ls\n  divvy gpu set 0 --form mps",
+		Short: "Show and change the forms and MIG layouts of GPUs",
+		Long: `Show and change the forms and MIG layouts of GPUs. All shares of a GPU have one
+backend, which is the GPU's form. A GPU in MIG mode has form mig, and shares are on
+its instances.`,
+		Example: "  divvy gpu ls\n  divvy gpu set 0 --form mps\n  divvy gpu set 1 --mig on",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usage(errors.New("say what to do: `divvy gpu ls` or `divvy gpu set`"))
+			return usage(errors.New("say what to do: `divvy gpu ls`, `set`, `apply`, `diff` or `export`"))
 		},
 	}
-	command.AddCommand(newGPUList(a), newGPUSet(a))
+	command.AddCommand(newGPUList(a), newGPUSet(a), newGPUApply(a), newGPUDiff(a), newGPUExport(a))
 	return command
 }
 
 func newGPUList(a *app) *cobra.Command {
 	var machine string
 	var output format
+	var profiles bool
 	command := &cobra.Command{
 		Use:   "ls",
-		Short: "List GPUs with their forms",
+		Short: "List GPUs with their forms and MIG instances",
 		Long: `List GPUs with their forms, what gives them these, their modes, and who uses them.
 GIVEN is "configuration" for agent.yaml, "set" for 'divvy gpu set', "default" for a
 GPU without a form beside others that have one by hand, and "shares" where the
-shares there decide. A mode that Divvy changed is shown with what it was before.`,
+shares there decide. A mode that Divvy changed is shown with what it was before.
+
+The second table has the MIG instances. AT is the memory slices that one takes.
+MADE BY tells whether Divvy made it for a share, with the last of which it goes, or
+for a layout, or whether another tool did: such a one is used while it is free, and
+never taken away. DIVIDED BY is the backend of several shares on one instance. With
+--profiles a third table tells the profiles of each GPU in MIG mode, and at which
+memory slices an instance could begin beside those that are there.`,
 		Example: `  divvy gpu ls
-  divvy gpu ls -o json | jq '.machines[].gpus[].form'`,
+  divvy gpu ls --profiles
+  divvy gpu ls -o json | jq '.machines[].gpus[].mig.instances[]?.uuid'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := a.forms(cmd.Context(), machine)
 			if err != nil {
 				return err
 			}
-			return output.print(a.out, map[string]any{"machines": all}, func(w *strings.Builder) { printForms(w, all) })
+			err = output.print(a.out, all, func(w *strings.Builder) { all.print(w, profiles) })
+			if err == nil && len(all.Away) > 0 {
+				err = program.ErrReported
+			}
+			return err
 		},
 	}
+	command.Flags().BoolVar(&profiles, "profiles", false, "list MIG profiles too, with the places that are free")
 	addMachine(command, &machine)
 	addFormat(command, &output)
 	return command
@@ -63,31 +80,46 @@ type machineForms struct {
 	*control.Forms
 }
 
-// errFormless says that nobody knows of forms.
-var errFormless = errors.New("no agent runs: `divvy run` or `divvy agent` starts one, which knows the forms; `divvy doctor` finds modes that an agent left changed")
+// formsList is the document that `divvy gpu ls -o json` prints.
+type formsList struct {
+	Machines []machineForms `json:"machines"`
+	// Away are system agents that should run and do not.
+	Away []absence `json:"away,omitempty"`
+}
+
+// print writes who is away, and the GPUs of the machines.
+func (l formsList) print(w *strings.Builder, profiles bool) {
+	for _, a := range l.Away {
+		w.WriteString(a.text())
+	}
+	if len(l.Away)+len(l.Machines) == 0 {
+		w.WriteString("No agent runs. `divvy run` or `divvy agent` starts one, which knows the forms; `divvy doctor` finds modes that an agent left changed.\n")
+	}
+	printForms(w, l.Machines, profiles)
+}
 
 // forms asks all agents.
-func (a *app) forms(ctx context.Context, machine string) ([]machineForms, error) {
+func (a *app) forms(ctx context.Context, machine string) (all formsList, err error) {
+	all.Machines = []machineForms{} // a list in JSON even when empty
 	endpoints, err := a.endpoints(ctx, machine)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
-	var all []machineForms
 	for _, name := range sortedKeys(endpoints) {
 		one := machineForms{Machine: name}
 		err := ask(ctx, endpoints[name], func(c *control.Client) (err error) {
 			one.Forms, err = c.Forms(ctx)
 			return err
 		})
+		var away *control.AwayError
 		switch {
 		case err == nil:
-			all = append(all, one)
+			all.Machines = append(all.Machines, one)
+		case errors.As(err, &away):
+			all.Away = append(all.Away, absent(name, away))
 		case !errors.Is(err, control.ErrNoAgent):
-			return nil, err
+			return all, err
 		}
-	}
-	if len(all) == 0 {
-		return nil, errFormless
 	}
 	return all, nil
 }
@@ -97,28 +129,41 @@ type setOptions struct {
 	machine, form, slice string
 	replicas             int
 	multiUser, wait      bool
+	mig                  onOff
 }
 
 func newGPUSet(a *app) *cobra.Command {
 	o := &setOptions{}
 	command := &cobra.Command{
 		Use:   "set GPU",
-		Short: "Give a GPU a form",
+		Short: "Give a GPU a form, or turn its MIG mode on or off",
 		Long: `Give a GPU a form, as root, while nothing uses it. It keeps the form when the agent
 starts again, until another one is set or the machine starts again; agent.yaml gives
 forms for good, and where it does, this command is refused. Once a GPU is set,
 those that are not have form slice. With --form none the GPU is given nothing, and
-its first share decides.`,
+its first share decides.
+
+With --mig the GPU's MIG mode is turned on or off, also where agent.yaml gives forms.
+In MIG mode its form is mig. The mode changes only while nothing uses the GPU and it
+has no instances, and only at once: where the driver would change it at the next
+reset, nothing stays pending, and the refusal says what to do. GPUs before Hopper
+keep the mode when the machine starts again, later ones do not.`,
 		Example: `  divvy gpu set 0 --form timeslice --slice short
   divvy gpu set 1 --form mps --wait
-  divvy gpu set 0 --form none`,
+  divvy gpu set 0 --form none
+  divvy gpu set 2 --mig on`,
 		Args: argsOf(1, 1, "one GPU, by the index or UUID that `divvy gpu ls` shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			form, err := o.wanted(cmd)
 			if err != nil {
 				return usage(err)
 			}
-			return a.giveForm(cmd.Context(), o.machine, control.FormParams{GPU: args[0], Form: form, Wait: o.wait})
+			return a.giveForm(cmd.Context(), o.machine, func(c *control.Client) (*control.Formed, error) {
+				if o.mig.given {
+					return c.MIGMode(cmd.Context(), control.MIGModeParams{GPU: args[0], On: o.mig.on, Wait: o.wait})
+				}
+				return c.GiveForm(cmd.Context(), control.FormParams{GPU: args[0], Form: form, Wait: o.wait})
+			})
 		},
 	}
 	flags := command.Flags()
@@ -126,6 +171,7 @@ its first share decides.`,
 	flags.StringVar(&o.slice, "slice", "", "`LENGTH` of the driver's time slices: default, short, medium or long")
 	flags.IntVar(&o.replicas, "replicas", 0, "`N`, the most shares at once; one that names no memory gets that part of it")
 	flags.BoolVar(&o.multiUser, "multi-user", false, "with form mps: shares of several users, which are not isolated from each other")
+	flags.Var(&o.mig, "mig", "turn the MIG mode on or off")
 	flags.BoolVar(&o.wait, "wait", false, "wait until nothing uses the GPU; no new share begins there meanwhile")
 	addMachine(command, &o.machine)
 	return command
@@ -134,8 +180,14 @@ its first share decides.`,
 // wanted is the form that the flags give, the zero form for none.
 func (o *setOptions) wanted(cmd *cobra.Command) (form agentconfig.Form, err error) {
 	switch {
+	case o.mig.given && anyChanged(cmd, "form", "slice", "replicas", "multi-user"):
+		return form, errors.New("--mig gives the GPU form mig, or takes it away: leave out --form, --slice, --replicas and --multi-user")
+	case o.mig.given:
+		return form, nil
 	case o.form == "":
-		return form, errors.New("say which form: --form slice, timeslice, mps or none")
+		return form, errors.New("say which form: --form slice, timeslice, mps or none, or turn the MIG mode --mig on or off")
+	case o.form == string(v1alpha1.BackendMIG):
+		return form, errors.New("--form mig: a GPU has that form while it is in MIG mode: use --mig on")
 	case o.form == "none" && anyChanged(cmd, "slice", "replicas", "multi-user"):
 		return form, errors.New("--form none is given with nothing: leave out --slice, --replicas and --multi-user")
 	case o.form == "none":
@@ -149,33 +201,44 @@ func (o *setOptions) wanted(cmd *cobra.Command) (form agentconfig.Form, err erro
 	return form, form.Check()
 }
 
-func (a *app) giveForm(ctx context.Context, machine string, p control.FormParams) error {
-	endpoints, err := a.endpoints(ctx, machine)
+// giveForm has the agent of one machine change a GPU, and shows what that is then.
+func (a *app) giveForm(ctx context.Context, machine string, give func(*control.Client) (*control.Formed, error)) error {
+	var info control.Info
+	var formed *control.Formed
+	name, err := a.onMachine(ctx, machine, func(c *control.Client) (err error) {
+		info = c.Info()
+		formed, err = give(c)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if machine == "" {
-		endpoints = map[string]control.Endpoint{"": a.endpoint("")}
-	}
-	for name, endpoint := range endpoints {
-		var formed *control.Formed
-		err := a.insist(ctx, endpoint, func(c *control.Client) (err error) {
-			formed, err = c.GiveForm(ctx, p)
-			return err
-		})
-		switch {
-		case errors.Is(err, control.ErrNoAgent):
-			return errAgentless(machine)
-		case err != nil:
-			return err
-		}
-		var text strings.Builder
-		printForms(&text, []machineForms{{Machine: name, Forms: &control.Forms{GPUs: []control.Formed{*formed}}}})
-		if _, err := fmt.Fprint(a.out, text.String()); err != nil {
-			return fmt.Errorf("show the GPU's form: %w", err)
-		}
+	var text strings.Builder
+	printForms(&text, []machineForms{{Machine: name, Forms: &control.Forms{Info: info, GPUs: []control.Formed{*formed}}}}, false)
+	if _, err := fmt.Fprint(a.out, text.String()); err != nil {
+		return fmt.Errorf("show the GPU's form: %w", err)
 	}
 	return nil
+}
+
+// onMachine asks the agent of this machine, or of the simulated one, about its GPUs. It returns the simulated machine's
+// name where an agent of its own serves it.
+func (a *app) onMachine(ctx context.Context, machine string, f func(*control.Client) error) (name string, err error) {
+	endpoint := a.endpoint("")
+	if machine != "" {
+		endpoints, err := a.endpoints(ctx, machine)
+		if err != nil {
+			return "", err
+		}
+		for name, endpoint = range endpoints { // there is one
+			break
+		}
+	}
+	err = a.insist(ctx, endpoint, f)
+	if errors.Is(err, control.ErrNoAgent) {
+		err = errAgentless(machine)
+	}
+	return name, err
 }
 
 // errAgentless says that no agent can keep a form.
@@ -186,8 +249,8 @@ func errAgentless(machine string) error {
 	return errors.New("no agent serves this machine's own GPUs: start one as root (`divvy agent`), which keeps the form; for a simulated machine add --simgpu")
 }
 
-// printForms writes one row for each GPU, and what is wrong below.
-func printForms(w *strings.Builder, all []machineForms) {
+// printForms writes one row for each GPU and for each MIG instance, on request for each profile, and what is wrong below.
+func printForms(w *strings.Builder, all []machineForms, profiles bool) {
 	for i, m := range all {
 		if i > 0 {
 			w.WriteByte('\n')
@@ -196,12 +259,23 @@ func printForms(w *strings.Builder, all []machineForms) {
 			fmt.Fprintf(w, "simulated machine %s\n", m.Machine)
 		}
 		forms := table{}
-		forms.row("GPU", "NAME", "FORM", "GIVEN", "COMPUTE MODE", "TIME SLICE", "SHARES", "OUTSIDE")
+		forms.row("GPU", "NAME", "FORM", "GIVEN", "COMPUTE MODE", "TIME SLICE", "MIG MODE", "SHARES", "OUTSIDE")
 		for _, g := range m.GPUs {
-			forms.row(fmt.Sprint(g.Index), g.Name, formText(g), givenText(g), modeText(g, "compute-mode"), modeText(g, "time-slice"), sharesText(g), outsideText(g))
+			forms.row(fmt.Sprint(g.Index), g.Name, formText(g, m.Info.Driver), givenText(g), modeText(g, "compute-mode"), modeText(g, "time-slice"), migText(g), sharesText(g.Shares), outsideText(g.Outside))
 		}
+		forms.omit(map[string][]string{"MIG MODE": {"-"}})
 		forms.print(w)
+		printMIGInstances(w, m.GPUs)
+		if profiles {
+			printProfiles(w, m.GPUs)
+		}
 		for _, g := range m.GPUs {
+			if g.MultiUser && !mps.ServesSeveral(m.Info.Driver) {
+				fmt.Fprintf(w, "! GPU %d: it is given multi-user, which has no effect with driver %s: that needs %d or later\n", g.Index, m.Info.Driver, mps.MultiUserSince)
+			}
+			for _, text := range migNotes(g) {
+				w.WriteString(text + "\n")
+			}
 			for _, mode := range g.Modes {
 				if mode.Foreign() {
 					fmt.Fprintf(w, "! GPU %d: somebody changed its %s: Divvy made it %s, and it is %s\n", g.Index, mode.Mode, mode.Made, mode.Value)
@@ -214,8 +288,8 @@ func printForms(w *strings.Builder, all []machineForms) {
 	}
 }
 
-// formText is a GPU's form with what is given with it.
-func formText(g control.Formed) string {
+// formText is a GPU's form with what is given with it, as this driver keeps it.
+func formText(g control.Formed, driver string) string {
 	text := orDash(string(g.Form))
 	if g.Slice != "" {
 		text += ", slice " + g.Slice
@@ -223,8 +297,11 @@ func formText(g control.Formed) string {
 	if g.Replicas > 0 {
 		text += fmt.Sprintf(", %d replicas", g.Replicas)
 	}
-	if g.MultiUser {
+	switch {
+	case g.MultiUser && mps.ServesSeveral(driver):
 		text += ", multi-user"
+	case g.MultiUser:
+		text += ", one user"
 	}
 	return text
 }
@@ -250,17 +327,17 @@ func modeText(g control.Formed, name string) string {
 	return text
 }
 
-func sharesText(g control.Formed) string {
+func sharesText(shares []control.FormedShare) string {
 	var names []string
-	for _, s := range g.Shares {
+	for _, s := range shares {
 		names = append(names, s.Name)
 	}
 	return orDash(strings.Join(names, ", "))
 }
 
-func outsideText(g control.Formed) string {
+func outsideText(outside []control.Outside) string {
 	var pids []string
-	for _, o := range g.Outside {
+	for _, o := range outside {
 		pids = append(pids, fmt.Sprintf("process %d", o.PID))
 	}
 	return orDash(strings.Join(pids, ", "))

@@ -14,7 +14,7 @@ func formsOfALab() []machineForms {
 	mode := func(name, value, made, before string) control.GPUMode {
 		return control.GPUMode{Mode: name, Value: value, Made: made, Before: before}
 	}
-	return []machineForms{{Forms: &control.Forms{GPUs: []control.Formed{
+	return []machineForms{{Forms: &control.Forms{Info: control.Info{Driver: "550.54.15"}, GPUs: []control.Formed{
 		{Index: 0, UUID: "GPU-a", Name: "A100", Form: "timeslice", Given: control.GivenByHand, Slice: "short", Replicas: 4,
 			Modes:  []control.GPUMode{mode("compute-mode", "default", "", ""), mode("time-slice", "short", "short", "default")},
 			Shares: []control.FormedShare{{Name: "train", User: "ada"}, {Name: "serve", User: "bob"}}},
@@ -28,10 +28,10 @@ func formsOfALab() []machineForms {
 
 func TestFormsOfGPUs(t *testing.T) {
 	var table strings.Builder
-	printForms(&table, formsOfALab())
+	printForms(&table, formsOfALab(), false)
 	golden(t, "gpu-ls.table", table.String())
 	var text bytes.Buffer
-	if err := format("json").print(&text, map[string]any{"machines": formsOfALab()}, nil); err != nil {
+	if err := format("json").print(&text, formsList{Machines: formsOfALab()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "gpu-ls.json", text.String())
@@ -40,11 +40,18 @@ func TestFormsOfGPUs(t *testing.T) {
 // What makes no sense is refused before an agent is asked.
 func TestArgumentsOfGPUSet(t *testing.T) {
 	for line, want := range map[string]string{
-		"gpu":                      "say what to do",
-		"gpu set":                  "one GPU",
-		"gpu set 0":                "say which form",
-		"gpu set 0 1 --form slice": "one GPU",
-		"gpu set 0 --form mig":     `backend "mig": use slice, timeslice, mps`,
+		"gpu":                              "say what to do",
+		"gpu set":                          "one GPU",
+		"gpu set 0":                        "say which form",
+		"gpu set 0 1 --form slice":         "one GPU",
+		"gpu set 0 --form mig":             "use --mig on",
+		"gpu set 0 --form vgpu":            `backend "vgpu": use slice, timeslice, mps`,
+		"gpu set 0 --mig maybe":            "use on or off",
+		"gpu set 0 --mig on --form slice":  "leave out --form",
+		"gpu set 0 --mig off --replicas 2": "leave out --form",
+		"gpu apply":                        "say which file",
+		"gpu diff":                         "say which file",
+		"gpu apply -f x y":                 "give no arguments",
 		"gpu set 0 --form timeslice --slice brief":     `slice "brief": use default, short, medium, long`,
 		"gpu set 0 --form mps --slice short":           "slice is for timeslice",
 		"gpu set 0 --form timeslice --slice=":          "--slice is empty",

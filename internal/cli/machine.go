@@ -44,6 +44,19 @@ func (a *app) simulated(ctx context.Context, machine string) (*simgpu.Instance, 
 	return store.Start(ctx, description.Name, description, "")
 }
 
+// ownMachine is the directory of the simulated machine of that name, which is started if there is none. It is "" without
+// a name, and where the system agent serves that machine to all users in place of the real one.
+func (a *app) ownMachine(ctx context.Context, machine string) (dir string, err error) {
+	if machine == "" || a.servedToAll(ctx, machine) {
+		return "", nil
+	}
+	instance, err := a.simulated(ctx, machine)
+	if err != nil {
+		return "", err
+	}
+	return instance.Dir, nil
+}
+
 // listing is what one agent reports.
 type listing struct {
 	// Machine is the simulated machine's name, empty for the real one.

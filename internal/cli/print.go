@@ -157,18 +157,23 @@ func coresOf(s control.Share) string {
 	if s.Policy == v1alpha1.PolicyBurst {
 		return fmt.Sprintf("%d-%d%%", s.Cores, s.MaxCores)
 	}
-	if s.Backend == v1alpha1.BackendMPS && s.Cores > 0 {
+	switch {
+	case s.Backend == v1alpha1.BackendMPS && s.Cores > 0:
 		return "<=" + percent(s.Cores)
+	case s.Backend == v1alpha1.BackendMIG:
+		return "-" // the instance's SMs, all the time
 	}
 	return percent(s.Cores)
 }
 
 // policyOf returns a share's policy if its backend has policies.
 func policyOf(s control.Share) string {
-	if s.Backend == v1alpha1.BackendTimeslice || s.Backend == v1alpha1.BackendMPS {
+	switch s.Backend {
+	case v1alpha1.BackendTimeslice, v1alpha1.BackendMPS, v1alpha1.BackendMIG:
 		return "-"
+	default:
+		return string(s.Policy)
 	}
-	return string(s.Policy)
 }
 
 // weightOf returns a share's weight if its policy uses weights.
@@ -337,8 +342,15 @@ func asked(q control.Waiting) string {
 	if !q.Request.Memory.IsZero() {
 		memory = q.Request.Memory.String()
 	}
-	if q.Request.GPUs > 1 {
+	switch {
+	case q.Request.GPUs > 1:
 		return fmt.Sprintf("%s on each of %d GPUs", memory, q.Request.GPUs)
+	case q.Request.Backend == v1alpha1.BackendMIG && q.Request.Profile != "":
+		return "MIG instance " + q.Request.Profile
+	case q.Request.Backend == v1alpha1.BackendMIG:
+		return "a MIG instance with " + memory
+	case q.Request.Profile != "":
+		return fmt.Sprintf("%s of a MIG instance %s", memory, q.Request.Profile)
 	}
 	return memory
 }

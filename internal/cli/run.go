@@ -25,9 +25,9 @@ type runOptions struct {
 	name   string
 	simgpu string
 	wait   bool
-	// backend is empty for the default, and isolate for nothing in particular.
-	backend, isolate string
-	layer            layerFlag
+	// backend is empty for the default, profile for none and isolate for nothing in particular.
+	backend, profile, isolate string
+	layer                     layerFlag
 }
 
 // add defines the flags.
@@ -38,19 +38,15 @@ func (o *runOptions) add(flags *pflag.FlagSet) {
 	})
 	o.choice.add(flags)
 	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
-	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver, mps runs shares side by side, auto chooses (default: slice, or auto with --isolate)")
+	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver, mps runs shares side by side, mig gives each a MIG instance, auto chooses (default: slice, mig with --profile, auto with --isolate)")
+	flags.Var(&word{"PROFILE", &o.profile}, "profile", "MIG profile of the share's instance, such as 1g.10gb; with another backend than mig the share is a part of such an instance (default: with --backend mig the smallest that has the memory and cores)")
 	flags.Var(&word{"WHAT", &o.isolate}, "isolate", "what neighbours must not reach: faults, memory or bandwidth (default: what the backend leaves open is accepted)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
 	flags.Var(&o.layer, "layer", "how the driver is covered: namespace, env or auto")
 }
 
-func newRun(a *app) *cobra.Command {
-	o := &runOptions{}
-	command := &cobra.Command{
-		Use:   "run [flags] -- COMMAND [ARGUMENT]...",
-		Short: "Run a command inside a share of a GPU",
-		Long: `Run a command inside a share of one or more GPUs. The command and all its
+const runText = `Run a command inside a share of one or more GPUs. The command and all its
 children see only what the share allows. Memory beyond it is refused with
 CUDA_ERROR_OUT_OF_MEMORY, and launches beyond its part of the GPU's time wait.
 Memory and cores are per GPU.
@@ -68,9 +64,16 @@ fullest on which the share fits is taken, so that emptier ones stay free for
 larger shares. Inside, the share's GPUs are numbered from 0, and
 CUDA_VISIBLE_DEVICES, if set, is rewritten so.
 
+On a GPU in MIG mode a share is a MIG instance of its own: of the profile that
+--profile names, or the smallest with the memory and at least that percentage of
+the GPU's SMs. It is made if none is free, and taken away with the share. With
+--profile and --backend slice, timeslice or mps the share is a part of an instance,
+and --memory and --cores are parts of the instance.
+
 If no agent runs, Divvy starts one, which ends with its last share. Where a system
-agent is configured Divvy starts none, and waits up to 30 seconds for that one.`,
-		Example: `  # A quarter of a GPU's memory and 30 percent of its time.
+agent is configured Divvy starts none, and waits up to 30 seconds for that one.`
+
+const runExamples = `  # A quarter of a GPU's memory and 30 percent of its time.
   divvy run --memory 25% --cores 30 -- python train.py
 
   # A service with half of the GPU's time guaranteed, and batch work in idle time.
@@ -83,9 +86,21 @@ agent is configured Divvy starts none, and waits up to 30 seconds for that one.`
   # 8 GiB on each of these two GPUs.
   divvy run --gpu 0,2 --memory 8Gi -- torchrun --nproc-per-node 2 train.py
 
+  # A MIG instance, and 30 percent of one that others share.
+  divvy run --profile 1g.10gb -- python eval.py
+  divvy run --profile 3g.40gb --backend slice --memory 10Gi --cores 30 -- ./serve
+
   # No GPU at hand: the same on a simulated A100.
-  divvy run --simgpu a100-80g --memory 8Gi -- ./program`,
-		Args: argsOf(1, -1, "the command to run, such as: divvy run --memory 4Gi -- python train.py"),
+  divvy run --simgpu a100-80g --memory 8Gi -- ./program`
+
+func newRun(a *app) *cobra.Command {
+	o := &runOptions{}
+	command := &cobra.Command{
+		Use:     "run [flags] -- COMMAND [ARGUMENT]...",
+		Short:   "Run a command inside a share of a GPU",
+		Long:    runText,
+		Example: runExamples,
+		Args:    argsOf(1, -1, "the command to run, such as: divvy run --memory 4Gi -- python train.py"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := a.run(cmd.Context(), o, args)
 			if full, ok := rundir.NoRoom(err); ok {
@@ -108,6 +123,7 @@ func (o *runOptions) request() v1alpha1.ShareRequest {
 		Among:      o.choice.names.list,
 		Memory:     o.share.memory,
 		Cores:      int(o.share.cores),
+		Profile:    o.profile,
 		Isolate:    v1alpha1.Isolation(o.isolate),
 		Overcommit: o.share.overcommit,
 		ShareConfig: v1alpha1.ShareConfig{
@@ -131,13 +147,9 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err := o.choice.wish().Validate(); err != nil {
 		return usage(err)
 	}
-	instance := ""
-	if o.simgpu != "" {
-		simulated, err := a.simulated(ctx, o.simgpu)
-		if err != nil {
-			return err
-		}
-		instance = simulated.Dir
+	instance, err := a.ownMachine(ctx, o.simgpu)
+	if err != nil {
+		return err
 	}
 	libraryPath := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
 	finder := driver.Finder{LibraryPath: libraryPath, Instance: instance}

@@ -74,7 +74,7 @@ const gap = 2
 
 // usual is what shares have whose request says nothing of it. A column that says
 // nothing else is left out.
-var usual = map[string][]string{"BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}}
+var usual = map[string][]string{"INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}}
 
 // spare are the columns that a narrow terminal misses least; JSON has them.
 var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "AGE", "CLASS", "POLICY", "BACKEND"}
@@ -82,16 +82,24 @@ var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "AGE", "CLASS", "POL
 // printTenants writes one row for each share of tenants, as they were at a time.
 func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, width int) {
 	shares := table{}
-	shares.row("SHARE", "USER", "AGE", "GPU", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE")
+	shares.row("SHARE", "USER", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
-			shares.row(tenant.Name, tenant.User, age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), used(s), size(s.Limit), size(s.Overhead),
+			shares.row(tenant.Name, tenant.User, age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), size(s.Overhead),
 				spent(s.Time), coresOf(s), string(s.Backend), policyOf(s), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s))
 		}
 	}
 	shares.omit(usual)
 	shares.fit(width, spare...)
 	shares.print(w)
+}
+
+// instanceOf is the profile of the MIG instance on which a share is, with its first memory slice.
+func instanceOf(s control.Share) string {
+	if s.Instance == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s@%d", s.Instance.Profile, s.Instance.Start)
 }
 
 // age writes a time in the largest unit of which it has at least two, seconds at least.

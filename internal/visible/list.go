@@ -33,7 +33,7 @@ func parse(value string) ([]string, error) {
 		case entry == "" && i == len(entries)-1:
 			return list, nil
 		case strings.HasPrefix(lower, "mig-"):
-			return nil, refuse("%s=%s names a MIG instance, of which no share can be made: name GPUs that are not in MIG mode", Variable, value)
+			return nil, refuse("%s=%s names a MIG instance, and Divvy chooses or makes the instance itself: name GPUs in it, and ask for an instance with --profile", Variable, value)
 		case isIndex(entry):
 			n, _ := strconv.Atoi(entry)
 			list = append(list, strconv.Itoa(n)) // without leading zeros

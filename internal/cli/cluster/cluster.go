@@ -30,7 +30,7 @@ func Main(args []string, step func(name string), out, errOut io.Writer) int {
 		return program.ExitFailure
 	}
 	root := newRoot(&app{tree: tree, step: step, out: out, err: errOut})
-	return program.Run(root, args, func(*cobra.Command) int { return 0 })
+	return program.Run(root, args, func(*cobra.Command, error) int { return 0 })
 }
 
 func newRoot(a *app) *cobra.Command {

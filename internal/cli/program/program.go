@@ -33,8 +33,8 @@ var ErrReported = errors.New("reported")
 var errUsage = errors.New("wrong usage")
 
 // Run runs a command line until it ends or a signal ends it, reports the error if
-// there is one, and returns the exit status. For an error, status may choose it.
-func Run(root *cobra.Command, args []string, status func(*cobra.Command) int) int {
+// there is one, and returns the exit status. For an error, status may choose it; 0 leaves the usual one.
+func Run(root *cobra.Command, args []string, status func(*cobra.Command, error) int) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -49,7 +49,7 @@ func Run(root *cobra.Command, args []string, status func(*cobra.Command) int) in
 		return exitInterrupted
 	}
 	report(root.ErrOrStderr(), command, err)
-	if own := status(command); own != 0 {
+	if own := status(command, err); own != 0 {
 		return own
 	}
 	if isUsage(err) {
