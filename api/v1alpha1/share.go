@@ -78,6 +78,10 @@ type ShareConfig struct {
 	Class Class `json:"class,omitempty"`
 	// Backend left out is slice.
 	Backend Backend `json:"backend,omitempty"`
+	// GPUModels are the models that serve, and GPUPrefer says which are wanted first. Only who chooses among several
+	// GPUs looks at them.
+	GPUModels GPUModels     `json:"gpuModels,omitempty"`
+	GPUPrefer GPUPreference `json:"gpuPrefer,omitempty"`
 }
 
 // ShareRequest asks for shares of one or more GPUs for one tenant. Memory and
@@ -255,7 +259,9 @@ func (c *ShareConfig) Validate(cores int) error {
 		fault("class offline guarantees nothing, and policy %s guarantees cores: leave out --cores, or add --policy fixed, which makes them a cap", c.Policy)
 	}
 	c.validateBackend(cores, fault)
-	return errors.Join(faults...)
+	_, models := ParseGPUModels(string(c.GPUModels))
+	_, prefer := ParseGPUPreference(string(c.GPUPrefer))
+	return errors.Join(append(faults, models, prefer)...)
 }
 
 // validateBackend tells of what the backend cannot make real.

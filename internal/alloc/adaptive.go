@@ -16,7 +16,7 @@ func (Adaptive) score(o *option) uint64 {
 	return Capacity{}.score(o)
 }
 
-// turnover counts tenants that came and went. Both counts are halved at intervals, so recent ones count most.
+// turnover counts requests that came and tenants that went. Both counts are halved at intervals, so recent ones count most.
 type turnover struct {
 	came, went int
 	// restless tells that many tenants leave: it becomes true when a quarter of those that came have gone, and false

@@ -3,10 +3,14 @@
 // influence. All arithmetic that decides is on integers, so equal inputs give
 // equal answers.
 //
-// [Search] makes every decision, for one host and for a cluster. An [Inventory]
+// [Search] makes every decision, for one host and for a cluster; [Inventory.Choices]
+// goes on to the next best node. An [Inventory]
 // keeps nodes, and indexes that make the next decision quick; only one goroutine
 // at a time may call its methods. A decision over 1,200 nodes has a budget of 50
 // microseconds, so most decisions must not look at every node.
+//
+// A decision depends on the nodes, on what was reserved, and on what [Inventory.Observe] and [Inventory.Release] told.
+// It depends on no search, and on nothing that was taken back: whoever plans may try as much as they want.
 package alloc
 
 import "github.com/divvy-gpu/divvy/internal/alloc/layouts"
@@ -44,6 +48,16 @@ type GPU struct {
 	Clients, MostClients int
 	// Fault says why the GPU takes no shares. It is empty for a healthy GPU.
 	Fault string
+	// Fence says why a GPU takes no more shares until what contradicts itself there has ended, see [Inventory.Adopt].
+	Fence string
+	// Capability is how much the GPU can do, as the driver tells.
+	Capability Capability
+	// Class is a number that the caller gives to all GPUs with the same attributes, see [Classes].
+	Class uint16
+	// DefaultCores is what a share takes that asks for no cores, in percent.
+	DefaultCores int
+	// Slots is how many tenants the GPU has room for; 0 is no limit.
+	Slots int
 	// Profiles are the MIG profiles of a GPU in MIG mode, which serves nothing else.
 	Profiles []Profile
 	// Slices has a bit for each MIG memory slice in use, also by what is no placement of Profiles.
@@ -54,6 +68,14 @@ type GPU struct {
 
 // Profile is a MIG profile that a GPU can be cut into.
 type Profile = layouts.Profile
+
+// Capability orders GPUs: by compute capability, then by the product of SMs and clock, then by memory.
+type Capability struct {
+	// Compute is the major version times 100 and the minor version, so that 9.0 is 900.
+	Compute int
+	// SMs is their number, and Clock their highest clock in MHz.
+	SMs, Clock int
+}
 
 // FreeMemory is what can still be granted without overcommit.
 func (g *GPU) FreeMemory() uint64 {
@@ -114,6 +136,10 @@ type Share struct {
 	Start   int
 	// NIC is the position of the adapter that comes with the GPU, or -1.
 	NIC int
+	// Whole shares have their GPU alone. The other two are those of the request.
+	Whole, Overcommit, OvercommitCores bool
+	// Claim is the position of the pod's claim, and Alternative that of the request which the claim got, see [Pod].
+	Claim, Alternative int
 }
 
 // Assignment says where a request goes: it has one Share for each that the
@@ -126,6 +152,5 @@ type Assignment struct {
 	CPU    int64
 	Memory uint64
 
-	whole, overcommit, overcommitCores bool
-	group                              group
+	group group
 }

@@ -1,6 +1,10 @@
 package alloc
 
-import "math/bits"
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
 
 // arrangement is a choice of GPUs on a node, with an adapter for each, or -1.
 type arrangement struct {
@@ -10,17 +14,24 @@ type arrangement struct {
 }
 
 // tightest chooses count different GPUs for a plain request, the fullest that
-// fit, and returns their positions in the node's order of fullness.
+// fit of those that are wanted most, and returns their positions in the node's order of fullness.
 func (inv *Inventory) tightest(c *shape, node int) (positions [MaxGPUs]uint8, ok bool) {
 	r, n := &inv.entries[node], &inv.nodes[node]
 	needs := c.needs[r.state.kind]
 	found := 0
-	for i := len(n.GPUs) - 1; i >= 0 && found < c.request.Count; i-- {
-		at := r.gpu[i]
-		if c.takes(&needs[at], r.state.gpus[i], n, int(at)) {
-			positions[found] = uint8(i)
-			found++
+	for rank, next := c.best(r.state.kind), uint8(mostRank); rank < mostRank && found < c.request.Count; rank, next = next, mostRank {
+		for i := len(n.GPUs) - 1; i >= 0 && found < c.request.Count; i-- {
+			at := r.gpu[i]
+			if need := &needs[at]; need.rank == rank && inv.takes(c, need, r.state.gpus[i], n, int(at)) {
+				positions[found] = uint8(i)
+				found++
+			} else if need.rank > rank {
+				next = min(next, need.rank)
+			}
 		}
+	}
+	if c.request.Prefer != "" {
+		slices.SortFunc(positions[:found], func(a, b uint8) int { return int(b) - int(a) })
 	}
 	return positions, found == c.request.Count
 }
@@ -32,6 +43,7 @@ func (inv *Inventory) takeAll(o *option, positions []uint8) {
 	r := &inv.entries[o.node]
 	for _, i := range positions {
 		need := &o.shape.needs[r.state.kind][r.gpu[i]]
+		o.rank = max(o.rank, need.rank)
 		o.after.take(int(i), need.memory, need.cores)
 	}
 }
@@ -40,8 +52,13 @@ func (inv *Inventory) takeAll(o *option, positions []uint8) {
 // GPUs are nearest to each other, then the fullest. It can try every set, because
 // a node has at most MaxGPUs.
 func (inv *Inventory) arrange(c *shape, node int) (a arrangement, cause Cause) {
+	return inv.arrangeWithout(c, node, 0)
+}
+
+// arrangeWithout is arrange without the GPUs for whose positions there is a bit.
+func (inv *Inventory) arrangeWithout(c *shape, node int, without uint32) (a arrangement, cause Cause) {
 	n, r := &inv.nodes[node], &inv.entries[node]
-	if cause := c.request.hostCause(r, &inv.kinds[r.state.kind]); cause != CauseNone {
+	if cause := c.request.hostCause(r, n); cause != CauseNone {
 		return a, cause
 	}
 	s := arranger{node: n, entry: r, request: &c.request, wanted: c.request.Count}
@@ -52,7 +69,7 @@ func (inv *Inventory) arrange(c *shape, node int) (a arrangement, cause Cause) {
 	for i := len(n.GPUs) - 1; i >= 0; i-- {
 		at := r.gpu[i]
 		why := c.fits(n, int(at), &c.needs[r.state.kind][at], shares)
-		if why == CauseNone {
+		if why == CauseNone && without&(1<<at) == 0 {
 			s.fitting[s.count] = at
 			s.count++
 		}
@@ -61,10 +78,14 @@ func (inv *Inventory) arrange(c *shape, node int) (a arrangement, cause Cause) {
 	switch {
 	case s.wanted == 0:
 		return a, CauseNone
-	case s.count == 0:
+	case s.count == 0 && without == 0:
 		return a, cause
 	case s.count < s.wanted:
 		return a, max(cause, CauseTogether)
+	}
+	if c.request.Prefer != "" {
+		needs := c.needs[r.state.kind]
+		slices.SortStableFunc(s.fitting[:s.count], func(a, b uint8) int { return cmp.Compare(needs[a].rank, needs[b].rank) })
 	}
 	if c.request.Profile != "" {
 		inv.cheapest(c, node, s.fitting[:s.count])

@@ -93,7 +93,7 @@ func TestPairsOfGPUAndAdapter(t *testing.T) {
 	if _, err := Search(inventory, Request{Count: 1, Whole: true, NIC: true}); err == nil {
 		t.Error("a fifth pair with four adapters")
 	}
-	inventory.Undo(a)
+	inventory.Unreserve(a)
 	search(t, inventory, Request{Count: 1, Whole: true, NIC: true})
 }
 
@@ -133,7 +133,7 @@ func TestMIG(t *testing.T) {
 	if _, err := Search(inventory, Request{Count: 1, Memory: bytes(gib)}); err == nil || Waits(err) {
 		t.Errorf("a share of a GPU in MIG mode: %v", err)
 	}
-	inventory.Undo(small)
+	inventory.Unreserve(small)
 	search(t, inventory, Request{Count: 1, Profile: "3g"})
 }
 

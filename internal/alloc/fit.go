@@ -10,15 +10,18 @@ const (
 	CauseCount            // the node has fewer GPUs than are asked for
 	CauseNamed            // the GPU is not the one named, or one to avoid
 	CauseModel            // its model is not allowed
+	CauseClass            // no selector lets it
 	CauseProfile          // it has no such MIG profile, or is in MIG mode
 	CauseCapacity         // it is too small even when empty
 	CauseContext          // the limit leaves nothing beside one process's context
 	CauseHost             // the node's processors or memory are too few even when idle
 	CauseFault            // it is not healthy
+	CauseFence            // what is given of it contradicts itself
 	CauseBusy             // a whole GPU is asked for and this one has tenants
 	CauseForm             // its tenants share it in another way
 	CauseUser             // its tenants are another user's, and it serves one user at a time
 	CauseClients          // the driver's server there takes no more programs
+	CauseSlots            // it takes no more tenants
 	CauseMemory           // it has too little memory left
 	CauseCores            // it has too few cores left to guarantee
 	CausePlacement        // it has no room for the MIG profile
@@ -36,8 +39,10 @@ func (c Cause) never() bool { return c <= CauseHost }
 // impossible says why a request never fits on such a GPU, even an empty one.
 func impossible(r *Request, g *GPU) Cause {
 	switch {
-	case r.Models != "" && !r.Models.Has(g.Model), r.AvoidModels.Has(g.Model):
+	case r.Models != "" && !r.Models.means(g.Model), r.AvoidModels.means(g.Model):
 		return CauseModel
+	case !r.Classes.Has(g.Class):
+		return CauseClass
 	case (r.Profile != "") != (len(g.Profiles) > 0), r.Profile != "" && g.profile(r.Profile) < 0:
 		return CauseProfile
 	case r.Profile == "" && !r.Whole && r.Memory.Of(g.Capacity) > g.Capacity:
@@ -56,6 +61,8 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 	switch {
 	case n.cause != CauseNone:
 		return n.cause
+	case g.Fence != "":
+		return CauseFence
 	case r.differs(g):
 		return CauseForm
 	case r.User != "" && g.User != "" && g.User != r.User:
@@ -77,23 +84,36 @@ func (r *Request) room(g *GPU, n *need, shares int) Cause {
 		if g.Tenants > 0 || g.Granted > 0 || g.Cores > 0 {
 			return CauseBusy
 		}
+	case g.Slots > 0 && g.Tenants+shares > g.Slots:
+		return CauseSlots
 	case !r.Overcommit && (n.limit > g.FreeMemory() || n.limit > g.FreeMemory()/uint64(shares)):
 		return CauseMemory
-	case !r.OvercommitCores && r.Cores*shares > g.FreeCores():
+	case !r.OvercommitCores && r.coresOf(g)*shares > g.FreeCores():
 		return CauseCores
 	}
 	return CauseNone
+}
+
+// coresOf is what a share of a GPU guarantees, in percent.
+func (r *Request) coresOf(g *GPU) int {
+	switch {
+	case r.Whole:
+		return 100
+	case r.Cores == 0 && r.Profile == "":
+		return g.DefaultCores
+	}
+	return r.Cores
 }
 
 // differs reports whether tenants share a GPU in another way than the request asks for.
 func (r *Request) differs(g *GPU) bool { return r.Form != "" && g.Form != "" && g.Form != r.Form }
 
 // hostCause says why a request does not fit on a node's processors and memory.
-func (r *Request) hostCause(free *entry, k *kind) Cause {
+func (r *Request) hostCause(free *entry, n *Node) Cause {
 	switch {
-	case r.Count > len(k.gpus) && (!r.Same || len(k.gpus) == 0):
+	case free.absent, r.Count > len(n.GPUs) && (!r.Same || len(n.GPUs) == 0):
 		return CauseCount
-	case r.CPU > k.hostCPU || r.HostMemory > k.hostMemory:
+	case r.CPU > n.CPU || r.HostMemory > n.Memory:
 		return CauseHost
 	case r.CPU > free.cpu:
 		return CauseHostCPU

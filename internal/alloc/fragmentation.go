@@ -68,7 +68,7 @@ func (s *state) fragments(c *shape, gpus int) int64 {
 // fragments is the expected fragmentation of a node over the target workload,
 // times the number of its arrivals.
 func (w *workload) fragments(s *state) (sum int64) {
-	gpus := len(w.inv.kinds[s.kind].gpus)
+	gpus := len(w.inv.kinds.all[s.kind].gpus)
 	for i := range w.targets {
 		sum += w.targets[i].count * s.fragments(w.targets[i].shape, gpus)
 	}
@@ -80,15 +80,11 @@ func (w *workload) measure(s *state) int64 {
 	if s.gpus[0].free() == 0 {
 		return 0
 	}
-	if v, known := w.fragment[*s]; known {
-		return v
+	m := w.fragment.slot(w, s)
+	if m.version != w.version || m.state != *s {
+		*m = remembered{state: *s, version: w.version, value: w.fragments(s)}
 	}
-	sum := w.fragments(s)
-	if len(w.fragment) >= memoLimit {
-		clear(w.fragment)
-	}
-	w.fragment[*s] = sum
-	return sum
+	return m.value
 }
 
 // Target is a workload that measures fragmentation.
@@ -123,7 +119,7 @@ func (inv *Inventory) Fragmented(t Target) int64 {
 		for j := range inv.entries {
 			s := &inv.entries[j].state
 			if s.gpus[0].free() > 0 {
-				sum += t.count * s.fragments(t.shape, len(inv.kinds[s.kind].gpus))
+				sum += t.count * s.fragments(t.shape, len(inv.kinds.all[s.kind].gpus))
 			}
 		}
 	}

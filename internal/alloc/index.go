@@ -2,61 +2,47 @@ package alloc
 
 // index keeps the keys of one shape on all nodes in a tournament tree, whose root
 // has the best key. Each use first updates the keys of the nodes that have changed
-// since the last one. When the model of the workload changes, all keys are out of
-// date. Computing all of them at once would delay one decision by a millisecond,
-// so each use updates the best key until it stays the best, and sweepStep others.
+// since the last one. A new model of the workload makes all keys anew.
+//
+// So a key depends on the node's state and on the model alone, and never on when the index was used before or made.
 type index struct {
 	base    int      // leaves; a power of two
 	tree    []uint64 // the root is tree[1], the leaf of node i is tree[base+i]
-	gpu     []uint8  // position of the GPU chosen on a node, for one share
-	version []uint32 // of the workload, by node
+	gpu     []uint8  // position in the node's order of the GPU chosen, for one share
 	read    int      // how much of the inventory's log has been read
-	sweep   int      // the next node to update
-	behind  int      // how many nodes may still be out of date
-	swept   uint32   // the version that behind belongs to
+	version uint32   // of the workload
 	made    bool     // turnover.restless when the keys were computed, see Adaptive
 }
-
-// sweepStep is how many keys each use updates besides the best, see index.
-const sweepStep = 24
 
 // readLimit is how many changes per node are read at most; beyond it, the index is
 // rebuilt. It exceeds 1 because the same nodes change again and again.
 const readLimit = 4
 
-// find returns the best key of the shape of a plain request, or noKey.
-func (inv *Inventory) find(c *shape) uint64 {
-	x := c.index
-	if x == nil {
-		x = &index{base: 1, read: -1}
+// bytes is what an index of so many leaves and nodes takes.
+func indexBytes(base, nodes int) int { return 16*base + nodes }
+
+// find brings the index of a plain request's shape up to date.
+func (inv *Inventory) find(c *shape) *index {
+	if c.index == nil || c.index.base < len(inv.nodes) {
+		x := &index{base: 1, read: -1}
 		for x.base < len(inv.nodes) {
 			x.base *= 2
 		}
 		x.tree = make([]uint64, 2*x.base)
-		x.gpu = make([]uint8, len(inv.nodes))
-		x.version = make([]uint32, len(inv.nodes))
+		x.gpu = make([]uint8, x.base)
 		c.index = x
+		inv.shapes.grown(c, indexBytes(x.base, x.base))
 	}
-	x.repair(inv, c)
-	for {
-		best := x.tree[1]
-		if best == noKey {
-			return best
-		}
-		node := nodeOf(best)
-		if x.version[node] == inv.work.version {
-			return best
-		}
-		x.put(node, x.evaluate(inv, c, node))
-	}
+	c.index.repair(inv, c)
+	return c.index
 }
 
 func (x *index) repair(inv *Inventory, c *shape) {
 	end := inv.logged + len(inv.log)
-	if x.read < inv.logged || end-x.read >= readLimit*len(inv.nodes) || inv.policy.random || x.made != inv.turnover.restless {
-		x.made = inv.turnover.restless
+	if x.read < inv.logged || end-x.read >= readLimit*len(inv.nodes) || inv.policy.random ||
+		x.version != inv.work.version || x.made != inv.turnover.restless {
 		x.rebuild(inv, c)
-		x.read = end
+		x.made, x.version, x.read = inv.turnover.restless, inv.work.version, end
 		return
 	}
 	inv.tick++
@@ -68,21 +54,32 @@ func (x *index) repair(inv *Inventory, c *shape) {
 		}
 	}
 	x.read = end
-	if x.swept != inv.work.version {
-		x.swept, x.behind = inv.work.version, len(inv.nodes)
-	}
-	for step := 0; step < sweepStep && x.behind > 0; x.behind-- {
-		if x.version[x.sweep] != inv.work.version {
-			x.put(x.sweep, x.evaluate(inv, c, x.sweep))
-			step++
-		}
-		x.sweep = (x.sweep + 1) % len(inv.nodes)
-	}
 }
 
+// rebuild computes all keys. Nodes in the same state share the computation.
 func (x *index) rebuild(inv *Inventory, c *shape) {
+	states := !inv.policy.random && !inv.policy.beyond
+	inv.same.begin(len(inv.nodes))
 	for node := range inv.nodes {
+		if !inv.mayFit(c, node) {
+			x.tree[x.base+node] = noKey
+			continue
+		}
+		if states {
+			if like := inv.same.find(inv, node); like >= 0 {
+				key := x.tree[x.base+like]
+				if key != noKey {
+					key = key&^(1<<nodeBits-1) | uint64(node)
+				}
+				x.tree[x.base+node], x.gpu[node] = key, x.gpu[like]
+				continue
+			}
+		}
+		inv.exactly = false
 		x.tree[x.base+node] = x.evaluate(inv, c, node)
+		if states && !inv.exactly && !inv.kinds.all[inv.entries[node].state.kind].several {
+			inv.same.add(inv, node)
+		}
 	}
 	for i := len(inv.nodes); i < x.base; i++ {
 		x.tree[x.base+i] = noKey
@@ -90,7 +87,6 @@ func (x *index) rebuild(inv *Inventory, c *shape) {
 	for i := x.base - 1; i > 0; i-- {
 		x.tree[i] = min(x.tree[2*i], x.tree[2*i+1])
 	}
-	x.swept, x.behind = inv.work.version, 0
 }
 
 // put changes one key and updates the path to the root.
@@ -112,23 +108,28 @@ func (x *index) put(node int, key uint64) {
 
 // evaluate returns the key of the best way to place the shape on a node.
 func (x *index) evaluate(inv *Inventory, c *shape, node int) uint64 {
-	x.version[node] = inv.work.version
 	key, gpu := inv.evaluate(c, node)
 	x.gpu[node] = uint8(gpu)
 	return key
 }
 
-// evaluate returns the key of a plain request on a node, and the GPU for one share.
-func (inv *Inventory) evaluate(c *shape, node int) (key uint64, gpu int) {
+// mayFit is false for a node on which a plain request certainly does not fit.
+func (inv *Inventory) mayFit(c *shape, node int) bool {
 	r := &inv.entries[node]
-	if c.request.CPU > r.cpu || c.request.HostMemory > r.memory {
-		return noKey, 0
+	if r.absent || c.request.CPU > r.cpu || c.request.HostMemory > r.memory {
+		return false
 	}
-	if c.request.Count > 0 && c.least[r.state.kind] > r.state.gpus[0].memory+1 {
+	return c.request.Count == 0 || c.least[r.state.kind] <= r.state.gpus[0].memory+1
+}
+
+// evaluate returns the key of a plain request on a node, and for one share the position of its GPU in the node's order.
+func (inv *Inventory) evaluate(c *shape, node int) (key uint64, position int) {
+	if !inv.mayFit(c, node) {
 		return noKey, 0
 	}
 	o := inv.consider(c, node)
 	if c.request.Count == 0 {
+		o.rank = c.rank[o.before.kind]
 		return inv.policy.key(o), 0
 	}
 	if c.request.Count > 1 {
@@ -153,7 +154,7 @@ func (inv *Inventory) consider(c *shape, node int) *option {
 }
 
 // bestGPU tries one share on every GPU, but only once on GPUs that are alike.
-func (inv *Inventory) bestGPU(o *option) (key uint64, gpu int) {
+func (inv *Inventory) bestGPU(o *option) (key uint64, position int) {
 	r := &inv.entries[o.node]
 	n := &inv.nodes[o.node]
 	needs := o.shape.needs[r.state.kind]
@@ -162,36 +163,37 @@ func (inv *Inventory) bestGPU(o *option) (key uint64, gpu int) {
 	for i := len(n.GPUs) - 1; i >= 0; i-- {
 		at := int(r.gpu[i])
 		need := &needs[at]
-		if !o.shape.takes(need, r.state.gpus[i], n, at) {
+		if !inv.takes(o.shape, need, r.state.gpus[i], n, at) {
 			continue
 		}
 		*o.after = rest
 		o.after.take(i, need.memory, need.cores)
-		o.gpu = at
+		o.gpu, o.rank = at, need.rank
 		if k := inv.policy.key(o); k < key {
-			key, gpu = k, at
+			key, position = k, i
 		}
-		if inv.policy.tightest {
+		if inv.policy.tightest && o.shape.request.Prefer == "" {
 			break
 		}
 		if !inv.policy.random {
 			i = r.skipEqual(i, needs)
 		}
 	}
-	return key, gpu
+	return key, position
 }
 
 // takes reports whether a share fits on a GPU that has this much free. Where
 // rounding could decide, it compares the exact amounts.
-func (c *shape) takes(need *need, free cell, n *Node, at int) bool {
+func (inv *Inventory) takes(c *shape, need *need, free cell, n *Node, at int) bool {
 	r := &c.request
 	switch {
 	case need.cause != CauseNone || need.memory > free.memory+1 || need.cores > free.cores:
 		return false
-	case need.memory <= free.memory && !r.Overcommit:
+	case need.memory <= free.memory && need.memory > 0 && !r.Overcommit:
 		// A GPU that has tenants has less than 1000 free, so this covers whole GPUs too.
 		return true
 	}
+	inv.exactly = true
 	return r.check(&n.GPUs[at], need, 1) == CauseNone
 }
 
@@ -201,4 +203,47 @@ func (r *entry) skipEqual(i int, needs []need) int {
 		i--
 	}
 	return i
+}
+
+// sameStates finds nodes in the same state as one that was seen before. It is a hash table that is cleared by counting up.
+type sameStates struct {
+	nodes []int32
+	seen  []uint32
+	now   uint32
+}
+
+func (s *sameStates) begin(nodes int) {
+	size := 16
+	for size < 2*nodes {
+		size *= 2
+	}
+	if len(s.nodes) != size {
+		s.nodes, s.seen, s.now = make([]int32, size), make([]uint32, size), 0
+	}
+	s.now++
+	if s.now == 0 {
+		clear(s.seen)
+		s.now = 1
+	}
+}
+
+// find is a node that was added and is in the same state, or -1.
+func (s *sameStates) find(inv *Inventory, node int) int {
+	r := &inv.entries[node]
+	mask := len(s.nodes) - 1
+	for i := int(r.hash) & mask; s.seen[i] == s.now; i = (i + 1) & mask {
+		if like := &inv.entries[s.nodes[i]]; like.hash == r.hash && like.state == r.state {
+			return int(s.nodes[i])
+		}
+	}
+	return -1
+}
+
+func (s *sameStates) add(inv *Inventory, node int) {
+	mask := len(s.nodes) - 1
+	i := int(inv.entries[node].hash) & mask
+	for s.seen[i] == s.now {
+		i = (i + 1) & mask
+	}
+	s.nodes[i], s.seen[i] = int32(node), s.now
 }

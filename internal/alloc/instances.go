@@ -34,20 +34,13 @@ func (m *Mixes) of(profiles []Profile) (*layouts.Mix, error) {
 
 // Learn makes the inventory place MIG instances by what was learnt before, and learn on.
 func (inv *Inventory) Learn(m *Mixes) error {
-	for k := range inv.kinds {
-		kind := &inv.kinds[k]
-		kind.mixes = make([]*layouts.Mix, len(kind.gpus))
-		for i := range kind.gpus {
-			if len(kind.gpus[i].Profiles) == 0 {
-				continue
-			}
-			mix, err := m.of(kind.gpus[i].Profiles)
-			if err != nil {
-				return err
-			}
-			kind.mixes[i] = mix
+	for k := range inv.kinds.all {
+		if err := inv.kinds.all[k].learn(m); err != nil {
+			return err
 		}
 	}
+	inv.mixes = m
+	inv.remodel()
 	return nil
 }
 
@@ -59,18 +52,14 @@ func (g *GPU) profile(name string) int {
 // blocked has a bit for each memory slice that something takes of which the model does not know.
 func (g *GPU) blocked(m *layouts.Model) uint32 { return g.Slices &^ m.Slices(g.Instances) }
 
-// instance is the layout of one instance on a GPU of the node. It is 0 where the driver has no such placement, or where
-// the instance does not fit beside those that are there.
-func (inv *Inventory) instance(node int, share *Share) layouts.Layout {
-	n := &inv.nodes[node]
-	if share.GPU < 0 || share.GPU >= len(n.GPUs) {
+// instance is the layout of a share's instance on a GPU of the node. It is 0 where the driver has no such placement, or
+// where the instance does not fit beside those that are there.
+func (inv *Inventory) instance(node, gpu int, share *Share) layouts.Layout {
+	mix := inv.kinds.all[inv.entries[node].state.kind].mixes[gpu]
+	if mix == nil || share.Profile == "" {
 		return 0
 	}
-	g, mix := &n.GPUs[share.GPU], inv.kinds[inv.entries[node].state.kind].mixes[share.GPU]
-	if mix == nil {
-		return 0
-	}
-	m := mix.Model()
+	g, m := &inv.nodes[node].GPUs[gpu], mix.Model()
 	one := m.Placed(m.Profile(share.Profile), share.Start)
 	if g.Slices&m.Slices(one) != 0 || !m.Valid(g.Instances|one) {
 		return 0
@@ -87,7 +76,10 @@ func (inv *Inventory) learn(r *Request) {
 	at := map[*layouts.Mix]*found{}
 	var order []*layouts.Mix
 	for node := range inv.nodes {
-		kind := &inv.kinds[inv.entries[node].state.kind]
+		if inv.entries[node].absent {
+			continue
+		}
+		kind := &inv.kinds.all[inv.entries[node].state.kind]
 		for i := range kind.mixes {
 			mix, g := kind.mixes[i], &inv.nodes[node].GPUs[i]
 			if mix == nil || g.profile(r.Profile) < 0 || g.Fault != "" {

@@ -65,7 +65,7 @@ func TestInstancesNeverOverlap(t *testing.T) {
 		apart(t, held, profiles)
 		for len(held) > 0 && random.IntN(3) > 0 {
 			i := random.IntN(len(held))
-			inventory.Undo(held[i])
+			inventory.Unreserve(held[i])
 			held = slices.Delete(held, i, i+1)
 			if random.IntN(2) == 0 {
 				break
@@ -73,7 +73,7 @@ func TestInstancesNeverOverlap(t *testing.T) {
 		}
 	}
 	for _, a := range held {
-		inventory.Undo(a)
+		inventory.Unreserve(a)
 	}
 	for i := range inventory.nodes {
 		for _, g := range inventory.nodes[i].GPUs {
@@ -170,13 +170,13 @@ func TestMixesOutliveTheInventory(t *testing.T) {
 	if err := two.Learn(&mixes); err != nil {
 		t.Fatal(err)
 	}
-	mix := two.kinds[0].mixes[0]
+	mix := two.kinds.all[0].mixes[0]
 	learnt, asked := mix.Weights(), mix.Model().Profile("1g.10gb")
 	other := mix.Model().Profile("7g.80gb")
 	if learnt[asked] < 50*learnt[other] {
 		t.Errorf("after 90 requests for 1g of 120 the weights are %v", learnt)
 	}
-	if unlearnt := newInventory(t, migNodes(t, 1), DefaultPolicy).kinds[0].mixes[0].Weights(); unlearnt[asked] != unlearnt[other] {
+	if unlearnt := newInventory(t, migNodes(t, 1), DefaultPolicy).kinds.all[0].mixes[0].Weights(); unlearnt[asked] != unlearnt[other] {
 		t.Errorf("before any request the weights are %v", unlearnt)
 	}
 }

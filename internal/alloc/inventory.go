@@ -4,22 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 )
 
 // ErrInventory marks a description of nodes that contradicts itself.
 var ErrInventory = errors.New("invalid inventory")
 
-// Inventory is the nodes of a cluster, or one host, and the policy that places on them.
+// Inventory is the nodes of a cluster, or one host, what is given of them, and the policy that places on them.
 type Inventory struct {
-	nodes   []Node
+	nodes   []Node // at a position without a node, the zero value
 	entries []entry
-	kinds   []kind
-	policy  Policy
-	shapes  map[Request]*shape
-	work    *workload
+	present int // how many of nodes there are
+	named   map[string]int
+	vacant  []int // positions without a node, the greatest first
+	// held is what was reserved of the nodes, by name, also of nodes that have gone.
+	held   map[string][]holding
+	fences map[string]map[string]string // by node and GPU, see Fence
+
+	kinds  kinds
+	policy Policy
+	shapes shapes
+	work   *workload
+	mixes  *Mixes
 
 	// log has the nodes that changed, in order, and logged counts those dropped
 	// from its front. An index that has not read a dropped one is rebuilt.
@@ -33,9 +38,12 @@ type Inventory struct {
 	// heap in every decision.
 	option option
 	after  state
-	// decisions counts searches; the random baseline draws by it.
-	decisions uint64
-	turnover  turnover
+	same   sameStates
+	// exactly tells that an evaluation looked at exact amounts, which a state does not have.
+	exactly bool
+	// observed counts requests; the random baseline draws by it.
+	observed uint64
+	turnover turnover
 }
 
 // NewInventory makes an inventory of nodes, which the caller must not use
@@ -45,35 +53,25 @@ func NewInventory(nodes []Node, policy Policy) (*Inventory, error) {
 		return nil, err
 	}
 	inv := &Inventory{
-		nodes: nodes, entries: make([]entry, len(nodes)), policy: policy,
-		shapes: map[Request]*shape{}, stamp: make([]uint32, len(nodes)),
+		policy: policy, named: make(map[string]int, len(nodes)), held: map[string][]holding{}, mixes: &Mixes{},
+		nodes: make([]Node, 0, len(nodes)), entries: make([]entry, 0, len(nodes)), stamp: make([]uint32, 0, len(nodes)),
 	}
-	names := make(map[string]bool, len(nodes))
-	kinds := map[string]int32{}
+	inv.shapes.init()
+	inv.kinds.init()
 	for i := range nodes {
 		n := &nodes[i]
 		if err := n.validate(); err != nil {
 			return nil, err
 		}
-		if names[n.Name] {
+		if _, twice := inv.named[n.Name]; twice {
 			return nil, fmt.Errorf("%w: two nodes are named %q", ErrInventory, n.Name)
 		}
-		names[n.Name] = true
-		id := n.kindID()
-		k, known := kinds[id]
-		if !known {
-			k = int32(len(inv.kinds))
-			kinds[id] = k
-			inv.kinds = append(inv.kinds, newKind(n))
+		if err := inv.enter(*n); err != nil {
+			return nil, err
 		}
-		inv.kinds[k].nodes++
-		inv.entries[i].state.kind = k
-		inv.entries[i].refresh(n)
-	}
-	if err := inv.Learn(&Mixes{}); err != nil {
-		return nil, err
 	}
 	inv.work = newWorkload(inv)
+	inv.remodel()
 	return inv, nil
 }
 
@@ -86,6 +84,101 @@ func Host(gpus []GPU) (*Inventory, error) {
 	}
 	return NewInventory([]Node{{GPUs: gpus}}, policy)
 }
+
+// enter puts a node at a position without one.
+func (inv *Inventory) enter(n Node) error {
+	k, err := inv.kinds.kindOf(&n, inv.mixes)
+	if err != nil {
+		return err
+	}
+	at := len(inv.nodes)
+	if free := len(inv.vacant); free > 0 {
+		at, inv.vacant = inv.vacant[free-1], inv.vacant[:free-1]
+	} else {
+		inv.nodes, inv.entries, inv.stamp = append(inv.nodes, Node{}), append(inv.entries, entry{}), append(inv.stamp, 0)
+	}
+	inv.kinds.count(k, 1)
+	inv.nodes[at], inv.entries[at] = n, entry{}
+	inv.entries[at].state.kind = k
+	inv.named[n.Name] = at
+	inv.present++
+	inv.settle(at)
+	return nil
+}
+
+// leave takes a node from its position.
+func (inv *Inventory) leave(at int) {
+	delete(inv.named, inv.nodes[at].Name)
+	inv.kinds.count(inv.entries[at].state.kind, -1)
+	inv.nodes[at], inv.entries[at] = Node{}, entry{absent: true}
+	inv.present--
+	place, _ := slices.BinarySearchFunc(inv.vacant, at, func(a, b int) int { return b - a })
+	inv.vacant = slices.Insert(inv.vacant, place, at)
+	inv.touch(at)
+}
+
+// Put adds a node, or replaces what was known of the node of that name. The amounts in use that the description has are
+// those of others; what was reserved there stays reserved, also of a node that had gone. A GPU that has gone keeps what was
+// reserved of it until it is back or that is released. The caller must not use the node afterwards.
+func (inv *Inventory) Put(n Node) error {
+	if err := n.validate(); err != nil {
+		return err
+	}
+	if err := inv.policy.validate(len(inv.nodes) + 1); err != nil {
+		return err
+	}
+	at, known := inv.named[n.Name]
+	switch {
+	case known && inv.kinds.id(&n) == inv.kinds.all[inv.entries[at].state.kind].id:
+		inv.nodes[at] = n
+		inv.settle(at)
+		return nil
+	case known:
+		inv.leave(at)
+	}
+	if err := inv.enter(n); err != nil {
+		return err
+	}
+	inv.modelChanges()
+	return nil
+}
+
+// Remove takes a node away. What was reserved there waits for the node to come back, or to be released.
+func (inv *Inventory) Remove(name string) error {
+	at, known := inv.named[name]
+	if !known {
+		return fmt.Errorf("%w: there is no node %q", ErrInventory, name)
+	}
+	inv.leave(at)
+	inv.modelChanges()
+	return nil
+}
+
+// SetHost changes what a node has of processors, in thousandths, and of memory, in bytes, and what others than those for
+// whom something is reserved here use of them.
+func (inv *Inventory) SetHost(name string, cpu, cpuUsed int64, memory, memoryUsed uint64) error {
+	at, known := inv.named[name]
+	if !known {
+		return fmt.Errorf("%w: there is no node %q", ErrInventory, name)
+	}
+	inv.clear(at)
+	n := inv.nodes[at]
+	n.CPU, n.CPUUsed, n.Memory, n.MemoryUsed = cpu, cpuUsed, memory, memoryUsed
+	return inv.Put(n)
+}
+
+// Position is that of a node in assignments and sets of nodes. It stays while the node is there.
+func (inv *Inventory) Position(name string) (position int, ok bool) {
+	position, ok = inv.named[name]
+	return position, ok
+}
+
+// Len is one more than the greatest position.
+func (inv *Inventory) Len() int { return len(inv.nodes) }
+
+// Node is a copy of the node at a position, with everything in use; the caller must not change its slices. It is the zero
+// value where there is none.
+func (inv *Inventory) Node(position int) Node { return inv.nodes[position] }
 
 func (n *Node) validate() error {
 	fault := func(format string, args ...any) error {
@@ -119,8 +212,8 @@ func (n *Node) validate() error {
 
 // fault says what is wrong with a GPU's description.
 func (g *GPU) fault() string {
-	if g.Cores < 0 || g.Tenants < 0 {
-		return "amounts are negative"
+	if g.Cores < 0 || g.Tenants < 0 || g.DefaultCores < 0 || g.DefaultCores > 100 || g.Slots < 0 {
+		return "amounts are negative or beyond 100 percent"
 	}
 	for _, p := range g.Profiles {
 		if p.Size < 1 || len(p.Starts) == 0 || slices.Min(p.Starts) < 0 || slices.Max(p.Starts)+p.Size > 32 {
@@ -130,127 +223,19 @@ func (g *GPU) fault() string {
 	return ""
 }
 
-// kindID is equal for nodes that are alike while they have no tenants.
-func (n *Node) kindID() string {
-	var id strings.Builder
-	fmt.Fprintf(&id, "%d %d", n.CPU, n.Memory)
-	for i := range n.GPUs {
-		g := &n.GPUs[i]
-		fmt.Fprintf(&id, " %q %d %d %q %v", g.Model, g.Capacity, g.ContextBytes, g.Fault, g.Profiles)
-	}
-	return id.String()
-}
-
-func newKind(n *Node) kind {
-	k := kind{hostCPU: n.CPU, hostMemory: n.Memory, cpu: clamp(n.CPU), memory: clamp(int64(n.Memory >> 20))}
-	for _, g := range n.GPUs {
-		g.UUID, g.Granted, g.Cores, g.Tenants, g.Slices, g.Instances = "", 0, 0, 0, 0, 0
-		k.gpus = append(k.gpus, g)
-	}
-	return k
-}
-
-// shape returns the shape of a request. Only those of plain requests are kept:
-// others, such as those that name a GPU, may differ for every tenant.
-func (inv *Inventory) shape(r Request) *shape {
-	if c := inv.shapes[r]; c != nil {
-		return c
-	}
-	c := inv.newShape(r)
-	if r.plain() {
-		inv.shapes[r] = c
-	}
-	return c
-}
-
-// Reserve takes what an assignment says. If the inventory has changed so that the
-// assignment does not fit any more, it fails and takes nothing.
-func (inv *Inventory) Reserve(a Assignment) error {
-	if a.Node < 0 || a.Node >= len(inv.nodes) {
-		return fmt.Errorf("%w: no node %d", ErrAssignment, a.Node)
-	}
-	n := &inv.nodes[a.Node]
-	if a.CPU > n.CPU-n.CPUUsed || a.Memory > n.Memory-min(n.MemoryUsed, n.Memory) {
-		return fmt.Errorf("%w: node %s has too little CPU or memory left", ErrAssignment, n.Name)
-	}
-	for i := range a.Shares {
-		if err := n.give(&a.Shares[i], &a, inv.instance(a.Node, &a.Shares[i])); err != nil {
-			for j := range a.Shares[:i] {
-				n.takeBack(&a.Shares[j])
-			}
-			return err
-		}
-	}
-	n.CPUUsed += a.CPU
-	n.MemoryUsed += a.Memory
-	inv.changed(a.Node, a.group, 1)
-	return nil
-}
-
-// ErrAssignment marks an assignment that does not fit the inventory.
-var ErrAssignment = errors.New("assignment does not fit")
-
-// give adds a share to the node, if it fits. placed is its MIG instance, 0 for one that does not fit.
-func (n *Node) give(share *Share, a *Assignment, placed layouts.Layout) error {
-	if share.GPU < 0 || share.GPU >= len(n.GPUs) || share.NIC >= len(n.NICs) {
-		return fmt.Errorf("%w: node %s has no such device", ErrAssignment, n.Name)
-	}
-	g := &n.GPUs[share.GPU]
-	switch {
-	case a.whole && g.Tenants > 0,
-		!a.overcommit && share.Limit > g.FreeMemory(),
-		share.Limit > g.Capacity, !a.overcommitCores && share.Cores > g.FreeCores(),
-		share.Profile != "" && placed == 0,
-		share.NIC >= 0 && n.NICs[share.NIC].Granted > 0:
-		return fmt.Errorf("%w: GPU %s of node %s has too little left", ErrAssignment, g.UUID, n.Name)
-	}
-	g.Granted += share.Limit
-	g.Cores += share.Cores
-	g.Slices |= share.slices(g)
-	g.Instances |= placed
-	g.Tenants++
-	if share.NIC >= 0 {
-		n.NICs[share.NIC].Granted++
-	}
-	return nil
-}
-
-// takeBack undoes give.
-func (n *Node) takeBack(share *Share) {
-	g := &n.GPUs[share.GPU]
-	g.Granted -= share.Limit
-	g.Cores -= share.Cores
-	if share.Profile != "" {
-		g.Slices &^= share.slices(g)
-		g.Instances &^= share.placed(g)
-	}
-	g.Tenants--
-	if share.NIC >= 0 {
-		n.NICs[share.NIC].Granted--
-	}
-}
-
-// Undo returns what [Inventory.Reserve] took for the same assignment, also when
-// other assignments were reserved in between.
-func (inv *Inventory) Undo(a Assignment) {
-	n := &inv.nodes[a.Node]
-	for i := range a.Shares {
-		n.takeBack(&a.Shares[i])
-	}
-	n.CPUUsed -= a.CPU
-	n.MemoryUsed -= a.Memory
-	inv.changed(a.Node, a.group, -1)
-}
-
 // logLimit bounds the log. An index that is further behind is rebuilt.
 const logLimit = 1 << 16
 
 // changed updates a node's entry after by more tenants of a group have come.
 func (inv *Inventory) changed(node int, g group, by int32) {
 	r := &inv.entries[node]
-	inv.turnover.count(by)
 	r.held[g] += by
 	r.refresh(&inv.nodes[node])
+	inv.touch(node)
+}
+
+// touch tells the indexes that a node has changed.
+func (inv *Inventory) touch(node int) {
 	if len(inv.log) >= logLimit {
 		half := len(inv.log) / 2
 		inv.log = append(inv.log[:0], inv.log[half:]...)

@@ -128,7 +128,7 @@ func TestRandomSequences(t *testing.T) {
 				for range 250 {
 					if len(held) > 0 && random.IntN(3) == 0 {
 						i := random.IntN(len(held))
-						inventory.Undo(held[i])
+						inventory.Unreserve(held[i])
 						held = append(held[:i], held[i+1:]...)
 						continue
 					}
@@ -156,17 +156,14 @@ func TestRandomSequences(t *testing.T) {
 	}
 }
 
-// checkIndex compares the keys that are up to date with fresh ones.
+// checkIndex compares the keys with fresh ones.
 func checkIndex(t *testing.T, inventory *Inventory, r Request) {
 	t.Helper()
-	c := inventory.shapes[r]
+	c := inventory.shapes.by[r]
 	if c == nil || c.index == nil || inventory.policy.random {
 		return
 	}
 	for node := range inventory.nodes {
-		if c.index.version[node] != inventory.work.version {
-			continue
-		}
 		if key, _ := inventory.evaluate(c, node); key != c.index.tree[c.index.base+node] {
 			t.Fatalf("node %d has key %x in the index and %x afresh, for %+v", node, c.index.tree[c.index.base+node], key, r)
 		}
@@ -179,7 +176,7 @@ func checkIndex(t *testing.T, inventory *Inventory, r Request) {
 	}
 }
 
-func TestUndoRestoresTheState(t *testing.T) {
+func TestUnreserveRestoresTheState(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	inventory := newInventory(t, randomNodes(random, 10), DefaultPolicy)
 	var held []Assignment
@@ -201,7 +198,7 @@ func TestUndoRestoresTheState(t *testing.T) {
 	}
 	random.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
 	for _, a := range held {
-		inventory.Undo(a)
+		inventory.Unreserve(a)
 	}
 	if after := snapshot(inventory); !reflect.DeepEqual(before, after) {
 		t.Error("the inventory is not as it was")

@@ -24,6 +24,8 @@ type option struct {
 	before, after *state
 	// spread is how far apart the chosen GPUs are in all, see [Topology].
 	spread int
+	// rank is how little the GPUs are wanted, 0 to mostRank-1, see rank.
+	rank uint8
 }
 
 // Policy orders the options for a request strictly: by its terms in turn, and last
@@ -35,11 +37,16 @@ type Policy struct {
 	tightest bool
 	// random tells that keys differ from one decision to the next.
 	random bool
+	// beyond tells that keys depend on more than the states of nodes.
+	beyond bool
 }
 
+// A key has the rank of the preference, the terms, and the node.
 const (
 	nodeBits = 20
-	termBits = 64 - nodeBits
+	rankBits = 6
+	termBits = 64 - nodeBits - rankBits
+	mostRank = 1<<rankBits - 1
 )
 
 func (p *Policy) validate(nodes int) error {
@@ -47,8 +54,8 @@ func (p *Policy) validate(nodes int) error {
 	for _, t := range p.Terms {
 		sum += t.bits()
 	}
-	if sum > termBits-1 {
-		return fmt.Errorf("%w: the terms of policy %s need %d bits and a key has %d", ErrInventory, p.Name, sum, termBits-1)
+	if sum > termBits {
+		return fmt.Errorf("%w: the terms of policy %s need %d bits and a key has %d", ErrInventory, p.Name, sum, termBits)
 	}
 	if bits.Len(uint(nodes)) > nodeBits {
 		return fmt.Errorf("%w: %d nodes are more than %d", ErrInventory, nodes, 1<<nodeBits-1)
@@ -58,12 +65,14 @@ func (p *Policy) validate(nodes int) error {
 
 // key returns the option's rank under the policy; smaller is better.
 func (p *Policy) key(o *option) uint64 {
-	key := uint64(0)
+	key := uint64(o.rank)
+	used := 0
 	for _, t := range p.Terms {
 		width := t.bits()
 		key = key<<width | min(t.score(o), 1<<width-1)
+		used += width
 	}
-	return key<<nodeBits | uint64(o.node)
+	return key<<(termBits-used)<<nodeBits | uint64(o.node)
 }
 
 // nodeOf returns the node of a key.
@@ -81,7 +90,7 @@ var policies = []Policy{
 	{Name: "topology", Terms: []Term{Topology{}, Adaptive{}, BestFit{}}},
 	{Name: "random", Terms: []Term{Random{}, Random{GPUs: true}}, random: true},
 	{Name: "dotproduct", Terms: []Term{DotProduct{}}, tightest: true},
-	{Name: "clustering", Terms: []Term{Clustering{}}, tightest: true},
+	{Name: "clustering", Terms: []Term{Clustering{}}, tightest: true, beyond: true},
 	{Name: "packing", Terms: []Term{Packing{}}, tightest: true},
 	{Name: "fgd", Terms: []Term{Fragmentation{}}},
 }

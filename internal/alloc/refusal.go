@@ -110,7 +110,7 @@ func (r *Refusal) miss() string {
 // String describes the cause on a node.
 func (c Cause) String() string {
 	return [causes]string{
-		CauseNone: "fits", CauseCount: "too few GPUs", CauseNamed: "not the GPU asked for", CauseModel: "another model",
+		CauseNone: "fits", CauseCount: "too few GPUs", CauseNamed: "not the GPU asked for", CauseModel: "another model", CauseClass: "GPUs that no selector lets", CauseFence: "GPUs given twice", CauseSlots: "GPUs with no slot left",
 		CauseProfile: "no such MIG profile", CauseCapacity: "GPUs too small", CauseContext: "less than one process takes",
 		CauseHost: "host too small", CauseFault: "GPUs not healthy", CauseBusy: "no GPU without tenants", CauseForm: "GPUs shared in another way",
 		CauseUser: "GPUs that serve another user", CauseClients: "GPUs whose server takes no more programs",
@@ -126,16 +126,19 @@ func refuse(reason Reason, format string, args ...any) *Refusal {
 
 // refusal says why a shape fits nowhere.
 func (inv *Inventory) refusal(c *shape) *Refusal {
-	if len(inv.nodes) == 0 {
+	switch {
+	case inv.present == 0:
 		return refuse(ReasonNever, "there are no nodes")
-	}
-	if len(inv.nodes) == 1 {
+	case len(inv.nodes) == 1:
 		return inv.hostRefusal(c)
 	}
 	r := &Refusal{request: c.request, Reason: ReasonNever}
 	named, at := c.request.Among == "", 0
 	most := uint32(0)
 	for node := range inv.entries {
+		if inv.entries[node].absent {
+			continue
+		}
 		cause := inv.cause(c, node)
 		r.Nodes[cause]++
 		named = named || cause != CauseNamed && cause != CauseCount
@@ -157,8 +160,7 @@ func (inv *Inventory) refusal(c *shape) *Refusal {
 // cause says why a shape does not fit on a node. It checks the GPUs before the host.
 func (inv *Inventory) cause(c *shape, node int) Cause {
 	r := &inv.entries[node]
-	k := &inv.kinds[r.state.kind]
-	host := c.request.hostCause(r, k)
+	host := c.request.hostCause(r, &inv.nodes[node])
 	if host == CauseCount || host == CauseHost || c.request.Count == 0 {
 		return host
 	}
@@ -170,11 +172,12 @@ func (inv *Inventory) cause(c *shape, node int) Cause {
 	fitting, cause := 0, CauseCount
 	for i := range needs {
 		need := &needs[r.gpu[i]]
-		if need.cause == CauseNone && need.memory > r.state.gpus[i].memory+1 {
+		g := &inv.nodes[node].GPUs[r.gpu[i]]
+		if need.cause == CauseNone && need.memory > r.state.gpus[i].memory+1 && g.Slots == 0 && g.Fence == "" {
 			cause = max(cause, c.request.short())
 			break // the others have less
 		}
-		why := c.request.check(&inv.nodes[node].GPUs[r.gpu[i]], need, 1)
+		why := c.request.check(g, need, 1)
 		if why == CauseNone {
 			if fitting++; fitting == c.request.Count {
 				return host

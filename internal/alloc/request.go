@@ -25,6 +25,37 @@ func (n Names) Has(name string) bool {
 	return false
 }
 
+// means reports whether a name of the set means a GPU of a model.
+func (n Names) means(model string) bool {
+	for name := range strings.SplitSeq(string(n), "|") {
+		if name != "" && v1alpha1.ModelMatches(name, model) {
+			return true
+		}
+	}
+	return false
+}
+
+// Classes is a set of numbers of [GPU.Class]: those of the GPUs that the caller's selectors let. The allocator knows no
+// selectors. The zero value is no set and lets all; a set without any class lets none.
+type Classes string
+
+// ClassesOf makes a set.
+func ClassesOf(classes ...uint16) Classes {
+	bits := []byte{0}
+	for _, c := range classes {
+		for int(c/8) >= len(bits) {
+			bits = append(bits, 0)
+		}
+		bits[c/8] |= 1 << (c % 8)
+	}
+	return Classes(bits)
+}
+
+// Has reports whether the set holds a class, or is no set.
+func (c Classes) Has(class uint16) bool {
+	return c == "" || int(class/8) < len(c) && c[class/8]&(1<<(class%8)) != 0
+}
+
 // Request asks for Count shares of GPUs of one node, and for a part of its
 // host. The zero value of a field asks for nothing in particular. Requests that
 // are equal under == have one shape.
@@ -33,7 +64,7 @@ type Request struct {
 	Count int
 	// Among names the GPUs that may serve by UUID or index; empty lets all.
 	Among Names
-	// AvoidGPUs are UUIDs, Models and AvoidModels names of models.
+	// AvoidGPUs are UUIDs, Models and AvoidModels names of models, see [v1alpha1.ModelMatches].
 	AvoidGPUs, Models, AvoidModels Names
 	// Memory is the limit of each share.
 	Memory v1alpha1.Memory
@@ -43,6 +74,11 @@ type Request struct {
 	Whole bool
 	// Profile asks for MIG instances of that profile.
 	Profile string
+	// Classes are those of the GPUs that may serve; empty lets all.
+	Classes Classes
+	// Prefer is the order in which GPUs are wanted, before what the policy says. A request without GPUs has nodes
+	// without GPUs first, and then those with the GPUs that it wants.
+	Prefer v1alpha1.GPUPreference
 	// Form is how the shares are made real. A GPU that tenants share in another way does
 	// not serve.
 	Form string
@@ -81,6 +117,8 @@ func (r *Request) Validate() error {
 	fault(r.Profile != "" && (r.Whole || r.Cores != 0 || !r.Memory.IsZero()), "a MIG profile sets memory and cores: leave them out")
 	fault(r.Same && r.Profile != "" && r.Count > 1, "ask for several MIG instances of one GPU one by one")
 	fault(r.Same && r.NIC && r.Count > 1, "one GPU cannot have several adapters")
+	_, err := v1alpha1.ParseGPUPreference(string(r.Prefer))
+	fault(err != nil, fmt.Sprint(err))
 	fault(r.Near > RelationNVLink, fmt.Sprintf("unknown relation %d", r.Near))
 	return errors.Join(faults...)
 }

@@ -6,39 +6,60 @@ import "errors"
 // request fits on no node, and [ErrRequest] when it contradicts itself. Nothing is
 // taken until [Inventory.Reserve].
 func Search(inv *Inventory, r Request) (Assignment, error) {
-	c := inv.shapes[r]
-	if c == nil {
-		if err := r.Validate(); err != nil {
-			return Assignment{}, err
-		}
-		c = inv.shape(r)
+	c, err := inv.valid(r)
+	if err != nil {
+		return Assignment{}, err
 	}
-	inv.decisions++
-	if len(inv.nodes) == 0 {
-		return Assignment{}, inv.refusal(c)
-	}
-	if !r.plain() || inv.policy.near() && r.Count > 1 {
+	if !inv.indexed(&c.request) {
 		return inv.scan(c)
 	}
-	key := inv.find(c)
+	key := uint64(noKey)
+	if inv.present > 0 {
+		key = inv.find(c).tree[1]
+	}
 	if key == noKey {
 		return Assignment{}, inv.refusal(c)
 	}
-	node := nodeOf(key)
-	var chosen arrangement
+	return inv.place(c, key), nil
+}
+
+// valid is the shape of a request, or the error of one that contradicts itself.
+func (inv *Inventory) valid(r Request) (*shape, error) {
+	if inv.shapes.by[r] == nil {
+		if err := r.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	return inv.shape(r), nil
+}
+
+// indexed reports whether an index is kept for a request.
+func (inv *Inventory) indexed(r *Request) bool {
+	return r.plain() && (r.Count <= 1 || !inv.policy.near())
+}
+
+// place makes the assignment of a key: of one in an index, or computed afresh.
+func (inv *Inventory) place(c *shape, key uint64) Assignment {
+	node, r := nodeOf(key), &c.request
+	chosen := arrangement{}
 	switch {
+	case !inv.indexed(r):
+		chosen, _ = inv.arrange(c, node)
 	case r.Count == 1:
-		chosen.gpus[0] = c.index.gpu[node]
+		_, position := inv.evaluate(c, node)
+		chosen.gpus[0] = inv.entries[node].gpu[position]
 	case r.Count > 1:
 		positions, _ := inv.tightest(c, node)
 		for i := range r.Count {
 			chosen.gpus[i] = inv.entries[node].gpu[positions[i]]
 		}
 	}
-	for i := range r.Count {
-		chosen.nics[i] = -1
+	if inv.indexed(r) {
+		for i := range r.Count {
+			chosen.nics[i] = -1
+		}
 	}
-	return inv.assignment(c, key, &chosen), nil
+	return inv.assignment(c, key, &chosen)
 }
 
 // near reports whether the policy looks at the relations between GPUs.
@@ -77,7 +98,7 @@ func (inv *Inventory) keyOf(c *shape, node int, a *arrangement) uint64 {
 	}
 	r := &inv.entries[node]
 	o := inv.consider(c, node)
-	o.gpu, o.spread = int(a.gpus[0]), a.spread
+	o.gpu, o.spread, o.rank = int(a.gpus[0]), a.spread, c.worst(r.state.kind, a)
 	for i := len(c.needs[r.state.kind]) - 1; i >= 0; i-- {
 		need := &c.needs[r.state.kind][r.gpu[i]]
 		memory, cores := uint16(0), uint16(0)
@@ -95,19 +116,18 @@ func (inv *Inventory) assignment(c *shape, key uint64, chosen *arrangement) Assi
 	node := nodeOf(key)
 	r, n := &c.request, &inv.nodes[node]
 	a := Assignment{
-		Node: node, Name: n.Name, CPU: r.CPU, Memory: r.HostMemory,
-		whole: r.Whole, overcommit: r.Overcommit, overcommitCores: r.OvercommitCores, group: c.group,
+		Node: node, Name: n.Name, CPU: r.CPU, Memory: r.HostMemory, group: c.group,
 	}
 	if r.Count > 0 {
 		a.Shares = make([]Share, r.Count)
 	}
 	for i := range a.Shares {
 		at := int(chosen.gpus[i])
-		g := n.GPUs[at]
+		g := &n.GPUs[at]
 		share := &a.Shares[i]
-		*share = Share{UUID: g.UUID, GPU: at, Limit: c.needs[inv.entries[node].state.kind][at].limit, Cores: r.Cores, NIC: int(chosen.nics[i])}
-		if r.Whole {
-			share.Cores = 100
+		*share = Share{
+			UUID: g.UUID, GPU: at, Limit: c.needs[inv.entries[node].state.kind][at].limit, Cores: r.coresOf(g), NIC: int(chosen.nics[i]),
+			Whole: r.Whole, Overcommit: r.Overcommit, OvercommitCores: r.OvercommitCores,
 		}
 		if r.Profile != "" {
 			choice, _ := inv.choose(c, node, at)

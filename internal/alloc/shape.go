@@ -2,19 +2,10 @@ package alloc
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 )
-
-// kind describes all nodes that are alike while they have no tenants.
-type kind struct {
-	nodes       int
-	gpus        []GPU          // of one of them, without names and tenants
-	mixes       []*layouts.Mix // what is asked of each of gpus, nil for one without profiles
-	cpu, memory int32
-	hostCPU     int64
-	hostMemory  uint64
-}
 
 // need is what a shape takes of one GPU of a kind. limit is exact; memory and
 // cores are in thousandths, rounded up, for comparisons. cause says why the GPU
@@ -23,6 +14,7 @@ type need struct {
 	limit         uint64
 	memory, cores uint16
 	cause         Cause
+	rank          uint8        // how little the GPU is wanted, see rank
 	mix           *layouts.Mix // of a request for MIG instances, and profile the position of its profile there
 	profile       int
 }
@@ -35,9 +27,26 @@ type shape struct {
 	cpu, memory int32
 	needs       [][]need
 	least       []uint16    // by kind, the least memory that one of its GPUs must have free
+	rank        []uint8     // by kind, how little its nodes are wanted by a request without GPUs
 	hosts       []candidate // by kind; the zero value where the kind cannot host it
 	arrivals    int64
-	index       *index
+	// prior is the part of the processors of a GPU, in eighths, that a shape asks for which the workload expects before
+	// it knows better; 0 for others.
+	prior int64
+	index *index
+	// bytes is what the index takes. The others are for the list of shapes.
+	bytes        int
+	newer, older *shape
+	listed       bool
+}
+
+// size is what a shape takes without its index, in bytes.
+func (c *shape) size() int {
+	size := 512 + len(c.request.Models) + len(c.request.AvoidModels) + len(c.request.Classes)
+	for _, needs := range c.needs {
+		size += 96 + len(needs)*int(unsafe.Sizeof(need{}))
+	}
+	return size
 }
 
 // nothing is more memory than a GPU can have, in thousandths.
@@ -46,12 +55,21 @@ const nothing = 1002
 // newShape computes what a request takes of every kind of node.
 func (inv *Inventory) newShape(r Request) *shape {
 	c := &shape{request: r, cpu: clamp(r.CPU), memory: clamp(int64((r.HostMemory + 1<<20 - 1) >> 20))}
+	inv.derive(c)
+	return c
+}
+
+// derive computes everything of a shape that depends on the kinds of nodes.
+func (inv *Inventory) derive(c *shape) {
+	r := c.request
+	c.needs, c.least, c.rank = nil, nil, nil
 	c.group = r.group(r.Whole)
-	for k := range inv.kinds {
-		kind := &inv.kinds[k]
+	for k := range inv.kinds.all {
+		kind := &inv.kinds.all[k]
 		needs, least := make([]need, len(kind.gpus)), uint16(nothing)
 		for i := range kind.gpus {
 			needs[i] = needOf(&r, &kind.gpus[i])
+			needs[i].rank = inv.kinds.rank(r.Prefer, &kind.gpus[i])
 			if r.Profile != "" && needs[i].cause == CauseNone {
 				needs[i].mix, needs[i].profile = kind.mixes[i], kind.gpus[i].profile(r.Profile)
 			}
@@ -62,10 +80,9 @@ func (inv *Inventory) newShape(r Request) *shape {
 				least = min(least, needs[i].memory)
 			}
 		}
-		c.needs, c.least = append(c.needs, needs), append(c.least, least)
+		c.needs, c.least, c.rank = append(c.needs, needs), append(c.least, least), append(c.rank, inv.kinds.hostRank(r.Prefer, kind))
 	}
 	inv.fillHosts(c)
-	return c
 }
 
 func needOf(r *Request, g *GPU) need {
@@ -74,9 +91,9 @@ func needOf(r *Request, g *GPU) need {
 		return n
 	}
 	n.limit = r.Memory.Of(g.Capacity)
-	n.cores = uint16(r.Cores * 10)
+	n.cores = uint16(r.coresOf(g) * 10)
 	if r.Whole {
-		n.limit, n.cores = g.Capacity, 1000
+		n.limit = g.Capacity
 	}
 	if n.limit <= g.Capacity {
 		n.memory = uint16(1000 - thousandths(g.Capacity-n.limit, g.Capacity))
@@ -109,10 +126,10 @@ const rarePart = 4
 // few nodes can host, because of its model or number of GPUs, is worth more, as
 // room on other nodes does not help it.
 func (inv *Inventory) fillHosts(c *shape) {
-	c.hosts = make([]candidate, len(inv.kinds))
+	c.hosts = make([]candidate, len(inv.kinds.all))
 	all, able := 0, 0
-	for k := range inv.kinds {
-		kind := &inv.kinds[k]
+	for k := range inv.kinds.all {
+		kind := &inv.kinds.all[k]
 		gpus := kind.nodes * len(kind.gpus)
 		all += gpus
 		o := c.candidate(kind, c.needs[k])

@@ -59,6 +59,10 @@ type entry struct {
 	version uint32
 	// held counts tenants by group, for the clustering baseline.
 	held [groups]int32
+	// absent tells that there is no node at the position.
+	absent bool
+	// hash is equal for equal states.
+	hash uint64
 }
 
 // refresh computes the entry from the node.
@@ -78,11 +82,26 @@ func (r *entry) refresh(n *Node) {
 		cells[at], r.gpu[at] = c, uint8(i)
 	}
 	r.state.gpus = cells
+	r.hash = r.state.hash()
+}
+
+// hash mixes everything in a state.
+func (s *state) hash() uint64 {
+	h := scatter(uint64(uint32(s.kind))<<32 ^ uint64(uint32(s.cpu)))
+	h = scatter(h ^ uint64(uint32(s.memory)))
+	for i := 0; i < MaxGPUs; i += 2 {
+		a, b := s.gpus[i], s.gpus[i+1]
+		if a == (cell{}) {
+			break // all others have nothing free either
+		}
+		h = scatter(h ^ uint64(a.memory)<<48 ^ uint64(a.cores)<<32 ^ uint64(b.memory)<<16 ^ uint64(b.cores))
+	}
+	return h
 }
 
 // cellOf returns what a GPU has free for plain requests.
 func cellOf(g *GPU) cell {
-	if g.Fault != "" || len(g.Profiles) > 0 || g.Capacity == 0 {
+	if g.Fault != "" || g.Fence != "" || len(g.Profiles) > 0 || g.Capacity == 0 || g.Slots > 0 && g.Tenants >= g.Slots {
 		return cell{}
 	}
 	return cell{uint16(thousandths(g.FreeMemory(), g.Capacity)), uint16(g.FreeCores() * 10)}
@@ -97,3 +116,34 @@ func thousandths(n, of uint64) uint64 {
 }
 
 func clamp(n int64) int32 { return int32(max(0, min(n, math.MaxInt32))) }
+
+// memo remembers what was computed of states. Each state has one place, which it shares with others, so that its size
+// is bounded. It has a place for a few dozen states for each node.
+type memo struct {
+	places []remembered
+	mask   uint64
+}
+
+// remembered is a value of a state at a version of the workload; no version is 0.
+type remembered struct {
+	state   state
+	version uint32
+	value   int64
+}
+
+const (
+	placesPerNode           = 64
+	leastPlaces, mostPlaces = 1 << 10, 1 << 17
+)
+
+// slot is the place of a state.
+func (m *memo) slot(w *workload, s *state) *remembered {
+	if m.places == nil || len(m.places) < mostPlaces && len(m.places) < placesPerNode*len(w.inv.nodes) {
+		size := leastPlaces
+		for size < mostPlaces && size < placesPerNode*len(w.inv.nodes) {
+			size *= 2
+		}
+		m.places, m.mask = make([]remembered, size), uint64(size-1)
+	}
+	return &m.places[s.hash()&m.mask]
+}

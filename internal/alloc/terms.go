@@ -51,7 +51,7 @@ func (Packing) score(o *option) uint64 {
 	if o.shape.request.Count == 0 {
 		return 100
 	}
-	gpus := len(o.inv.kinds[o.before.kind].gpus)
+	gpus := len(o.inv.kinds.all[o.before.kind].gpus)
 	idle, opened, free := 0, 0, 0
 	for i := range gpus {
 		if o.before.gpus[i].free() == 1000 {
@@ -106,13 +106,13 @@ type Random struct {
 	GPUs bool
 }
 
-func (Random) bits() int { return 21 }
+func (Random) bits() int { return 18 }
 func (r Random) score(o *option) uint64 {
 	device := uint64(0)
 	if r.GPUs {
 		device = uint64(o.gpu) + 1
 	}
-	return scatter(scatter(scatter(r.Seed^o.inv.decisions)^uint64(o.node))^device) >> 43
+	return scatter(scatter(scatter(r.Seed^o.inv.observed)^uint64(o.node))^device) >> 46
 }
 
 // scatter is the finaliser of MurmurHash3: every bit of n changes half the bits.

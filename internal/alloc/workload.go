@@ -17,12 +17,12 @@ const (
 	// The model is drawn anew from what has arrived after firstLook arrivals,
 	// then at every doubling up to lastDoubling, then after each lastDoubling more.
 	firstLook    = 16
-	lastDoubling = 4096
+	lastDoubling = 8192
 	// After memory arrivals all counts are halved, so that the model follows a
 	// workload that changes.
 	memory = 16384
-	// memoLimit bounds the cached values, of 80 bytes each.
-	memoLimit = 1 << 18
+	// mostShapes bounds how many different requests are known; with more, counts are halved until the rare ones are gone.
+	mostShapes = 1024
 )
 
 // workload is what the inventory has learned of the requests that arrive, and the
@@ -40,37 +40,48 @@ type workload struct {
 	draws    [futures][]*shape
 	plays    [][futures][]candidate // by kind, drawn when first needed
 	played   []uint32               // version of plays
-	values   map[state]int32
+	values   memo
 	targets  []target
 	wanted   int64
-	fragment map[state]int64
+	fragment memo
 }
 
 func newWorkload(inv *Inventory) *workload {
-	w := &workload{
-		inv: inv, next: firstLook, plays: make([][futures][]candidate, len(inv.kinds)), played: make([]uint32, len(inv.kinds)),
-		values: map[state]int32{}, fragment: map[state]int64{},
-	}
-	cpu, gpus := int64(0), int64(0)
-	for i := range inv.kinds {
-		k := &inv.kinds[i]
-		if len(k.gpus) > 0 {
-			cpu += int64(k.nodes) * k.hostCPU
-			gpus += int64(k.nodes) * int64(len(k.gpus))
-		}
-	}
+	w := &workload{inv: inv, next: firstLook}
 	for part := int64(1); part <= 8; part++ {
-		c := inv.newShape(Request{Count: 1, Whole: true, CPU: cpu * part / 8 / max(gpus, 1)})
-		c.arrivals = 1
-		w.shapes = append(w.shapes, c)
+		w.shapes = append(w.shapes, &shape{prior: part, arrivals: 1})
 	}
-	w.draw()
 	return w
 }
 
-// Observe tells the policy that a request has arrived, whether or not it fits. The
-// policy learns of the workload in no other way.
+// remodel makes the model anew for other kinds of nodes.
+func (w *workload) remodel() {
+	inv := w.inv
+	w.plays, w.played = make([][futures][]candidate, len(inv.kinds.all)), make([]uint32, len(inv.kinds.all))
+	cpu, gpus := int64(0), int64(0)
+	for i := range inv.kinds.all {
+		if k := &inv.kinds.all[i]; len(k.gpus) > 0 {
+			cpu += k.allCPU
+			gpus += int64(k.nodes) * int64(len(k.gpus))
+		}
+	}
+	for _, c := range w.shapes {
+		if c.prior > 0 {
+			r := Request{Count: 1, Whole: true, CPU: cpu * c.prior / 8 / max(gpus, 1)}
+			c.request, c.cpu = r, clamp(r.CPU)
+		} else {
+			inv.shapes.by[c.request] = c
+		}
+		inv.derive(c)
+	}
+	w.draw()
+}
+
+// Observe tells the policy that a request has arrived, whether or not it fits: once for each, however often it is
+// searched for. The policy learns of the workload in no other way.
 func (inv *Inventory) Observe(r Request) {
+	inv.observed++
+	inv.turnover.count(1)
 	if r.Profile != "" {
 		inv.learn(&r)
 		return
@@ -79,12 +90,18 @@ func (inv *Inventory) Observe(r Request) {
 	if w.known || !r.plain() {
 		return
 	}
-	c := inv.shape(r)
+	c, err := inv.valid(r)
+	if err != nil {
+		return
+	}
 	if c.arrivals == 0 {
 		w.shapes = append(w.shapes, c)
 	}
 	c.arrivals++
 	w.arrivals++
+	for len(w.shapes) > mostShapes {
+		w.halve()
+	}
 	if w.arrivals < w.next {
 		return
 	}
@@ -112,9 +129,13 @@ func (inv *Inventory) Know(requests []Request) {
 }
 
 func (w *workload) halve() {
-	w.arrivals, w.next = w.arrivals/2, w.arrivals/2+lastDoubling
+	w.arrivals /= 2
+	w.next = w.arrivals + min(max(w.arrivals, firstLook), lastDoubling)
 	w.shapes = slices.DeleteFunc(w.shapes, func(c *shape) bool {
 		c.arrivals /= 2
+		if c.arrivals == 0 {
+			w.inv.shapes.forgotten(c)
+		}
 		return c.arrivals == 0
 	})
 }
@@ -123,8 +144,6 @@ func (w *workload) halve() {
 // index.
 func (w *workload) draw() {
 	w.version++
-	clear(w.values)
-	clear(w.fragment)
 	sums := make([]int64, len(w.shapes))
 	total := int64(0)
 	for i, c := range w.shapes {
@@ -171,17 +190,15 @@ func (w *workload) worth(s *state) int32 {
 	if s.gpus[0].free() == 0 {
 		return 0
 	}
-	if v, known := w.values[*s]; known {
-		return v
+	m := w.values.slot(w, s)
+	if m.version == w.version && m.state == *s {
+		return int32(m.value)
 	}
 	sum := int32(0)
 	for _, candidates := range w.play(s.kind) {
 		sum += s.host(candidates)
 	}
-	if len(w.values) >= memoLimit {
-		clear(w.values)
-	}
-	w.values[*s] = sum
+	*m = remembered{state: *s, version: w.version, value: int64(sum)}
 	return sum
 }
 

@@ -136,6 +136,6 @@ func (c *churn) depart() {
 	c.present = c.present[:last]
 	c.demand -= guest.milli
 	if guest.place != nil {
-		c.inventory.Undo(*guest.place)
+		c.inventory.Release(*guest.place)
 	}
 }

@@ -1,0 +1,283 @@
+package alloc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
+)
+
+// ErrAssignment marks an assignment that does not fit the inventory.
+var ErrAssignment = errors.New("assignment does not fit")
+
+// holding is what an assignment holds of a node.
+type holding struct {
+	// given is the assignment as its owner knows it.
+	given Assignment
+	// counted tells how each share is counted in its GPU.
+	counted []counted
+	// strict tells that it must fit, as whatever was reserved; adopted ones are counted in any case.
+	strict bool
+}
+
+// counted is how a share is counted in its GPU: not where the GPU has gone, and without its MIG instance where another
+// instance lies there.
+type counted uint8
+
+const (
+	notCounted counted = iota
+	amountsCounted
+	instanceCounted
+)
+
+// Reserve takes what an assignment says. If the inventory has changed so that the
+// assignment does not fit any more, it fails and takes nothing.
+func (inv *Inventory) Reserve(a Assignment) error {
+	at, ok := inv.at(&a)
+	if !ok {
+		return fmt.Errorf("%w: there is no node %q", ErrAssignment, a.Name)
+	}
+	h := holding{given: a, counted: make([]counted, len(a.Shares)), strict: true}
+	if err := inv.take(at, &h); err != nil {
+		return err
+	}
+	inv.held[a.Name] = append(inv.held[a.Name], h)
+	inv.changed(at, a.group, 1)
+	return nil
+}
+
+// at is the position of an assignment's node.
+func (inv *Inventory) at(a *Assignment) (int, bool) {
+	if a.Node >= 0 && a.Node < len(inv.nodes) && !inv.entries[a.Node].absent && inv.nodes[a.Node].Name == a.Name {
+		return a.Node, true
+	}
+	at, ok := inv.named[a.Name]
+	return at, ok
+}
+
+// take counts a holding in its node. A strict one that does not fit changes nothing.
+func (inv *Inventory) take(at int, h *holding) error {
+	n, a := &inv.nodes[at], &h.given
+	if h.strict && (a.CPU > n.CPU-n.CPUUsed || a.Memory > n.Memory-min(n.MemoryUsed, n.Memory)) {
+		return fmt.Errorf("%w: node %s has too little CPU or memory left", ErrAssignment, n.Name)
+	}
+	for i := range a.Shares {
+		share := &a.Shares[i]
+		gpu := n.find(share)
+		if gpu < 0 || share.NIC >= len(n.NICs) {
+			if h.strict {
+				inv.giveBack(at, h)
+				return fmt.Errorf("%w: node %s has no such device", ErrAssignment, n.Name)
+			}
+			continue
+		}
+		placed := inv.instance(at, gpu, share)
+		if why := n.misfit(share, gpu, placed); why != "" {
+			if h.strict {
+				inv.giveBack(at, h)
+				return fmt.Errorf("%w: GPU %s of node %s %s", ErrAssignment, share.UUID, n.Name, why)
+			}
+			n.GPUs[gpu].Fence = why
+		}
+		n.give(share, gpu, placed)
+		h.counted[i] = amountsCounted
+		if placed != 0 {
+			h.counted[i] = instanceCounted
+		}
+	}
+	n.CPUUsed += a.CPU
+	n.MemoryUsed += a.Memory
+	return nil
+}
+
+// giveBack undoes the shares that take has counted.
+func (inv *Inventory) giveBack(at int, h *holding) {
+	n := &inv.nodes[at]
+	for i := range h.given.Shares {
+		if share := &h.given.Shares[i]; h.counted[i] != notCounted {
+			n.takeBack(share, n.find(share), h.counted[i] == instanceCounted)
+			h.counted[i] = notCounted
+		}
+	}
+}
+
+// find is the position of a share's GPU, or -1.
+func (n *Node) find(s *Share) int {
+	if s.GPU >= 0 && s.GPU < len(n.GPUs) && n.GPUs[s.GPU].UUID == s.UUID {
+		return s.GPU
+	}
+	return slices.IndexFunc(n.GPUs, func(g GPU) bool { return g.UUID == s.UUID })
+}
+
+// misfit says why a share does not fit on a GPU. placed is its MIG instance, 0 for one that does not fit.
+func (n *Node) misfit(s *Share, gpu int, placed layouts.Layout) string {
+	g := &n.GPUs[gpu]
+	switch {
+	case s.Whole && (g.Tenants > 0 || g.Granted > 0 || g.Cores > 0):
+		return "is given whole and has other tenants"
+	case s.Limit > g.Capacity, !s.Overcommit && s.Limit > g.FreeMemory():
+		return "has too little memory left"
+	case !s.OvercommitCores && s.Cores > g.FreeCores():
+		return "has too few cores left"
+	case s.Profile != "" && placed == 0:
+		return "has no room for the MIG instance"
+	case g.Slots > 0 && g.Tenants >= g.Slots:
+		return "has no slot left"
+	case s.NIC >= 0 && n.NICs[s.NIC].Granted > 0:
+		return "has no adapter left beside it"
+	}
+	return ""
+}
+
+// give adds a share to a GPU.
+func (n *Node) give(s *Share, gpu int, placed layouts.Layout) {
+	g := &n.GPUs[gpu]
+	g.Granted += s.Limit
+	g.Cores += s.Cores
+	if placed != 0 {
+		g.Slices |= s.slices(g)
+		g.Instances |= placed
+	}
+	g.Tenants++
+	if s.NIC >= 0 {
+		n.NICs[s.NIC].Granted++
+	}
+}
+
+// takeBack undoes give.
+func (n *Node) takeBack(s *Share, gpu int, placed bool) {
+	g := &n.GPUs[gpu]
+	g.Granted -= s.Limit
+	g.Cores -= s.Cores
+	if placed {
+		g.Slices &^= s.slices(g)
+		g.Instances &^= s.placed(g)
+	}
+	g.Tenants--
+	if s.NIC >= 0 {
+		n.NICs[s.NIC].Granted--
+	}
+}
+
+// Unreserve takes [Inventory.Reserve] of the same assignment back, as if it had never been, also when others were reserved
+// in between. It reports whether the assignment was held.
+func (inv *Inventory) Unreserve(a Assignment) bool {
+	held := inv.held[a.Name]
+	i := slices.IndexFunc(held, func(h holding) bool { return h.given.equal(&a) })
+	if i < 0 {
+		return false
+	}
+	h := held[i]
+	if last := len(held) - 1; last == 0 {
+		delete(inv.held, a.Name)
+	} else {
+		inv.held[a.Name] = slices.Delete(held, i, i+1)
+	}
+	at, ok := inv.at(&a)
+	if !ok {
+		return true
+	}
+	n := &inv.nodes[at]
+	fenced := slices.ContainsFunc(n.GPUs, func(g GPU) bool { return g.Fence != "" })
+	inv.giveBack(at, &h)
+	n.CPUUsed -= a.CPU
+	n.MemoryUsed -= a.Memory
+	inv.changed(at, a.group, -1)
+	if fenced {
+		inv.again(at)
+	}
+	return true
+}
+
+// Release is Unreserve for what a tenant had that has ended. The policy learns from it that tenants leave.
+func (inv *Inventory) Release(a Assignment) bool {
+	was := inv.Unreserve(a)
+	if was {
+		inv.turnover.count(-1)
+	}
+	return was
+}
+
+// equal reports whether two assignments hold the same.
+func (a *Assignment) equal(b *Assignment) bool {
+	return a.CPU == b.CPU && a.Memory == b.Memory && a.group == b.group && slices.EqualFunc(a.Shares, b.Shares, func(s, t Share) bool {
+		s.GPU, t.GPU = 0, 0 // the position changes with the node
+		return s == t
+	})
+}
+
+// Adopt takes what a tenant has already. Of the assignment the caller gives the node's name, for each share the GPU's UUID
+// and amounts and the adapter or -1, and what the tenant has of the host; it is released by the same value. Nothing is refused: what contradicts
+// other grants, the GPU's size or the node fences its GPU, which takes no more shares until the contradiction has ended. A
+// GPU or node that is not there is adopted when it comes. Adopt reports whether a GPU is fenced by what was adopted.
+func (inv *Inventory) Adopt(a Assignment) (fenced bool) {
+	at, ok := inv.named[a.Name]
+	if ok {
+		inv.clear(at)
+	}
+	inv.held[a.Name] = append(inv.held[a.Name], holding{given: a, counted: make([]counted, len(a.Shares))})
+	if !ok {
+		return false
+	}
+	inv.settle(at)
+	n := &inv.nodes[at]
+	return slices.ContainsFunc(a.Shares, func(s Share) bool {
+		gpu := n.find(&s)
+		return gpu >= 0 && n.GPUs[gpu].Fence != ""
+	})
+}
+
+// Fence keeps new shares from a GPU for a reason of the caller's, and lifts it with an empty reason. It outlives the node.
+func (inv *Inventory) Fence(node, uuid, reason string) {
+	if reason == "" {
+		delete(inv.fences[node], uuid)
+	} else {
+		if inv.fences[node] == nil {
+			if inv.fences == nil {
+				inv.fences = map[string]map[string]string{}
+			}
+			inv.fences[node] = map[string]string{}
+		}
+		inv.fences[node][uuid] = reason
+	}
+	if at, ok := inv.named[node]; ok {
+		inv.again(at)
+	}
+}
+
+// again counts everything anew that is held of a node that is there.
+func (inv *Inventory) again(at int) {
+	inv.clear(at)
+	inv.settle(at)
+}
+
+// clear subtracts from a node that is there what is held of it.
+func (inv *Inventory) clear(at int) {
+	n := &inv.nodes[at]
+	held := inv.held[n.Name]
+	for i := range held {
+		inv.giveBack(at, &held[i])
+		n.CPUUsed -= held[i].given.CPU
+		n.MemoryUsed -= held[i].given.Memory
+	}
+}
+
+// settle counts in a node, of which nothing of what is held is counted, all of it.
+func (inv *Inventory) settle(at int) {
+	n, r := &inv.nodes[at], &inv.entries[at]
+	for i := range n.GPUs {
+		n.GPUs[i].Fence = inv.fences[n.Name][n.GPUs[i].UUID]
+	}
+	r.held = [groups]int32{}
+	held := inv.held[n.Name]
+	for i := range held {
+		h := &held[i]
+		h.strict = false
+		clear(h.counted)
+		_ = inv.take(at, h) // only strict ones fail
+		r.held[h.given.group]++
+	}
+	r.refresh(n)
+	inv.touch(at)
+}
