@@ -23,15 +23,20 @@ func (f Finder) Capabilities(pci string, gpuInstance, computeInstance int) ([]ed
 		return nil, err
 	}
 	folder := filepath.Join(f.proc(), fmt.Sprintf("driver/nvidia/capabilities/gpu%d/mig/gi%d", minor, gpuInstance))
-	var nodes []edits.Device
-	for _, path := range []string{filepath.Join(folder, "access"), filepath.Join(folder, fmt.Sprintf("ci%d/access", computeInstance))} {
+	paths := []string{filepath.Join(folder, "access"), filepath.Join(folder, fmt.Sprintf("ci%d/access", computeInstance))}
+	var numbers []uint32
+	for _, path := range paths {
 		number, err := capability(path)
 		if err != nil {
 			return nil, fmt.Errorf("%w of MIG instance %d/%d of the GPU at %s: %w", ErrNoDevice, gpuInstance, computeInstance, pci, err)
 		}
+		numbers = append(numbers, number)
+	}
+	var nodes []edits.Device
+	for i, number := range numbers {
 		node, err := f.capabilityNode(number)
 		if err != nil {
-			return nil, fmt.Errorf("%w: or with nvidia-modprobe -f %s", err, path)
+			return nil, fmt.Errorf("%w, or nvidia-modprobe -f %s", err, f.Host(paths[i]))
 		}
 		nodes = append(nodes, node)
 	}

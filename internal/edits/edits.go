@@ -19,8 +19,9 @@ type Edits struct {
 	Env     []Env    `json:"env,omitempty"`
 }
 
-// Bind makes the file Source appear at Target, which must exist. Both are absolute
-// paths without symbolic links, and name what they named before the first bind.
+// Bind makes the file or directory Source appear at Target, which must exist. Both are absolute
+// paths without symbolic links, and name what they name after the binds before. Of a directory, what is mounted in it
+// does not come along.
 type Bind struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`

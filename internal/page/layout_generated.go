@@ -53,6 +53,9 @@ const FlagMPS = 8
 // FlagMIG: The devices are MIG instances: each device's uuid is the instance's, its total the instance's memory, its pci_bus_id the GPU's. With flag_mps the control daemon is the instance's.
 const FlagMIG = 16
 
+// FlagAlone: With flag_mig: the tenant has the instance alone, and nobody divides it; agents alone read it.
+const FlagAlone = 32
+
 // PipeBytes: Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path.
 const PipeBytes = 108
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,6 +68,8 @@ func flags(t backend.Tenant) (flags uint32) {
 		flags |= page.FlagDriverTime
 	case v1alpha1.BackendMPS:
 		flags |= page.FlagMPS
+	case v1alpha1.BackendMIG:
+		flags |= page.FlagAlone
 	}
 	if isInstance(&t.Shares[0]) {
 		flags |= page.FlagMIG
@@ -99,8 +102,11 @@ func checkMPS(t *backend.Tenant) error {
 
 func isInstance(s *backend.Share) bool { return s.GPU.Instance.UUID != "" }
 
-// checkInstances refuses a tenant with MIG instances beside whole GPUs.
+// checkInstances refuses a tenant with MIG instances beside whole GPUs, and one of backend mig without an instance.
 func checkInstances(t *backend.Tenant) error {
+	if t.Backend == v1alpha1.BackendMIG && !isInstance(&t.Shares[0]) {
+		return fmt.Errorf("%w: backend mig with GPU %s, which is no MIG instance", backend.ErrTenant, t.Shares[0].GPU.UUID)
+	}
 	for i := range t.Shares {
 		if isInstance(&t.Shares[i]) != isInstance(&t.Shares[0]) {
 			return fmt.Errorf("%w: MIG instances beside whole GPUs: a program that sees an instance sees no GPU", backend.ErrTenant)
@@ -188,6 +194,9 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 	if c.Flags&page.FlagMPS != 0 {
 		t.Backend = v1alpha1.BackendMPS
 	}
+	if c.Flags&page.FlagAlone != 0 {
+		t.Backend = v1alpha1.BackendMIG
+	}
 	if err := checkMPS(&t); err != nil {
 		return backend.Tenant{}, fmt.Errorf("%w: %w", page.ErrCorrupt, err)
 	}
@@ -200,6 +209,9 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 			return backend.Tenant{}, err
 		}
 		t.Shares = append(t.Shares, s)
+	}
+	if err := checkInstances(&t); err != nil {
+		return backend.Tenant{}, fmt.Errorf("%w: %w", page.ErrCorrupt, err)
 	}
 	return t, nil
 }
@@ -245,12 +257,15 @@ func (d Dir) Update(t backend.Tenant) error {
 	return page.UpdateConfig(d.Theirs(), change)
 }
 
+// undivided are the backends whose GPU time the arbiter does not divide.
+var undivided = []v1alpha1.Backend{v1alpha1.BackendTimeslice, v1alpha1.BackendMPS, v1alpha1.BackendMIG}
+
 // firstBudget is what a share may do until the arbiter decides, milliseconds
 // after the tenant is made: a share with a cap gets its cores, any other has no
 // limit until then. Where the driver divides the GPU, none ever has.
 func firstBudget(maker v1alpha1.Backend, s *backend.Share) page.Budget {
 	rate := uint32(s.Cores) * (page.Whole / v1alpha1.MaxCores)
-	if s.Policy == v1alpha1.PolicyWeighted || maker == v1alpha1.BackendTimeslice || maker == v1alpha1.BackendMPS {
+	if s.Policy == v1alpha1.PolicyWeighted || slices.Contains(undivided, maker) {
 		rate = 0
 	}
 	return page.NewBudget(rate, uint64(20*time.Millisecond), uint64(8*time.Millisecond))

@@ -77,6 +77,7 @@ func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
 			g.UUID = strings.Replace(g.UUID, kindGPU, kindInstance, 1)
 			g.Instance = backend.Instance{UUID: g.UUID, Parent: randomUUID(r), Bytes: g.Total}
 		}
+		tenant.Backend = pick(r, tenant.Backend, v1alpha1.BackendMIG)
 	}
 	if len(tenant.Shares) == 1 && pick(r, true, false) {
 		tenant.Backend, tenant.MPSPipe = v1alpha1.BackendMPS, "/run/divvy/mps/"+tenant.Shares[0].GPU.UUID+"/pipe"
@@ -188,6 +189,10 @@ func TestEncodeRefuses(t *testing.T) {
 		"an instance of no GPU": func(t *backend.Tenant) {
 			t.Shares = t.Shares[:1]
 			t.Shares[0].GPU.Instance = backend.Instance{UUID: t.Shares[0].GPU.UUID}
+		},
+		"mig on a whole GPU": func(t *backend.Tenant) {
+			t.Backend, t.MPSPipe, t.Shares = v1alpha1.BackendMIG, "", t.Shares[:1]
+			t.Shares[0].GPU.Instance = backend.Instance{}
 		},
 		"mps on several GPUs": func(t *backend.Tenant) {
 			t.Backend, t.MPSPipe, t.Shares = v1alpha1.BackendMPS, "/run/pipe", append(t.Shares, t.Shares[0])

@@ -56,6 +56,9 @@
 /* The devices are MIG instances: each device's uuid is the instance's, its total the instance's memory, its pci_bus_id the GPU's. With flag_mps the control daemon is the instance's. */
 #define DV_PAGE_FLAG_MIG UINT32_C(16)
 
+/* With flag_mig: the tenant has the instance alone, and nobody divides it; agents alone read it. */
+#define DV_PAGE_FLAG_ALONE UINT32_C(32)
+
 /* Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path. */
 #define DV_PAGE_PIPE_BYTES UINT32_C(108)
 

@@ -21,12 +21,20 @@ static void uuid_text(const char *kind, const uint8_t uuid[16], char out[48]) {
     }
 }
 
-/* A node that does not exist denies nothing. */
+/* In a container that has none of the nodes nothing is denied. Elsewhere one that does not exist denies its instance. */
 static bool may_open(const char *dir, uint32_t minor) {
     char node[SG_PATH_BYTES + 48];
+    int folder = snprintf(node, sizeof node, "%s/dev/nvidia-caps", dir);
 
-    snprintf(node, sizeof node, "%s/dev/nvidia-caps/nvidia-cap%u", dir, minor);
-    return faccessat(AT_FDCWD, node, R_OK, AT_EACCESS) == 0 || errno == ENOENT;
+    snprintf(node + folder, sizeof node - (size_t)folder, "/nvidia-cap%u", minor);
+    if (faccessat(AT_FDCWD, node, R_OK, AT_EACCESS) == 0) {
+        return true;
+    }
+    if (errno != ENOENT) {
+        return false;
+    }
+    node[folder] = '\0';
+    return faccessat(AT_FDCWD, node, F_OK, AT_EACCESS) != 0;
 }
 
 static bool may_use(const char *dir, uint32_t place) {

@@ -172,6 +172,36 @@ static void check_neighbours(uint32_t mine, uint32_t other) {
     sg_state_unlock(&admin);
 }
 
+/* The node of an instance, or of its GPU instance, with that mode; 0 removes it. */
+static void put_node(const char *directory, uint32_t place, bool whole, mode_t mode) {
+    char path[256];
+
+    snprintf(path, sizeof path, "%s/dev/nvidia-caps/nvidia-cap%u", directory,
+             sg_mig_minor(&admin, place, whole));
+    if (mode == 0) {
+        CHECK_EQUAL(unlink(path), 0);
+        return;
+    }
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
+    CHECK(fd >= 0);
+    CHECK_EQUAL(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+/* Whether another user sees an instance. */
+static void check_seen(bool seen) {
+    int status;
+    pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK_EQUAL(setresuid(65534, 65534, 65534), 0);
+        _exit(cuInit(0) == (seen ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE) ? 0 : 1);
+    }
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+}
+
 /* Who may not open an instance's node does not see the instance. */
 static void check_denied(const char *directory, uint32_t place) {
     char path[256];
@@ -182,28 +212,21 @@ static void check_denied(const char *directory, uint32_t place) {
     }
     CHECK_EQUAL(chmod(directory, 0755), 0);
     see(place, false);
-    for (int denied = 0; denied < 2; denied++) {
-        snprintf(path, sizeof path, "%s/dev", directory);
-        mkdir(path, 0755);
-        snprintf(path, sizeof path, "%s/dev/nvidia-caps", directory);
-        mkdir(path, 0755);
-        snprintf(path, sizeof path, "%s/dev/nvidia-caps/nvidia-cap%u", directory,
-                 sg_mig_minor(&admin, place, false));
-        int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
-        CHECK(fd >= 0);
-        CHECK_EQUAL(fchmod(fd, denied ? 0400 : 0444), 0);
-        close(fd);
-        pid_t child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            CHECK_EQUAL(setresuid(65534, 65534, 65534), 0);
-            _exit(cuInit(0) == (denied ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS) ? 0 : 1);
-        }
-        int status;
-        CHECK_EQUAL(waitpid(child, &status, 0), child);
-        CHECK_EQUAL(status, 0);
-    }
-    CHECK_EQUAL(unlink(path), 0);
+    check_seen(true); /* no folder, as in a container */
+    snprintf(path, sizeof path, "%s/dev", directory);
+    mkdir(path, 0755);
+    snprintf(path, sizeof path, "%s/dev/nvidia-caps", directory);
+    mkdir(path, 0755);
+    check_seen(false);
+    put_node(directory, place, true, 0444);
+    check_seen(false);
+    put_node(directory, place, false, 0444);
+    check_seen(true);
+    put_node(directory, place, false, 0400);
+    check_seen(false);
+    put_node(directory, place, false, 0);
+    put_node(directory, place, true, 0);
+    CHECK_EQUAL(rmdir(path), 0);
 }
 
 /* A client of a compute instance. */
