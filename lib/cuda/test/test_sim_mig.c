@@ -160,6 +160,14 @@ static void together(void *arg) {
     wait_exited(child);
 }
 
+/* The driver's figure of the process counts, which it tells of the instance, and not the estimate. */
+static void measured(void *arg) {
+    (void)arg;
+    begin();
+    dv_reap(s.share); /* what those before held */
+    CHECK_EQUAL(setting_used(&s), SIM_CONTEXT);
+}
+
 static void no_launch_waits(void *arg) {
     (void)arg;
     begin();
@@ -212,6 +220,7 @@ static int resume(char **argv) {
 }
 
 int main(int argc, char **argv) {
+    uint64_t estimate = 3 * SIM_CONTEXT;
     if (argc == 4) {
         return resume(argv);
     }
@@ -227,6 +236,8 @@ int main(int argc, char **argv) {
     instance_grant(&s, &own, TOTAL, LIMIT);
     try_all();
     try(together, NULL);
+    setting_write(&s, 0, offsetof(dv_page_device, context_bytes), &estimate, sizeof estimate);
+    try(measured, NULL);
     CHECK(instance_end(&own));
     try(sees_nothing, "0"); /* no other takes its place */
     return 0;
