@@ -38,9 +38,10 @@ func prefix(t *testing.T) string {
 	return dir
 }
 
-func startMachine(t *testing.T, model string) *machine {
+// startMachine starts a machine with changes to fields of its file.
+func startMachine(t *testing.T, model string, changes ...string) *machine {
 	t.Helper()
-	description, err := simgpu.Load(model)
+	description, err := simgpu.Load(model, changes...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -174,23 +174,25 @@ func TestBindingsInsideAShare(t *testing.T) {
 	}
 }
 
+// monitorIn is what nvitop shows.
+func monitorIn(t *testing.T, where place, interpreter string) string {
+	t.Helper()
+	cmd := where(t, interpreter, "-m", "nvitop", "--once", "--ascii")
+	cmd.Env = append(cmd.Env, "COLUMNS=120", "LINES=100", "TERM=dumb")
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("nvitop: %v: %s", err, text)
+	}
+	return string(text)
+}
+
 func TestMonitor(t *testing.T) {
 	interpreter := python(t)
 	m := startMachine(t, "h100x8")
 	share := m.tenant(t, 6<<30, 4)
 	stranger := hold(t, m.outside(), "4", "2Gi")
 	own := hold(t, share, "0", "1Gi")
-	monitor := func(where place) string {
-		t.Helper()
-		cmd := where(t, interpreter, "-m", "nvitop", "--once", "--ascii")
-		cmd.Env = append(cmd.Env, "COLUMNS=120", "LINES=100", "TERM=dumb")
-		text, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("nvitop: %v: %s", err, text)
-		}
-		return string(text)
-	}
-	whole, part := monitor(m.outside()), monitor(share)
+	whole, part := monitorIn(t, m.outside(), interpreter), monitorIn(t, share, interpreter)
 	for _, pid := range []int{stranger.PID, own.PID} {
 		if !strings.Contains(whole, strconv.Itoa(pid)) {
 			t.Errorf("outside a share nvitop does not show process %d:\n%s", pid, whole)

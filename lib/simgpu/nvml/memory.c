@@ -47,12 +47,23 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     return NVML_SUCCESS;
 }
 
-/* The driver maps little of the memory for the CPU: 1 MiB. */
+#define MIB (1ull << 20)
+
+/* The driver maps little of the memory for the CPU: 1 MiB. Of a GPU whose window has 65536 MiB, the MIG user guide shows
+ * 8191, 16383 and 32767 MiB for instances of one, two and four slices in eight, with none in use. */
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     NVML_REQUIRE(memory);
     memory->bar1Total = call.gpu->bar1_bytes;
-    memory->bar1Used = 1u << 20;
+    memory->bar1Used = MIB;
+    if (call.place) {
+        uint32_t profile =
+            call.in->state->gpus[call.index].mig.instances[sg_place_gi(call.place)].profile;
+        memory->bar1Total = memory->bar1Total / call.machine->mig_slices *
+                                call.machine->mig_profiles[profile].size -
+                            MIB;
+        memory->bar1Used = 0;
+    }
     memory->bar1Free = memory->bar1Total - memory->bar1Used;
     return NVML_SUCCESS;
 }

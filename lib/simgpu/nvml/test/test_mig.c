@@ -227,6 +227,7 @@ static void check_devices(nvmlDevice_t device) {
     nvmlDeviceAttributes_t attributes;
     nvmlDevice_t mig, again;
     nvmlMemory_t memory;
+    nvmlBAR1Memory_t window, whole;
     unsigned int count, value;
     char text[96];
 
@@ -253,6 +254,10 @@ static void check_devices(nvmlDevice_t device) {
     CHECK_EQUAL(attributes.memorySizeMB, 112);
     OK(nvmlDeviceGetMemoryInfo(mig, &memory));
     CHECK_EQUAL(memory.total, 112 * MIB);
+    OK(nvmlDeviceGetBAR1MemoryInfo(device, &whole));
+    OK(nvmlDeviceGetBAR1MemoryInfo(mig, &window));
+    CHECK_EQUAL(window.bar1Total, whole.bar1Total / 2 - MIB);
+    CHECK_EQUAL(window.bar1Used, 0);
     OK(nvmlDeviceGetUUID(mig, text, sizeof text));
     CHECK_EQUAL(strncmp(text, "MIG-", 4), 0);
     OK(nvmlDeviceGetHandleByUUID(text, &again));
