@@ -14,8 +14,8 @@ func (t *Translator) chooseBackend(pod *corev1.Pod, requests []Request) error {
 	}
 	backend := v1alpha1.Backend(text)
 	switch {
-	case backend == "" || v1alpha1.FormOf(backend) == "":
-		return refuse("annotation %s: backend %q is not known: use slice, timeslice or mps", v1alpha1.BackendAnnotation, text)
+	case backend != v1alpha1.BackendMIG && (backend == "" || v1alpha1.FormOf(backend) == ""):
+		return refuse("annotation %s: backend %q is not known: use slice, timeslice, mps or mig", v1alpha1.BackendAnnotation, text)
 	case t.mode == ModeSlots && backend != v1alpha1.BackendSlice:
 		return refuse("annotation %s: backend %s needs claims, which Kubernetes has from 1.36 on: leave it out", v1alpha1.BackendAnnotation, text)
 	}
@@ -23,6 +23,8 @@ func (t *Translator) chooseBackend(pod *corev1.Pod, requests []Request) error {
 		r := &requests[i]
 		name := r.Container.of(pod).Name
 		switch {
+		case r.instance() && backend != v1alpha1.BackendMIG:
+			return refuse("container %q asks for a MIG instance, and annotation %s for backend %s: leave out one of the two", name, v1alpha1.BackendAnnotation, text)
 		case r.Whole:
 			return refuse("container %q asks for whole GPUs, and annotation %s is about shares: leave out one of the two", name, v1alpha1.BackendAnnotation)
 		case backend == v1alpha1.BackendMPS && r.Count > 1:

@@ -27,6 +27,11 @@ func TestBackendOfAPod(t *testing.T) {
 		"giving way":         {"mps", "hami: {}", []string{"nvidia.com/gpumem: 3000", "nvidia.com/priority: 1"}, "", "none gives way"},
 		"several daemons":    {"mps", "plain: {}", []string{"divvy.dev/gpu: 2", "divvy.dev/gpu-memory: 4Gi"}, "", "ask for one"},
 		"whole":              {"mps", "plain: {}", []string{"divvy.dev/gpu: 1"}, "", "asks for whole GPUs, and annotation divvy.dev/backend is about shares"},
+		"mig":                {"mig", "plain: {}", []string{"divvy.dev/gpu-memory: 4Gi", "divvy.dev/gpu-cores: 30"}, v1alpha1.ClassMIG, ""},
+		"mig by profile":     {"mig", "nvidia: {}", []string{"nvidia.com/mig-1g.10gb: 1"}, v1alpha1.ClassMIG, ""},
+		"a profile by mps":   {"mps", "nvidia: {}", []string{"nvidia.com/mig-1g.10gb: 1"}, "", "asks for a MIG instance, and annotation divvy.dev/backend for backend mps"},
+		"mig of a part":      {"mig", "plain: {}", []string{"divvy.dev/gpu-memory-percent: 50"}, "", "names neither a profile nor an amount of memory"},
+		"several instances":  {"mig", "plain: {}", []string{"divvy.dev/gpu: 2", "divvy.dev/gpu-memory: 4Gi"}, "", "asks for 2 MIG instances"},
 		"unknown":            {"vgpu", "plain: {}", []string{"divvy.dev/gpu-memory: 4Gi"}, "", `backend "vgpu" is not known`},
 		"empty":              {"", "plain: {}", []string{"divvy.dev/gpu-memory: 4Gi"}, "", `backend "" is not known`},
 	} {

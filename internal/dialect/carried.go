@@ -106,7 +106,7 @@ func translatable(spec *resourcev1.ResourceClaimSpec) bool {
 		return false
 	}
 	for _, a := range requestsOf(spec) {
-		if v1alpha1.SharesOf(a.class) == "" && a.class != v1alpha1.ClassWhole {
+		if !carriedClass(a.class) {
 			return false
 		}
 	}
@@ -127,6 +127,11 @@ func translatable(spec *resourcev1.ResourceClaimSpec) bool {
 		}
 	}
 	return true
+}
+
+// carriedClass reports whether a translation makes requests of a class.
+func carriedClass(class string) bool {
+	return v1alpha1.SharesOf(class) != "" || class == v1alpha1.ClassWhole || class == v1alpha1.ClassMIG
 }
 
 func templateOf(namespace, name string, spec resourcev1.ResourceClaimSpec) resourcev1.ResourceClaimTemplate {

@@ -23,6 +23,7 @@ const (
 	hamiPercent  = "nvidia.com/gpumem-percentage"
 	hamiCores    = "nvidia.com/gpucores"
 	hamiPriority = "nvidia.com/priority"
+	hamiMode     = "nvidia.com/vgpu-mode"
 	hamiPolicy   = "GPU_CORE_UTILIZATION_POLICY"
 )
 
@@ -53,20 +54,34 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 	return inContainers{
 		name: given.dialect,
 		names: Names{
-			Resources:  []string{hamiGPU, hamiMemory, hamiPercent, hamiCores, hamiPriority, "nvidia.com/mig-*"},
+			Resources:  []string{hamiGPU, hamiMemory, hamiPercent, hamiCores, hamiPriority, migNames},
 			Schedulers: []string{"hami-scheduler", "4pd-scheduler"},
 		},
 		counts: map[string]Measure{
 			hamiGPU: countGPUs, hamiMemory: countMemory(o.MemoryFactor * mebibyte), hamiPercent: countPercent, hamiCores: countCores,
 		},
 		request: func(pod *corev1.Pod, asked *limits) Request {
-			refuseMIG(asked)
-			request := o.request(asked, exclusive)
+			request := o.kind(pod, asked, exclusive)
 			o.behave(asked, &request)
 			restrict(pod, asked, &request)
 			return request
 		},
 	}, nil
+}
+
+// kind reads what is asked: a MIG instance by its profile or by its memory, or shares or whole GPUs.
+func (o hamiOptions) kind(pod *corev1.Pod, asked *limits, exclusive bool) Request {
+	request, given := migDevice(asked, hamiGPU, hamiMemory, hamiPercent, hamiCores)
+	mig := migMode(pod, asked, hamiMode)
+	switch {
+	case given:
+	case mig:
+		request = byMemory(asked, o.request(asked, false), hamiMode+" mig")
+	default:
+		request = o.request(asked, exclusive)
+		request.exclusive()
+	}
+	return request
 }
 
 // request reads how much is asked. Who asks for 100 cores gets a GPU that nobody else is on, and nobody joins it; so
@@ -87,7 +102,6 @@ func (o hamiOptions) request(asked *limits, exclusive bool) Request {
 	}
 	request.Cores = int(min(cores, v1alpha1.MaxCores))
 	request.Unit = unitHint(hamiMemory, o.MemoryFactor)
-	request.exclusive()
 	return request
 }
 
@@ -101,7 +115,7 @@ func (o hamiOptions) behave(asked *limits, request *Request) {
 		asked.refuse("%s: 1 gives way to others, and a whole GPU has no others", hamiPriority)
 	case given && priority == 1:
 		request.Config.Class = v1alpha1.ClassOffline
-	case request.Cores > 0 && !request.Whole:
+	case request.Cores > 0 && !request.Whole && !request.instance():
 		request.Config.Policy = o.CorePolicy
 		o.policyOf(asked, request)
 	}
@@ -128,9 +142,6 @@ func (o hamiOptions) policyOf(asked *limits, request *Request) {
 // restrict reads which GPUs may be used.
 func restrict(pod *corev1.Pod, asked *limits, request *Request) {
 	notes := pod.Annotations
-	if mode := notes["nvidia.com/vgpu-mode"]; mode != "" && mode != "hami-core" {
-		asked.refuse("annotation nvidia.com/vgpu-mode: %q is not offered: shares are enforced by Divvy's library", mode)
-	}
 	for _, policy := range strings.Split(notes["hami.io/gpu-scheduler-policy"], ",") {
 		if strings.TrimSpace(policy) == "mutex" {
 			asked.refuse("annotation hami.io/gpu-scheduler-policy: mutex is not offered: ask for a whole GPU")
@@ -139,8 +150,8 @@ func restrict(pod *corev1.Pod, asked *limits, request *Request) {
 	model := `("NVIDIA-" + ` + attributeOf(v1alpha1.AttributeModel) + `).lowerAscii().contains(%s)`
 	restrictTo(asked, request, notes, "nvidia.com/use-gputype", model, true, modelPattern, strings.ToLower)
 	restrictTo(asked, request, notes, "nvidia.com/nouse-gputype", model, false, modelPattern, strings.ToLower)
-	restrictTo(asked, request, notes, "nvidia.com/use-gpuuuid", uuidIs, true, uuidPattern, strings.Clone)
-	restrictTo(asked, request, notes, "nvidia.com/nouse-gpuuuid", uuidIs, false, uuidPattern, strings.Clone)
+	restrictTo(asked, request, notes, "nvidia.com/use-gpuuuid", request.uuidIs(), true, uuidPattern, strings.Clone)
+	restrictTo(asked, request, notes, "nvidia.com/nouse-gpuuuid", request.uuidIs(), false, uuidPattern, strings.Clone)
 	switch notes["nvidia.com/numa-bind"] {
 	case "", "false":
 	case "true":

@@ -36,4 +36,4 @@ func isInstance(device string) bool { return strings.Contains(device, v1alpha1.I
 
 // instanceOf is what a MIG instance of so many bytes counts for: a GPU with that memory, and no part of any GPU's time. One
 // that is asked for by its profile counts without memory until it is known which it is.
-func instanceOf(memory uint64) Use { return Use{GPUs: 1, Memory: memory} }
+func instanceOf(memory uint64) Use { return Use{GPUs: 1, Memory: memory, Instances: 1} }

@@ -13,6 +13,8 @@ type Measure struct {
 	unit uint64
 	// sized is true where a GPU of unknown size has no amount.
 	sized bool
+	// unkept is true of what is not counted, so that a quota of it can only be refused.
+	unkept bool
 }
 
 // amount returns how many units of the resource a use is, rounded up, and whether the use holds what cannot be told.
@@ -40,6 +42,8 @@ var (
 	countHundredths = Measure{of: func(u Use) uint64 { return u.Portion }, unit: million / v1alpha1.MaxCores}
 	// countCores counts percent of GPUs' time.
 	countCores = Measure{of: func(u Use) uint64 { return u.Cores }, unit: 1}
+	// countInstances stands for MIG instances of one profile, of which it counts too many.
+	countInstances = Measure{of: func(u Use) uint64 { return u.Instances }, unit: 1, unkept: true}
 	// countPercent counts percent of GPUs' memory.
 	countPercent = Measure{of: func(u Use) uint64 { return u.Part }, unit: million / v1alpha1.MaxCores}
 )

@@ -81,13 +81,13 @@ func TestUseOfInstances(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(`devices: {requests: [{name: one, exactly: {deviceClassName: mig.divvy.dev, count: 1, allocationMode: ExactCount}}]}`), &spec); err != nil {
 		t.Fatal(err)
 	}
-	if got := UseOf(&spec, nil, sizes); got != (Use{GPUs: 1}) {
+	if got := UseOf(&spec, nil, sizes); got != (Use{GPUs: 1, Instances: 1}) {
 		t.Errorf("a claim that waits takes %+v", got)
 	}
 	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
 		{Request: "one", Driver: v1alpha1.Driver, Pool: "n1", Device: name},
 	}}}
-	if got := UseOf(&spec, allocation, sizes); got != (Use{GPUs: 1, Memory: 10 << 30}) {
+	if got := UseOf(&spec, allocation, sizes); got != (Use{GPUs: 1, Memory: 10 << 30, Instances: 1}) {
 		t.Errorf("a claim that has one takes %+v", got)
 	}
 	if sizes.largest() != 0 {

@@ -1,8 +1,6 @@
 package dialect
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -19,7 +17,7 @@ type nvidiaOptions struct {
 
 // nvidia is the form of NVIDIA's device plugin.
 func nvidia(given options) (Dialect, error) {
-	const gpu, shared, mig = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"
+	const gpu, shared = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 	var o nvidiaOptions
 	if err := given.decode(&o); err != nil {
 		return nil, err
@@ -33,10 +31,12 @@ func nvidia(given options) (Dialect, error) {
 	}
 	return inContainers{
 		name:   "nvidia",
-		names:  Names{Resources: []string{gpu, shared, mig}},
+		names:  Names{Resources: []string{gpu, shared, migNames}},
 		counts: map[string]Measure{gpu: o.count(renamed), shared: countShares},
 		request: func(_ *corev1.Pod, asked *limits) Request {
-			refuseMIG(asked)
+			if request, given := migDevice(asked, gpu, shared); given {
+				return request
+			}
 			whole, _ := asked.number(gpu)
 			replicas, _ := asked.number(shared)
 			switch {
@@ -79,15 +79,4 @@ func replica(asked *limits, n, replicas uint64) Request {
 		asked.refuse("%d replicas of a shared GPU have no certain size: ask for 1", n)
 	}
 	return Request{Count: 1, Memory: v1alpha1.PartOf(1, max(replicas, 1))}
-}
-
-// refuseMIG refuses MIG devices by the names of NVIDIA's device plugin.
-func refuseMIG(asked *limits) {
-	for _, list := range []corev1.ResourceList{asked.container.Resources.Limits, asked.container.Resources.Requests} {
-		for name, quantity := range list {
-			if strings.HasPrefix(string(name), "nvidia.com/mig-") && !quantity.IsZero() {
-				asked.refuse("MIG devices are not offered yet: ask for gpu-memory and gpu-cores instead of a MIG profile")
-			}
-		}
-	}
 }

@@ -68,6 +68,10 @@ func (t *Translator) Limits(quota *corev1.ResourceQuota) []Limit {
 		}
 	}
 	for _, name := range sortedKeys(quota.Spec.Hard) {
+		if t.ofProfile(string(name)) {
+			add(name, countInstances, resource.Quantity{})
+			continue
+		}
 		if measure, ok := t.measure(string(name)); ok {
 			add(name, measure, quota.Status.Used[name])
 		}
@@ -78,15 +82,27 @@ func (t *Translator) Limits(quota *corev1.ResourceQuota) []Limit {
 // measure returns what a quota's resource counts of an enabled dialect. Kubernetes counts extended resources with the
 // prefix "requests.", HAMi its own with "limits.".
 func (t *Translator) measure(name string) (Measure, bool) {
-	for _, prefix := range []string{corev1.DefaultResourceRequestsPrefix, "limits."} {
-		name = strings.TrimPrefix(name, prefix)
-	}
+	name = unprefixed(name)
 	for _, dialect := range t.dialects {
 		if measure, ok := dialect.Counts()[name]; ok {
 			return measure, true
 		}
 	}
 	return Measure{}, false
+}
+
+// unprefixed is a quota's resource as pods name it.
+func unprefixed(name string) string {
+	for _, prefix := range []string{corev1.DefaultResourceRequestsPrefix, "limits."} {
+		name = strings.TrimPrefix(name, prefix)
+	}
+	return name
+}
+
+// ofProfile reports whether a quota's resource counts MIG instances of one profile that an enabled dialect takes away.
+func (t *Translator) ofProfile(name string) bool {
+	name = unprefixed(name)
+	return strings.HasPrefix(name, migPrefix) && slices.ContainsFunc(t.dialects, func(d Dialect) bool { return d.Owns().ownsResource(name) })
 }
 
 // CompareLimits orders limits by the names of their quotas and keeps the order within one.
@@ -107,6 +123,10 @@ func CheckQuota(limits []Limit, used, more Use) error {
 
 func (l *Limit) check(used, more Use) error {
 	added, unknown := l.measure.amount(more)
+	if added > 0 && l.measure.unkept {
+		return refuse("quota %q limits %s, and nothing counts MIG instances by their profile: take it out of the quota, and limit %s.deviceclass.resource.k8s.io/devices in its place",
+			l.quota, l.name, v1alpha1.ClassMIG)
+	}
 	if unknown {
 		return refuse("quota %q limits %s: give the request an amount of memory or a number of GPUs", l.quota, l.name)
 	}

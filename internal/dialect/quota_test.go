@@ -187,3 +187,18 @@ func TestTemplatesOfClaims(t *testing.T) {
 		}
 	}
 }
+
+// A quota of MIG devices of one profile cannot be kept, so that it refuses who asks for an instance, and nobody else.
+func TestQuotaOfAProfile(t *testing.T) {
+	const quota = "[{metadata: {name: team}, spec: {hard: {requests.nvidia.com/mig-1g.10gb: 3}}}]"
+	limits := quotaLimits(t, "{nvidia: {}}", quota)
+	if err := CheckQuota(limits, Use{}, instanceOf(10<<30)); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "limit mig.divvy.dev.deviceclass.resource.k8s.io/devices") {
+		t.Errorf("an instance: %v", err)
+	}
+	if err := CheckQuota(limits, Use{}, exclusive(80<<30)); err != nil {
+		t.Errorf("a GPU: %v", err)
+	}
+	if limits = quotaLimits(t, "{plain: {}}", quota); len(limits) > 0 {
+		t.Errorf("without the dialect there are %v", limits)
+	}
+}

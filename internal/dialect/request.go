@@ -70,6 +70,9 @@ type Request struct {
 	Memory v1alpha1.Memory
 	// Cores is the percentage of each GPU's time, 0 to 100; 0 guarantees none.
 	Cores int
+	// Profile is the MIG profile of which the container gets an instance, with backend mig. Left out, Memory and Cores are
+	// the least that the instance has.
+	Profile string
 	// Config holds what the container or its dialect says about the share's behaviour. The node's defaults fill in the
 	// rest, and then the defaults of the type.
 	Config v1alpha1.ShareConfig
@@ -137,6 +140,9 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	if err := full.Validate(r.Cores); err != nil {
 		return refuse("container %q: %v", name, err)
 	}
+	if r.instance() {
+		return r.settleInstance(name)
+	}
 	return nil
 }
 
@@ -149,7 +155,7 @@ func (r *Request) full() v1alpha1.ShareConfig {
 
 // larger returns a request that serves both, or false if the two want different behaviour.
 func (r Request) larger(other Request) (Request, bool) {
-	if r.Whole != other.Whole || r.Config != other.Config || r.full() != other.full() || r.SameNUMA != other.SameNUMA || !slices.Equal(r.Selectors, other.Selectors) {
+	if r.Whole != other.Whole || r.Profile != other.Profile || r.Config != other.Config || r.full() != other.full() || r.SameNUMA != other.SameNUMA || !slices.Equal(r.Selectors, other.Selectors) {
 		return r, false
 	}
 	enough, comparable := r.Memory.AtLeast(other.Memory)

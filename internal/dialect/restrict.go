@@ -19,8 +19,13 @@ func capacityOf(name string) string {
 	return fmt.Sprintf("device.capacity[%q].%s", v1alpha1.Driver, name)
 }
 
-// uuidIs is true of the device of a GPU with the UUID that stands for %s.
-var uuidIs = attributeOf(v1alpha1.AttributeUUID) + " == %s"
+// uuidIs is true of the device of a GPU, or of a MIG instance on it, with the UUID that stands for %s.
+func (r *Request) uuidIs() string {
+	if r.instance() {
+		return attributeOf(v1alpha1.AttributeParent) + " == %s"
+	}
+	return attributeOf(v1alpha1.AttributeUUID) + " == %s"
+}
 
 // The names that a selector may contain. They have no quotes and no backslashes, so they cannot end a CEL string.
 var (

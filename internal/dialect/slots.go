@@ -56,6 +56,9 @@ func checkSlots(pod *corev1.Pod, requests []Request) error {
 		}
 	}
 	for _, r := range requests {
+		if container := r.Container.of(pod); r.instance() {
+			return refuse("container %q asks for a MIG instance, and the cluster has slots: have the node's agents count nvidia.com/mig-PROFILE (agent.devicePlugin) and turn off the dialect", container.Name)
+		}
 		if container := r.Container.of(pod); (Names{Resources: []string{v1alpha1.SlotResource}}).askedBy(container) {
 			return refuse("container %q asks for %s, which Divvy counts itself: leave it out", container.Name, v1alpha1.SlotResource)
 		}

@@ -49,6 +49,9 @@ func checkSlotted(t testing.TB, translator *Translator, pod *corev1.Pod, invento
 		if !errors.Is(err, ErrRefused) || strings.ContainsAny(err.Error(), "\n\r") {
 			t.Errorf("%q is not a refusal of one line", err)
 		}
+		if asksForInstance(templates) {
+			return // a slot stands for no instance
+		}
 		if len(templates) > 0 && named(pod) && !slices.ContainsFunc(containersOf(pod), func(p ContainerRef) bool { return Privileged(p.of(pod)) }) {
 			t.Errorf("it is refused in slots only: %v", err)
 		}
@@ -78,6 +81,14 @@ func checkSlotted(t testing.TB, translator *Translator, pod *corev1.Pod, invento
 	if len(templates) > 0 {
 		checkSameSpecs(t, request, inventory, templates)
 	}
+}
+
+// asksForInstance reports whether a claim is for a MIG instance.
+func asksForInstance(templates []resourcev1.ResourceClaimTemplate) bool {
+	return slices.ContainsFunc(templates, func(t resourcev1.ResourceClaimTemplate) bool {
+		e := t.Spec.Spec.Devices.Requests[0].Exactly
+		return e != nil && e.DeviceClassName == v1alpha1.ClassMIG
+	})
 }
 
 // checkSlots1 checks that the containers with a share, and no others, count one slot and require the agent.
@@ -187,6 +198,14 @@ func TestSlotsGolden(t *testing.T) {
 		if want, err := os.ReadFile(golden); err != nil || string(want) != string(got) {
 			t.Errorf("%s: %v, got\n%s", golden, err, got)
 		}
+	}
+}
+
+// A request for a MIG instance is refused in mode slots, with the way that there is.
+func TestSlotsForAnInstance(t *testing.T) {
+	_, _, err := translate(slotted(newTranslator(t, "{nvidia: {}}")), limitsOf(t, "nvidia.com/mig-1g.10gb: 1"), sixteen)
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "agent.devicePlugin") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -69,6 +70,11 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 			DeviceClassName: v1alpha1.ClassWhole, AllocationMode: resourcev1.DeviceAllocationModeExactCount,
 			Count: int64(r.Count), Selectors: selectors(r.Selectors),
 		}
+	case r.instance():
+		request.Exactly = &resourcev1.ExactDeviceRequest{
+			DeviceClassName: v1alpha1.ClassMIG, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
+			Selectors: selectors(slices.Concat(r.profileSelector(), r.Selectors)), Capacity: instanceCapacity(r),
+		}
 	case isPart:
 		request.FirstAvailable, err = perSize(r, inventory, container)
 	default:
@@ -115,6 +121,16 @@ func capacity(r Request, memory uint64) *resourcev1.CapacityRequirements {
 		requests[v1alpha1.CapacityCores] = *resource.NewQuantity(int64(r.Cores), resource.DecimalSI)
 	}
 	return &resourcev1.CapacityRequirements{Requests: requests}
+}
+
+// instanceCapacity returns the least that an instance has, nil where its profile says it.
+func instanceCapacity(r Request) *resourcev1.CapacityRequirements {
+	least := capacity(r, r.Memory.InBytes())
+	delete(least.Requests, v1alpha1.CapacitySlots) // nobody shares an instance
+	if len(least.Requests) == 0 {
+		return nil
+	}
+	return least
 }
 
 func selectors(expressions []string) []resourcev1.DeviceSelector {

@@ -35,29 +35,31 @@ type Use struct {
 	// Unsized counts GPUs that are taken whole and whose size is not known. Uncounted counts requests for all GPUs of a
 	// node.
 	Unsized, Uncounted uint64
+	// Instances counts MIG instances, which GPUs has too.
+	Instances uint64
 }
 
 // Plus returns the sum of both.
 func (u Use) Plus(o Use) Use {
-	return Use{u.GPUs + o.GPUs, u.Whole + o.Whole, u.Memory + o.Memory, u.Cores + o.Cores, u.Part + o.Part, u.Portion + o.Portion, u.Unsized + o.Unsized, u.Uncounted + o.Uncounted}
+	return Use{u.GPUs + o.GPUs, u.Whole + o.Whole, u.Memory + o.Memory, u.Cores + o.Cores, u.Part + o.Part, u.Portion + o.Portion, u.Unsized + o.Unsized, u.Uncounted + o.Uncounted, u.Instances + o.Instances}
 }
 
 // Minus returns what is left of a sum without one of its terms.
 func (u Use) Minus(o Use) Use {
-	return Use{u.GPUs - o.GPUs, u.Whole - o.Whole, u.Memory - o.Memory, u.Cores - o.Cores, u.Part - o.Part, u.Portion - o.Portion, u.Unsized - o.Unsized, u.Uncounted - o.Uncounted}
+	return Use{u.GPUs - o.GPUs, u.Whole - o.Whole, u.Memory - o.Memory, u.Cores - o.Cores, u.Part - o.Part, u.Portion - o.Portion, u.Unsized - o.Unsized, u.Uncounted - o.Uncounted, u.Instances - o.Instances}
 }
 
 // larger returns the maximum of both, field by field.
 func (u Use) larger(o Use) Use {
 	return Use{
 		max(u.GPUs, o.GPUs), max(u.Whole, o.Whole), max(u.Memory, o.Memory), max(u.Cores, o.Cores),
-		max(u.Part, o.Part), max(u.Portion, o.Portion), max(u.Unsized, o.Unsized), max(u.Uncounted, o.Uncounted),
+		max(u.Part, o.Part), max(u.Portion, o.Portion), max(u.Unsized, o.Unsized), max(u.Uncounted, o.Uncounted), max(u.Instances, o.Instances),
 	}
 }
 
 // times returns n times what one GPU takes.
 func (u Use) times(n uint64) Use {
-	return Use{n * u.GPUs, n * u.Whole, n * u.Memory, n * u.Cores, n * u.Part, n * u.Portion, n * u.Unsized, u.Uncounted}
+	return Use{n * u.GPUs, n * u.Whole, n * u.Memory, n * u.Cores, n * u.Part, n * u.Portion, n * u.Unsized, u.Uncounted, n * u.Instances}
 }
 
 // Counted is what counting needs to know of one claim. It is small, because it is kept of every claim that waits.

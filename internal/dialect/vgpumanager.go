@@ -96,8 +96,8 @@ func managerPlace(pod *corev1.Pod, asked *limits, request *Request) {
 	model := attributeOf(v1alpha1.AttributeModel) + `.lowerAscii().contains(%s)`
 	restrictTo(asked, request, notes, "nvidia.com/include-gpu-type", model, true, modelPattern, strings.ToLower)
 	restrictTo(asked, request, notes, "nvidia.com/exclude-gpu-type", model, false, modelPattern, strings.ToLower)
-	restrictTo(asked, request, notes, "nvidia.com/include-gpu-uuid", uuidIs, true, uuidPattern, strings.Clone)
-	restrictTo(asked, request, notes, "nvidia.com/exclude-gpu-uuid", uuidIs, false, uuidPattern, strings.Clone)
+	restrictTo(asked, request, notes, "nvidia.com/include-gpu-uuid", request.uuidIs(), true, uuidPattern, strings.Clone)
+	restrictTo(asked, request, notes, "nvidia.com/exclude-gpu-uuid", request.uuidIs(), false, uuidPattern, strings.Clone)
 	switch mode := notes[managerTopology]; mode {
 	case "", "none", "numa", "link":
 	case "numa-strict":

@@ -18,6 +18,7 @@ const (
 	volcanoCores   = "volcano.sh/vgpu-cores"
 	volcanoShared  = "volcano.sh/gpu-memory"
 	volcanoWhole   = "volcano.sh/gpu-number"
+	volcanoMode    = "volcano.sh/vgpu-mode"
 )
 
 // volcano is the form of Volcano's two GPU plugins: vGPUs, each of so much memory and time, and the older ones, which
@@ -54,6 +55,11 @@ func volcano(given options) (Dialect, error) {
 				return Request{Count: 1, Memory: unitsOf(asked, volcanoShared, shared, o.MemoryFactor*mebibyte), Unit: unitHint(volcanoShared, o.MemoryFactor)}
 			}
 			request := o.virtual(asked)
+			if migMode(pod, asked, volcanoMode) {
+				request = byMemory(asked, request, volcanoMode+" mig")
+			} else {
+				request.exclusive()
+			}
 			restrictVolcano(pod, asked, &request)
 			return request
 		},
@@ -73,18 +79,14 @@ func (o volcanoOptions) virtual(asked *limits) Request {
 		asked.refuse("%s: %d percent is more than one GPU: give 1 to 100", volcanoCores, cores)
 	}
 	request := Request{Count: asked.count(volcanoNumber), Memory: memory, Cores: int(min(cores, 100)), Unit: unitHint(volcanoMemory, o.MemoryFactor)}
-	request.exclusive()
 	return request
 }
 
 func restrictVolcano(pod *corev1.Pod, asked *limits, request *Request) {
 	notes := pod.Annotations
-	if mode := notes["volcano.sh/vgpu-mode"]; mode != "" && mode != "hami-core" {
-		asked.refuse("annotation volcano.sh/vgpu-mode: %q is not offered: shares are enforced by Divvy's library", mode)
-	}
 	if policy := notes["volcano.sh/vgpu-podgroup-policy"]; policy != "" {
 		asked.refuse("annotation volcano.sh/vgpu-podgroup-policy: %q is not offered", policy)
 	}
-	restrictTo(asked, request, notes, "volcano.sh/vgpu-use-gpuuuid", uuidIs, true, uuidPattern, strings.Clone)
-	restrictTo(asked, request, notes, "volcano.sh/vgpu-nouse-gpuuuid", uuidIs, false, uuidPattern, strings.Clone)
+	restrictTo(asked, request, notes, "volcano.sh/vgpu-use-gpuuuid", request.uuidIs(), true, uuidPattern, strings.Clone)
+	restrictTo(asked, request, notes, "volcano.sh/vgpu-nouse-gpuuuid", request.uuidIs(), false, uuidPattern, strings.Clone)
 }

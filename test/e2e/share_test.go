@@ -263,14 +263,14 @@ func (l *lab) translated(name string) {
 	})
 }
 
-// mig is refused until there are such devices.
+// mig is refused where a container asks for several MIG devices.
 func mig(l *lab) {
 	p := plain("mig", "", "")
-	p.Spec.Containers[0].Resources.Limits["nvidia.com/mig-1g.5gb"] = quantity("1")
+	p.Spec.Containers[0].Resources.Limits["nvidia.com/mig-1g.5gb"] = quantity("2")
 	why := l.refused(p)
-	l.t.Logf("a MIG device: %s", why)
+	l.t.Logf("two MIG devices: %s", why)
 	if !strings.Contains(why, "MIG") || strings.Contains(why, "\n") {
-		l.t.Errorf("a MIG device is refused with: %s", why)
+		l.t.Errorf("two MIG devices are refused with: %s", why)
 	}
 }
 
