@@ -20,9 +20,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/backend/registry"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
@@ -132,6 +134,14 @@ type Agent struct {
 	expected map[string]Expected
 	// open are the claims that have a GPU without a share, by UUID: see NoteOpen.
 	open map[string][]string
+	// mixes have what was learnt of requests for MIG instances.
+	mixes alloc.Mixes
+	// intruders are processes without a share on GPUs in MIG mode: see intruded.
+	intruders []intruder
+	// inside are the backends that prepared MIG instances for their shares, by UUID of the instance.
+	inside map[string]v1alpha1.Backend
+	// unsettled is why instances are left of shares, by UUID of the instance.
+	unsettled map[string]string
 	// leftOut are the indexes of GPUs that are not served: see NoteLeftOut.
 	leftOut []int
 	// refusedGPUs is the driver's error of those that it answers with one, by index.
@@ -150,6 +160,9 @@ type Agent struct {
 	// gathered is closed when those who ask are served, nil where they are at once: see
 	// gather.
 	gathered <-chan struct{}
+
+	// divisions are how GPUs are divided by MIG.
+	divisions divisions
 
 	stopped chan struct{} // closed when Run ends: tenants outlive the agent
 	running sync.WaitGroup
@@ -173,6 +186,7 @@ type tenant struct {
 	asker      *control.Peer // at its other end
 	process    bool          // the asking process lives
 	stopping   bool          // somebody asked for its end, whatever descriptors keep
+	gone       string        // why its MIG instance is not there any more, empty while it is
 	why        string        // the agent ended it, empty if it ended by itself
 	fault      string
 	unreaped   bool            // somebody was dead and not reaped at the last look
@@ -202,7 +216,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	a := &Agent{
 		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), unserved: map[string]string{}, stopped: make(chan struct{}), untold: map[untold]string{},
 		answered: map[process.ID]bool{}, strange: map[string][]int{}, gauges: map[string]*gauge{}, easing: make(chan struct{}, 1), eased: map[string]bool{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
-		listings: listings{turn: make(chan struct{}, 1)}, reforming: make(chan struct{}, 1),
+		listings: listings{turn: make(chan struct{}, 1)}, reforming: make(chan struct{}, 1), inside: map[string]v1alpha1.Backend{}, unsettled: map[string]string{},
 	}
 	a.listen(ctx)
 	gpus, err := c.Backends.Discover(ctx)
@@ -221,6 +235,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.recoverDivisions(ctx)
 	if err := a.restore(ctx); err != nil {
 		return nil, err
 	}
@@ -228,6 +243,9 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holdTaken(ctx)
+	for _, gpu := range a.gpus {
+		a.noteVanished(ctx, gpu)
+	}
 	a.publish()
 	return a, nil
 }
@@ -335,25 +353,6 @@ func (a *Agent) retry(ctx context.Context) {
 	for _, id := range ids {
 		a.lookSoon(ctx, id)
 	}
-}
-
-// Handlers are the agent's answers, for a control.Server.
-func (a *Agent) Handlers() map[control.Method]control.Handler {
-	return map[control.Method]control.Handler{
-		control.MethodHello:   control.Handle(a.hello),
-		control.MethodCreate:  control.Handle(explained(a, a.create)),
-		control.MethodExplain: control.Handle(a.explain),
-		control.MethodList:    control.Handle(a.list),
-		control.MethodSet:     control.Handle(explained(a, a.set)),
-		control.MethodStop:    control.Handle(a.stop),
-
-		control.MethodForms:    control.Handle(a.forms),
-		control.MethodGiveForm: control.Handle(a.giveForm),
-	}
-}
-
-func (a *Agent) hello(context.Context, *control.Peer, struct{}) (control.Info, error) {
-	return a.config.Info, nil
 }
 
 // InUse returns how many tenants and waiting requests there are, and a

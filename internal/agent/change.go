@@ -19,6 +19,9 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	}
 	maker := a.wanted(t).Backend
 	changer, ok := a.config.Backends.Of(maker).(backend.Changer)
+	if maker == v1alpha1.BackendMIG {
+		return nil, control.Errorf(control.CodeInvalid, "%s has a MIG instance of its own, whose size cannot be changed: start its command again with another profile", t.Name)
+	}
 	if !ok {
 		return nil, control.Errorf(control.CodeInvalid, "shares of backend %s cannot be changed while they run", maker)
 	}
@@ -104,7 +107,7 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 	r.Overcommit = r.Overcommit || p.Overcommit
 	for i := range r.Shares {
 		s := &r.Shares[i]
-		gpu := a.gpu(s.UUID)
+		gpu := a.device(*s)
 		if err := a.changeOn(gpu, t.Name, s, p); err != nil {
 			return record{}, err
 		}
@@ -114,7 +117,7 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 			// What was overcommitted once may stay, and not grow.
 			Overcommit: p.Overcommit || s.Limit <= t.Shares[i].Limit, OvercommitCores: p.Overcommit || wanted <= before,
 		}
-		if _, err := a.search(ctx, t, who.request); err != nil {
+		if _, err := a.searchFor(ctx, t, s, who.request); err != nil {
 			return record{}, a.refused(ctx, err, who)
 		}
 		if ahead := a.awaited(ctx, nil) & a.setOf([]string{s.UUID}); ahead != 0 && (s.Limit > t.Shares[i].Limit || wanted > before) {
@@ -143,6 +146,16 @@ func (a *Agent) changeOn(gpu backend.GPU, name string, s *share, p control.SetPa
 		return control.Errorf(control.CodeRefused, "%s has a share of %s, which this agent does not serve: %s", name, s.UUID, a.whyUnserved())
 	}
 	return s.change(p, gpu.Capacity())
+}
+
+// searchFor asks the allocator whether a share of a tenant can become a request. Agent.mu is held.
+func (a *Agent) searchFor(ctx context.Context, t *tenant, s *share, r alloc.Request) ([]alloc.Share, error) {
+	if s.Instance == nil {
+		return a.search(ctx, t, r)
+	}
+	gpu := a.gpu(s.UUID)
+	parent := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}
+	return searchIn([]alloc.GPU{a.grantedOn(*s.Instance, &parent, t)}, ofInstance(r))
 }
 
 // used is how many bytes of a share the tenant was last seen to use or to be about

@@ -24,7 +24,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	}
 	who := a.requester(peer.UID, !p.Wait)
 	who.unsized = p.Request.Memory.IsZero()
-	if err := cmp.Or(who.denied(p.Request.Overcommit), a.deniedBackend(who, p.Request.Backend)); err != nil {
+	if err := cmp.Or(who.denied(p.Request.Overcommit), a.deniedBackend(who, p.Request.Backend, p.Request.Profile)); err != nil {
 		return nil, err
 	}
 	var err error
@@ -37,8 +37,11 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err := a.config.Backends.Of(p.Request.Backend).Health(ctx); err != nil {
 		return nil, err
 	}
-	who.request = requestOf(peer.UID, p.Request)
+	who.request = a.requestOf(peer.UID, p.Request)
 	if err := a.neverFits(ctx, who); err != nil {
+		return nil, err
+	}
+	if err := a.learn(ctx, who.request); err != nil {
 		return nil, err
 	}
 	a.catchUp(ctx, peer.UID)
@@ -47,7 +50,10 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 		return nil, err
 	}
 	a.step("create-admitted")
-	err = a.enterForms(ctx, t)
+	err = a.makeInstances(ctx, t)
+	if err == nil {
+		err = a.enterForms(ctx, t)
+	}
 	if err == nil {
 		err = a.prepare(ctx, t, p.LibraryPath)
 	}
@@ -72,6 +78,9 @@ func (a *Agent) decided(ctx context.Context, who requester, r v1alpha1.ShareRequ
 		if r, err = a.choose(ctx, who, r); err != nil {
 			return r, err
 		}
+	}
+	if r, err = a.withProfile(ctx, who, r); err != nil {
+		return r, err
 	}
 	if r.Among, err = a.suitable(r); err != nil {
 		return r, err
@@ -108,7 +117,7 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 		Command: control.ShortCommand(p.Command), Created: a.config.Now(), Overcommit: r.Overcommit,
 	}}
 	for _, grant := range grants {
-		t.Shares = append(t.Shares, share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig})
+		t.Shares = append(t.Shares, share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig, Instance: a.instanceFor(grant)})
 	}
 	a.takeDebts(t)
 	a.tenants[t.ID] = t

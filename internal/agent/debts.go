@@ -89,8 +89,16 @@ func (a *Agent) takeDebts(t *tenant) {
 		return
 	}
 	for i := range t.Shares {
-		t.Shares[i].Owed = a.debts.take(a.config.Now(), t.debtor(), t.Shares[i].UUID)
+		t.Shares[i].Owed = a.debts.take(a.config.Now(), t.debtor(), t.Shares[i].place())
 	}
+}
+
+// place is the UUID of the GPU, or of the MIG instance, whose time the share divides.
+func (s *share) place() string {
+	if s.Instance != nil && s.Instance.UUID != "" {
+		return s.Instance.UUID
+	}
+	return s.UUID
 }
 
 // settle finds out what a tenant owes whose last process has ended, before its pages go.
@@ -113,7 +121,7 @@ func (a *Agent) settle(t *tenant) {
 func (a *Agent) leaveDebts(t *tenant) {
 	now := a.config.Now()
 	for i, s := range t.Shares {
-		d := debt{Debtor: t.debtor(), UUID: s.UUID, Owed: s.Owed, Rate: uint32(max(s.Cores, 1)) * (page.Whole / 100), At: t.Created}
+		d := debt{Debtor: t.debtor(), UUID: s.place(), Owed: s.Owed, Rate: uint32(max(s.Cores, 1)) * (page.Whole / 100), At: t.Created}
 		if i < len(t.owes) {
 			d.Owed, d.Rate, d.At = t.owes[i].Owed, t.owes[i].Rate, now
 		}

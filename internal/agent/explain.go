@@ -21,7 +21,7 @@ func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.Expla
 	wanted := p.Request.Backend
 	if wanted != "" {
 		if wanted != v1alpha1.BackendAuto && !slices.Contains(forms.All(), wanted) {
-			return nil, control.Errorf(control.CodeInvalid, "backend %q is not known: use auto, slice, timeslice or mps", wanted)
+			return nil, control.Errorf(control.CodeInvalid, "backend %q is not known: use auto, slice, timeslice, mps or mig", wanted)
 		}
 		p.Request.Backend = v1alpha1.BackendAuto // what is wrong with the one that is named is its verdict
 	}
@@ -33,7 +33,11 @@ func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.Expla
 	verdicts := a.judge(ctx, who, r)
 	answer := &control.Explanation{Request: r, Backends: verdicts}
 	if v, ok := forms.Chosen(verdicts); ok {
-		answer.Request.Memory = a.withBackend(who, r, v.Backend).Memory
+		chosen := a.withBackend(who, r, v.Backend)
+		if chosen, err = a.withProfile(ctx, who, chosen); err != nil {
+			return nil, err
+		}
+		answer.Request.Memory, answer.Request.Profile = chosen.Memory, chosen.Profile
 	} else {
 		answer.Refused = forms.Refusal(r.Backend, r.Isolate, verdicts)
 	}
@@ -92,9 +96,12 @@ func (a *Agent) findForm(ctx context.Context, who requester, r v1alpha1.ShareReq
 	f := forms.Found{Backend: b}
 	never := r.Validate()
 	if never == nil {
-		never = cmp.Or(who.denied(r.Overcommit), a.deniedBackend(who, b), a.otherBackend(r), a.never(who, r), a.config.Backends.Of(b).Health(ctx))
+		r, never = a.withProfile(ctx, who, r)
 	}
-	who.request = requestOf(who.uid, r)
+	if never == nil {
+		never = cmp.Or(who.denied(r.Overcommit), a.deniedBackend(who, b, r.Profile), a.otherBackend(r), a.never(who, r), a.config.Backends.Of(b).Health(ctx))
+	}
+	who.request = a.requestOf(who.uid, r)
 	if never == nil {
 		never = a.neverFits(ctx, who)
 	}
@@ -130,8 +137,8 @@ func (a *Agent) findOn(ctx context.Context, r v1alpha1.ShareRequest, request all
 	case request.Among != "" && !request.Among.Has(gpu.UUID):
 		g.Reason = "the request is for other GPUs"
 		return g
-	case !a.serves(gpu, r.Backend):
-		g.Reason = "the administrator gave it another backend"
+	case !a.serves(gpu, r.Backend, r.Profile):
+		g.Reason = a.whyNotServed(gpu, r)
 		return g
 	}
 	_, err := a.search(ctx, nil, one)
@@ -147,10 +154,13 @@ func (a *Agent) findOn(ctx context.Context, r v1alpha1.ShareRequest, request all
 }
 
 // requestOf is a user's request as the allocator reads it.
-func requestOf(uid int, r v1alpha1.ShareRequest) alloc.Request {
+func (a *Agent) requestOf(uid int, r v1alpha1.ShareRequest) alloc.Request {
 	request := alloc.Request{
 		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
 		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend),
+	}
+	if request.Profile = r.Profile; r.Profile != "" { // the amounts are relative to the instance
+		request.Memory = v1alpha1.Bytes(max(1, r.Memory.Of(a.capacityFor(r))))
 	}
 	if r.Backend == v1alpha1.BackendMPS {
 		request.User = process.UserName(uid)

@@ -22,6 +22,8 @@ type forming struct {
 	// turn orders the calls of Enter and Leave. It is before Agent.mu in the order of locks, and held while a backend
 	// prepares the GPU, which may take seconds.
 	turn sync.Mutex
+	// read is when it was read last how the GPU is divided by MIG. Who has the turn may use it.
+	read time.Time
 
 	// What follows is guarded by Agent.mu.
 
@@ -48,6 +50,9 @@ func formings(gpus []backend.GPU) map[string]*forming {
 
 // formOf is the backend that the shares of a GPU have or that it is given, "" where nobody needs one. Agent.mu is held.
 func (a *Agent) formOf(gpu backend.GPU) v1alpha1.Backend {
+	if a.inMIGMode(gpu.UUID) {
+		return v1alpha1.BackendMIG
+	}
 	for _, t := range a.tenants {
 		if t.has(gpu.UUID) {
 			return t.backend()
@@ -128,7 +133,11 @@ func (a *Agent) leaveInTurn(ctx context.Context, gpu backend.GPU) error {
 func (a *Agent) enterForms(ctx context.Context, t *tenant) error {
 	wanted := a.wanted(t)
 	for _, s := range wanted.Shares {
-		if err := a.enterForm(ctx, s.GPU, wanted.Backend); err != nil {
+		enter := a.enterForm
+		if s.GPU.Instance.UUID != "" {
+			enter = a.enterInstance
+		}
+		if err := enter(ctx, s.GPU, wanted.Backend); err != nil {
 			return control.Errorf(control.CodeRefused, "GPU %d cannot be prepared for shares of backend %s: %v", s.GPU.Index, wanted.Backend, err)
 		}
 	}
@@ -165,7 +174,7 @@ func (a *Agent) enterFormsOf(ctx context.Context, wanted Tenancy) (done func(), 
 	a.mu.Lock()
 	for _, s := range wanted.Shares {
 		f := a.formings[s.UUID]
-		if f != nil && (a.isFormer(s.Config.Backend) || f.has != "") {
+		if f != nil && s.Instance == nil && (a.isFormer(s.Config.Backend) || f.has != "") {
 			all = append(all, awaited{a.gpu(s.UUID), s.Config.Backend, s.Interval})
 		}
 	}
@@ -217,8 +226,11 @@ func (a *Agent) keepForms(ctx context.Context) {
 		select {
 		case <-a.reforming:
 			a.settleForms(ctx, false)
+			a.settleInstances(ctx)
 		case <-again.C:
 			a.settleForms(ctx, true)
+			a.readSometimes(ctx)
+			a.settleInstances(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -318,6 +330,7 @@ func (a *Agent) restoreForms(ctx context.Context) {
 			if a.isFormer(should) {
 				a.settleForm(ctx, gpu)
 			}
+			a.restoreInstances(ctx, gpu)
 		})
 	}
 	running.Wait()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -24,6 +25,7 @@ type Modes interface {
 // forms lists the forms of all GPUs.
 func (a *Agent) forms(ctx context.Context, _ *control.Peer, _ struct{}) (*control.Forms, error) {
 	list := &control.Forms{Info: a.config.Info}
+	a.readDivisions(ctx)
 	a.sweep(ctx)
 	for _, gpu := range a.gpus {
 		list.GPUs = append(list.GPUs, a.formed(ctx, gpu))
@@ -34,7 +36,7 @@ func (a *Agent) forms(ctx context.Context, _ *control.Peer, _ struct{}) (*contro
 // formed describes the form of a GPU.
 func (a *Agent) formed(ctx context.Context, gpu backend.GPU) control.Formed {
 	v := control.Formed{Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, DeviceID: gpu.DeviceID, Modes: a.modesOf(ctx, gpu)}
-	form, by := a.config.Forms.Of(gpu)
+	form, by := a.formGiven(gpu)
 	v.Given, v.Slice, v.Replicas, v.MultiUser = by, form.Slice, form.Replicas, form.MultiUser
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,8 +52,9 @@ func (a *Agent) formed(ctx context.Context, gpu backend.GPU) control.Formed {
 			v.Outside = append(v.Outside, o)
 		}
 	}
+	v.MIG = a.dividedOf(gpu)
 	f := a.formings[gpu.UUID]
-	v.Fault = cmp.Or(f.fault, f.closed, a.faults[gpu.UUID])
+	v.Fault = cmp.Or(f.fault, f.closed, a.faults[gpu.UUID], a.misgiven(gpu))
 	return v
 }
 
@@ -136,7 +139,14 @@ func (a *Agent) formable(peer *control.Peer, p control.FormParams) (gpu backend.
 	if err != nil {
 		return gpu, err
 	}
-	return a.gpu(uuids[0]), nil
+	gpu = a.gpu(uuids[0])
+	switch inMode := a.inMIGMode(gpu.UUID); {
+	case inMode && p.Form.Backend != "" && p.Form.Backend != v1alpha1.BackendMIG:
+		return gpu, control.Errorf(control.CodeInvalid, "GPU %d is in MIG mode, where its form is mig: turn that off with `divvy gpu set %[1]d --mig off`", gpu.Index)
+	case !inMode && p.Form.Backend == v1alpha1.BackendMIG:
+		return gpu, control.Errorf(control.CodeInvalid, "GPU %d is not in MIG mode: turn it on with `divvy gpu set %[1]d --mig on`", gpu.Index)
+	}
+	return gpu, nil
 }
 
 // closeGPU keeps new shares from a GPU when it has none, and waits for that if wanted. Release opens it again.

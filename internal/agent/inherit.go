@@ -206,7 +206,7 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 // inherits is the backend that a user's share of a GPU goes on with. Only who may choose
 // another one for that GPU keeps it: see deniedBackend. A share by MPS lives by its agent's daemon and by no other.
 func (a *Agent) inherits(uid int, uuid string, had v1alpha1.Backend) v1alpha1.Backend {
-	if uid != 0 && had == v1alpha1.BackendMPS || a.deniedBackend(requester{uid: uid}, had) != nil || !a.serves(a.gpu(uuid), had) {
+	if uid != 0 && had == v1alpha1.BackendMPS || a.deniedBackend(requester{uid: uid}, had, "") != nil || !a.serves(a.gpu(uuid), had, "") {
 		return v1alpha1.BackendSlice
 	}
 	return had

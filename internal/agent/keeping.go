@@ -57,7 +57,11 @@ func (k *keeping) next(t *ticket) {
 	}
 	sum, cores := uint64(0), len(chosen)*t.Request.Guaranteed(t.Request.Cores)
 	for _, i := range chosen {
-		sum += t.Request.Memory.Of(k.gpus[i].Capacity)
+		capacity := k.gpus[i].Capacity
+		if t.Request.Profile != "" {
+			capacity = k.agent.capacityFor(t.Request)
+		}
+		sum += t.Request.Memory.Of(capacity)
 	}
 	if who.room(*had, len(chosen), sum, cores) != nil {
 		return
@@ -149,6 +153,9 @@ func (l lack) exceeds(o lack) bool { return l.memory > o.memory || l.cores > o.c
 
 func (k *keeping) lack(t *ticket, place int) (l lack) {
 	gpu := &k.gpus[place]
+	if t.Request.Profile != "" {
+		return k.agent.lacksInstance(gpu, t)
+	}
 	other := gpu.Form != "" && gpu.Form != string(t.Request.Backend) || gpu.User != "" && gpu.User != t.User
 	if t.Request.Overcommit && !other {
 		return l

@@ -26,6 +26,9 @@ func (l ledger) Name(tenant string) (name, user string, ok bool) {
 
 // Answer implements [pacing.Ledger].
 func (l ledger) Answer(ctx context.Context, tenant, uuid string) {
+	if parent, _, ok := l.agent.parentOf(uuid); ok {
+		uuid = parent.UUID
+	}
 	l.agent.answerShare(ctx, tenant, uuid)
 }
 

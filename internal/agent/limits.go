@@ -49,7 +49,10 @@ func (w requester) denied(overcommit bool) error {
 // deniedBackend returns an error if a user asks for a backend that is not theirs to choose:
 // it would keep the shares of all others away from a GPU to which the administrator gave no
 // backend. The user of an own agent has the GPUs to themselves.
-func (a *Agent) deniedBackend(who requester, b v1alpha1.Backend) error {
+func (a *Agent) deniedBackend(who requester, b v1alpha1.Backend, profile string) error {
+	if b == v1alpha1.BackendMIG || profile != "" {
+		return nil // nobody is kept away who could be on a GPU in MIG mode
+	}
 	if b == "" || b == v1alpha1.BackendSlice || b == v1alpha1.BackendAuto || who.uid == a.config.Info.UID || a.given() {
 		return nil
 	}
@@ -87,6 +90,9 @@ func (a *Agent) heldBy(uid int, except *tenant) (h held) {
 // what the user may have at most if that is less.
 func (a *Agent) memoryFor(who requester, r v1alpha1.ShareRequest) v1alpha1.Memory {
 	memory := a.config.Rules.DefaultMemory()
+	if r.Profile != "" && (r.Backend == "" || r.Backend == v1alpha1.BackendMIG || r.Backend == v1alpha1.BackendAuto) {
+		return v1alpha1.Memory{} // the profile says it
+	}
 	if replicas := a.replicas(r); replicas > 0 {
 		memory = v1alpha1.PartOf(1, uint64(replicas))
 	}
@@ -94,7 +100,7 @@ func (a *Agent) memoryFor(who requester, r v1alpha1.ShareRequest) v1alpha1.Memor
 		return memory
 	}
 	each := who.limits.Memory / uint64(max(1, r.GPUs, len(r.Among)))
-	if memory.Of(a.smallest()) > each {
+	if memory.Of(a.capacityFor(r)) > each {
 		return v1alpha1.Bytes(max(1, blocks(each)))
 	}
 	return memory
@@ -122,7 +128,7 @@ func (a *Agent) never(who requester, r v1alpha1.ShareRequest) error {
 	refuse := func(format string, args ...any) error {
 		return control.Errorf(control.CodeInvalid, "%s %s", lets, fmt.Sprintf(format, args...))
 	}
-	switch memory := r.Memory.Of(a.smallest()); {
+	switch memory := r.Memory.Of(a.capacityFor(r)); {
 	case l.Weight > 0 && r.Weight > l.Weight:
 		return refuse("weight %d, and the request has %d: ask for at most %[1]d", l.Weight, r.Weight)
 	case l.GPUs > 0 && r.GPUs > l.GPUs:

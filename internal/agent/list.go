@@ -169,7 +169,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	defer a.mu.Unlock()
 	v := control.Tenant{
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
-		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Fault: cmp.Or(t.fault, a.unservedOf(t)),
+		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Fault: cmp.Or(t.gone, t.fault, a.unservedOf(t)),
 	}
 	if until := t.until; !until.IsZero() {
 		v.Until = &until
@@ -184,7 +184,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	for i, s := range t.Shares {
 		one := control.Share{
 			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,
-			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend, Mechanism: a.mechanism(s), Whole: s.Whole,
+			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend, Mechanism: a.mechanism(s), Whole: s.Whole, Instance: s.Instance,
 		}
 		if i < len(t.seen.Usage) {
 			u := t.seen.Usage[i]

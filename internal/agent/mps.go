@@ -86,7 +86,11 @@ func (a *Agent) suitable(r v1alpha1.ShareRequest) ([]string, error) {
 // serverForAll reports whether one MPS server serves the shares of several users on a GPU.
 func (a *Agent) serverForAll(uuid string) bool {
 	several, ok := a.config.Backends.Of(v1alpha1.BackendMPS).(interface{ ServesAll(gpu backend.GPU) bool })
-	return ok && several.ServesAll(a.gpu(uuid))
+	gpu := a.gpu(uuid)
+	if parent, part, found := a.parentOf(uuid); found {
+		gpu = instanceGPU(parent, part.Instance)
+	}
+	return ok && several.ServesAll(gpu)
 }
 
 // mechanism is how the driver keeps a share's part of the GPU's time, "" where our library does.
@@ -95,7 +99,7 @@ func (a *Agent) mechanism(s share) string {
 		return ""
 	}
 	text := fmt.Sprintf("MPS, ceiling %d %% of SMs", cmp.Or(s.Cores, v1alpha1.MaxCores))
-	if a.serverForAll(s.UUID) {
+	if a.serverForAll(a.device(s).UUID) {
 		text += ", not isolated from other users' shares"
 	}
 	return text
@@ -123,7 +127,7 @@ func (a *Agent) ofBackend(id process.ID) bool {
 // their errors. It returns before the last of these is written.
 func (a *Agent) befall(ctx context.Context, of v1alpha1.Backend, i backend.Incident) {
 	a.config.Log.WarnContext(ctx, "a GPU's shares are concerned", "gpu", i.UUID, "backend", of, "text", i.Text)
-	index := a.gpu(i.UUID).Index
+	index := a.indexOf(i.UUID)
 	if i.Note {
 		a.events.add(control.Event{Kind: control.EventGPU, UUID: i.UUID, Text: i.Text})
 		return
@@ -142,15 +146,7 @@ func (a *Agent) befall(ctx context.Context, of v1alpha1.Backend, i backend.Incid
 		}
 		concerned++
 		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, UUID: i.UUID, Text: i.Text})
-		if a.config.Tell == nil || !t.process {
-			continue
-		}
-		holder, uid, line := t.Holder, t.UID, fmt.Sprintf("divvy: share %s, GPU %d: %s", t.Name, index, i.Text)
-		go func() {
-			if err := a.config.Tell(holder, uid, line); err != nil {
-				a.config.Log.DebugContext(ctx, "cannot tell a share's user what befell it", "error", err)
-			}
-		}()
+		a.tellTenant(ctx, t, fmt.Sprintf("divvy: share %s, GPU %d: %s", t.Name, index, i.Text))
 	}
 	if concerned == 0 {
 		a.events.add(control.Event{Kind: control.EventGPU, UUID: i.UUID, Text: fmt.Sprintf("GPU %d: %s", index, i.Text)})
@@ -163,5 +159,5 @@ func (a *Agent) unservedOf(t *tenant) string {
 	if t.backend() != v1alpha1.BackendMPS {
 		return ""
 	}
-	return a.unserved[t.Shares[0].UUID]
+	return a.unserved[a.device(t.Shares[0]).UUID]
 }

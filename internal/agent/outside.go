@@ -21,11 +21,15 @@ type onGPU struct {
 	id   process.ID
 	uuid string
 	used *uint64 // nil where the driver does not tell
+	// instances are the numbers of the GPU instances on which it is, none where the driver does not tell.
+	instances []int
 }
 
 // snapshot is what the driver tells of one GPU at one moment.
 type snapshot struct {
 	gpu backend.GPU
+	// divided is whether it is in MIG mode.
+	divided bool
 	// listed is whether it told who is on the GPU.
 	listed    bool
 	processes []onGPU
@@ -50,7 +54,7 @@ func (a *Agent) snapshots(ctx context.Context, uuids ...string) []snapshot {
 	snapshots, indexes := make([]snapshot, 0, len(a.gpus)), make([]int, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
 		if len(uuids) == 0 || slices.Contains(uuids, gpu.UUID) {
-			snapshots, indexes = append(snapshots, snapshot{gpu: gpu}), append(indexes, gpu.Index)
+			snapshots, indexes = append(snapshots, snapshot{gpu: gpu, divided: a.inMIGMode(gpu.UUID)}), append(indexes, gpu.Index)
 		}
 	}
 	for i, told := range a.config.Driver.Holdings(indexes) {
@@ -65,7 +69,7 @@ func (a *Agent) snapshots(ctx context.Context, uuids ...string) []snapshot {
 				v.strange = append(v.strange, p.PID)
 				continue
 			}
-			found := onGPU{id: id, uuid: v.gpu.UUID}
+			found := onGPU{id: id, uuid: v.gpu.UUID, instances: p.Instances}
 			if !p.Hidden {
 				found.used = new(p.Used)
 			}
@@ -115,7 +119,7 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	a.mu.Unlock()
 	outside := a.outsiders(ctx, present, before)
 	a.mu.Lock()
-	a.outside = outside
+	a.outside, a.intruders = outside, a.intrudersOf(present, outside)
 	a.mu.Unlock()
 	for _, o := range outside {
 		if !slices.ContainsFunc(before, func(b control.Outside) bool { return b.PID == o.PID && b.UUID == o.UUID }) {
@@ -128,6 +132,21 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		}
 	}
 	maps.DeleteFunc(a.answered, func(id process.ID, _ bool) bool { return !id.Alive() })
+}
+
+// intrudersOf are those of the processes without a share that are on GPUs in MIG mode.
+func (a *Agent) intrudersOf(present []onGPU, outside []control.Outside) (all []intruder) {
+	for _, o := range outside {
+		if !a.inMIGMode(o.UUID) {
+			continue
+		}
+		for _, p := range present {
+			if p.id.PID == o.PID && p.uuid == o.UUID {
+				all = append(all, intruder{pid: o.PID, uuid: o.UUID, instances: p.instances})
+			}
+		}
+	}
+	return all
 }
 
 // outsiders are the processes on a GPU that have no share of it. before are those that were

@@ -41,6 +41,15 @@ func (a *Agent) endTenancy(ctx context.Context, key string, vacant func(*tenant)
 	}
 	a.preparing.Lock()
 	defer a.preparing.Unlock()
+	if err := a.undoTenancy(ctx, t); err != nil {
+		return err
+	}
+	a.settleInstances(ctx) // the cluster may give its place to another at once
+	return nil
+}
+
+// undoTenancy removes what was made for a tenancy, and its record.
+func (a *Agent) undoTenancy(ctx context.Context, t *tenant) error {
 	t.look.Lock()
 	defer t.look.Unlock()
 	a.mu.Lock()

@@ -99,6 +99,9 @@ func (a *Agent) Prepare(ctx context.Context, wanted Tenancy) (edits.Edits, error
 	} else {
 		err = a.renewTenancy(ctx, t, wanted)
 	}
+	if err == nil {
+		err = a.divideFor(ctx, t)
+	}
 	if err != nil {
 		return edits.Edits{}, fmt.Errorf("prepare %s: %w", wanted.Name, err)
 	}
@@ -125,15 +128,14 @@ func (t Tenancy) normal() (Tenancy, error) {
 	for i := range t.Shares {
 		s := &t.Shares[i]
 		s.Config.Default(s.Cores)
+		if text := cmp.Or(s.misdivided(len(t.Shares)), s.misbacked()); text != "" {
+			return fault("%s", text)
+		}
 		switch {
 		case slices.ContainsFunc(t.Shares[:i], func(o TenancyShare) bool { return o.UUID == s.UUID }):
 			return fault("it has two shares of GPU %s", s.UUID)
-		case s.Memory == 0 && !s.Whole:
+		case s.Memory == 0 && !s.Whole && s.Config.Backend != v1alpha1.BackendMIG:
 			return fault("memory must be greater than zero")
-		case s.Interval != "" && s.Config.Backend != v1alpha1.BackendTimeslice:
-			return fault("time slices of length %s with backend %s", s.Interval, s.Config.Backend)
-		case s.ProcessMemory > 0 && s.Config.Backend != v1alpha1.BackendMPS:
-			return fault("a bound of each process's memory with backend %s", s.Config.Backend)
 		case s.Cores < 0 || s.Cores > v1alpha1.MaxCores:
 			return fault("cores %d: give 0 to %d percent of the GPU's time", s.Cores, v1alpha1.MaxCores)
 		}
@@ -142,6 +144,17 @@ func (t Tenancy) normal() (Tenancy, error) {
 		}
 	}
 	return t, nil
+}
+
+// misbacked says what of a share its backend does not have, "" if nothing.
+func (s *TenancyShare) misbacked() string {
+	switch {
+	case s.Interval != "" && s.Config.Backend != v1alpha1.BackendTimeslice:
+		return fmt.Sprintf("time slices of length %s with backend %s", s.Interval, s.Config.Backend)
+	case s.ProcessMemory > 0 && s.Config.Backend != v1alpha1.BackendMPS:
+		return fmt.Sprintf("a bound of each process's memory with backend %s", s.Config.Backend)
+	}
+	return ""
 }
 
 // renewTenancy updates what is known of a tenancy whose shares are the same.
@@ -194,15 +207,10 @@ func (a *Agent) enterTenancy(ctx context.Context, wanted Tenancy) (*tenant, erro
 		t.UID = process.Nobody
 	}
 	a.takeDebts(t)
-	t.plan, err = a.planWithRecord(a.tenantOf(&t.record), &t.record)
-	if errors.Is(err, backend.ErrTenant) {
-		err = fmt.Errorf("%w: %w", ErrTenancy, err)
-	}
-	if err != nil {
+	if err := a.planEntered(t); err != nil {
 		a.leaveDebts(t)
 		return nil, err
 	}
-	t.Dir = t.plan.Dir
 	a.tenants[t.ID] = t
 	a.tell() // the pacer learns of it when it is made
 	if err := a.save(); err != nil {
@@ -211,48 +219,20 @@ func (a *Agent) enterTenancy(ctx context.Context, wanted Tenancy) (*tenant, erro
 	return t, nil
 }
 
-// asPrepared returns shares as they were prepared where an agent of an earlier version
-// took an exclusive one for a share with all memory. It goes on as that.
-func (t *tenant) asPrepared(shares []TenancyShare) []TenancyShare {
-	if t.Rebuilt || len(shares) != len(t.Tenancy.Shares) {
-		return shares
+// planEntered has the backend plan a tenancy that is about to be in the ledger. One whose MIG instance is to be made is
+// planned when that is there. Agent.mu is held.
+func (a *Agent) planEntered(t *tenant) (err error) {
+	if i := t.Shares[0].Instance; i != nil && i.UUID == "" {
+		return nil
 	}
-	shares = slices.Clone(shares)
-	for i, had := range t.Tenancy.Shares {
-		if w := shares[i]; w.Exclusive && !had.alone() && w.UUID == had.UUID && w.Memory == had.Memory {
-			shares[i] = had
-		}
+	t.plan, err = a.planWithRecord(a.tenantOf(&t.record), &t.record)
+	if errors.Is(err, backend.ErrTenant) {
+		err = fmt.Errorf("%w: %w", ErrTenancy, err)
 	}
-	return shares
-}
-
-// same reports whether a tenant was prepared with these shares.
-func (a *Agent) same(t *tenant, shares []TenancyShare) bool {
-	if !t.Rebuilt {
-		return reflect.DeepEqual(t.Tenancy.Shares, shares)
+	if err == nil {
+		t.Dir = t.plan.Dir
 	}
-	// What is known of it is what the backend found, in the backend's units.
-	return slices.EqualFunc(t.Shares, shares, func(s share, w TenancyShare) bool {
-		return s.UUID == w.UUID && s.Cores == w.Cores && (w.alone() || s.Limit == a.rounded(w.UUID, w.Memory))
-	})
-}
-
-// rounded is a limit of a GPU in whole units of the backend.
-func (a *Agent) rounded(uuid string, limit uint64) uint64 {
-	unit := max(a.gpu(uuid).Unit, 1)
-	return limit / unit * unit
-}
-
-// adopt takes over what a new request says of the tenancy.
-func (t *tenant) adopt(wanted Tenancy) {
-	t.Tenancy, t.Name = &wanted, wanted.Name
-	if !t.Rebuilt {
-		return
-	}
-	t.Rebuilt, t.Shares = false, slices.Clone(t.Shares)
-	for i, w := range wanted.Shares {
-		t.Shares[i].Whole, t.Shares[i].ShareConfig = w.alone(), w.Config
-	}
+	return err
 }
 
 // fit checks the sums on every GPU. Agent.mu is held.
@@ -261,6 +241,14 @@ func (a *Agent) fit(ctx context.Context, wanted Tenancy) ([]share, error) {
 	for _, s := range wanted.Shares {
 		if a.gpu(s.UUID).Index < 0 {
 			return nil, &alloc.Refusal{Reason: alloc.ReasonUnknown, Text: fmt.Sprintf("GPU %s is not on this machine", s.UUID)}
+		}
+		if s.Instance != nil {
+			one, err := a.fitInstance(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			granted = append(granted, one)
+			continue
 		}
 		r := alloc.Request{Count: 1, Among: alloc.Names(s.UUID), Whole: s.alone(), Form: string(s.Config.Backend)}
 		if !r.Whole {
@@ -347,6 +335,9 @@ func (a *Agent) planTenancy(t *tenant) (*backend.Plan, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t.plan = plan
+	if t.Dir == "" {
+		t.Dir = plan.Dir
+	}
 	return plan, nil
 }
 
@@ -387,6 +378,9 @@ func describeShares(shares []TenancyShare) string {
 		if s.alone() {
 			text += "all of " + s.UUID
 			continue
+		}
+		if s.Instance != nil {
+			text += fmt.Sprintf("MIG instance %s at memory slice %d of %s by backend %s, ", s.Instance.Profile, s.Instance.Start, s.UUID, s.Config.Backend)
 		}
 		text += fmt.Sprintf("%s, %d cores, %s of %s", v1alpha1.FormatBytes(s.Memory), s.Cores, s.Config.Policy, s.UUID)
 	}

@@ -26,7 +26,16 @@ func (a *Agent) sorted() []*tenant {
 // search asks the allocator for a place among all tenants but except. Agent.mu is
 // held.
 func (a *Agent) search(ctx context.Context, except *tenant, r alloc.Request) ([]alloc.Share, error) {
-	return searchIn(a.granted(ctx, except), r)
+	gpus := a.granted(ctx, except)
+	if r.Profile != "" {
+		return a.searchInstances(gpus, except, r)
+	}
+	inventory, err := a.hostOf(gpus)
+	if err != nil {
+		return nil, err
+	}
+	assignment, err := alloc.Search(inventory, r)
+	return assignment.Shares, err
 }
 
 func searchIn(gpus []alloc.GPU, r alloc.Request) ([]alloc.Share, error) {
@@ -60,6 +69,9 @@ func (a *Agent) grantedBy(ctx context.Context, except *tenant, form func(backend
 					continue
 				}
 				g.Form = string(s.Backend)
+				if s.Instance != nil {
+					g.Form = string(v1alpha1.BackendMIG)
+				}
 				g.Granted += t.counted(i)
 				g.Cores += s.Guaranteed(s.Cores)
 				g.Tenants++
@@ -69,6 +81,7 @@ func (a *Agent) grantedBy(ctx context.Context, except *tenant, form func(backend
 				}
 			}
 		}
+		a.addDivision(&g, except)
 		if held != "" && except != nil {
 			except.fill(&g)
 		}
@@ -292,7 +305,7 @@ func (a *Agent) tenantOf(r *record) backend.Tenant {
 	for _, s := range r.Shares {
 		t.Backend = s.Backend
 		t.Shares = append(t.Shares, backend.Share{
-			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class, Owed: s.Owed,
+			GPU: a.device(s), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class, Owed: s.Owed,
 			ProcessLimit: r.processLimit(s.UUID),
 		})
 	}
@@ -326,7 +339,7 @@ func (a *Agent) GPUs() []backend.GPU {
 	return slices.Clone(a.gpus)
 }
 
-// has reports whether the tenant has a share of a GPU.
+// has reports whether the tenant has a share of a GPU, or of the MIG instance with that UUID.
 func (t *tenant) has(uuid string) bool {
-	return slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == uuid })
+	return slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == uuid || s.Instance != nil && s.Instance.UUID == uuid })
 }

@@ -55,7 +55,12 @@ func (a *Agent) namesOf(set gpuSet) string {
 func (a *Agent) candidates(r v1alpha1.ShareRequest) (set gpuSet) {
 	for i, gpu := range a.gpus {
 		named := len(r.Among) == 0 || a.setOf(r.Among).has(1<<i)
-		if memory := r.Memory.Of(gpu.Capacity()); named && a.serves(gpu, r.Backend) && memory <= gpu.Capacity() && memory > gpu.ContextBytes {
+		capacity := gpu.Capacity()
+		if d := a.divisions.get(gpu.UUID); r.Profile != "" {
+			size, _ := d.size(r.Profile)
+			capacity = size.Bytes
+		}
+		if memory := r.Memory.Of(capacity); named && a.serves(gpu, r.Backend, r.Profile) && memory <= capacity && memory > gpu.ContextBytes {
 			set |= 1 << i
 		}
 	}
@@ -66,15 +71,19 @@ func (a *Agent) candidates(r v1alpha1.ShareRequest) (set gpuSet) {
 func (a *Agent) neverFits(ctx context.Context, who requester) error {
 	idle := make([]alloc.GPU, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
-		idle = append(idle, alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes})
+		d := a.divisions.get(gpu.UUID)
+		idle = append(idle, alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes, Profiles: d.Profiles})
 	}
-	inventory, err := alloc.Host(idle)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if who.request.Profile != "" {
+		return a.refused(ctx, a.neverInside(who), who)
+	}
+	inventory, err := a.hostOf(idle)
 	if err != nil {
 		return err
 	}
 	_, err = alloc.Search(inventory, who.request)
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	return a.refused(ctx, err, who)
 }
 

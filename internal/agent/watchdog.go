@@ -331,7 +331,8 @@ func (a *Agent) compareWhole(ctx context.Context, v *snapshot, tenants []taken) 
 	a.tellWhole(ctx, v, w, unseen, text)
 }
 
-// accounted is how much of a GPU may be in use; ok is false where that is not known.
+// accounted is how much of a GPU may be in use; ok is false where that is not known, as of a GPU in MIG mode, where the
+// memory of an instance is in use as a whole.
 func (v *snapshot) accounted(tenants []taken) (sum uint64, ok bool) {
 	sum = v.sum
 	hidden := hiddenOf(v.processes)
@@ -351,7 +352,7 @@ func (v *snapshot) accounted(tenants []taken) (sum uint64, ok bool) {
 		}
 	}
 	// What a process without a share has is not known where it is hidden.
-	return sum, !v.hidden || hidden <= 0 && len(v.strange) == 0
+	return sum, !v.divided && (!v.hidden || hidden <= 0 && len(v.strange) == 0)
 }
 
 // hiddenOf counts the processes of which the driver does not tell what they have.

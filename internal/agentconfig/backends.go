@@ -1,6 +1,7 @@
 package agentconfig
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -28,7 +29,20 @@ type Form struct {
 	Replicas int `json:"replicas,omitempty"`
 	// MultiUser lets shares of several users be on a GPU of backend mps, which then are not isolated from each other.
 	MultiUser bool `json:"multiUser,omitempty"`
+	// Layout says whether shares may have instances of a GPU of backend mig made, one of [Layouts]; empty is dynamic.
+	Layout string `json:"layout,omitempty"`
 }
+
+// The ways in which the layout of a GPU in MIG mode is kept.
+const (
+	// LayoutDynamic has an instance made for a share that finds none.
+	LayoutDynamic = "dynamic"
+	// LayoutFixed gives shares the instances that are there, and makes none.
+	LayoutFixed = "fixed"
+)
+
+// Layouts are both of them.
+var Layouts = []string{LayoutDynamic, LayoutFixed}
 
 // Slices are the lengths of the driver's time slices.
 var Slices = []string{"default", "short", "medium", "long"}
@@ -38,6 +52,9 @@ const MaxReplicas = 1024
 
 // Check returns why a form makes no sense, nil if it does.
 func (f Form) Check() error {
+	if err := f.checkMIG(); err != nil {
+		return err
+	}
 	switch {
 	case !slices.Contains(formBackends, f.Backend):
 		return fmt.Errorf("backend %q: use %s", f.Backend, strings.Join(asText(formBackends), ", "))
@@ -53,7 +70,22 @@ func (f Form) Check() error {
 	return nil
 }
 
-var formBackends = []v1alpha1.Backend{v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS}
+// checkMIG returns what is wrong with a form about MIG.
+func (f Form) checkMIG() error {
+	switch mig := f.Backend == v1alpha1.BackendMIG; {
+	case mig && f.Slice != "":
+		return fmt.Errorf("slice %s with backend mig: the driver takes the length of time slices of a GPU in MIG mode, and it has no effect: leave it out", f.Slice)
+	case mig && f.Replicas > 0:
+		return errors.New("replicas with backend mig: each share has an instance, and the driver says how many a GPU can have: leave it out")
+	case !mig && f.Layout != "":
+		return fmt.Errorf("layout is for backend mig: a GPU of backend %s has none", f.Backend)
+	case f.Layout != "" && !slices.Contains(Layouts, f.Layout):
+		return fmt.Errorf("layout %q: use %s", f.Layout, strings.Join(Layouts, " or "))
+	}
+	return nil
+}
+
+var formBackends = []v1alpha1.Backend{v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS, v1alpha1.BackendMIG}
 
 func asText(names []v1alpha1.Backend) (text []string) {
 	for _, name := range names {
@@ -150,6 +182,14 @@ func (r *reader) formOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 			form.Slice, _ = r.scalar(n, f, "one of "+strings.Join(Slices, ", "))
 			if form.Slice != "" && !slices.Contains(Slices, form.Slice) {
 				r.fault(n, f, "%q is none of %s", form.Slice, strings.Join(Slices, ", "))
+			}
+		}
+	case v1alpha1.BackendMIG:
+		delete(of, "replicas")
+		of["layout"] = func(n *yaml.Node, f string) {
+			form.Layout, _ = r.scalar(n, f, strings.Join(Layouts, " or "))
+			if form.Layout != "" && !slices.Contains(Layouts, form.Layout) {
+				r.fault(n, f, "%q is neither %s", form.Layout, strings.Join(Layouts, " nor "))
 			}
 		}
 	case v1alpha1.BackendMPS:

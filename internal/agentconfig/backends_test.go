@@ -1,6 +1,7 @@
 package agentconfig
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -27,11 +28,46 @@ func TestBackends(t *testing.T) {
 	}
 }
 
+func TestFormMIG(t *testing.T) {
+	for text, want := range map[string]Form{
+		"{mig: [0]}":                                        {Backend: v1alpha1.BackendMIG},
+		"{mig: {gpus: [0], layout: dynamic}}":               {Backend: v1alpha1.BackendMIG, Layout: LayoutDynamic},
+		"{mig: [{gpus: [1]}, {gpus: [0], layout: fixed}]}":  {Backend: v1alpha1.BackendMIG, Layout: LayoutFixed},
+		"{mig: {gpus: all, layout: fixed}, timeslice: [1]}": {Backend: v1alpha1.BackendMIG, Layout: LayoutFixed},
+		"{mig: {gpus: [1], layout: fixed}, timeslice: [2]}": {Backend: v1alpha1.BackendSlice},
+	} {
+		if got, ok := parse(t, "backends: "+text).Form(GPU{0, uuidA}); !ok || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", text, got, ok, want)
+		}
+	}
+	for want, form := range map[string]Form{
+		"no effect":                      {Backend: v1alpha1.BackendMIG, Slice: "short"},
+		"replicas":                       {Backend: v1alpha1.BackendMIG, Replicas: 2},
+		"multiUser is for":               {Backend: v1alpha1.BackendMIG, MultiUser: true},
+		"layout is for":                  {Backend: v1alpha1.BackendSlice, Layout: LayoutFixed},
+		"use dynamic or fixed":           {Backend: v1alpha1.BackendMIG, Layout: "loose"},
+		"use slice, timeslice, mps, mig": {Backend: "vgpu"},
+	} {
+		if err := form.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", form, err, want)
+		}
+	}
+	if err := (Form{Backend: v1alpha1.BackendMIG, Layout: LayoutFixed}).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFaultsOfBackends(t *testing.T) {
 	for text, want := range map[string]string{
-		"backends: [0]":                                                 "agent.yaml:3: backends: must be a mapping of fields",
-		"backends: {}":                                                  "agent.yaml:3: backends: names no backend: leave it out, or write such as {timeslice: [0]}",
-		"backends: {mig: [0]}":                                          "agent.yaml:3: backends.mig: unknown field; known here: mps, slice, timeslice",
+		"backends: [0]":         "agent.yaml:3: backends: must be a mapping of fields",
+		"backends: {}":          "agent.yaml:3: backends: names no backend: leave it out, or write such as {timeslice: [0]}",
+		"backends: {vgpu: [0]}": "agent.yaml:3: backends.vgpu: unknown field; known here: mig, mps, slice, timeslice",
+		"backends: {mig: {gpus: [0], slice: short}}":                    "agent.yaml:3: backends.mig.slice: unknown field; known here: gpus, layout",
+		"backends: {mig: {gpus: [0], replicas: 2}}":                     "agent.yaml:3: backends.mig.replicas: unknown field; known here: gpus, layout",
+		"backends: {mig: {gpus: [0], layout: loose}}":                   "agent.yaml:3: backends.mig.layout: \"loose\" is neither dynamic nor fixed",
+		"backends: {mig: {layout: fixed}}":                              "agent.yaml:3: backends.mig: names no GPUs: add gpus, such as [0, 3], or all",
+		"backends: {mig: [0], slice: [0]}":                              "agent.yaml:3: backends.slice[0]: names the same GPU as backends.mig[0]",
+		"backends: {slice: {gpus: [0], layout: fixed}}":                 "agent.yaml:3: backends.slice.layout: unknown field; known here: gpus, replicas",
 		"backends: {timeslice: {slice: short}}":                         "agent.yaml:3: backends.timeslice: names no GPUs: add gpus, such as [0, 3], or all",
 		"backends: {timeslice: {gpus: []}}":                             "agent.yaml:3: backends.timeslice.gpus: must be a list of GPUs, such as [0, 3]",
 		"backends: {timeslice: {gpus: [0], slice: brief}}":              "agent.yaml:3: backends.timeslice.slice: \"brief\" is none of default, short, medium, long",
@@ -103,7 +139,7 @@ func TestForms(t *testing.T) {
 
 func TestFormsThatMakeNoSense(t *testing.T) {
 	for _, f := range []Form{
-		{}, {Backend: "mig"}, {Backend: v1alpha1.BackendSlice, Slice: "short"}, {Backend: v1alpha1.BackendTimeslice, Slice: "brief"},
+		{}, {Backend: "vgpu"}, {Backend: v1alpha1.BackendSlice, Slice: "short"}, {Backend: v1alpha1.BackendTimeslice, Slice: "brief"},
 		{Backend: v1alpha1.BackendTimeslice, Replicas: -1}, {Backend: v1alpha1.BackendTimeslice, Replicas: MaxReplicas + 1}, {Backend: v1alpha1.BackendTimeslice, MultiUser: true},
 	} {
 		if f.Check() == nil {

@@ -35,7 +35,7 @@ func (inv *Inventory) hostRefusal(c *shape) *Refusal {
 	}
 	for _, i := range candidates {
 		if why := c.fits(n, i, &c.needs[0][i], shares); why != CauseNone {
-			misses = append(misses, r.miss(&n.GPUs[i], why))
+			misses = append(misses, r.miss(&n.GPUs[i], why, &c.needs[0][i]))
 		}
 	}
 	return summarise(misses, len(candidates)-len(misses), r)
@@ -58,9 +58,13 @@ func tooFew(r *Request, candidates, all int) *Refusal {
 }
 
 // miss says why a share does not fit on a GPU.
-func (r *Request) miss(g *GPU, cause Cause) Miss {
+func (r *Request) miss(g *GPU, cause Cause, need *need) Miss {
 	m := Miss{Index: g.Index, UUID: g.UUID, Cause: cause, Tenants: g.Tenants, Form: g.Form, User: g.User, Fault: g.Fault}
 	switch cause {
+	case CauseProfile:
+		m.MIG = r.missProfile(g)
+	case CausePlacement:
+		m.MIG = "has no room for a MIG instance " + r.Profile + ": " + g.room(need.mix.Model(), r.Profile)
 	case CauseCores:
 		m.Need, m.Free, m.All = uint64(r.Cores), uint64(g.FreeCores()), 100
 	case CauseClients:
@@ -71,6 +75,21 @@ func (r *Request) miss(g *GPU, cause Cause) Miss {
 		m.Need, m.Free, m.All = r.Memory.Of(g.Capacity), g.FreeMemory(), g.Capacity
 	}
 	return m
+}
+
+// missProfile says what a GPU has of MIG that cannot have what the request asks for.
+func (r *Request) missProfile(g *GPU) string {
+	var names []string
+	for _, p := range g.Profiles {
+		names = append(names, p.Name)
+	}
+	switch {
+	case len(names) == 0:
+		return "is not in MIG mode"
+	case r.Profile == "":
+		return "is in MIG mode, where every share is in a MIG instance: ask for one by its profile, such as " + names[0] + ", or by backend mig"
+	}
+	return "has no MIG profile " + r.Profile + ": it has " + strings.Join(names, ", ")
 }
 
 // summarise explains a refusal by the GPUs that are the nearest miss: those that
@@ -106,7 +125,7 @@ func describe(misses []Miss) string {
 	var texts []string
 	for len(misses) > 0 {
 		same := func(m Miss) bool {
-			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.User == misses[0].User && m.Need == misses[0].Need &&
+			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.MIG == misses[0].MIG && m.User == misses[0].User && m.Need == misses[0].Need &&
 				(m.Cause != CauseMemory || m.All == misses[0].All)
 		}
 		var group []Miss
@@ -153,10 +172,20 @@ func sentence(group []Miss) string {
 	case CauseClients:
 		return fmt.Sprintf("%s %s the %d programs that the driver lets share a GPU by %s",
 			describeGPUs(group), plural(len(group), "has", "have"), most.All, most.Form)
+	case CauseProfile, CausePlacement:
+		return describeEach(group) + " " + most.MIG
 	case CauseFault:
 		return fmt.Sprintf("%s %s no new shares: %s", describeGPUs(group), plural(len(group), "takes", "take"), most.Fault)
 	}
 	return fmt.Sprintf("%s: %s", describeGPUs(group), most.Cause)
+}
+
+// describeEach names GPUs of each of which the same is said.
+func describeEach(group []Miss) string {
+	if len(group) == 1 {
+		return describeGPUs(group)
+	}
+	return "each of " + describeGPUs(group)
 }
 
 // describeGPUs names GPUs by their indexes: "GPU 3", "GPUs 0, 2 and 5", "GPUs 0 to 7".

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 )
@@ -51,6 +52,31 @@ func (g *GPU) profile(name string) int {
 
 // blocked has a bit for each memory slice that something takes of which the model does not know.
 func (g *GPU) blocked(m *layouts.Model) uint32 { return g.Slices &^ m.Slices(g.Instances) }
+
+// room says which MIG instances a GPU could have besides those that are there, for one that has no room for a profile.
+func (g *GPU) room(m *layouts.Model, profile string) string {
+	var free []string
+	for i, p := range m.Profiles() {
+		if m.Fits(g.Instances, g.blocked(m), i) {
+			free = append(free, p.Name)
+		}
+	}
+	text := "it has room for no instance"
+	if len(free) > 0 {
+		text = "it has room for " + strings.Join(free, ", ")
+	}
+	more := make([]int, len(m.Profiles()))
+	if at := m.Profile(profile); at >= 0 {
+		for i, n := range m.Count(g.Instances) {
+			more[i] = n
+		}
+		more[at]++
+		if _, ok := m.Batch(0, more); ok && g.blocked(m) == 0 {
+			text += ", and for " + profile + " only if a running instance moved, which none can"
+		}
+	}
+	return text
+}
 
 // instance is the layout of a share's instance on a GPU of the node. It is 0 where the driver has no such placement, or
 // where the instance does not fit beside those that are there.
@@ -111,6 +137,24 @@ func (inv *Inventory) choose(c *shape, node, gpu int) (layouts.Choice, bool) {
 		return layouts.Choice{}, false
 	}
 	return need.mix.Policy().Choose(g.Instances, g.blocked(need.mix.Model()), need.profile)
+}
+
+// Cheapest is the position of the profile whose instance costs least on one host, at the place where a request would get
+// it, or -1 where none fits. Of equal ones it is the first.
+func (inv *Inventory) Cheapest(r Request, profiles []string) int {
+	best, least := -1, int64(0)
+	for i, name := range profiles {
+		r.Profile = name
+		c := inv.newShape(r)
+		a, cause := inv.arrange(c, 0)
+		if cause != CauseNone {
+			continue
+		}
+		if choice, ok := inv.choose(c, 0, int(a.gpus[0])); ok && (best < 0 || choice.Cost < least) {
+			best, least = i, choice.Cost
+		}
+	}
+	return best
 }
 
 // cheapest puts GPUs of a node on which an instance fits in the order of what it costs there.

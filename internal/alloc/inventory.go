@@ -49,11 +49,15 @@ type Inventory struct {
 // NewInventory makes an inventory of nodes, which the caller must not use
 // afterwards. Policies break their last ties by the order of the nodes.
 func NewInventory(nodes []Node, policy Policy) (*Inventory, error) {
+	return makeInventory(nodes, policy, &Mixes{})
+}
+
+func makeInventory(nodes []Node, policy Policy, learnt *Mixes) (*Inventory, error) {
 	if err := policy.validate(len(nodes)); err != nil {
 		return nil, err
 	}
 	inv := &Inventory{
-		policy: policy, named: make(map[string]int, len(nodes)), held: map[string][]holding{}, mixes: &Mixes{},
+		policy: policy, named: make(map[string]int, len(nodes)), held: map[string][]holding{}, mixes: learnt,
 		nodes: make([]Node, 0, len(nodes)), entries: make([]entry, 0, len(nodes)), stamp: make([]uint32, 0, len(nodes)),
 	}
 	inv.shapes.init()
@@ -78,11 +82,16 @@ func NewInventory(nodes []Node, policy Policy) (*Inventory, error) {
 // Host makes the inventory of one host. Its shares go to the fullest GPU on which
 // they fit.
 func Host(gpus []GPU) (*Inventory, error) {
+	return HostWith(gpus, &Mixes{})
+}
+
+// HostWith is [Host] with what was learnt of requests for MIG instances, as by [Inventory.Learn].
+func HostWith(gpus []GPU, learnt *Mixes) (*Inventory, error) {
 	policy, err := PolicyNamed("bestfit")
 	if err != nil {
 		return nil, err
 	}
-	return NewInventory([]Node{{GPUs: gpus}}, policy)
+	return makeInventory([]Node{{GPUs: gpus}}, policy, learnt)
 }
 
 // enter puts a node at a position without one.

@@ -54,6 +54,8 @@ type Miss struct {
 	Form, User string
 	// Fault says why the GPU takes no shares.
 	Fault string
+	// MIG says what it has of MIG, where that is why the share does not fit.
+	MIG string
 }
 
 // Error implements error.

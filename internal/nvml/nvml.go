@@ -52,6 +52,9 @@ type Process struct {
 	Used uint64
 	// Hidden is true where the driver does not report Used, as in some sandboxes.
 	Hidden bool
+	// Instances are the numbers of the GPU instances on which it is, of a GPU in MIG mode; empty where the driver does not
+	// tell.
+	Instances []int
 }
 
 // Version is a driver's version and the CUDA version that it serves.
@@ -298,6 +301,9 @@ func (l *Library) Used(index int) (uint64, error) {
 // WDDM and in some sandboxes (NVML_VALUE_NOT_AVAILABLE).
 const notAvailable = ^uint64(0)
 
+// noInstance is the number of a process's instance where there is none, or where the driver does not tell.
+const noInstance = ^uint32(0)
+
 // Processes lists the processes that have a compute or graphics context on a
 // GPU, each once.
 func (l *Library) Processes(index int) ([]Process, error) {
@@ -341,6 +347,9 @@ func byProcess(infos []gonvml.ProcessInfo) (processes []Process) {
 			processes = append(processes, Process{PID: int(info.Pid)})
 		}
 		p := &processes[at[info.Pid]]
+		if in := int(info.GpuInstanceId); info.GpuInstanceId != noInstance && !slices.Contains(p.Instances, in) {
+			p.Instances = append(p.Instances, in)
+		}
 		if p.Hidden = p.Hidden || info.UsedGpuMemory == notAvailable; p.Hidden {
 			p.Used = 0
 			continue

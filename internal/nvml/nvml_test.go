@@ -159,7 +159,7 @@ func TestWholeDriver(t *testing.T) {
 			{Index: 1, UUID: "GPU-1", Name: "Double 1", PCI: "00000000:3C:00.0", Total: 1000, Reserved: 100},
 		},
 		Used:      300,
-		Processes: []Process{{PID: 11, Used: 5000}, {PID: 12, Hidden: true}, {PID: 13, Used: 7}},
+		Processes: []Process{{PID: 11, Used: 5000, Instances: []int{0}}, {PID: 12, Hidden: true, Instances: []int{0}}, {PID: 13, Used: 7, Instances: []int{0}}},
 		Busy:      map[int]float64{11: 0.4, 12: 1}, At: map[int]int64{11: 5, 12: 6},
 		Health: []string{
 			"[31 79] 0 false false false ", broken, well, broken, well, broken, well + "vanished",
@@ -216,7 +216,7 @@ func TestOldDriver(t *testing.T) {
 // What a process has of several MIG instances counts together, and is not known if that of
 // one is not.
 func TestProcessesOfSeveralInstances(t *testing.T) {
-	want := []Process{{PID: 11, Used: 5070}, {PID: 12, Hidden: true}}
+	want := []Process{{PID: 11, Used: 5070, Instances: []int{1, 2}}, {PID: 12, Hidden: true, Instances: []int{1, 2}}}
 	if got := asked(t, "MIG_MODE").Processes; len(got) < 2 || !reflect.DeepEqual(got[:2], want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

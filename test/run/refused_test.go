@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
 
@@ -49,28 +50,23 @@ func TestRefusedGPU(t *testing.T) {
 	kept.end()
 }
 
-// A GPU in MIG mode is listed with the reason and given to nobody, not even at the agent's first moment.
+// A GPU in MIG mode is listed with its form and given to nobody as a whole, not even at the agent's first moment.
 func TestMIGMode(t *testing.T) {
 	h := newHostOf(t, "h100x8", "--set", "gpus[1].migMode=true")
-	if o := h.run("--gpu", "1", "--memory", "1Gi", "--", "true"); o.status != 125 || !strings.Contains(o.err, "it is in MIG mode") {
+	if o := h.run("--gpu", "1", "--memory", "1Gi", "--", "true"); o.status != 125 || !strings.Contains(o.err, "is in MIG mode") {
 		t.Errorf("a share of it: %+v", o)
 	}
-	if o := h.run("--backend", "mps", "--gpu", "1", "--memory", "1Gi", "--", "true"); o.status != 125 || !strings.Contains(o.err, "it is in MIG mode") {
+	if o := h.run("--backend", "mps", "--gpu", "1", "--memory", "1Gi", "--", "true"); o.status != 125 || !strings.Contains(o.err, "is in MIG mode") {
 		t.Errorf("a share of it by MPS: %+v", o)
 	}
 	if o := h.run("--gpus", "8", "--memory", "1Gi", "--", "true"); o.status != 125 {
 		t.Errorf("shares of all GPUs: %+v", o)
 	}
 	kept := h.holdOn(0, "kept")
-	faulty := func(g control.GPU) bool { return strings.Contains(g.Fault, "it is in MIG mode") }
+	divided := func(g control.GPU) bool { return g.Form == v1alpha1.BackendMIG }
 	l := h.list()
-	if len(l.GPUs) != 8 || !faulty(l.GPUs[1]) || slices.IndexFunc(l.GPUs[2:], faulty) >= 0 {
+	if len(l.GPUs) != 8 || !divided(l.GPUs[1]) || l.GPUs[1].Fault != "" || slices.IndexFunc(l.GPUs[2:], divided) >= 0 {
 		t.Errorf("listed %+v", l.GPUs)
-	}
-	for _, command := range []string{"ls", "doctor"} {
-		if o := h.divvy(command); !strings.Contains(o.out, "it is in MIG mode, which is not served yet") {
-			t.Errorf("%s: %+v", command, o)
-		}
 	}
 	kept.end()
 }

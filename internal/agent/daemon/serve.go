@@ -253,6 +253,9 @@ func (s *service) noteFaults() (changed <-chan struct{}) {
 	faults, changed := s.health.Faults()
 	texts := map[string]string{}
 	for uuid, fault := range faults {
+		if fault.Reason == health.MIGMode && s.agent.Divides() {
+			continue
+		}
 		texts[uuid] = fault.Text
 	}
 	s.agent.NoteFaults(texts)

@@ -123,14 +123,14 @@ func (p *watched) reported(c nvml.Condition, grown bool) *Fault {
 		return &Fault{Reason: "row-remap-failed", Text: "remapping a faulty memory row failed: the GPU needs service"}
 	case c.Recovery != "":
 		return &Fault{Reason: "needs-" + c.Recovery, Text: "the driver requires this action before the GPU is used again: " + c.Recovery}
-	case c.MIG:
-		return &Fault{Reason: MIGMode, Text: fmt.Sprintf("it is in MIG mode, which is not served yet: end that (`nvidia-smi -i %d -mig 0`), or leave the GPU to others", p.gpu.Index)}
 	case c.RemapPending:
 		return &Fault{Reason: "row-remap-pending", Text: "a faulty memory row will be remapped when the GPU is reset"}
 	case c.RetirementPending:
 		return &Fault{Reason: "page-retirement-pending", Text: "faulty memory pages will be retired when the GPU is reset"}
 	case grown:
 		return &Fault{Reason: "ecc", Text: fmt.Sprintf("%d uncorrectable memory errors since the driver was loaded", c.Uncorrected)}
+	case c.MIG:
+		return &Fault{Reason: MIGMode, Text: fmt.Sprintf("it is in MIG mode, which this agent does not serve: end that (`nvidia-smi -i %d -mig 0`), or leave the GPU to others", p.gpu.Index)}
 	}
 	return nil
 }
@@ -145,5 +145,5 @@ func gravest(xids []uint64) (xid uint64, ill bool) {
 	return xid, ill
 }
 
-// MIGMode is the reason of a GPU that is in MIG mode.
+// MIGMode is the reason of a GPU that is in MIG mode and has no other fault. It is none for an agent that serves such GPUs.
 const MIGMode = "mig-mode"

@@ -361,7 +361,7 @@ func (l *loop) drop(t *tenantTime) {
 
 // termsOf is a share's promise in the law's words.
 func termsOf(maker v1alpha1.Backend, s *backend.Share) arbiter.Terms {
-	if maker == v1alpha1.BackendTimeslice || maker == v1alpha1.BackendMPS {
+	if maker == v1alpha1.BackendTimeslice || maker == v1alpha1.BackendMPS || maker == v1alpha1.BackendMIG {
 		return arbiter.Terms{Policy: arbiter.Free}
 	}
 	policies := map[v1alpha1.Policy]arbiter.Policy{
