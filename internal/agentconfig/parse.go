@@ -1,55 +1,29 @@
 package agentconfig
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/strictyaml"
 )
 
 // MaxBytes bounds a file: enough for an entry of each of thousands of users.
-const MaxBytes = 1 << 20
+const MaxBytes = strictyaml.MaxBytes
 
 // ErrConfig marks every error of a configuration.
 var ErrConfig = errors.New("invalid agent configuration")
 
-// Fault is one thing wrong with a file.
-type Fault struct {
-	File string
-	// Line counts from 1; it is 0 for a fault of the whole file.
-	Line int
-	// Field is the path of the field, such as users.ada.memory; it is empty for faults
-	// of the YAML itself.
-	Field   string
-	Problem string
-}
-
-// Error implements error: "/etc/divvy/agent.yaml:12: users.ada.memory: …".
-func (f *Fault) Error() string {
-	text := f.File + ": "
-	if f.Line > 0 {
-		text = fmt.Sprintf("%s:%d: ", f.File, f.Line)
-	}
-	if f.Field != "" {
-		text += f.Field + ": "
-	}
-	return text + f.Problem
-}
-
-// Is makes every fault an [ErrConfig].
-func (f *Fault) Is(target error) bool { return target == ErrConfig }
+// Fault is one thing wrong with a file; each is an [ErrConfig].
+type Fault = strictyaml.Fault
 
 // Parse reads a configuration; file names it in errors. The error joins all faults,
 // each a [*Fault]; a file of another version has that one fault.
@@ -76,9 +50,9 @@ func Review(file string, content []byte, accounts Accounts, m Machine) (*Config,
 
 // parseAll reads what can be read of a file, and its faults.
 func parseAll(file string, content []byte, accounts Accounts) (*Config, []error) {
-	root, fault := parseTree(content)
+	root, fault := strictyaml.Document(content)
 	if fault != nil {
-		fault.File = file
+		fault.File, fault.Kind = file, ErrConfig
 		return nil, []error{fault}
 	}
 	sum := sha256.Sum256(content)
@@ -90,51 +64,6 @@ func parseAll(file string, content []byte, accounts Accounts) (*Config, []error)
 	return c, r.faults
 }
 
-func parseTree(content []byte) (*yaml.Node, *Fault) {
-	if len(content) > MaxBytes {
-		return nil, &Fault{Problem: fmt.Sprintf("larger than %d bytes", MaxBytes)}
-	}
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	document := new(yaml.Node)
-	if err := decoder.Decode(document); errors.Is(err, io.EOF) {
-		return nil, &Fault{Problem: "the file is empty"}
-	} else if err != nil {
-		return nil, syntaxFault(content, err)
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, &Fault{Problem: "more than one document: a file holds one configuration"}
-	}
-	return document.Content[0], nil
-}
-
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
-
-// syntaxFault turns the YAML library's "yaml: line 4: …" into a fault at that line. It
-// names a tab, which looks like the spaces that YAML wants.
-func syntaxFault(content []byte, err error) *Fault {
-	if line := tabbed(content); line > 0 {
-		return &Fault{Line: line, Problem: "a tab in the indentation: YAML takes only spaces there"}
-	}
-	match := yamlLine.FindStringSubmatch(err.Error())
-	if match == nil {
-		return &Fault{Problem: strings.TrimPrefix(err.Error(), "yaml: ")}
-	}
-	line, _ := strconv.Atoi(match[1]) // the pattern admits digits alone
-	return &Fault{Line: line, Problem: match[2]}
-}
-
-// tabbed is the first line that is indented by a tab, 0 if none is.
-func tabbed(content []byte) int {
-	n := 0
-	for line := range bytes.Lines(content) {
-		n++
-		if indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; bytes.ContainsRune(indent, '\t') {
-			return n
-		}
-	}
-	return 0
-}
-
 // reader fills a configuration from a tree of YAML and collects faults.
 type reader struct {
 	config *Config
@@ -142,7 +71,7 @@ type reader struct {
 }
 
 func (r *reader) fault(at *yaml.Node, field, format string, args ...any) {
-	r.faults = append(r.faults, &Fault{File: r.config.file, Line: at.Line, Field: field, Problem: fmt.Sprintf(format, args...)})
+	r.faults = append(r.faults, &Fault{Kind: ErrConfig, File: r.config.file, Line: at.Line, Field: field, Problem: fmt.Sprintf(format, args...)})
 }
 
 // version checks what says how the rest is to be read.

@@ -144,7 +144,7 @@ func (c *Config) Check(m Machine) error {
 // compare returns the faults of Check.
 func (c *Config) compare(m Machine) (faults []error) {
 	fault := func(field, format string, args ...any) {
-		faults = append(faults, &Fault{File: c.file, Line: c.places[field], Field: field, Problem: fmt.Sprintf(format, args...)})
+		faults = append(faults, &Fault{Kind: ErrConfig, File: c.file, Line: c.places[field], Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
 	if c.defaultMemory.InBytes() > m.Largest {
 		fault("defaultMemory", "%s is more than a GPU of this machine has for tenants, %s", c.defaultMemory, v1alpha1.FormatBytes(m.Largest))

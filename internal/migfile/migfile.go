@@ -13,11 +13,9 @@
 package migfile
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -25,6 +23,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/divvy-gpu/divvy/internal/strictyaml"
 )
 
 // ErrFile marks every error of a file.
@@ -33,7 +33,7 @@ var ErrFile = errors.New("invalid file of MIG layouts")
 // Bounds of a file.
 const (
 	// MaxBytes is its size.
-	MaxBytes = 1 << 20
+	MaxBytes = strictyaml.MaxBytes
 	// mostDevices is how many instances of a profile an entry may ask for; no GPU has more than 7.
 	mostDevices = 64
 )
@@ -118,19 +118,16 @@ type textEntry struct {
 
 // Parse reads a file strictly: what it does not know is an error. The error joins all faults.
 func Parse(content []byte) (*File, error) {
-	if len(content) > MaxBytes {
-		return nil, fmt.Errorf("%w: larger than %d bytes", ErrFile, MaxBytes)
+	root, fault := strictyaml.Document(content)
+	if fault == nil {
+		fault = fieldsOf(root, "version", "mig-configs", "hooks")
+	}
+	if fault != nil {
+		return nil, fmt.Errorf("%w: %s", ErrFile, placed(fault))
 	}
 	var t text
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&t); errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: it is empty", ErrFile)
-	} else if err != nil {
+	if err := root.Decode(&t); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrFile, strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: more than one document", ErrFile)
 	}
 	switch {
 	case t.Version != "v1":
@@ -153,6 +150,27 @@ func Parse(content []byte) (*File, error) {
 	return f, nil
 }
 
+// fieldsOf returns the first field of a mapping that is not known.
+func fieldsOf(node *yaml.Node, known ...string) *strictyaml.Fault {
+	if node.Kind != yaml.MappingNode {
+		return &strictyaml.Fault{Line: node.Line, Problem: "must have fields such as " + known[0]}
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		if key := node.Content[i]; !slices.Contains(known, key.Value) {
+			return &strictyaml.Fault{Line: key.Line, Problem: fmt.Sprintf("unknown field %q: use %s", key.Value, strings.Join(known, ", "))}
+		}
+	}
+	return nil
+}
+
+// placed is a fault with its line, for errors that name the file elsewhere.
+func placed(f *strictyaml.Fault) string {
+	if f.Line == 0 {
+		return f.Problem
+	}
+	return fmt.Sprintf("line %d: %s", f.Line, f.Problem)
+}
+
 func entriesOf(name string, node *yaml.Node) (entries []Entry, err error) {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
 		return nil, fmt.Errorf("%w: line %d: %s: must be a list of entries", ErrFile, node.Line, name)
@@ -168,19 +186,14 @@ func entriesOf(name string, node *yaml.Node) (entries []Entry, err error) {
 	return entries, errors.Join(faults...)
 }
 
-var fields = []string{"device-filter", "devices", "mig-enabled", "mig-devices"}
+var fields = []string{"devices", "device-filter", "mig-enabled", "mig-devices"}
 
 // profile is a name as the driver writes them: an instance, or a compute instance in one (1c.3g.40gb).
 var profile = regexp.MustCompile(`^([1-9]c\.)?[1-9]g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)?)*$`)
 
 func entryOf(node *yaml.Node) (e Entry, err error) {
-	if node.Kind != yaml.MappingNode {
-		return e, errors.New("must have fields such as devices")
-	}
-	for i := 0; i < len(node.Content); i += 2 {
-		if key := node.Content[i].Value; !slices.Contains(fields, key) {
-			return e, fmt.Errorf("unknown field %q: use %s", key, strings.Join(fields, ", "))
-		}
+	if fault := fieldsOf(node, fields...); fault != nil {
+		return e, errors.New(fault.Problem)
 	}
 	var t textEntry
 	if err := node.Decode(&t); err != nil {

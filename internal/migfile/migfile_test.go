@@ -54,7 +54,7 @@ func TestFaultsOfFiles(t *testing.T) {
 		"version: v1\nmig-configs: {a: 3}":                                                      "must be a list",
 		"version: v1\nmig-configs: {a: [3]}":                                                    "must have fields",
 		"version: v1\nhooks: {apply-start: []}\nmig-configs: {}":                                "Divvy starts none",
-		"version: v1\nmig-config: {}":                                                           "mig-config not found",
+		"version: v1\nmig-config: {}":                                                           `line 2: unknown field "mig-config": use version, mig-configs`,
 		"a: [":                                                                                  "line",
 		entry("devices: all"):                                                                   "give true or false",
 		entry("devices: some, mig-enabled: true"):                                               "must be all or a list",

@@ -6,38 +6,17 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/strictyaml"
 )
 
 // MaxBytes bounds a file, as Kubernetes bounds a ConfigMap.
-const MaxBytes = 1 << 20
+const MaxBytes = strictyaml.MaxBytes
 
 // ErrFile marks every error of a file.
 var ErrFile = errors.New("invalid device-plugin file")
 
-// Fault is one thing wrong with a file.
-type Fault struct {
-	File string
-	// Line counts from 1; it is 0 for a fault of the whole file.
-	Line int
-	// Field is the key's path, such as sharing.mps.resources[0].replicas; it is empty for faults of the YAML itself.
-	Field   string
-	Problem string
-}
-
-// Error implements error.
-func (f *Fault) Error() string {
-	text := f.File + ": "
-	if f.Line > 0 {
-		text = fmt.Sprintf("%s:%d: ", f.File, f.Line)
-	}
-	if f.Field != "" {
-		text += f.Field + ": "
-	}
-	return text + f.Problem
-}
-
-// Is makes every fault an [ErrFile].
-func (f *Fault) Is(target error) bool { return target == ErrFile }
+// Fault is one thing wrong with a file; each is an [ErrFile].
+type Fault = strictyaml.Fault
 
 // Outcome is what becomes of a key.
 type Outcome string
@@ -165,7 +144,7 @@ func (c *Config) RefusedNotes() []Note {
 func (c *Config) Err(file string) error {
 	var all []error
 	for _, n := range c.RefusedNotes() {
-		all = append(all, &Fault{File: file, Line: n.Line, Field: n.Field, Problem: "refused: " + n.Text})
+		all = append(all, &Fault{Kind: ErrFile, File: file, Line: n.Line, Field: n.Field, Problem: "refused: " + n.Text})
 	}
 	return errors.Join(all...)
 }

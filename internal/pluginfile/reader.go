@@ -1,16 +1,15 @@
 package pluginfile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/divvy-gpu/divvy/internal/strictyaml"
 )
 
 // Parse reads a file; name is for errors. The error joins all faults, each a [*Fault]. A key that is refused is no
@@ -18,7 +17,7 @@ import (
 func Parse(name string, content []byte) (*Config, error) {
 	root, fault := parseTree(content)
 	if fault != nil {
-		fault.File = name
+		fault.File, fault.Kind = name, ErrFile
 		return nil, fault
 	}
 	r := &reader{file: name, config: &Config{Strategy: StrategyNone}, sharing: map[string]*sharing{}}
@@ -37,36 +36,11 @@ func Parse(name string, content []byte) (*Config, error) {
 }
 
 func parseTree(content []byte) (*yaml.Node, *Fault) {
-	if len(content) > MaxBytes {
-		return nil, &Fault{Problem: fmt.Sprintf("larger than %d bytes", MaxBytes)}
+	root, fault := strictyaml.Document(content)
+	if fault == nil && root.Kind != yaml.MappingNode {
+		fault = &Fault{Line: root.Line, Problem: "a configuration is a mapping of keys"}
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	document := new(yaml.Node)
-	if err := decoder.Decode(document); errors.Is(err, io.EOF) {
-		return nil, &Fault{Problem: "the file is empty"}
-	} else if err != nil {
-		return nil, syntaxFault(err)
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, &Fault{Problem: "more than one document: a file holds one configuration"}
-	}
-	root := document.Content[0]
-	if root.Kind != yaml.MappingNode {
-		return nil, &Fault{Line: root.Line, Problem: "a configuration is a mapping of keys"}
-	}
-	return root, nil
-}
-
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
-
-// syntaxFault turns the YAML library's "yaml: line 4: …" into a fault at that line.
-func syntaxFault(err error) *Fault {
-	match := yamlLine.FindStringSubmatch(err.Error())
-	if match == nil {
-		return &Fault{Problem: strings.TrimPrefix(err.Error(), "yaml: ")}
-	}
-	line, _ := strconv.Atoi(match[1]) // the pattern admits digits alone
-	return &Fault{Line: line, Problem: match[2]}
+	return root, fault
 }
 
 // reader fills a configuration from a tree of YAML and collects faults.
@@ -83,7 +57,7 @@ type reader struct {
 }
 
 func (r *reader) fault(at *yaml.Node, field, format string, args ...any) {
-	r.faults = append(r.faults, &Fault{File: r.file, Line: at.Line, Field: field, Problem: fmt.Sprintf(format, args...)})
+	r.faults = append(r.faults, &Fault{Kind: ErrFile, File: r.file, Line: at.Line, Field: field, Problem: fmt.Sprintf(format, args...)})
 }
 
 func (r *reader) note(at *yaml.Node, field string, outcome Outcome, format string, args ...any) {

@@ -64,7 +64,7 @@ func readConfig(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe holds nobody up
 	if errors.Is(err, fs.ErrNotExist) {
 		if target, linkErr := os.Readlink(path); linkErr == nil {
-			return nil, &agentconfig.Fault{File: path, Problem: fmt.Sprintf("is a link to %s, which does not exist", target)}
+			return nil, &agentconfig.Fault{Kind: agentconfig.ErrConfig, File: path, Problem: fmt.Sprintf("is a link to %s, which does not exist", target)}
 		}
 	}
 	if err != nil {
@@ -76,7 +76,7 @@ func readConfig(path string) ([]byte, error) {
 		return nil, err
 	}
 	if problem := unsafeFile(info); problem != "" {
-		return nil, &agentconfig.Fault{File: path, Problem: problem}
+		return nil, &agentconfig.Fault{Kind: agentconfig.ErrConfig, File: path, Problem: problem}
 	}
 	return io.ReadAll(io.LimitReader(file, agentconfig.MaxBytes+1))
 }
