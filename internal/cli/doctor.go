@@ -56,6 +56,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	seen := a.lookAtAgent(ctx, "", a.endpoint(""))
 	held, heldErr := gpulock.Real.All(ctx)
 	seen.held = held
+	seen.indexes = a.indexes(seen)
 	host := doctor.Host{
 		Root: "/", Tree: a.tree, Rundir: a.rundir,
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(),
@@ -75,6 +76,22 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 		return append(checks, doctor.Check{Name: "GPUs held", Status: doctor.Warn, Found: heldErr.Error()})
 	}
 	return append(checks, seen.holderChecks(held)...)
+}
+
+// indexes are those of the machine's GPUs by UUID. The driver is asked only where no agent tells them and a check needs them.
+func (a *app) indexes(seen sight) map[string]int {
+	if seen.list == nil && len(seen.held) == 0 && len(changesLeft(seen.dir)) == 0 {
+		return nil
+	}
+	m, err := a.served(seen)
+	if err != nil {
+		return nil // UUIDs name them
+	}
+	all := map[string]int{}
+	for _, g := range m.GPUs {
+		all[g.UUID] = g.Index
+	}
+	return all
 }
 
 // served are the GPUs that a system agent serves here, or would serve.

@@ -33,6 +33,8 @@ type sight struct {
 	bySystem bool
 	// held are the GPUs of this machine that agents hold.
 	held []gpulock.Holder
+	// indexes are those of the machine's GPUs by UUID, as far as they are known.
+	indexes map[string]int
 }
 
 func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.Endpoint) sight {
@@ -72,10 +74,18 @@ func (s sight) checks() []doctor.Check {
 		c.Name = "agent of simulated machine " + s.machine
 	}
 	if s.list == nil {
-		return append(append([]doctor.Check{c}, doctor.LeftDaemons(s.dir)...), leftModes(s.dir)...)
+		return append(append([]doctor.Check{c}, doctor.LeftDaemons(s.dir)...), leftModes(s.dir, s.nameOf)...)
 	}
 	return slices.Concat([]doctor.Check{c}, gpuChecks(s.list), formChecks(s.forms), mpsChecks(s.forms, s.serving()),
 		migChecks(s.forms), capabilityChecks(s.forms, s.simgpu()), shareChecks(s.list))
+}
+
+// nameOf names a GPU by its index, or by its UUID where that is not known.
+func (s sight) nameOf(uuid string) string {
+	if index, known := s.indexes[uuid]; known {
+		return fmt.Sprintf("GPU %d", index)
+	}
+	return uuid
 }
 
 // serving is the directory of the agent that answers.
@@ -205,7 +215,7 @@ func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
 		if s.known(h) {
 			continue
 		}
-		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", h.UUID, h), Next: h.Remedy(os.Getuid())}
+		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", s.nameOf(h.UUID), h), Next: h.Remedy(os.Getuid())}
 		switch {
 		case s.configured && s.list != nil && !s.list.Info.Ephemeral:
 			c.Status, c.Next = doctor.Fail, "end that process, or find out what it is: it is not the agent that serves this machine"

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -87,18 +86,20 @@ func again(g control.Formed) string {
 	}
 }
 
-// leftModes tell which modes of GPUs an agent changed that is gone, in the directories where agents keep that.
-func leftModes(dirs ...string) []doctor.Check {
-	slices.Sort(dirs)
+// changesLeft are the modes of GPUs that an agent changed that is gone, and kept in its directory.
+func changesLeft(dir string) []modes.Change {
+	book, err := modes.Open(filepath.Join(dir, modes.FileName), nil, nil)
+	if err != nil {
+		return nil // another user's, whose agent tells
+	}
+	return book.Changes()
+}
+
+// leftModes tell which modes of GPUs an agent changed that is gone.
+func leftModes(dir string, name func(uuid string) string) []doctor.Check {
 	var left []string
-	for _, dir := range slices.Compact(dirs) {
-		book, err := modes.Open(filepath.Join(dir, modes.FileName), nil, nil)
-		if err != nil {
-			continue // another user's, whose agent tells
-		}
-		for _, c := range book.Changes() {
-			left = append(left, fmt.Sprintf("the %s of %s is %s, and was %s", c.Mode, c.GPU, c.Last(), c.Before))
-		}
+	for _, c := range changesLeft(dir) {
+		left = append(left, fmt.Sprintf("the %s of %s is %s, and was %s", c.Mode, name(c.GPU), c.Last(), c.Before))
 	}
 	if len(left) == 0 {
 		return nil

@@ -51,7 +51,7 @@ func (g *plainGPU) SetMode(_ context.Context, _ string, _ modes.Mode, value stri
 
 func TestDoctorOfModesThatAreLeft(t *testing.T) {
 	dir := t.TempDir()
-	if checks := leftModes(dir, dir); len(checks) != 0 {
+	if checks := leftModes(dir, sight{}.nameOf); len(checks) != 0 {
 		t.Errorf("without a book: %+v", checks)
 	}
 	book, err := modes.Open(filepath.Join(dir, modes.FileName), &plainGPU{"default"}, nil)
@@ -61,8 +61,13 @@ func TestDoctorOfModesThatAreLeft(t *testing.T) {
 	if err := book.Set(t.Context(), "GPU-a", modes.TimeSlice, "long"); err != nil {
 		t.Fatal(err)
 	}
-	checks := leftModes(dir, dir)
-	if want := "the time-slice of GPU-a is long, and was default"; len(checks) != 1 || strings.Count(checks[0].Found, want) != 1 {
-		t.Errorf("%+v, want %q once", checks, want)
+	for want, s := range map[string]sight{
+		"the time-slice of GPU-a is long, and was default": {},
+		"the time-slice of GPU 3 is long, and was default": {indexes: map[string]int{"GPU-a": 3}},
+	} {
+		checks := leftModes(dir, s.nameOf)
+		if len(checks) != 1 || strings.Count(checks[0].Found, want) != 1 {
+			t.Errorf("%+v, want %q once", checks, want)
+		}
 	}
 }

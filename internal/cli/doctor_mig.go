@@ -60,7 +60,7 @@ func modeChecks(g control.Formed) (checks []doctor.Check) {
 
 // emptyChecks tell of a GPU in MIG mode that nobody can use.
 func emptyChecks(agent control.Info, g control.Formed) []doctor.Check {
-	if !g.MIG.On || len(g.MIG.Instances) > 0 || !agent.Ephemeral || agent.UID == 0 {
+	if !g.MIG.On || len(g.MIG.Instances) > 0 || !agent.Ephemeral {
 		return nil
 	}
 	return []doctor.Check{{

@@ -201,7 +201,7 @@ func TestFaultsOfLayouts(t *testing.T) {
 	for want, args := range map[string][]string{
 		"say which file":                       {"apply"},
 		"no such file":                         {"apply", "-f", filepath.Join(t.TempDir(), "none.yaml")},
-		"it is empty":                          {"apply", "-f", layoutsIn(t, "")},
+		"file is empty":                        {"apply", "-f", layoutsIn(t, "")},
 		`unknown field "mig-device"`:           {"diff", "-f", layoutsIn(t, "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-device: {}}]}")},
 		"name one with --config: filtered":     {"apply", "-f", layoutsIn(t, layoutFile)},
 		"no configuration \"huge\"":            {"apply", "-f", layoutsIn(t, layoutFile), "--config", "huge"},

@@ -3,13 +3,16 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/internal/mps"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
@@ -190,5 +193,29 @@ func TestDriverEnvironment(t *testing.T) {
 	got = driverEnvironment([]string{"LD_LIBRARY_PATH="}, "/d")
 	if want := []string{"LD_LIBRARY_PATH=/d", "DIVVY_SIMGPU=/d"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A machine that is stopped by force leaves no control daemon of MPS.
+func TestForcedStopEndsDaemons(t *testing.T) {
+	session := simgpuSession(t)
+	if status, _, errOut := session("start", "t4", "--memory", "1Gi", "--name", "m"); status != 0 {
+		t.Fatal(errOut)
+	}
+	instance, err := simgpu.NewStore(rundir.Path(), installtest.Tree(t)).Open("m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon := mps.Daemon{UUID: "GPU-0", Dirs: mps.DirsOf(filepath.Join(instance.Dir, "mps"), "GPU-0"), Program: filepath.Join(instance.Dir, mps.ControlProgram)}
+	id, err := daemon.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = id.Signal(syscall.SIGKILL) })
+	if status, _, errOut := session("stop", "m", "--force"); status != 0 {
+		t.Error(errOut)
+	}
+	if id.Alive() {
+		t.Errorf("the daemon, process %d, is left", id.PID)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/mps"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -96,7 +98,8 @@ func newSimgpuStop(a *app) *cobra.Command {
 		Use:   "stop [NAME]",
 		Short: "Stop a simulated machine",
 		Long: `Stop a simulated machine and free its memory. A machine in use is stopped only
-with --force; the programs that use it then keep its memory until they end.`,
+with --force; the programs that use it then keep its memory until they end. Its MPS
+control daemons are ended, and your own agent, which would start them again.`,
 		Example: `  divvy simgpu stop
   divvy simgpu stop a800x8 --force`,
 		Args: instanceArg,
@@ -104,6 +107,11 @@ with --force; the programs that use it then keep its memory until they end.`,
 			instance, err := a.instance(only(args))
 			if err != nil {
 				return err
+			}
+			if force {
+				if err := a.endDaemons(cmd.Context(), instance); err != nil {
+					return err
+				}
 			}
 			return a.stopMachine(cmd.Context(), instance, force)
 		},
@@ -137,6 +145,55 @@ func (a *app) stopMachine(ctx context.Context, instance *simgpu.Instance, force 
 		}
 	}
 	return err
+}
+
+// endDaemons ends the MPS control daemons of a simulated machine, and before them the user's own agent there, which would
+// start them again. Nothing is left of the directories that both need.
+func (a *app) endDaemons(ctx context.Context, instance *simgpu.Instance) error {
+	pipes := mps.Left(filepath.Join(instance.Dir, "mps"))
+	if len(pipes) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentEnds)
+	defer cancel()
+	if client, err := control.Dial(ctx, a.endpoint(instance.Dir).Socket()); err == nil {
+		info := client.Info()
+		_ = client.Close() // it has told enough
+		if err := endAgent(ctx, info); err != nil {
+			return err
+		}
+	}
+	for _, pipe := range pipes {
+		if err := mps.EndOf(ctx, pipe, os.Getuid()); err != nil && !errors.Is(err, mps.ErrAbsent) {
+			return err
+		}
+	}
+	return nil
+}
+
+// endAgent ends a user's own agent, and returns when it is gone.
+func endAgent(ctx context.Context, info control.Info) error {
+	if !info.Ephemeral || info.UID != os.Getuid() {
+		return nil
+	}
+	id, err := process.Find(info.PID)
+	if err != nil {
+		return nil //nolint:nilerr // it has ended
+	}
+	done, stop, err := id.Watch()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := id.Signal(syscall.SIGTERM); err != nil && id.Alive() {
+		return fmt.Errorf("end the agent, process %d: %w", id.PID, err)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("end the agent, process %d: %w", id.PID, ctx.Err())
+	}
 }
 
 // agentIdle reports whether an agent runs and has no tenants.
