@@ -136,7 +136,7 @@ bench-mem: build $(B)/test/share/crash ## memory: limits, overhead, reclaim, cra
 bench-place: ## allocator: packing of public traces, decisions per second
 	$(call step,BENCH,allocator)
 	$(GO) run ./test/bench/place -only "$$ONLY"
-bench-mig: build ## MIG: how well instances are placed, by the policy and through Kubernetes' allocator
+bench-mig: build $(B)/bin/gpubench ## MIG: how well instances are placed, by the policy and through Kubernetes' allocator
 	$(call step,BENCH,MIG)
 	$(GO) run ./test/bench/mig -build $(B) -all -only "$$ONLY"
 bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost

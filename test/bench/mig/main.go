@@ -1,5 +1,6 @@
 // Mig measures how well instances of MIG are placed, against the exact optimum: by the policy itself and through
-// Kubernetes' allocator; and that nothing is left or lost of instances while agents die. It merges its rows into docs/measurements/mig.json.
+// Kubernetes' allocator; that nothing is left or lost of instances while agents die; and what of a fatal fault is noticed in
+// other instances. It merges its rows into docs/measurements/mig.json.
 package main
 
 import (
@@ -32,6 +33,7 @@ func main() {
 		{IDs: "mig.layouts", Measure: b.layouts},
 		{IDs: "mig.firstfit", Measure: b.firstfit},
 		{IDs: "mig.churn", Measure: b.churn},
+		{IDs: "mig.faults", Measure: b.faults},
 	}, *only, *out, os.Stdout))
 }
 

@@ -69,6 +69,9 @@ func (m *Machine) share(flags, program []string) []string {
 	return slices.Concat([]string{m.Divvy, "run", "--simgpu", m.name, "--memory", "2Gi"}, flags, []string{"--"}, program)
 }
 
+// StartBare starts a program as its command line has it.
+func StartBare(argv ...string) (*Tenant, error) { return start(argv) }
+
 func start(argv []string) (*Tenant, error) {
 	t := &Tenant{command: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
 	// A group of its own, so that everything in a share can be ended at once.
