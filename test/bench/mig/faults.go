@@ -25,9 +25,9 @@ import (
 const (
 	// faultCount is how many programs make a fatal fault.
 	faultCount = 200
-	// outlived is how long after the last fault a neighbour must have worked to be unharmed, and patience how long it may
+	// outlived is how long after the last fault a neighbour must have worked to be unharmed, and tellTime how long it may
 	// take until it tells so.
-	outlived, patience = 300 * time.Millisecond, 20 * time.Second
+	outlived, tellTime = 300 * time.Millisecond, 20 * time.Second
 	// faultProfile is the profile of all instances of the GPU.
 	faultProfile = "1g.18gb"
 )
@@ -185,7 +185,7 @@ func (b *bench) beside(faulty string, others []string) (failed int, err error) {
 
 // unharmed waits until a program has worked until a moment or has failed.
 func unharmed(n *simulated.Tenant, until uint64) bool {
-	late := time.After(patience)
+	late := time.After(tellTime)
 	for {
 		lines := n.All()
 		for _, l := range lines {
