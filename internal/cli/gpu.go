@@ -145,7 +145,7 @@ its first share decides.
 
 With --mig the GPU's MIG mode is turned on or off, also where agent.yaml gives forms.
 In MIG mode its form is mig. The mode changes only while nothing uses the GPU and it
-has no instances, and only at once: where the driver would change it at the next
+has no instances of another tool, and only at once: where the driver would change it at the next
 reset, nothing stays pending, and the refusal says what to do. GPUs before Hopper
 keep the mode when the machine starts again, later ones do not.`,
 		Example: `  divvy gpu set 0 --form timeslice --slice short

@@ -47,8 +47,8 @@ func newGPUApply(a *app) *cobra.Command {
 		Long: `Give GPUs the MIG layout of a file, as root. What there is to do is printed before
 it is done. Instances that shares or other processes use, and those of other tools,
 stay where they are: a layout that fits only without them is refused, and then
-nothing is changed on any GPU. Instances that were made for a layout stay when their
-last share ends. The MIG mode changes as with 'divvy gpu set --mig'.` + layoutFormat,
+nothing is changed on any GPU. Afterwards the instances of these GPUs stay when
+their last share ends. The MIG mode changes as with 'divvy gpu set --mig'.` + layoutFormat,
 		Example: `  divvy gpu apply -f layouts.yaml --config small --dry-run
   divvy gpu apply -f layouts.yaml --config small`,
 		Args: noArgs,
@@ -227,7 +227,7 @@ func (a *app) applyLayout(ctx context.Context, c *control.Client, wanted configu
 		p := control.LayoutParams{GPU: gpu.UUID, On: e.Enabled, Instances: e.Instances, Dry: true}
 		r, err := c.Layout(ctx, p)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("GPU %d: %w", gpu.Index, err))
+			faults = append(faults, err) // which names the GPU
 			continue
 		}
 		printRearrangement(&text, *r)
@@ -266,12 +266,16 @@ func printRearrangement(w *strings.Builder, r control.Rearrangement) {
 	if r.Mode != nil {
 		line("turn the MIG mode %s", modeWord(*r.Mode))
 	}
+	unplaced := map[string]int{}
 	for _, p := range r.Add {
 		if p.Start < 0 {
-			line("make %s", p.Profile)
+			unplaced[p.Profile]++
 			continue
 		}
 		line("make %s at memory slice %d", p.Profile, p.Start)
+	}
+	for _, profile := range slices.Sorted(maps.Keys(unplaced)) {
+		line("make %d of %s, where they fit: the driver tells that when the mode is on", unplaced[profile], profile)
 	}
 }
 
