@@ -49,11 +49,11 @@ func (p *policy) discovered(uuid string) nodelabels.Divided {
 	return nodelabels.Divided{Replicas: one.Of, Backend: one.Backend, Renamed: one.renamed}
 }
 
-// instances are those of a GPU that programs can use.
+// instances are those of a GPU that are counted.
 func (p *policy) instances(d backend.Division) []nodelabels.DiscoveredInstance {
 	var all []nodelabels.DiscoveredInstance
 	for _, one := range d.Parts {
-		if one.Half != "" {
+		if !counts(&one) {
 			continue
 		}
 		i := nodelabels.DiscoveredInstance{Profile: one.Profile, Memory: one.Bytes, Multiprocessors: one.Multiprocessors, Divided: p.discovered(one.UUID)}

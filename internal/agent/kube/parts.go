@@ -63,8 +63,8 @@ func (p *policy) look() (gpus []dividedGPU, changed <-chan struct{}) {
 		g := dividedGPU{GPU: gpu}
 		g.MIG = found[gpu.UUID].On
 		for _, one := range found[gpu.UUID].Parts {
-			if one.Half != "" {
-				continue // no program can use it
+			if !counts(&one) {
+				continue
 			}
 			g.parts = append(g.parts, one)
 			g.Instances = append(g.Instances, pluginfile.Instance{UUID: one.UUID, Profile: one.Profile, GPUInstance: one.GPUInstance, ComputeInstance: one.ComputeInstance})
@@ -81,6 +81,9 @@ func (p *policy) look() (gpus []dividedGPU, changed <-chan struct{}) {
 	}
 	return gpus, changed
 }
+
+// counts reports whether an instance is one that the kubelet counts: programs can use it, and it stays when a share ends.
+func counts(one *backend.Part) bool { return one.Half == "" && one.Origin != backend.OriginShare }
 
 // dividedGPU is a GPU with its instances, which both lists have in one order.
 type dividedGPU struct {

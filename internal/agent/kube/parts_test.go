@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +43,17 @@ func (l *layout) set(gpu string, instances ...[2]string) {
 	for i, one := range instances {
 		d.Parts = append(d.Parts, backend.Part{Instance: backend.Instance{UUID: one[1], Parent: gpu, Profile: one[0], Start: i, Size: 1, Bytes: 10 << 30, GPUInstance: 7 + i}})
 	}
+	l.of[gpu] = d
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// add adds an instance to a GPU.
+func (l *layout) add(gpu string, one backend.Part) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.of[gpu]
+	d.Parts = append(slices.Clone(d.Parts), one)
 	l.of[gpu] = d
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -109,6 +121,9 @@ func TestUnitsOfInstances(t *testing.T) {
 		if units, _ = b.units(map[string]health.Fault{"A": {Reason: "xid-79"}}); !units[0].Faulty || units[3].Faulty {
 			t.Errorf("a fault of the GPU gives %s", brief(units))
 		}
+		l.add("A", backend.Part{Instance: backend.Instance{UUID: "MIG-8", Profile: "1g.10gb", Start: 6}, Origin: backend.OriginShare})
+		l.add("A", backend.Part{Instance: backend.Instance{UUID: "MIG-9", Profile: "1g.10gb", Start: 7}, Half: "no compute instance"})
+		b.expect("a share's own instance, and half of one", "mig-1g.10gb MIG-1::0, mig-1g.10gb MIG-1::1, mig-3g.40gb MIG-2, gpu B")
 		b.used = map[string]bool{place("A", 1, true): true}
 		l.set("A", [2]string{"1g.10gb", "MIG-1"})
 		b.expect("gone and used", "mig-1g.10gb MIG-1::0, mig-1g.10gb MIG-1::1, mig-3g.40gb MIG-2 faulty, gpu B")

@@ -23,9 +23,7 @@ func (k *node) newPolicy(ctx context.Context) *policy {
 	}
 	p := newPolicy(os.DirFS(k.options.DevicePluginConfigs), k.options.Client.CoreV1().Nodes(), k.options.Node, gpus, k.Log)
 	p.used = func() map[string]bool { return placesOf(k.Agent.Tenancies()) }
-	if d, ok := any(k.Agent).(divider); ok {
-		p.divisions = divisionsOf(d, gpus)
-	}
+	p.divisions = divisionsOf(k.Agent, gpus)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: k.options.Client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		k.Log.WarnContext(ctx, "cannot record events of the node", "error", err)
