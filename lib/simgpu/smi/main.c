@@ -8,9 +8,15 @@ int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "compute-policy") == 0) {
         return (int)smi_compute_policy(argc - 2, argv + 2);
     }
+    if (argc > 1 && strcmp(argv[1], "mig") == 0) {
+        return (int)smi_mig(argc - 2, argv + 2);
+    }
+    if (argc == 2 && (strcmp(argv[1], "-L") == 0 || strcmp(argv[1], "--list-gpus") == 0)) {
+        return (int)smi_list();
+    }
     if (argc == 1) {
-        fputs("simgpu's nvidia-smi has `nvidia-smi compute-policy` alone: `divvy simgpu report` "
-              "tells more\n",
+        fputs("simgpu's nvidia-smi has -L and the subcommands compute-policy and mig alone: "
+              "`divvy simgpu report` tells more\n",
               stderr);
         return SMI_UNKNOWN;
     }

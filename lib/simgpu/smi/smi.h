@@ -1,4 +1,4 @@
-/* nvidia-smi, as far as simgpu has it: the subcommand compute-policy.
+/* nvidia-smi, as far as simgpu has it: the subcommand compute-policy, -L, and what the subcommand mig lists.
  *
  * Its words and exit statuses are those of nvidia-smi 550.163.01 when NVML's answers are given to it: that
  * program's texts, its order of checks, its rows. 470, 535 and 555 print the same list. Exit statuses are NVML's numbers
@@ -19,5 +19,10 @@ enum smi_status {
 /* Runs `nvidia-smi compute-policy` with what follows that word on the machine beside the program; says on standard output
  * what it did, or why not. Returns the exit status. */
 enum smi_status smi_compute_policy(int argc, char **argv);
+
+/* The same for `nvidia-smi -L`, and for the lists of `nvidia-smi mig`. They ask NVML, which the loader finds: in a share that
+ * is Divvy's. */
+enum smi_status smi_list(void);
+enum smi_status smi_mig(int argc, char **argv);
 
 #endif

@@ -1,0 +1,67 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tool runs nvidia-smi somewhere and returns what it says and its exit status.
+func (o occupied) tool(t *testing.T, where place, args ...string) (text string, status int) {
+	t.Helper()
+	out, err := where(t, filepath.Join(o.instance.Dir, "nvidia-smi"), args...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return string(out), exit.ExitCode()
+	}
+	must(t, err)
+	return string(out), 0
+}
+
+// nvidia-smi lists the instances that there are, in its own words; in a share on one, that one.
+func TestInstancesByTool(t *testing.T) {
+	o := occupy(t)
+	var want strings.Builder
+	for gpu, parts := range o.all {
+		fmt.Fprintf(&want, "GPU %d: NVIDIA H200 (UUID: %s)\n", gpu, o.gpus[gpu].UUID)
+		for _, p := range parts {
+			profile := map[bool]string{true: "3g.71gb", false: "1g.18gb"}[p.Index == 0]
+			fmt.Fprintf(&want, "  MIG %s     Device  %d: (UUID: %s)\n", profile, p.Index, p.UUID)
+		}
+	}
+	if text, _ := o.tool(t, o.outside(), "-L"); text != want.String() {
+		t.Errorf("nvidia-smi -L says\n%s, want\n%s", text, want.String())
+	}
+	inside := fmt.Sprintf("GPU 0: NVIDIA H200 (UUID: %s)\n  MIG 1g.18gb     Device  0: (UUID: %s)\n", o.gpus[0].UUID, o.own().UUID)
+	if text, _ := o.tool(t, o.share, "-L"); text != inside {
+		t.Errorf("in the share nvidia-smi -L says\n%s, want\n%s", text, inside)
+	}
+	rows := map[string][]string{
+		"-lgi": {
+			"|   0  MIG 1g.18gb         19        7          0:1     |", "|   0  MIG 1g.18gb         19        8          1:1     |",
+			"|   0  MIG 3g.71gb          9        2          4:4     |", "|   5  MIG 3g.71gb          9        2          4:4     |",
+		},
+		"-lci": {
+			"|   0      7       MIG 1g.18gb          0         0          0:1     |",
+			"|   5      2       MIG 3g.71gb          2         0          0:3     |",
+		},
+		"-lgip": {"|   0  MIG 1g.18gb       19     2/7        16.00      No     16     1     0   |"},
+	}
+	for list, wanted := range rows {
+		text, status := o.tool(t, o.outside(), "mig", list)
+		for _, row := range wanted {
+			if status != 0 || strings.Count(text, row+"\n") != 1 {
+				t.Errorf("nvidia-smi mig %s ends with %d and lacks %s:\n%s", list, status, row, text)
+			}
+		}
+		if text, status := o.tool(t, o.share, "mig", list); status != 4 || !strings.HasSuffix(text, ": Insufficient Permissions\n") {
+			t.Errorf("in the share nvidia-smi mig %s ends with %d: %s", list, status, text)
+		}
+	}
+	if text, status := o.tool(t, o.outside(), "mig", "-lgi", "-i", "1"); status != 6 || text != "No MIG-enabled devices found.\n" {
+		t.Errorf("nvidia-smi of a GPU without MIG ends with %d: %s", status, text)
+	}
+}
