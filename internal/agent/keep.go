@@ -52,7 +52,7 @@ func (a *Agent) planWithRecord(t backend.Tenant, r *record) (*backend.Plan, erro
 func (a *Agent) keep(ctx context.Context, t *tenant) {
 	wanted := a.tenantOf(&t.record)
 	keeper, ok := a.makerOf(wanted).(backend.Keeper)
-	if !ok || t.ended || !t.planned() {
+	if !ok || t.ended || !t.planned() || t.bare() {
 		return
 	}
 	data, err := a.keptOf(&t.record)

@@ -80,6 +80,21 @@ func newQuarry(t *testing.T) *quarry {
 // run starts an agent with the rules of an agent.yaml, which may be empty.
 func (q *quarry) run(rules string) *running {
 	q.t.Helper()
+	return q.startAs(q.configured(rules))
+}
+
+// still is an agent that does nothing by itself.
+func (q *quarry) still() *running {
+	q.t.Helper()
+	a, err := New(q.t.Context(), q.configured(""))
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	return &running{Agent: a}
+}
+
+func (q *quarry) configured(rules string) Config {
+	q.t.Helper()
 	c := q.settings(q.backend)
 	c.Backends = registry.New(registry.Kind{Name: v1alpha1.BackendSlice, Backend: q.backend},
 		registry.Kind{Name: v1alpha1.BackendMPS, Backend: q.mpsed}, registry.Kind{Name: v1alpha1.BackendMIG, Backend: migPages{q.backend, q.mig}})
@@ -94,7 +109,7 @@ func (q *quarry) run(rules string) *running {
 	if c.Forms, err = OpenForms("", c.Rules); err != nil {
 		q.t.Fatal(err)
 	}
-	return q.startAs(c)
+	return c
 }
 
 // has compares the instances of the first GPU.

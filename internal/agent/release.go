@@ -22,6 +22,9 @@ func (a *Agent) Release(ctx context.Context, key string) error {
 func (a *Agent) Abandon(ctx context.Context, key string) error {
 	return a.endTenancy(ctx, key, func(t *tenant) error {
 		wanted := a.wanted(t)
+		if a.isBare(t) {
+			return nil
+		}
 		if holder := a.makerOf(wanted).Holder(wanted); holder != (process.ID{}) {
 			return fmt.Errorf("%w: process %d was started with it", ErrInUse, holder.PID)
 		}
@@ -59,10 +62,12 @@ func (a *Agent) undoTenancy(ctx context.Context, t *tenant) error {
 		return nil
 	}
 	a.step("release-begun")
-	a.settle(t)
-	wanted := a.wanted(t)
-	if err := a.makerOf(wanted).Undo(ctx, wanted); err != nil {
-		return fmt.Errorf("release %s: %w", t.Name, err) // its deaths still give notice
+	if !a.isBare(t) {
+		a.settle(t)
+		wanted := a.wanted(t)
+		if err := a.makerOf(wanted).Undo(ctx, wanted); err != nil {
+			return fmt.Errorf("release %s: %w", t.Name, err) // its deaths still give notice
+		}
 	}
 	a.notices.Remove(t.ID)
 	a.step("release-undone")
@@ -75,12 +80,22 @@ func (a *Agent) undoTenancy(ctx context.Context, t *tenant) error {
 	return nil
 }
 
+// isBare is [record.bare] for who does not hold Agent.mu.
+func (a *Agent) isBare(t *tenant) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return t.bare()
+}
+
 // burying are the pauses before each look whether a container's processes, which
 // have just been killed, are gone.
 var burying = []time.Duration{0, time.Millisecond, 4 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}
 
 // vacant returns nil when no process of a tenancy lives.
 func (a *Agent) vacant(ctx context.Context, t *tenant) error {
+	if a.isBare(t) {
+		return nil
+	}
 	for _, pause := range burying {
 		select {
 		case <-time.After(pause):

@@ -335,8 +335,9 @@ func (a *Agent) planTenancy(t *tenant) (*backend.Plan, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t.plan = plan
-	if t.Dir == "" {
+	if t.Dir == "" && plan.Dir != "" { // before anything is made there
 		t.Dir = plan.Dir
+		return plan, a.save()
 	}
 	return plan, nil
 }

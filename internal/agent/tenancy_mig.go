@@ -27,6 +27,10 @@ func (s *TenancyShare) misdivided(shares int) string {
 	return ""
 }
 
+// bare reports whether nothing was made for a tenancy yet but a MIG instance: it has no directory then, and its backend is
+// not asked about it.
+func (r *record) bare() bool { return r.Unmade && r.Dir == "" && r.Shares[0].Instance != nil }
+
 // sameInstance reports whether a share has the instance that the cluster's scheduler chose.
 func sameInstance(has *backend.Instance, wanted *TenancyInstance) bool {
 	if has == nil || wanted == nil {
