@@ -204,7 +204,9 @@ func TestBundleOnOddMachines(t *testing.T) {
 		want    map[string]string // how a case's line begins
 	}{
 		"several GPUs":     {"a800x8", nil, "limit|processes", map[string]string{"limit": passed, "processes": passed}},
-		"MIG":              {"a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}}, "limit|kinds", map[string]string{"limit": "skipped: GPU 0 (NVIDIA A100 80GB PCIe) is in MIG mode", "kinds": "skipped: GPU 0"}},
+		"MIG":              {"a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}}, "limit|kinds|mig_profiles", map[string]string{"limit": "skipped: GPU 0 (NVIDIA A100 80GB PCIe) is in MIG mode", "kinds": "skipped: GPU 0", "mig_profiles": passed}},
+		"MIG of its own":   {"a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}, {`starts: \[0, 4\]`, "starts: [0]"}}, "mig_profiles", map[string]string{"mig_profiles": "another answer: [3g.40gb]"}},
+		"no MIG":           {"t4", nil, "mig_profiles", map[string]string{"mig_profiles": "skipped: no GPU has MIG"}},
 		"full":             {"t4", [][2]string{{`(?m)^  memory: .*$`, "  memory: 2Gi"}}, "limit|aliases", map[string]string{"limit": "skipped: the GPU has only", "aliases": passed}},
 		"old":              {"t4", [][2]string{{`computeCapability: .*`, `computeCapability: "6.1"`}}, "backend_.*", map[string]string{"backend_timeslice": passed, "backend_mps": "skipped: the GPU is older than MPS with limits"}},
 		"hidden processes": {"a100-80g", [][2]string{{`sampling: {`, "sampling: {processes: hidden, "}}, "account|processes", map[string]string{"account": passed, "processes": "another answer: natively a program finds itself, without"}},

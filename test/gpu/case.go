@@ -33,6 +33,7 @@ type needs struct {
 	share    bool // shares can be made
 	together bool // two processes may have the GPU at once
 	quiet    bool // nobody else keeps the GPU busy
+	listed   bool // NVML lists a GPU, and no program need be able to use it
 }
 
 // skipError and differError are the outcomes that a case returns as errors; any other error is a question that could not
@@ -71,7 +72,7 @@ func (o outcome) line() string {
 // choose returns the cases whose names match, in the order in which they run: what a card alone decides comes first,
 // what takes long comes last.
 func choose(only *regexp.Regexp) (chosen []testCase) {
-	for _, list := range [][]testCase{basicCases(), orderCases(), processCases(), memoryCases(), toolCases(), timeCases(), formCases(), torchCases(), lastCases()} {
+	for _, list := range [][]testCase{basicCases(), orderCases(), processCases(), memoryCases(), toolCases(), timeCases(), formCases(), migCases(), torchCases(), lastCases()} {
 		for _, c := range list {
 			if only.MatchString(c.name) {
 				chosen = append(chosen, c)
@@ -123,7 +124,7 @@ func (t *trial) lacks(n needs) error {
 		return context.Cause(t.ctx)
 	case t.stuck:
 		return skip("an earlier program waits in the driver and cannot be ended")
-	case t.unable != "":
+	case t.unable != "" && (!n.listed || len(t.machine.GPUs) == 0):
 		return skip("%s", t.unable)
 	case n.share && t.size() < gib:
 		return skip("the GPU has only %s free", bytesText(t.gpu.Free))

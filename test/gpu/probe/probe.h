@@ -71,6 +71,12 @@ extern struct cuda cuda;
     X(nvmlDeviceGetMemoryInfo, (nvmlDevice_t, nvmlMemory_t *))                                     \
     X(nvmlDeviceGetComputeMode, (nvmlDevice_t, int *))                                             \
     X(nvmlDeviceGetMigMode, (nvmlDevice_t, unsigned *, unsigned *))                                \
+    X(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t, unsigned *))                                  \
+    X(nvmlDeviceGetMigDeviceHandleByIndex, (nvmlDevice_t, unsigned, nvmlDevice_t *))               \
+    X(nvmlDeviceGetGpuInstanceProfileInfoV,                                                        \
+      (nvmlDevice_t, unsigned, nvmlGpuInstanceProfileInfo_v2_t *))                                 \
+    X(nvmlDeviceGetGpuInstancePossiblePlacements_v2,                                               \
+      (nvmlDevice_t, unsigned, nvmlGpuInstancePlacement_t *, unsigned *))                          \
     X(nvmlDeviceGetCudaComputeCapability, (nvmlDevice_t, int *, int *))                            \
     X(nvmlDeviceGetUtilizationRates, (nvmlDevice_t, nvmlUtilization_t *))                          \
     X(nvmlDeviceGetProcessUtilization,                                                             \
@@ -121,5 +127,6 @@ int command_ended(void);
 int command_exports(void);
 int command_aliases(void);
 int command_sms(void);
+int command_mig(void);
 
 #endif
