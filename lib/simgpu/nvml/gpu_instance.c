@@ -66,6 +66,13 @@ static nvmlReturn_t by_id(const struct nvml_call *call, unsigned int id, uint32_
     return NVML_ERROR_INVALID_ARGUMENT;
 }
 
+/* What all three forms of the answer tell. */
+#define PROFILE_MEMBERS(p)                                                                         \
+    .id = (p)->id, .sliceCount = (p)->slices, .instanceCount = (p)->instances,                     \
+    .multiprocessorCount = (p)->multiprocessors, .copyEngineCount = (p)->copy_engines,             \
+    .decoderCount = (p)->decoders, .jpegCount = (p)->jpegs, .ofaCount = (p)->ofas,                 \
+    .memorySizeMB = (p)->memory_mib
+
 nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned int profile,
                                                  nvmlGpuInstanceProfileInfo_t *info) {
     const sim_mig_profile *p;
@@ -74,53 +81,28 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned i
     NVML_REQUIRE(info);
     nvmlReturn_t result = by_kind(&call, profile, &p);
     if (result == NVML_SUCCESS) {
-        *info = (nvmlGpuInstanceProfileInfo_t){
-            .id = p->id,
-            .sliceCount = p->slices,
-            .instanceCount = p->instances,
-            .multiprocessorCount = p->multiprocessors,
-            .copyEngineCount = p->copy_engines,
-            .decoderCount = p->decoders,
-            .jpegCount = p->jpegs,
-            .ofaCount = p->ofas,
-            .memorySizeMB = p->memory_mib,
-        };
+        *info = (nvmlGpuInstanceProfileInfo_t){PROFILE_MEMBERS(p)};
     }
     return result;
 }
 
+/* The second or third form, as the version says. */
 static nvmlReturn_t describe(const sim_mig_profile *p, nvmlGpuInstanceProfileInfo_v2_t *info) {
-    char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE] = "";
+    unsigned int version = info->version;
+    char *text;
 
-    snprintf(name, sizeof name, "MIG %.23s", p->name);
-    if (info->version == NVML_STRUCT_VERSION(nvmlGpuInstanceProfileInfo_v2_t, 2)) {
-        *info = (nvmlGpuInstanceProfileInfo_v2_t){.version = info->version,
-                                                  .id = p->id,
-                                                  .sliceCount = p->slices,
-                                                  .instanceCount = p->instances,
-                                                  .multiprocessorCount = p->multiprocessors,
-                                                  .copyEngineCount = p->copy_engines,
-                                                  .decoderCount = p->decoders,
-                                                  .jpegCount = p->jpegs,
-                                                  .ofaCount = p->ofas,
-                                                  .memorySizeMB = p->memory_mib};
-        return nvml_text(info->name, sizeof info->name, name);
-    }
-    nvmlGpuInstanceProfileInfo_v3_t *third = (nvmlGpuInstanceProfileInfo_v3_t *)(void *)info;
-    if (third->version != NVML_STRUCT_VERSION(nvmlGpuInstanceProfileInfo_v3_t, 3)) {
+    if (version == NVML_STRUCT_VERSION(nvmlGpuInstanceProfileInfo_v2_t, 2)) {
+        *info = (nvmlGpuInstanceProfileInfo_v2_t){.version = version, PROFILE_MEMBERS(p)};
+        text = info->name;
+    } else if (version == NVML_STRUCT_VERSION(nvmlGpuInstanceProfileInfo_v3_t, 3)) {
+        nvmlGpuInstanceProfileInfo_v3_t *third = (nvmlGpuInstanceProfileInfo_v3_t *)(void *)info;
+        *third = (nvmlGpuInstanceProfileInfo_v3_t){.version = version, PROFILE_MEMBERS(p)};
+        text = third->name;
+    } else {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    *third = (nvmlGpuInstanceProfileInfo_v3_t){.version = third->version,
-                                               .id = p->id,
-                                               .sliceCount = p->slices,
-                                               .instanceCount = p->instances,
-                                               .multiprocessorCount = p->multiprocessors,
-                                               .copyEngineCount = p->copy_engines,
-                                               .decoderCount = p->decoders,
-                                               .jpegCount = p->jpegs,
-                                               .ofaCount = p->ofas,
-                                               .memorySizeMB = p->memory_mib};
-    return nvml_text(third->name, sizeof third->name, name);
+    snprintf(text, sizeof info->name, "MIG %.23s", p->name);
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned int profile,
