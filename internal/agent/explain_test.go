@@ -99,7 +99,7 @@ func TestIsolationThatNobodyGives(t *testing.T) {
 	p := auto(gib, func(r *v1alpha1.ShareRequest) { r.Isolate = v1alpha1.IsolateBandwidth })
 	p.Wait = true // in vain
 	text, code := n.refusal(r, os.Getuid(), p)
-	for _, want := range []string{"--isolate bandwidth", "slice: backend slice does not isolate bandwidth", "timeslice: ", "not here: mps, mig"} {
+	for _, want := range []string{"--isolate bandwidth", "slice, timeslice: shares of a GPU use its memory bandwidth together", "not here: mps, mig"} {
 		if code != control.CodeInvalid || !strings.Contains(text, want) {
 			t.Errorf("%q (%s) does not say %q", text, code, want)
 		}

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
@@ -50,8 +50,7 @@ const slice = 10 << 30
 // NewMIG has the GPUs with these UUIDs, which have the profiles of an H100 with 80 GB and are in MIG mode.
 func NewMIG(t *testing.T, gpus ...string) *MIG {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../../../testdata/mig/h100-80gb.txt"))
+	text, err := os.ReadFile(filepath.Join(installtest.Root(t), "testdata/mig/h100-80gb.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

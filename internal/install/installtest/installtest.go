@@ -1,4 +1,4 @@
-// Package installtest gives tests the tree that `make build` made.
+// Package installtest gives tests the source tree, and the tree that `make build` made.
 package installtest
 
 import (
@@ -11,8 +11,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install"
 )
 
-// Tree returns the built tree, or fails the test where there is none.
-func Tree(t testing.TB) install.Tree {
+// Root returns the folder of the source, in which the test must run. Where a file was compiled does not tell it, because
+// builds may leave paths out.
+func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
@@ -25,7 +26,13 @@ func Tree(t testing.TB) install.Tree {
 		}
 		dir = parent
 	}
-	tree := install.Tree(filepath.Join(dir, "build"))
+	return dir
+}
+
+// Tree returns the built tree, or fails the test where there is none.
+func Tree(t testing.TB) install.Tree {
+	t.Helper()
+	tree := install.Tree(filepath.Join(Root(t), "build"))
 	if prefix := os.Getenv(install.Variable); prefix != "" {
 		tree = install.Tree(prefix)
 	}
