@@ -57,15 +57,22 @@ static bool is_named(uint32_t place, const char *word, size_t length) {
     return strlen(older) == length && strncasecmp(older, word, length) == 0;
 }
 
+/* Whose instances count, and which: with `only` no other than that one. */
+struct choice {
+    const struct sg_sight *sight;
+    const char *dir;
+    uint32_t only;
+};
+
 /* The first instance that the process may use, and that has that name unless the length is 0. The state lock. */
-static uint32_t find(const struct sg_sight *sight, const char *dir, const char *word,
-                     size_t length) {
+static uint32_t find(const struct choice *of, const char *word, size_t length) {
     for (uint32_t gpu = 0; gpu < sg_driver.machine->gpu_count; gpu++) {
-        if (sight->denied >> gpu & 1 || !sg_mig_on(&sg_driver.instance, gpu)) {
+        if (of->sight->denied >> gpu & 1 || !sg_mig_on(&sg_driver.instance, gpu)) {
             continue;
         }
         for (uint32_t p = 0; (p = sg_mig_next(&sg_driver.instance, gpu, p)) != 0; p++) {
-            if ((length == 0 || is_named(p, word, length)) && may_use(dir, p)) {
+            if ((of->only == 0 || p == of->only) && (length == 0 || is_named(p, word, length)) &&
+                may_use(of->dir, p)) {
                 return p;
             }
         }
@@ -74,29 +81,30 @@ static uint32_t find(const struct sg_sight *sight, const char *dir, const char *
 }
 
 /* The state lock. */
-static uint32_t choose(const struct sg_sight *sight, const char *dir) {
-    const char *at = sight->visible;
+static uint32_t choose(const struct choice *of) {
+    const char *at = of->sight->visible;
     uint32_t whole = (1u << sg_driver.machine->gpu_count) - 1, place = 0;
 
     /* Whole GPUs come first where there are any. */
     if (!at || strcmp(at, "0") == 0) {
-        return (sight->hidden & whole) == whole ? find(sight, dir, NULL, 0) : 0;
+        return of->only || (of->sight->hidden & whole) == whole ? find(of, NULL, 0) : 0;
     }
     while (place == 0 && strncasecmp(at += strspn(at, " \t"), "MIG-", 4) == 0) {
         size_t length = strcspn(at, ", \t");
-        place = find(sight, dir, at, length);
+        place = find(of, at, length);
         at += strcspn(at, ",");
         at += *at == ',';
     }
     return place;
 }
 
-const sim_gpu *instance_enter(const struct sg_sight *sight, const char *dir, uint32_t *gpu) {
+const sim_gpu *instance_enter(const struct sg_sight *sight, const char *dir, uint32_t only,
+                              uint32_t *gpu) {
     struct sg_instance *in = &sg_driver.instance;
     char name[40];
 
     sg_state_lock(in);
-    uint32_t place = choose(sight, dir);
+    uint32_t place = choose(&(struct choice){sight, dir, only});
     if (place == 0 || !sg_mig_enter(in, place)) {
         sg_state_unlock(in);
         return NULL;

@@ -18,7 +18,7 @@
 
 /* The process's server; NULL where it is no client. Written once, before the driver is up. */
 static struct sg_server *joined;
-static uint32_t joined_generation;
+static uint32_t joined_number;
 
 bool mps_is_client(void) {
     return joined != NULL;
@@ -91,8 +91,12 @@ CUresult mps_join(void) {
     if (!(joined = sg_server_of(in, in->id))) {
         return CUDA_ERROR_MPS_CONNECTION_FAILED;
     }
-    joined_generation = in->state->clients[in->id].membership.generation;
+    joined_number = in->state->clients[in->id].membership.number;
     return CUDA_SUCCESS;
+}
+
+uint32_t mps_place(void) {
+    return joined ? joined->place : 0;
 }
 
 uint32_t mps_hidden(void) {
@@ -190,7 +194,7 @@ CUresult mps_result(uint32_t gpu) {
     if (!joined) {
         return CUDA_SUCCESS;
     }
-    if (__atomic_load_n(&joined->generation, __ATOMIC_ACQUIRE) != joined_generation ||
+    if (__atomic_load_n(&joined->number, __ATOMIC_ACQUIRE) != joined_number ||
         __atomic_load_n(&joined->status, __ATOMIC_ACQUIRE) == SG_SERVER_NONE) {
         return CUDA_ERROR_MPS_RPC_FAILURE;
     }
@@ -203,7 +207,7 @@ CUresult mps_result(uint32_t gpu) {
 void mps_look(void) {
     struct sg_instance *in = &sg_driver.instance;
 
-    if (joined && joined->generation == joined_generation && !sg_alive(in, joined->client)) {
+    if (joined && joined->number == joined_number && !sg_alive(in, joined->client)) {
         sg_state_lock(in);
         sg_reap(in);
         sg_state_unlock(in);

@@ -47,8 +47,9 @@ static CUresult start_devices(const char *dir) {
                              .order = getenv("CUDA_DEVICE_ORDER"),
                              .denied = sg_denied(sg_driver.machine, dir),
                              .hidden = sg_hidden(&sg_driver.instance, sg_driver.machine, dir)};
-    /* No server has instances. */
-    const sim_gpu *part = mps_is_client() ? NULL : instance_enter(&sight, dir, &gpus[0]);
+    /* MIG user guide, CUDA MPS: a server's GPU may be an instance, which is then its clients'. */
+    const sim_gpu *part =
+        mps_is_client() && !mps_place() ? NULL : instance_enter(&sight, dir, mps_place(), &gpus[0]);
 
     sight.hidden |= mps_hidden();
     unsigned n = part ? 1 : sg_visible(sg_driver.machine, &sight, gpus);

@@ -194,6 +194,8 @@ struct device *sg_device_of_gpu(uint32_t gpu); /* NULL when it is not visible */
 /* Asks the control daemon for a server, if there is a daemon. CUDA_SUCCESS also without one: the process is no client
  * then. */
 CUresult mps_join(void);
+/* The instance that is its server's GPU; 0 where there is none. */
+uint32_t mps_place(void);
 /* Bits of the GPUs that a client does not see because its server has not got them. */
 uint32_t mps_hidden(void);
 /* Takes the limits of the server and of the environment for a device of the process. */
@@ -214,8 +216,9 @@ bool sg_context_given(CUcontext ctx); /* the same for one that the program has p
 bool sg_can_access(uint32_t gpu, uint32_t peer);
 void sg_burn(uint64_t ns); /* uses CPU time, as the machine says the driver does */
 
-/* instance.c: makes the process a user of the MIG device that it sees, DIR being the instance's directory; returns
- * that as a GPU's model, and its GPU. NULL when it sees none. */
-const sim_gpu *instance_enter(const struct sg_sight *sight, const char *dir, uint32_t *gpu);
+/* instance.c: makes the process a user of the MIG device that it sees, DIR being the instance's directory; with `only`
+ * no other place counts. Returns that as a GPU's model, and its GPU. NULL when it sees none. */
+const sim_gpu *instance_enter(const struct sg_sight *sight, const char *dir, uint32_t only,
+                              uint32_t *gpu);
 
 #endif

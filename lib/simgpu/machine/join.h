@@ -13,6 +13,7 @@
 
 /* The first byte of a packet to the daemon. */
 enum sg_join_packet {
+    SG_JOIN_UI = 'u',      /* a program will give commands */
     SG_JOIN_COMMAND = 'c', /* a line of the control language follows */
     SG_JOIN_CLIENT = 'j',  /* a process asks for a server: struct sg_join_request */
 };

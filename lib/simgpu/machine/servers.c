@@ -19,7 +19,7 @@ static bool lives(const struct sg_instance *in, const struct sg_server *server) 
 static bool is_member(const struct sg_instance *in, uint32_t client, uint32_t server) {
     const struct sg_membership *m = &in->state->clients[client].membership;
 
-    return m->server == server + 1 && m->generation == in->state->servers[server].generation;
+    return m->server == server + 1 && m->number == in->state->servers[server].number;
 }
 
 struct sg_server *sg_server_of(const struct sg_instance *in, uint32_t client) {
@@ -30,7 +30,7 @@ struct sg_server *sg_server_of(const struct sg_instance *in, uint32_t client) {
         return NULL;
     }
     struct sg_server *server = &in->state->servers[entry - 1];
-    return lives(in, server) && server->generation == m->generation ? server : NULL;
+    return lives(in, server) && server->number == m->number ? server : NULL;
 }
 
 uint32_t sg_party(const struct sg_instance *in, uint32_t client) {
@@ -63,6 +63,8 @@ int sg_server_start(struct sg_instance *in, const struct sg_server *server) {
         entry->status = SG_SERVER_NONE;
         entry->client = in->id;
         entry->generation = st->clients[in->id].generation;
+        entry->number = ++st->servers_made;
+        entry->place = st->clients[in->id].place;
         for (uint32_t gpu = 0; gpu < st->gpu_count; gpu++) {
             sg_group_join(in, gpu, in->id, in->id);
         }
@@ -95,7 +97,7 @@ static enum sg_join admit(struct sg_instance *in, uint32_t server, uint32_t clie
     for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
         sg_group_join(in, gpu, client, entry->client);
     }
-    c->membership.generation = entry->generation;
+    c->membership.number = entry->number;
     __atomic_store_n(&c->membership.server, server + 1, __ATOMIC_RELEASE);
     return SG_JOINED;
 }

@@ -23,6 +23,8 @@ enum sg_server_status {
 struct sg_server {
     uint32_t status;             /* enum sg_server_status */
     uint32_t client, generation; /* the server's own slot */
+    uint32_t number;             /* no two servers of the machine have the same */
+    uint32_t place;              /* the compute instance that is its GPU, see mig.h; 0 is none */
     uint32_t uid;                /* whose clients it serves */
     uint32_t any_uid;            /* it serves everybody's */
     uint32_t gpus;               /* bits of those that it has */
@@ -36,7 +38,7 @@ struct sg_server {
 /* A process's place at a server. */
 struct sg_membership {
     uint32_t server;     /* entry + 1; 0 is none */
-    uint32_t generation; /* of the server's slot */
+    uint32_t number;     /* the server's */
     uint32_t terminated; /* the server was told to end its work */
     uint32_t uid;
     uint32_t usable[SG_GPUS_MAX]; /* multiprocessors */

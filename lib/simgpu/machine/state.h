@@ -34,7 +34,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 11u                  /* changes with every change of this file's structures */
+#define SG_LAYOUT 12u                  /* changes with every change of this file's structures */
 #define SG_VISITORS_MAX 1024u          /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u
@@ -205,6 +205,8 @@ struct sg_state {
     struct sg_server servers[SG_SERVERS_MAX];
     uint32_t objects_end;  /* no object was ever made at or above this number */
     uint32_t dead_handles; /* passed by programs after they had ended */
+    uint32_t servers_made; /* ever: the last one's number */
+    uint32_t pad;
     uint64_t machine_bytes;
     unsigned char machine[SG_MACHINE_BYTES];
     struct sg_gpu gpus[SG_GPUS_MAX];

@@ -16,7 +16,10 @@ static int connect_daemon(void) {
         return -1;
     }
     char greeting[sizeof SG_JOIN_GREETING];
-    (void)recv(fd, greeting, sizeof greeting, 0);
+    const char hello = SG_JOIN_UI;
+    if (recv(fd, greeting, sizeof greeting, 0) > 0) {
+        (void)send(fd, &hello, sizeof hello, MSG_NOSIGNAL);
+    }
     return fd;
 }
 
@@ -33,7 +36,7 @@ static bool print_answer(int fd) {
             return true;
         }
         fwrite(packet + 1, 1, (size_t)length - 1, stdout);
-        fputc('\n', stdout);
+        fputc('\n', stdout); /* at once where standard output is a terminal */
     }
 }
 

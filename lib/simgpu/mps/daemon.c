@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -35,7 +34,8 @@ static bool make_directories(void) {
     return path_fits();
 }
 
-/* Holds the directory's lock as long as this process and those that it makes live. */
+/* Holds the directory's lock as long as the daemon lives, and no process that it makes: the drivers 535 and 555 take it with
+ * F_SETLK in the process that becomes the daemon (traced). */
 static bool lock_directory(void) {
     char path[MPS_PATH_BYTES];
     int fd = mps_entry(path, "control_lock") ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
@@ -43,7 +43,8 @@ static bool lock_directory(void) {
     if (fd < 0) {
         return false;
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_SETLK, &whole) != 0) {
         puts("An instance of this daemon is already running");
         close(fd);
         return false;
@@ -105,7 +106,6 @@ static void write_pid(pid_t pid) {
 static void detach(void) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    setsid();
     for (int fd = 0; null >= 0 && fd < 3; fd++) {
         dup2(null, fd);
     }
@@ -131,8 +131,39 @@ static int live(struct mps_daemon *daemon, const int listeners[2]) {
     return 0; /* the process's end ends the connections: who said quit waits for that */
 }
 
+static FILE *open_logs(void) {
+    FILE *servers = open_log("server.log");
+
+    if (servers) {
+        fclose(servers);
+    }
+    return open_log("control.log");
+}
+
+/* Takes the directories and lives there. `ready` is closed after a byte when clients can come; -1 in the foreground. */
+static int run(struct mps_daemon *daemon, int ready) {
+    char byte = 0;
+
+    if (!make_directories() || !lock_directory()) {
+        return 1;
+    }
+    int listeners[2] = {bind_at("control", 0666), bind_at("control_privileged", 0755)};
+    daemon->log = ready >= 0 ? open_logs() : stdout;
+    if (listeners[0] < 0 || listeners[1] < 0 || !daemon->log || !make_fifo()) {
+        return 1;
+    }
+    if (ready >= 0) {
+        detach();
+    }
+    if (!begin(daemon, listeners) || (ready >= 0 && write(ready, &byte, 1) != 1)) {
+        return 1;
+    }
+    close(ready);
+    return live(daemon, listeners);
+}
+
 /* Becomes the daemon in a process of its own, and returns in this one when that listens. */
-static int live_in_background(struct mps_daemon *daemon, const int listeners[2]) {
+static int run_in_background(struct mps_daemon *daemon) {
     int ready[2];
     char byte = 0;
 
@@ -143,49 +174,23 @@ static int live_in_background(struct mps_daemon *daemon, const int listeners[2])
     if (child < 0) {
         return 1;
     }
-    if (child > 0) {
-        close(ready[1]);
-        return read(ready[0], &byte, 1) == 1 ? 0 : 1;
-    }
-    close(ready[0]);
-    detach();
-    if (!begin(daemon, listeners) || write(ready[1], &byte, 1) != 1) {
-        return 1;
+    if (child == 0) {
+        close(ready[0]);
+        setsid();
+        return run(daemon, ready[1]);
     }
     close(ready[1]);
-    return live(daemon, listeners);
-}
-
-static FILE *open_logs(void) {
-    FILE *servers = open_log("server.log");
-
-    if (servers) {
-        fclose(servers);
-    }
-    return open_log("control.log");
+    return read(ready[0], &byte, 1) == 1 ? 0 : 1;
 }
 
 int mps_start(const struct mps_options *options) {
     static struct mps_daemon daemon;
-    bool background = options->background;
 
     daemon = (struct mps_daemon){.driver = options->driver,
                                  .machine = options->machine,
                                  .any_user = options->any_user,
                                  .most = options->most,
                                  .quitter = -1};
-
     mps_settings_start(&daemon.settings);
-    if (!make_directories() || !lock_directory()) {
-        return 1;
-    }
-    int listeners[2] = {bind_at("control", 0666), bind_at("control_privileged", 0755)};
-    daemon.log = background ? open_logs() : stdout;
-    if (listeners[0] < 0 || listeners[1] < 0 || !daemon.log || !make_fifo()) {
-        return 1;
-    }
-    if (background) {
-        return live_in_background(&daemon, listeners);
-    }
-    return begin(&daemon, listeners) ? live(&daemon, listeners) : 1;
+    return options->background ? run_in_background(&daemon) : run(&daemon, -1);
 }

@@ -1,8 +1,8 @@
 /* nvidia-cuda-mps-control of the simulated driver: the daemon that MPS is set by, and the program that asks it.
  *
  * It answers word for word as NVIDIA's programs of the drivers 535, 550 and 555 do where no server runs: test/drivers
- * compares it with them. What they leave to chance (who waits while another asks, what follows quit) is decided here:
- * each command is answered when it comes, and nothing is after quit. Servers are processes of the same program, see
+ * compares it with them. What they leave to chance (what a program reads that is refused, what follows quit) is decided
+ * here: nothing is after quit. Servers are processes of the same program, see
  * server.c.
  */
 #ifndef SIMGPU_MPS_MPS_H
@@ -84,7 +84,6 @@ struct mps_ui {
     int socket;
     uid_t user;
     pid_t pid;
-    bool asks; /* it has given a command */
 };
 
 /* directories.c: where daemons are. */
@@ -107,6 +106,14 @@ int mps_settle(struct mps_daemon *daemon);
  * it is a command that wants one for the user. False when there are too many. */
 bool mps_wait(struct mps_daemon *daemon, const struct mps_ui *ui,
               const struct sg_join_request *request);
+
+/* place.c: which GPUs, or which part of one, they serve. */
+/* The MIG device that the environment names first; 0 where it names none. */
+uint32_t mps_own_place(struct sg_instance *in);
+/* How many clients a server there has at most, where one of a whole GPU has so many. */
+uint32_t mps_clients_of(struct sg_instance *in, uint32_t place, uint32_t most);
+/* The GPUs that the environment shows; returns how many. */
+unsigned mps_gpus(struct sg_instance *in, uint32_t gpus[SG_GPUS_MAX]);
 
 /* server.c: is the server that the daemon started; returns the exit status. */
 int mps_server_main(void);

@@ -30,24 +30,32 @@ static bool make_context(struct sg_instance *in, uint32_t gpu, uint64_t client_b
     return made;
 }
 
+static bool enter(struct sg_instance *in, uint32_t place) {
+    sg_state_lock(in);
+    bool entered = sg_mig_enter(in, place);
+    sg_state_unlock(in);
+    return entered;
+}
+
 /* Becomes a server of the machine; its entry, or a negative errno. */
 static int begin(struct sg_instance *in, const struct mps_server_purpose *purpose) {
     size_t bytes;
     const sim_machine *machine = sg_state_machine(in, &bytes);
-    struct sg_sight sight = {.visible = getenv("CUDA_VISIBLE_DEVICES"),
-                             .order = getenv("CUDA_DEVICE_ORDER"),
-                             .hidden = sg_hidden(in, machine, in->dir)};
     struct sg_server server = {.status = SG_SERVER_INITIALIZING,
                                .uid = purpose->uid,
                                .any_uid = purpose->any_user,
                                .control = (uint32_t)getppid(),
                                .percentage = purpose->percentage};
     uint32_t gpus[SG_GPUS_MAX];
-    unsigned n = sg_visible(machine, &sight, gpus);
+    unsigned n = mps_gpus(in, gpus);
+    uint32_t place = mps_own_place(in);
 
     for (unsigned i = 0; i < n; i++) {
         server.gpus |= 1u << gpus[i];
         server.limits[gpus[i]] = purpose->limits[i];
+    }
+    if (place && !enter(in, place)) {
+        return -1;
     }
     int entry = n ? sg_server_start(in, &server) : -1;
     for (unsigned i = 0; entry >= 0 && i < n; i++) {

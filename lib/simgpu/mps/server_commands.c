@@ -1,5 +1,4 @@
 #define _GNU_SOURCE
-#include "simgpu/machine/visible.h"
 #include "simgpu/mps/commands.h"
 
 #include <stdlib.h>
@@ -118,14 +117,8 @@ void set_server_percentage(struct mps_ui *ui, const struct command *command) {
 
 /* The limit of a GPU of the server, by CUDA's number; NULL, of which the log tells, for a number that none has. */
 static uint64_t *limit_of(struct mps_ui *ui, struct sg_server *entry, int ordinal) {
-    size_t bytes;
-    const sim_machine *machine = sg_state_machine(ui->daemon->machine, &bytes);
-    struct sg_sight sight = {.visible = getenv("CUDA_VISIBLE_DEVICES"),
-                             .order = getenv("CUDA_DEVICE_ORDER"),
-                             .hidden =
-                                 sg_hidden(ui->daemon->machine, machine, ui->daemon->machine->dir)};
     uint32_t gpus[SG_GPUS_MAX];
-    unsigned n = sg_visible(machine, &sight, gpus);
+    unsigned n = mps_gpus(ui->daemon->machine, gpus);
 
     if (ordinal < 0 || (unsigned)ordinal >= n || !(entry->gpus >> gpus[ordinal] & 1)) {
         mps_note(ui->daemon, "Invalid device ordinal!");

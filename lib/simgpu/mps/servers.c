@@ -231,8 +231,10 @@ static bool serve_first(struct mps_daemon *daemon) {
         mps_note(daemon, "NEW CLIENT %d from user %u: Server already exists", waiter->pid,
                  waiter->uid);
     }
-    enum sg_join result = sg_server_admit(daemon->machine, server->entry, request->client,
-                                          request->generation, daemon->most);
+    uint32_t place = daemon->machine->state->servers[server->entry].place;
+    enum sg_join result =
+        sg_server_admit(daemon->machine, server->entry, request->client, request->generation,
+                        mps_clients_of(daemon->machine, place, daemon->most));
     answer(daemon, 0, result, server->entry);
     return true;
 }

@@ -34,7 +34,7 @@ void daemon_machine(void (*change)(sim_machine *machine), uint32_t most) {
     CHECK(snprintf(log_path, sizeof log_path, "%s/daemon.log", machine_dir) < (int)sizeof log_path);
 }
 
-static int connect_daemon(void) {
+int daemon_connect(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
@@ -47,7 +47,7 @@ static int connect_daemon(void) {
 }
 
 static bool answers(void) {
-    int fd = connect_daemon();
+    int fd = daemon_connect();
 
     close(fd);
     return fd >= 0;
@@ -81,7 +81,7 @@ const char *daemon_ask(const char *line) {
     static char said[65536];
     char packet[1 + MPS_SAID_BYTES] = "c";
     size_t length = 0;
-    int fd = connect_daemon();
+    int fd = daemon_connect();
 
     CHECK(fd >= 0 && recv(fd, packet + 1, sizeof packet - 1, 0) > 0);
     snprintf(packet + 1, sizeof packet - 1, "%s", line);
@@ -97,6 +97,28 @@ const char *daemon_ask(const char *line) {
 
 int daemon_server(void) {
     return atoi(daemon_ask("get_server_list"));
+}
+
+int daemon_console(void) {
+    static const char hello = SG_JOIN_UI;
+    char greeting[16];
+    int fd = daemon_connect();
+
+    CHECK(fd >= 0 && recv(fd, greeting, sizeof greeting, 0) > 0);
+    CHECK_EQUAL(send(fd, &hello, sizeof hello, MSG_NOSIGNAL), 1);
+    EVENTUALLY(daemon_logged_last("NEW UI"));
+    return fd;
+}
+
+bool daemon_logged_last(const char *text) {
+    char line[4096] = "";
+    FILE *file = fopen(log_path, "re");
+
+    CHECK(file);
+    while (fgets(line, sizeof line, file)) {
+    }
+    fclose(file);
+    return strstr(line, text) != NULL;
 }
 
 bool daemon_logged(const char *text) {

@@ -22,6 +22,12 @@ pid_t daemon_start_for_all(void);
 const char *daemon_ask(const char *line);
 /* The one server's process, 0 when there is none. */
 int daemon_server(void);
+/* A connection that says nothing; -1 where nobody listens. */
+int daemon_connect(void);
+/* A connection that has begun to give commands. */
+int daemon_console(void);
+/* Whether the last line of the log has this. */
+bool daemon_logged_last(const char *text);
 /* Whether the log of the last daemon has this. */
 bool daemon_logged(const char *text);
 /* Ends the daemon by a command and waits for it. */

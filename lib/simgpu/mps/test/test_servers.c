@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,10 +195,14 @@ static void check_deaths(pid_t *daemon) {
     CHECK_EQUAL(kill(server, SIGKILL), 0);
     EVENTUALLY(daemon_server() == 0);
     FAILS(synchronise(&a), CUDA_ERROR_MPS_RPC_FAILURE);
-    stop(&a);
-    worker_kill(&b);
-    a = start(simple, CUDA_SUCCESS);
+    /* The next server takes the dead one's entry, and its slot's owners may be as many: it is another all the same. */
+    struct worker next = start(simple, CUDA_SUCCESS);
+    FAILS(synchronise(&b), CUDA_ERROR_MPS_RPC_FAILURE);
     CHECK(daemon_server() > 0 && daemon_server() != server);
+    worker_kill(&next);
+    stop(&a);
+    stop(&b);
+    a = start(simple, CUDA_SUCCESS);
     /* Without its daemon a server goes on for the clients that it has. */
     CHECK_EQUAL(kill(*daemon, SIGKILL), 0);
     CHECK_EQUAL(waitpid(*daemon, NULL, 0), *daemon);
@@ -262,6 +267,29 @@ static void check_fault(void) {
     stop(&c);
 }
 
+/* Who connects and says nothing keeps everybody waiting; who gives commands keeps others from it, and no client. */
+static void check_one_at_a_time(void) {
+    int silent = daemon_connect();
+    struct worker waits = worker_start(simple, 0);
+
+    EVENTUALLY(daemon_logged_last("Accepting connection..."));
+    for (int i = 0; i < 20; i++) {
+        setting_pause();
+    }
+    CHECK(daemon_logged_last("Accepting connection..."));
+    shutdown(silent, SHUT_RDWR); /* the worker has it too */
+    close(silent);
+    CHECK_EQUAL(worker_hear(waits.channel), CUDA_SUCCESS);
+    int console = daemon_console();
+    CHECK(strcmp(daemon_ask("get_server_list"), "") == 0);
+    struct worker more = start(simple, CUDA_SUCCESS);
+    shutdown(console, SHUT_RDWR);
+    close(console);
+    EVENTUALLY(daemon_server() > 0);
+    worker_kill(&more);
+    worker_kill(&waits);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     DAEMON_MAIN(argv);
@@ -275,6 +303,7 @@ int main(int argc, char **argv) {
     check_terminated();
     check_deaths(&daemon);
     check_fault();
+    check_one_at_a_time();
     daemon_end(daemon);
     EVENTUALLY(left() == 0);
     return 0;
