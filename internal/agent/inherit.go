@@ -193,7 +193,8 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 		if slices.ContainsFunc(r.Shares, func(o share) bool { return o.UUID == s.GPU.UUID }) {
 			return nil, fmt.Errorf("%w: it has two shares of GPU %s", errForeign, s.GPU.UUID)
 		}
-		r.Shares = append(r.Shares, toldShare(s, a.inherits(uid, s.GPU.UUID, f.Tenant.Backend)))
+		with := a.inherits(uid, s.GPU.UUID, f.Tenant.Backend)
+		r.Shares = append(r.Shares, toldShare(withoutCeiling(s, f.Tenant.Backend, with), with))
 	}
 	r.Holder = a.strangerHolder(uid, said.Holder, f.Tenant)
 	r.Created = started(r, said.Created, f.Since)
@@ -204,9 +205,10 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 }
 
 // inherits is the backend that a user's share of a GPU goes on with. Only who may choose
-// another one for that GPU keeps it: see deniedBackend. A share by MPS lives by its agent's daemon and by no other.
+// another one for that GPU keeps it: see deniedBackend. A share by MPS lives by its agent's daemon and by no other, root's
+// too: one that lives by this agent's is known to it.
 func (a *Agent) inherits(uid int, uuid string, had v1alpha1.Backend) v1alpha1.Backend {
-	if uid != 0 && had == v1alpha1.BackendMPS || a.deniedBackend(requester{uid: uid}, had, "") != nil || !a.serves(a.gpu(uuid), had, "") {
+	if had == v1alpha1.BackendMPS || a.deniedBackend(requester{uid: uid}, had, "") != nil || !a.serves(a.gpu(uuid), had, "") {
 		return v1alpha1.BackendSlice
 	}
 	return had

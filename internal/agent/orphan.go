@@ -7,6 +7,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // ender ends what a user's own agent ran for its shares of a backend.
@@ -15,10 +16,20 @@ type ender interface {
 	EndInherited(ctx context.Context, pipe string, uid int) error
 }
 
+// withoutCeiling is a share that was had by one backend, with the terms with which it goes on with another. A ceiling of
+// SMs is no part of GPU time: it guarantees nothing, and its programs that run keep it, so that the same part of the time would
+// leave them that part of the ceiling alone. So the share gets its time by weight.
+func withoutCeiling(s backend.Share, had, with v1alpha1.Backend) backend.Share {
+	if had == v1alpha1.BackendMPS && with != v1alpha1.BackendMPS {
+		s.Cores, s.Policy, s.MaxCores, s.Weight, s.Class = 0, "", 0, 0, ""
+	}
+	return s
+}
+
 // goesOn says how the shares of one backend go on with another, which was had by a user's own agent.
 func goesOn(had, with v1alpha1.Backend) string {
 	if had == v1alpha1.BackendMPS {
-		return fmt.Sprintf("it goes on with backend %s, which divides GPU time. Its programs that run keep the MPS control daemon of their user's own agent and their ceiling of SMs. "+
+		return fmt.Sprintf("it goes on with backend %s, which divides GPU time, by weight and without cores: a ceiling of SMs is no part of the time. Its programs that run keep the MPS control daemon of their user's own agent and their ceiling of SMs. "+
 			"Nobody supervises that daemon, which ends with the user's last share there: start the share's command again to be without it", with)
 	}
 	return fmt.Sprintf("it goes on with backend %s, which divides GPU time: backend %s is the right of root here", with, had)

@@ -20,7 +20,10 @@ func (*Backend) InheritedPipe(tenants, uuid string) string {
 // EndInherited ends the daemon that a user's own agent left with its servers, if it is still that user's: its agent is gone,
 // and nobody else would. That there is none is no error. The kernel tells whose it is, so that a user leads nobody to a
 // process of somebody else.
-func (*Backend) EndInherited(ctx context.Context, pipe string, uid int) error {
+func (b *Backend) EndInherited(ctx context.Context, pipe string, uid int) error {
+	if filepath.Dir(filepath.Dir(pipe)) == filepath.Clean(b.options.Dir) {
+		return nil // root's own agent had the same place: it is this agent's daemon
+	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	if err := mps.EndOf(ctx, pipe, uid); err != nil && !errors.Is(err, mps.ErrAbsent) {
