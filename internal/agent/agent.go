@@ -126,6 +126,8 @@ type Agent struct {
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// unserved is why the driver serves no programs on a GPU, by UUID: see befall.
 	unserved map[string]string
+	// offences are those of tenants at GPUs: see accuse.
+	offences map[[2]string]*offences
 	// formings are how far GPUs are prepared for a backend's shares, by UUID, and reforming is sent to when one may be
 	// needed no more.
 	formings  map[string]*forming
@@ -214,7 +216,7 @@ func (t *tenant) isTenancy() bool {
 // New finds the GPUs and the tenants that an earlier agent left.
 func New(ctx context.Context, c Config) (*Agent, error) {
 	a := &Agent{
-		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), unserved: map[string]string{}, stopped: make(chan struct{}), untold: map[untold]string{},
+		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), unserved: map[string]string{}, offences: map[[2]string]*offences{}, stopped: make(chan struct{}), untold: map[untold]string{},
 		answered: map[process.ID]bool{}, strange: map[string][]int{}, gauges: map[string]*gauge{}, easing: make(chan struct{}, 1), eased: map[string]bool{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
 		listings: listings{turn: make(chan struct{}, 1)}, reforming: make(chan struct{}, 1), inside: map[string]v1alpha1.Backend{}, unsettled: map[string]string{},
 	}

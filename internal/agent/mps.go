@@ -128,6 +128,10 @@ func (a *Agent) ofBackend(id process.ID) bool {
 func (a *Agent) befall(ctx context.Context, of v1alpha1.Backend, i backend.Incident) {
 	a.config.Log.WarnContext(ctx, "a GPU's shares are concerned", "gpu", i.UUID, "backend", of, "text", i.Text)
 	index := a.indexOf(i.UUID)
+	if i.By != (process.ID{}) {
+		go a.accuse(ctx, i) // to find out whose it is may take long
+		return
+	}
 	if i.Note {
 		a.events.add(control.Event{Kind: control.EventGPU, UUID: i.UUID, Text: i.Text})
 		return

@@ -19,7 +19,7 @@ type Chooser interface {
 
 // Incident is what befell all of a backend's tenants on a GPU.
 type Incident struct {
-	// UUID is the GPU's.
+	// UUID is the GPU's, or that of the MIG instance.
 	UUID string
 	// Text says what happened and what it means for programs, for people.
 	Text string
@@ -27,4 +27,6 @@ type Incident struct {
 	Over bool
 	// Note is true for a remark that is no fault.
 	Note bool
+	// By is the process that did it against the rules, the zero ID where there is none or it is not known.
+	By process.ID
 }

@@ -60,18 +60,6 @@ func (d Daemon) SetMemory(ctx context.Context, bytes uint64) error {
 	return nil
 }
 
-// LimitServer sets for the clients that a server gets from now on what [Daemon.SetPercentage] and [Daemon.SetMemory] set
-// for those of later servers. A server that has ended is [ErrNoServer].
-func (d Daemon) LimitServer(ctx context.Context, server int, limits Limits) error {
-	if _, err := d.ask(ctx, "set_active_thread_percentage %d %g", server, limits.Percentage); err != nil {
-		return fmt.Errorf("limit the SMs of an MPS server's clients: %w", err)
-	}
-	if _, err := d.ask(ctx, "set_device_pinned_mem_limit %d 0 %dM", server, limits.Memory/mebibyte); err != nil {
-		return fmt.Errorf("limit the memory of an MPS server's clients: %w", err)
-	}
-	return nil
-}
-
 // StartServer starts the server of a user before there is a client. In compute mode EXCLUSIVE_PROCESS the GPU is then
 // taken, and whoever passes MPS by cannot use it.
 func (d Daemon) StartServer(ctx context.Context, uid int) error {

@@ -160,7 +160,11 @@ func (d Daemon) End(ctx context.Context) error {
 	family := append(process.Descendants(id.PID), id)
 	// -t bounds how long the daemon waits for its servers, in seconds. The program that asks fails when servers had to
 	// be ended by force, and the daemon ends all the same: what it says counts only if the daemon stays.
-	_, said := d.ask(ctx, "quit -t %d", int(endTime.Seconds())/2)
+	d.Console = false
+	said := d.release(ctx)
+	if said == nil {
+		_, said = d.ask(ctx, "quit -t %d", int(endTime.Seconds())/2)
+	}
 	if errors.Is(said, ErrSilent) {
 		// ctx may be about to end, and a stopped daemon would outlive whoever gave up on it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)

@@ -3,6 +3,8 @@ package mps
 import (
 	"slices"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // drainTime is how long the clients of a server in FAULT may stay. They can do nothing but end, and nobody else is served
@@ -30,6 +32,11 @@ const (
 	EventServes EventKind = "serves"
 	// EventFailed says that the daemon does not start, and why.
 	EventFailed EventKind = "failed"
+	// EventLimits says that somebody changed the daemon's limits, which were put right.
+	EventLimits EventKind = "limits"
+	// EventHeld says that a process was connected to the daemon and silent, so that nobody else was served. Its connection was
+	// cut.
+	EventHeld EventKind = "held"
 	// EventTied says that the daemon serves, and will end with this process's container or service.
 	EventTied EventKind = "tied"
 )
@@ -41,7 +48,10 @@ type Event struct {
 	// [EventDied] Clients are those of all servers when they were last asked for.
 	Server  int
 	Clients []int
-	// Err is why the daemon does not start, of an [EventFailed], or why it stays where it is, of an [EventTied].
+	// By is the process of an [EventHeld], the zero ID where it has ended.
+	By process.ID
+	// Err is why the daemon does not start, of an [EventFailed], why it stays where it is, of an [EventTied], and what was
+	// changed, of an [EventLimits].
 	Err error
 }
 

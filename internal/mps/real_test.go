@@ -141,7 +141,7 @@ func TestRealDaemonDies(t *testing.T) {
 					t.Fatalf("event %+v, want %s", e, want)
 				}
 			}
-			if p, err := d.Percentage(t.Context()); err != nil || p != 30 {
+			if p, err := s.Daemon.Percentage(t.Context()); err != nil || p != 30 {
 				t.Errorf("it has %v percent, %v", p, err)
 			}
 			cancel()

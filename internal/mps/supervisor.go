@@ -44,9 +44,14 @@ type Supervisor struct {
 	// Now is the time.
 	Now func() time.Time
 
-	// servers are those of the last look.
+	telling sync.Mutex
+	once    sync.Once
+	turn    chan struct{}
+	// servers are those of the last look, and has what the daemon was told last. Who has the turn changes them.
 	servers []Server
+	has     settings
 	faults  faults
+	stuck   stuck
 
 	mu sync.Mutex
 	// id is the daemon, and family are all its processes of the last look. Others than Run ask for them, so mu guards both.
@@ -73,58 +78,45 @@ func (s *Supervisor) Process() process.ID {
 // follow.
 func (s *Supervisor) Open(ctx context.Context) error {
 	s.faults = faults{}
+	s.Daemon.Console, s.Daemon.Stuck, s.Daemon.Refused = true, s.unblock, s.evict
 	id, err := s.Daemon.Start(ctx)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.id = id
-	s.mu.Unlock()
+	if err := s.begin(ctx, id); err != nil {
+		return err
+	}
 	if s.Apart != nil {
 		if err := s.Apart(id); err != nil {
-			s.Tell(Event{Kind: EventTied, Err: err})
+			s.tell(Event{Kind: EventTied, Err: err})
 		}
 	}
-	if err := s.Limit(ctx); err != nil {
+	if err := s.Settle(ctx); err != nil {
 		return err
 	}
 	if err := s.Admit(); err != nil {
 		return err
 	}
-	if err := s.Serve(ctx); err != nil {
+	return s.inspect(ctx)
+}
+
+// begin forgets what was known of another daemon.
+func (s *Supervisor) begin(ctx context.Context, daemon process.ID) error {
+	release, err := s.take(ctx)
+	if err != nil {
 		return err
 	}
-	return s.look(ctx)
+	defer release()
+	s.mu.Lock()
+	s.id = daemon
+	s.mu.Unlock()
+	s.servers, s.has = nil, settings{}
+	return nil
 }
 
 // Admit lets the users of this moment reach the daemon, and nobody else. It may run beside [Supervisor.Run].
 func (s *Supervisor) Admit() error {
 	return s.Daemon.Dirs.Admit(s.Admitted())
-}
-
-// Limit sets the limits for the clients that come from now on. It may run beside [Supervisor.Run].
-func (s *Supervisor) Limit(ctx context.Context) error {
-	limits := s.Limits()
-	if err := errors.Join(s.Daemon.SetPercentage(ctx, limits.Percentage), s.Daemon.SetMemory(ctx, limits.Memory)); err != nil {
-		return err
-	}
-	servers, err := s.Daemon.Servers(ctx)
-	for _, server := range servers {
-		if one := s.Daemon.LimitServer(ctx, server, limits); !errors.Is(one, ErrNoServer) {
-			err = errors.Join(err, one)
-		}
-	}
-	return err
-}
-
-// Serve starts the servers of the users, unless they run. It may run beside [Supervisor.Run].
-func (s *Supervisor) Serve(ctx context.Context) error {
-	for _, uid := range s.Users() {
-		if err := s.Daemon.StartServer(ctx, uid); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Run keeps the daemon alive until ctx is done. The daemon goes on after that.
@@ -135,100 +127,71 @@ func (s *Supervisor) Run(ctx context.Context) {
 			s.restart(ctx)
 		}
 	}
+	_ = s.Daemon.release(context.WithoutCancel(ctx)) // whoever follows gives the commands
 }
 
 // watch looks at the daemon until it dies.
 func (s *Supervisor) watch(ctx context.Context) {
 	died, stop, err := s.Process().Watch()
 	if err != nil {
-		s.Tell(Event{Kind: EventFailed, Err: err})
+		s.tell(Event{Kind: EventFailed, Err: err})
 		return
 	}
 	defer stop()
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
+	failed := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-died:
-			s.Tell(Event{Kind: EventDied, Clients: clients(s.servers)})
+			s.tell(Event{Kind: EventDied, Clients: clients(s.servers)})
 			return
 		case <-ticks.C:
-			if err := s.patrol(ctx); err != nil && ctx.Err() == nil && s.Process().Alive() {
-				s.Tell(Event{Kind: EventFailed, Err: err})
+			err := s.patrol(ctx)
+			switch {
+			case err != nil && ctx.Err() == nil && s.Process().Alive():
+				failed = true
+				s.tell(Event{Kind: EventFailed, Err: err})
+			case err == nil && failed:
+				failed = false
+				s.tell(Event{Kind: EventServes})
 			}
 		}
 	}
 }
 
-// patrol asks what the servers do, and ends those that do not come out of a fault.
+// patrol asks what the servers do, and ends those that do not come out of a fault. Limits that somebody changed are put
+// right.
 func (s *Supervisor) patrol(ctx context.Context) error {
-	if err := s.look(ctx); err != nil {
+	if err := s.inspect(ctx); err != nil {
 		return err
 	}
 	events, shutdown := s.faults.judge(s.Now(), s.servers)
 	for _, event := range events {
-		s.Tell(event)
+		s.tell(event)
 	}
 	for _, pid := range shutdown {
 		if err := s.Daemon.Shutdown(ctx, pid, true); err != nil {
 			return err
 		}
 	}
-	if len(shutdown) > 0 {
-		return s.Serve(ctx)
-	}
-	return nil
+	return errors.Join(s.Settle(ctx), s.Daemon.Dirs.trim())
 }
 
-// look asks what the servers do.
-func (s *Supervisor) look(ctx context.Context) error {
-	pids, err := s.Daemon.Servers(ctx)
-	if err != nil {
-		return err
-	}
-	var servers []Server
-	for _, pid := range pids {
-		server, err := s.lookAt(ctx, pid)
-		if errors.Is(err, ErrNoServer) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		servers = append(servers, server)
-	}
-	s.servers = servers
-	daemon := s.Process()
-	family := append(process.Descendants(daemon.PID), daemon)
-	s.mu.Lock()
-	s.family = family
-	s.mu.Unlock()
-	return nil
-}
-
-// lookAt asks about one server. A daemon that cannot tell what a server does is taken to mean that it serves.
-func (s *Supervisor) lookAt(ctx context.Context, pid int) (Server, error) {
-	status, err := s.Daemon.Status(ctx, pid)
-	if errors.Is(err, ErrUnknownCommand) {
-		status, err = StatusActive, nil
-	}
-	if err != nil {
-		return Server{}, err
-	}
-	served, err := s.Daemon.Clients(ctx, pid)
-	return Server{PID: pid, Status: status, Clients: served}, err
+// tell tells of events one after another.
+func (s *Supervisor) tell(e Event) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	s.Tell(e)
 }
 
 // End ends the daemon with its servers after [Supervisor.Run], also where it cannot be reached any more: because its
 // directory was removed, or others keep it busy.
 func (s *Supervisor) End(ctx context.Context) error {
 	err := s.Daemon.End(ctx)
-	daemon := s.Process()
-	s.mu.Lock()
-	family := slices.Clone(s.family)
-	s.mu.Unlock()
+	daemon, family := s.Process(), s.remains()
 	if daemon.Alive() {
 		family = append(append(family, process.Descendants(daemon.PID)...), daemon)
 	}
@@ -240,22 +203,34 @@ func (s *Supervisor) End(ctx context.Context) error {
 	return nil // what stood in the way of asking is of no account
 }
 
+// remains are the daemon's processes of the last look, and those that it started since: they are in its session, whose number
+// is no other's while one of them lives.
+func (s *Supervisor) remains() []process.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	family := slices.Clone(s.family)
+	if s.id != (process.ID{}) {
+		family = append(family, process.InSession(s.id)...)
+	}
+	return family
+}
+
 // restart starts the daemon again until it serves. What is left of the one before, such as its servers, is ended first:
 // it would hold the GPU.
 func (s *Supervisor) restart(ctx context.Context) {
 	for pause := leastPause; ; pause = min(2*pause, longestPause) {
-		err := killAll(ctx, s.family)
+		err := killAll(ctx, s.remains())
 		if err == nil {
 			err = s.Open(ctx)
 		}
 		if err == nil {
-			s.Tell(Event{Kind: EventServes})
+			s.tell(Event{Kind: EventServes})
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		s.Tell(Event{Kind: EventFailed, Err: fmt.Errorf("start the MPS control daemon of %s: %w", s.Daemon.UUID, err)})
+		s.tell(Event{Kind: EventFailed, Err: fmt.Errorf("start the MPS control daemon of %s: %w", s.Daemon.UUID, err)})
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -25,9 +25,10 @@ type ID struct {
 
 // stat is what /proc/PID/stat tells.
 type stat struct {
-	parent int
-	start  uint64
-	dead   bool
+	parent  int
+	session int
+	start   uint64
+	dead    bool
 }
 
 // Find returns the ID of the process that has a pid now.
@@ -92,7 +93,7 @@ func read(pid int) (stat, error) {
 }
 
 // parse reads the fields after the program's name, which may itself contain
-// blanks and parentheses (proc_pid_stat(5): fields 3, 4, 20 and 22).
+// blanks and parentheses (proc_pid_stat(5): fields 3, 4, 6, 20 and 22).
 func parse(data []byte) (stat, error) {
 	_, rest, found := cutLast(data, ')')
 	fields := bytes.Fields(rest)
@@ -103,6 +104,10 @@ func parse(data []byte) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("read process: %w", err)
 	}
+	session, err := strconv.Atoi(string(fields[3]))
+	if err != nil {
+		return stat{}, fmt.Errorf("read process: %w", err)
+	}
 	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
 	if err != nil {
 		return stat{}, fmt.Errorf("read process: %w", err)
@@ -110,7 +115,7 @@ func parse(data []byte) (stat, error) {
 	// A leader that has ended while other threads of it run is a zombie too.
 	state, threads := fields[0][0], string(fields[17])
 	dead := state == 'X' || state == 'Z' && (threads == "0" || threads == "1")
-	return stat{parent: parent, start: start, dead: dead}, nil
+	return stat{parent: parent, session: session, start: start, dead: dead}, nil
 }
 
 func cutLast(data []byte, sep byte) (before, after []byte, found bool) {

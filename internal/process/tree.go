@@ -43,6 +43,26 @@ func (id ID) DescendsFrom(other ID) bool {
 	return slices.Contains(parents, other.PID) && slices.Equal(parents, Ancestors(id.PID)) && id.Alive() && other.Alive()
 }
 
+// InSession returns the living processes of the session that a process began, which may have ended. The kernel gives its
+// number to no other process while the session lasts.
+func InSession(leader ID) []ID {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []ID
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if s, err := read(pid); err == nil && !s.dead && s.session == leader.PID && s.start >= leader.Start {
+			found = append(found, ID{PID: pid, Start: s.start})
+		}
+	}
+	return found
+}
+
 // Of returns the living processes of a user.
 func Of(uid int) []ID {
 	return living(func(pid int) bool { return Owner(pid) == uid })

@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/mps"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/test/escape"
 )
 
 // sideBySide returns the flags of a share that runs beside others, with a ceiling.
@@ -61,7 +62,7 @@ func TestMPSShares(t *testing.T) {
 	d := h.daemon()
 	id := h.served(d)
 	b := h.hold(sideBySide("b", "80"), cat...)
-	if p, err := d.Percentage(t.Context()); err != nil || p != 80 {
+	if p, err := escape.Percentage(d.Dirs.Log); err != nil || p != 80 {
 		t.Errorf("the daemon's limit is %v, %v", p, err)
 	}
 	share, _ := h.tenant("a")
@@ -83,7 +84,7 @@ func TestMPSShares(t *testing.T) {
 		t.Errorf("a share of backend slice beside them: %+v", o)
 	}
 	h.ok("set", "a", "--simgpu", "m", "--cores", "90")
-	if p, err := d.Percentage(t.Context()); err != nil || p != 90 {
+	if p, err := escape.Percentage(d.Dirs.Log); err != nil || p != 90 {
 		t.Errorf("after divvy set the daemon's limit is %v, %v", p, err)
 	}
 	a.end()
@@ -238,7 +239,7 @@ func TestMPSAgentIsKilled(t *testing.T) {
 	if again, err := d.Find(); err != nil || again != id {
 		t.Errorf("the daemon is %v, %v; it was %v", again, err, id)
 	}
-	if p, err := d.Percentage(t.Context()); err != nil || p != 60 {
+	if p, err := escape.Percentage(d.Dirs.Log); err != nil || p != 60 {
 		t.Errorf("the daemon's limit is %v, %v", p, err)
 	}
 	a.end()

@@ -49,7 +49,7 @@ func (b *Backend) join(ctx context.Context, tenant string, m member, must bool) 
 	if err := s.await(ctx); err != nil {
 		return err
 	}
-	return errors.Join(s.supervisor.Limit(ctx), s.supervisor.Admit(), s.supervisor.Serve(ctx))
+	return errors.Join(s.supervisor.Admit(), s.supervisor.Settle(ctx))
 }
 
 // part forgets a tenant. The limits tighten to those of the shares that stay.
@@ -68,7 +68,7 @@ func (b *Backend) part(ctx context.Context, tenant string) {
 	if down != "" {
 		return // it gets them when it starts
 	}
-	if err := errors.Join(s.supervisor.Limit(ctx), s.supervisor.Admit()); err != nil {
+	if err := errors.Join(s.supervisor.Admit(), s.supervisor.Settle(ctx)); err != nil {
 		b.options.Log.WarnContext(ctx, "cannot tighten the limits of an MPS daemon, which are looser than its shares'", "gpu", m.gpu, "error", err)
 	}
 }

@@ -164,7 +164,7 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 	}
 	if t.Layer == backend.LayerContainer {
 		p.Steps = append(p.Steps, mountPoint{Path: filepath.Join(p.Dir, filepath.Base(pipeInside))})
-		p.Edits.Mounts = append(p.Edits.Mounts, edits.Mount{Source: b.dirs(t.Shares[0].GPU.UUID).Pipe, Target: pipeInside, Options: edits.ReadWrite})
+		p.Edits.Mounts = append(p.Edits.Mounts, edits.Mount{Source: b.dirs(t.Shares[0].GPU.UUID).Pipe, Target: pipeInside, Options: edits.ReadOnly})
 	}
 	m := memberOf(t)
 	p.Steps = append(p.Steps, join{Tenant: t.ID, GPU: m.gpu, Percentage: m.limits.Percentage, Memory: m.limits.Memory, member: m, backend: b})

@@ -54,7 +54,7 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 		return s.await(ctx)
 	}
 	if why := b.Unsuited(gpu); why != "" {
-		return fmt.Errorf("serve GPU %d by MPS: %s", gpu.Index, why)
+		return fmt.Errorf("serve %s by MPS: %s", where(gpu), why)
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -64,16 +64,16 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 	}
 	// What is wrong with the place is known before a mode is changed.
 	if err := daemon.Dirs.Make(); err != nil {
-		return fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err)
+		return fmt.Errorf("serve %s by MPS: %w", where(gpu), err)
 	}
 	_, absent := daemon.Find()
 	if absent != nil && !errors.Is(absent, mps.ErrAbsent) {
-		return fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, absent)
+		return fmt.Errorf("serve %s by MPS: %w", where(gpu), absent)
 	}
-	if b.options.Modes != nil {
+	if b.setsModes(gpu) {
 		err := b.options.Modes.Set(ctx, gpu.UUID, modes.ComputeMode, exclusive)
 		if err != nil && absent != nil {
-			return fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err)
+			return fmt.Errorf("serve %s by MPS: %w", where(gpu), err)
 		}
 		if err != nil { // the mode was lost, and shares live by the daemon: they go on
 			b.options.Log.WarnContext(ctx, "programs can pass MPS by on a GPU", "gpu", gpu.Index, "error", err)
@@ -87,7 +87,7 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 		Admitted: func() ([]int, bool) { return b.admitted(gpu.UUID) },
 	}
 	if err := s.supervisor.Open(ctx); err != nil {
-		return errors.Join(fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err), b.abandon(context.WithoutCancel(ctx), gpu, daemon))
+		return errors.Join(fmt.Errorf("serve %s by MPS: %w", where(gpu), err), b.abandon(context.WithoutCancel(ctx), gpu, daemon))
 	}
 	b.enlist(ctx, s)
 	return nil
@@ -103,12 +103,12 @@ func (b *Backend) enlist(ctx context.Context, s *service) {
 	b.mu.Unlock()
 	b.noteForeign(s.gpu, tell)
 	if b.options.MultiUser != nil && b.options.MultiUser(s.gpu) && !b.ServesAll(s.gpu) {
-		tell(backend.Incident{UUID: s.gpu.UUID, Note: true, Text: fmt.Sprintf(
-			"GPU %d: multiUser has no effect with driver %s: one MPS server for several users needs %d or later, so one user at a time has shares there", s.gpu.Index, b.options.Driver(), MultiUserSince)})
+		tell(noteOf(s.gpu, process.ID{}, fmt.Sprintf(
+			"%s: multiUser has no effect with driver %s: one MPS server for several users needs %d or later, so one user at a time has shares there", where(s.gpu), b.options.Driver(), MultiUserSince)))
 	}
 	if major(b.options.Driver()) >= namespaces {
-		tell(backend.Incident{UUID: s.gpu.UUID, Note: true, Text: fmt.Sprintf(
-			"GPU %d: driver %s could keep the limits of each share in its MPS daemon; Divvy uses the commands of earlier drivers, and the limits are kept in the programs", s.gpu.Index, b.options.Driver())})
+		tell(noteOf(s.gpu, process.ID{}, fmt.Sprintf(
+			"%s: driver %s could keep the limits of each share in its MPS daemon; Divvy uses the commands of earlier drivers, and the limits are kept in the programs", where(s.gpu), b.options.Driver())))
 	}
 	s.running.Go(func() { s.supervisor.Run(ctx) })
 }
@@ -116,8 +116,8 @@ func (b *Backend) enlist(ctx context.Context, s *service) {
 // noteForeign tells of a daemon at the place where programs look that are told no other. It is left alone.
 func (b *Backend) noteForeign(gpu backend.GPU, tell func(backend.Incident)) {
 	if daemon, err := mps.At(cmp.Or(b.options.Default, mps.DefaultPipe)); err == nil {
-		tell(backend.Incident{UUID: gpu.UUID, Note: true, Text: fmt.Sprintf(
-			"GPU %d: %s is an MPS control daemon that is not Divvy's: programs without a share may use the GPU through it", gpu.Index, daemon)})
+		tell(noteOf(gpu, process.ID{}, fmt.Sprintf(
+			"%s: %s is an MPS control daemon that is not Divvy's: programs without a share may use the GPU through it", where(gpu), daemon)))
 	}
 }
 
@@ -157,7 +157,7 @@ func (b *Backend) clear(ctx context.Context, gpu backend.GPU, daemon mps.Daemon)
 		err = daemon.Dirs.Remove()
 	}
 	_ = os.Remove(b.options.Dir) // the directory of all daemons, which others may need
-	if b.options.Modes != nil {
+	if b.setsModes(gpu) {
 		foreign, modeErr := b.options.Modes.PutBack(ctx, gpu.UUID)
 		for _, f := range foreign {
 			b.options.Log.WarnContext(ctx, "somebody changed a mode of a GPU, which is left so", "gpu", gpu.Index, "mode", f.Mode, "found", f.Found, "before", f.Before)
@@ -165,7 +165,7 @@ func (b *Backend) clear(ctx context.Context, gpu backend.GPU, daemon mps.Daemon)
 		err = errors.Join(err, modeErr)
 	}
 	if err != nil {
-		return fmt.Errorf("end MPS on GPU %d: %w", gpu.Index, err)
+		return fmt.Errorf("end MPS on %s: %w", where(gpu), err)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (b *Backend) clear(ctx context.Context, gpu backend.GPU, daemon mps.Daemon)
 func (b *Backend) daemon(gpu backend.GPU) (mps.Daemon, error) {
 	program, environment, err := b.options.Program()
 	if err != nil {
-		return mps.Daemon{}, fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err)
+		return mps.Daemon{}, fmt.Errorf("serve %s by MPS: %w", where(gpu), err)
 	}
 	return mps.Daemon{
 		UUID: gpu.UUID, Dirs: b.dirs(gpu.UUID), Program: program, Environment: environment, MultiUser: b.ServesAll(gpu),
@@ -264,9 +264,9 @@ func (s *service) await(ctx context.Context) error {
 			if failing != "" {
 				down = failing
 			}
-			return fmt.Errorf("%w: GPU %d: %s", ErrUnserved, s.gpu.Index, down)
+			return fmt.Errorf("%w: %s: %s", ErrUnserved, where(s.gpu), down)
 		case <-ctx.Done():
-			return fmt.Errorf("%w: GPU %d: %s: %w", ErrUnserved, s.gpu.Index, down, ctx.Err())
+			return fmt.Errorf("%w: %s: %s: %w", ErrUnserved, where(s.gpu), down, ctx.Err())
 		}
 	}
 }
@@ -282,8 +282,16 @@ func (s *service) told(e mps.Event) {
 	i := backend.Incident{UUID: s.gpu.UUID}
 	switch e.Kind {
 	case mps.EventTied:
-		s.backend.tellOf(backend.Incident{UUID: s.gpu.UUID, Note: true, Text: fmt.Sprintf(
-			"GPU %d: programs that use it by MPS fail when the agent's container ends: %v", s.gpu.Index, e.Err)})
+		s.backend.tellOf(noteOf(s.gpu, process.ID{}, fmt.Sprintf(
+			"%s: programs that use it by MPS fail when the agent's container ends: %v", where(s.gpu), e.Err)))
+		return
+	case mps.EventLimits:
+		s.backend.tellOf(noteOf(s.gpu, process.ID{}, fmt.Sprintf(
+			"%s: somebody changed the limits of its MPS control daemon, which were put right: %v. Programs that started meanwhile may have the changed ones", where(s.gpu), e.Err)))
+		return
+	case mps.EventHeld:
+		s.backend.tellOf(noteOf(s.gpu, e.By, fmt.Sprintf(
+			"%s: a program was connected to its MPS control daemon and silent, so that no other program was served: its connection was cut", where(s.gpu))))
 		return
 	case mps.EventDied:
 		i.Text = "its MPS control daemon has ended: programs that use the GPU fail, and new ones are served when it runs again"

@@ -107,7 +107,7 @@ int mps_settle(struct mps_daemon *daemon);
 bool mps_wait(struct mps_daemon *daemon, const struct mps_ui *ui,
               const struct sg_join_request *request);
 
-/* place.c: which GPUs, or which part of one, they serve. */
+/* instance.c: which GPUs, or which part of one, they serve. */
 /* The MIG device that the environment names first; 0 where it names none. */
 uint32_t mps_own_place(struct sg_instance *in);
 /* How many clients a server there has at most, where one of a whole GPU has so many. */

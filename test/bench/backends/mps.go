@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 	"github.com/divvy-gpu/divvy/test/bench/simulated"
+	"github.com/divvy-gpu/divvy/test/escape"
 )
 
 // mps are the figures of backend mps.
@@ -109,7 +110,7 @@ func (b bench) daemonError(m *simulated.Machine, ceilings []int) (float64, error
 	if err != nil {
 		return 0, err
 	}
-	has, err := d.Percentage(b.ctx)
+	has, err := escape.Percentage(d.Dirs.Log)
 	most := 0
 	for _, c := range ceilings {
 		most = max(most, c)
