@@ -5,6 +5,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
+	"github.com/divvy-gpu/divvy/internal/pluginfile"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,9 +18,14 @@ func node(name string, labels, annotations map[string]string, unschedulable bool
 	return n
 }
 
-// discovered are labels of all names that an agent may write as GPU feature discovery does.
-func discovered() map[string]string {
-	return nodelabels.Discovery(nodelabels.Machine{Driver: "550.90.07", CUDA: 12040, GPUs: []nodelabels.DiscoveredGPU{{Model: "T4", Memory: 15 << 30, Capability: "7.5"}}})
+// discovered are labels of all names that an agent may write as GPU feature discovery does; with a strategy, those of MIG
+// instances too.
+func discovered(strategy pluginfile.Strategy) map[string]string {
+	gpu := nodelabels.DiscoveredGPU{Model: "T4", Memory: 15 << 30, Capability: "7.5"}
+	if strategy != pluginfile.StrategyNone {
+		gpu.MIG, gpu.Instances = true, []nodelabels.DiscoveredInstance{{Profile: "1g.10gb+me", Memory: 10 << 30}}
+	}
+	return nodelabels.Discovery(nodelabels.Machine{Driver: "550.90.07", CUDA: 12040, Strategy: strategy, GPUs: []nodelabels.DiscoveredGPU{gpu}})
 }
 
 func TestAgentsAreConfinedToLabelsOfTheirNode(t *testing.T) {
@@ -45,8 +51,11 @@ func TestAgentsAreConfinedToLabelsOfTheirNode(t *testing.T) {
 		{"its own cores", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", set{v1alpha1.DefaultCoresLabel: "0"}, nil, false), labels, labels},
 		{"its defaults gone", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", nil, nil, false), labels, labels},
 		{"beside its defaults", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", set{v1alpha1.DefaultCoresLabel: "5", v1alpha1.CountLabel: "2"}, nil, false), "", ""},
-		{"labels of GPU feature discovery", node("n1", nil, nil, false), node("n1", discovered(), nil, false), "", ""},
-		{"labels of GPU feature discovery gone", node("n1", discovered(), nil, false), node("n1", nil, nil, false), "", ""},
+		{"labels of GPU feature discovery", node("n1", nil, nil, false), node("n1", discovered("none"), nil, false), "", ""},
+		{"labels of GPU feature discovery gone", node("n1", discovered("none"), nil, false), node("n1", nil, nil, false), "", ""},
+		{"labels of MIG by profile", node("n1", nil, nil, false), node("n1", discovered("mixed"), nil, false), "", ""},
+		{"labels of MIG as GPUs", node("n1", discovered("mixed"), nil, false), node("n1", discovered("single"), nil, false), "", ""},
+		{"what MIG's manager is to do", node("n1", nil, nil, false), node("n1", set{"nvidia.com/mig.config": "all-1g.10gb"}, nil, false), labels, labels},
 		{"another label of NVIDIA's", node("n1", nil, nil, false), node("n1", set{"nvidia.com/gpu.present": "true"}, nil, false), labels, labels},
 		{"another node", node("n2", nil, nil, false), node("n2", set{v1alpha1.CountLabel: "2"}, nil, false), "the agent of node n1 may only label its own node", "the agent of node n1 may only label its own node"},
 		{"cordon", node("n1", nil, nil, false), node("n1", nil, nil, true), rest, rest + " and what it says of its GPUs"},
