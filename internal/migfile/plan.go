@@ -91,6 +91,14 @@ func changes(m *layouts.Model, have []Instance, all, to layouts.Layout) (p Plan)
 	return p
 }
 
+// text names an instance that has to stay. One that is half made has no UUID.
+func (i Instance) text() string {
+	if i.UUID == "" {
+		return fmt.Sprintf("%s at memory slice %d (%s)", i.Profile, i.Start, i.Fixed)
+	}
+	return fmt.Sprintf("%s (%s at memory slice %d, %s)", i.UUID, i.Profile, i.Start, i.Fixed)
+}
+
 // refusal says what is in the way.
 func refusal(m *layouts.Model, have []Instance, fixed layouts.Layout, count []int) error {
 	if _, found := nearest(m, 0, 0, count); !found {
@@ -99,7 +107,7 @@ func refusal(m *layouts.Model, have []Instance, fixed layouts.Layout, count []in
 	var stay []string
 	for _, i := range have {
 		if i.Fixed != "" {
-			stay = append(stay, fmt.Sprintf("%s (%s at memory slice %d, %s)", i.UUID, i.Profile, i.Start, i.Fixed))
+			stay = append(stay, i.text())
 		}
 	}
 	for profile, n := range m.Count(fixed) {

@@ -103,6 +103,15 @@ func TestLayoutsThatCannotBe(t *testing.T) {
 	}
 }
 
+// An instance without a UUID is named by its place.
+func TestHalfAnInstanceStays(t *testing.T) {
+	half := []Instance{{Profile: "1g.10gb", Start: 1, Fixed: "another tool's"}}
+	_, err := PlanFor(h100(t), half, nil)
+	if err == nil || !strings.HasSuffix(err.Error(), ": 1g.10gb at memory slice 1 (another tool's)") {
+		t.Error(err)
+	}
+}
+
 // Every layout is reached from every other one if nothing has to stay, and by the fewest changes.
 func TestEveryLayoutIsReached(t *testing.T) {
 	m := h100(t)
