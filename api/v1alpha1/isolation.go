@@ -13,6 +13,9 @@ const (
 	IsolateMemory Isolation = "memory"
 	// IsolateBandwidth: neighbours take nothing of the share's memory bandwidth.
 	IsolateBandwidth Isolation = "bandwidth"
+	// IsolateNone: nothing, because the programs on the GPU belong together. What fills a GPU best with many small ones is
+	// preferred then.
+	IsolateNone Isolation = "none"
 )
 
 // isolates has what each backend isolates.
@@ -26,13 +29,13 @@ var isolates = map[Backend][]Isolation{
 // validateIsolation tells of an isolation that is unknown or that the backend does not give.
 func (r *ShareRequest) validateIsolation(fault func(format string, args ...any)) {
 	switch r.Isolate {
-	case "", IsolateFaults, IsolateMemory, IsolateBandwidth:
+	case "", IsolateFaults, IsolateMemory, IsolateBandwidth, IsolateNone:
 	default:
-		fault("isolate %q: use faults, memory or bandwidth", r.Isolate)
+		fault("isolate %q: use faults, memory, bandwidth or none", r.Isolate)
 		return
 	}
 	given, known := isolates[r.Backend]
-	if r.Isolate == "" || !known || slices.Contains(given, r.Isolate) {
+	if r.Isolate == "" || r.Isolate == IsolateNone || !known || slices.Contains(given, r.Isolate) {
 		return
 	}
 	why := "shares of a GPU use its memory bandwidth together, unless hardware divides it"

@@ -51,6 +51,7 @@ func TestDefaults(t *testing.T) {
 		{ShareRequest{Cores: 30}, ShareConfig{Policy: PolicyFixed, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
 		{ShareRequest{Cores: 30, ShareConfig: ShareConfig{Policy: PolicyBurst}}, ShareConfig{Policy: PolicyBurst, MaxCores: 100, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
 		{ShareRequest{ShareConfig: ShareConfig{Weight: 3, Class: ClassOffline}}, ShareConfig{Policy: PolicyWeighted, Weight: 3, Class: ClassOffline, Backend: BackendSlice}},
+		{ShareRequest{Isolate: IsolateNone, ShareConfig: ShareConfig{Backend: BackendMPS}}, ShareConfig{Policy: PolicyWeighted, Weight: 1, Class: ClassOnline, Backend: BackendMPS}},
 		{ShareRequest{Isolate: IsolateBandwidth}, ShareConfig{Policy: PolicyWeighted, Weight: 1, Class: ClassOnline, Backend: BackendAuto}},
 		{ShareRequest{Cores: 30, Isolate: IsolateFaults, ShareConfig: ShareConfig{Backend: BackendSlice}}, ShareConfig{Policy: PolicyFixed, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
 		{ShareRequest{ShareConfig: ShareConfig{Backend: BackendTimeslice}}, ShareConfig{Policy: PolicyWeighted, Weight: 1, Class: ClassOnline, Backend: BackendTimeslice}},

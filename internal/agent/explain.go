@@ -82,12 +82,12 @@ func (a *Agent) choose(ctx context.Context, who requester, r v1alpha1.ShareReque
 // judge has a verdict about every backend for a request that is complete.
 func (a *Agent) judge(ctx context.Context, who requester, r v1alpha1.ShareRequest) []forms.Verdict {
 	var found []forms.Found
-	for _, b := range forms.All() {
+	for _, b := range forms.Preferred(r.Isolate) {
 		if a.config.Backends.Has(b) {
 			found = append(found, a.findForm(ctx, who, r, b))
 		}
 	}
-	return forms.Judge(r.Backend, found)
+	return forms.Judge(r.Backend, r.Isolate, found)
 }
 
 // findForm finds out what a backend could do for a request, as a whole and on each GPU.

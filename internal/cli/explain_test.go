@@ -27,7 +27,7 @@ func explanation(isolate v1alpha1.Isolation) *control.Explanation {
 			found[i] = forms.Found{Backend: found[i].Backend, Never: "shares of a GPU use its memory bandwidth together, unless hardware divides it"}
 		}
 	}
-	e.Backends = forms.Judge(r.Backend, found)
+	e.Backends = forms.Judge(r.Backend, isolate, found)
 	if _, ok := forms.Chosen(e.Backends); !ok {
 		e.Refused = forms.Refusal(r.Backend, r.Isolate, e.Backends)
 	}

@@ -40,7 +40,7 @@ func (o *runOptions) add(flags *pflag.FlagSet) {
 	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
 	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver, mps runs shares side by side, mig gives each a MIG instance, auto chooses (default: slice, mig with --profile, auto with --isolate)")
 	flags.Var(&word{"PROFILE", &o.profile}, "profile", "MIG profile of the share's instance, such as 1g.10gb; with another backend than mig the share is a part of such an instance (default: with --backend mig the smallest that has the memory and cores)")
-	flags.Var(&word{"WHAT", &o.isolate}, "isolate", "what neighbours must not reach: faults, memory or bandwidth (default: what the backend leaves open is accepted)")
+	flags.Var(&word{"WHAT", &o.isolate}, "isolate", "what neighbours must not reach: faults, memory, bandwidth, or none for many small programs that belong together (default: what the backend leaves open is accepted)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
 	flags.Var(&o.layer, "layer", "how the driver is covered: namespace, env or auto")

@@ -26,6 +26,17 @@ func All() []v1alpha1.Backend {
 	}
 }
 
+// Preferred is All for a request that says what is to be isolated. Where that is nothing, density counts: by MPS the
+// programs run side by side, so that many small ones fill a GPU.
+func Preferred(isolate v1alpha1.Isolation) []v1alpha1.Backend {
+	all := All()
+	if isolate != v1alpha1.IsolateNone {
+		return all
+	}
+	at := slices.Index(all, v1alpha1.BackendMPS)
+	return slices.Insert(slices.Delete(all, at, at+1), 0, v1alpha1.BackendMPS)
+}
+
 // State says what a backend can do for a request.
 type State string
 
@@ -81,12 +92,12 @@ type Verdict struct {
 	GPUs   []GPU  `json:"gpus,omitempty"`
 }
 
-// Judge answers for every backend of All, also for those of which nothing was found. wanted is the backend that the
+// Judge answers for every backend in the order of Preferred, also for those of which nothing was found. wanted is the backend that the
 // request names, or [v1alpha1.BackendAuto]: then the most preferred one is chosen that fits, else the most preferred one
 // that would after a wait. None is chosen where no backend can ever serve.
-func Judge(wanted v1alpha1.Backend, found []Found) []Verdict {
+func Judge(wanted v1alpha1.Backend, isolate v1alpha1.Isolation, found []Found) []Verdict {
 	var all []Verdict
-	for _, b := range All() {
+	for _, b := range Preferred(isolate) {
 		f := Found{Backend: b, Absent: "this agent makes no shares of this backend"}
 		for _, one := range found {
 			if one.Backend == b {

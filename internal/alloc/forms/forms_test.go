@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 		{"named and not here", mps, []Found{fits(slice)}, "", "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			all := Judge(test.wanted, test.found)
+			all := Judge(test.wanted, "", test.found)
 			if len(all) != len(All()) {
 				t.Fatalf("verdicts about %d of %d backends", len(all), len(All()))
 			}
@@ -58,13 +58,13 @@ func TestJudge(t *testing.T) {
 
 // Every backend says why it is not the one.
 func TestReasons(t *testing.T) {
-	all := Judge(auto, []Found{{Backend: slice}, {Backend: timeslice}, {Backend: mps, Never: "it knows no weights"}})
+	all := Judge(auto, "", []Found{{Backend: slice}, {Backend: timeslice}, {Backend: mps, Never: "it knows no weights"}})
 	for i, want := range []string{"preferred", "it would fit, and slice is preferred", "it knows no weights", "makes no shares of this backend"} {
 		if !strings.Contains(all[i].Reason, want) {
 			t.Errorf("%s: %q, want %q", all[i].Backend, all[i].Reason, want)
 		}
 	}
-	if all := Judge(mps, []Found{{Backend: slice}, {Backend: mps}}); !strings.Contains(all[0].Reason, "the request is for mps") {
+	if all := Judge(mps, "", []Found{{Backend: slice}, {Backend: mps}}); !strings.Contains(all[0].Reason, "the request is for mps") {
 		t.Errorf("slice: %q", all[0].Reason)
 	}
 }
@@ -72,14 +72,32 @@ func TestReasons(t *testing.T) {
 // What no backend gives is refused with what keeps each from it.
 func TestRefusal(t *testing.T) {
 	const shared = "shares of a GPU use its memory bandwidth together"
-	all := Judge(auto, []Found{{Backend: slice, Never: "backend slice does not isolate bandwidth: " + shared}, {Backend: timeslice, Never: "it is not given"}, {Backend: mps, Never: "backend mps does not isolate bandwidth: " + shared}})
+	all := Judge(auto, "", []Found{{Backend: slice, Never: "backend slice does not isolate bandwidth: " + shared}, {Backend: timeslice, Never: "it is not given"}, {Backend: mps, Never: "backend mps does not isolate bandwidth: " + shared}})
 	text := Refusal(auto, v1alpha1.IsolateBandwidth, all)
 	for _, want := range []string{"with --isolate bandwidth; slice, mps: " + shared + "; timeslice: it is not given", "not here: mig, vgpu, passthrough, remote"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not say %q", text, want)
 		}
 	}
-	if text := Refusal(mps, "", Judge(mps, nil)); strings.Contains(text, "slice") || !strings.Contains(text, "not here: mps") {
+	if text := Refusal(mps, "", Judge(mps, "", nil)); strings.Contains(text, "slice") || !strings.Contains(text, "not here: mps") {
 		t.Errorf("of mps alone: %q", text)
+	}
+}
+
+// Many small programs that need not be kept apart run side by side, where that can be.
+func TestDensity(t *testing.T) {
+	for name, c := range map[string]struct {
+		found  []Found
+		chosen v1alpha1.Backend
+	}{
+		"all fit":     {[]Found{{Backend: slice}, {Backend: timeslice}, {Backend: mps}}, mps},
+		"no MPS":      {[]Found{{Backend: slice}, {Backend: timeslice}}, slice},
+		"weights":     {[]Found{{Backend: slice}, {Backend: mps, Never: "it knows no weights"}}, slice},
+		"MPS is full": {[]Found{{Backend: slice}, {Backend: mps, Wait: "GPU 0 is full"}}, slice},
+	} {
+		all := Judge(auto, v1alpha1.IsolateNone, c.found)
+		if v, _ := Chosen(all); v.Backend != c.chosen || all[0].Backend != mps || len(all) != len(All()) {
+			t.Errorf("%s: %+v, want %s", name, all, c.chosen)
+		}
 	}
 }
