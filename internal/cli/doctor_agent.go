@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,8 +210,11 @@ func shareChecks(l *control.Listing) (checks []doctor.Check) {
 	return checks
 }
 
-// holderChecks tell of agents that hold GPUs beside the one that serves this user.
+// holderChecks tell of agents that hold GPUs beside the one that serves this user, by GPU.
 func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
+	held = slices.SortedFunc(slices.Values(held), func(x, y gpulock.Holder) int {
+		return cmp.Or(cmp.Compare(s.indexes[x.UUID], s.indexes[y.UUID]), cmp.Compare(x.UUID, y.UUID))
+	})
 	for _, h := range held {
 		if s.known(h) {
 			continue

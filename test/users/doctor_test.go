@@ -19,7 +19,7 @@ func TestDoctorOnAServer(t *testing.T) {
 		}
 	}
 	s.hold("u1", "1Gi", "--gpu", "2", "--memory", "8Gi", "--name", "train")
-	says("u2", "warn  GPU held: GPU-", "by the agent of user u1, process ")
+	says("u2", "warn  GPU held: GPU 2", "by the agent of user u1, process ")
 	s.write("/etc/divvy/agent.yaml", head+"overcommit: {users: [u3]}\nusers: {u1: {memory: 16Gi, gpus: 2}}\n")
 	says("u2", "fail  agent: the system agent is away, and has not run since this machine started")
 	says("u1", "fail  agent: an own agent (pid ", "of u1 serves", "grants no more")
