@@ -37,6 +37,9 @@ type Policy struct {
 	tightest bool
 	// random tells that keys differ from one decision to the next.
 	random bool
+	// widths are those of the terms, and unused what they leave of termBits.
+	widths []uint8
+	unused uint8
 	// beyond tells that keys depend on more than the states of nodes.
 	beyond bool
 }
@@ -66,13 +69,11 @@ func (p *Policy) validate(nodes int) error {
 // key returns the option's rank under the policy; smaller is better.
 func (p *Policy) key(o *option) uint64 {
 	key := uint64(o.rank)
-	used := 0
-	for _, t := range p.Terms {
-		width := t.bits()
+	for i, t := range p.Terms {
+		width := p.widths[i]
 		key = key<<width | min(t.score(o), 1<<width-1)
-		used += width
 	}
-	return key<<(termBits-used)<<nodeBits | uint64(o.node)
+	return key<<p.unused<<nodeBits | uint64(o.node)
 }
 
 // nodeOf returns the node of a key.
@@ -109,6 +110,11 @@ func PolicyNamed(name string) (Policy, error) {
 	for _, p := range policies {
 		if p.Name == name {
 			p.Terms = slices.Clone(p.Terms)
+			p.unused = termBits
+			for _, t := range p.Terms {
+				p.widths = append(p.widths, uint8(t.bits()))
+				p.unused -= uint8(t.bits())
+			}
 			return p, nil
 		}
 	}

@@ -15,7 +15,7 @@ var ErrAssignment = errors.New("assignment does not fit")
 type holding struct {
 	// given is the assignment as its owner knows it.
 	given Assignment
-	// counted tells how each share is counted in its GPU.
+	// counted tells how each share is counted in its GPU; nil is all of them in full.
 	counted []counted
 	// strict tells that it must fit, as whatever was reserved; adopted ones are counted in any case.
 	strict bool
@@ -38,7 +38,7 @@ func (inv *Inventory) Reserve(a Assignment) error {
 	if !ok {
 		return fmt.Errorf("%w: there is no node %q", ErrAssignment, a.Name)
 	}
-	h := holding{given: a, counted: make([]counted, len(a.Shares)), strict: true}
+	h := holding{given: a, strict: true}
 	if err := inv.take(at, &h); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (inv *Inventory) take(at int, h *holding) error {
 		gpu := n.find(share)
 		if gpu < 0 || share.NIC >= len(n.NICs) {
 			if h.strict {
-				inv.giveBack(at, h)
+				inv.giveBack(at, h, i)
 				return fmt.Errorf("%w: node %s has no such device", ErrAssignment, n.Name)
 			}
 			continue
@@ -75,15 +75,17 @@ func (inv *Inventory) take(at int, h *holding) error {
 		placed := inv.instance(at, gpu, share)
 		if why := n.misfit(share, gpu, placed); why != "" {
 			if h.strict {
-				inv.giveBack(at, h)
+				inv.giveBack(at, h, i)
 				return fmt.Errorf("%w: GPU %s of node %s %s", ErrAssignment, share.UUID, n.Name, why)
 			}
 			n.GPUs[gpu].Fence = why
 		}
 		n.give(share, gpu, placed)
-		h.counted[i] = amountsCounted
-		if placed != 0 {
-			h.counted[i] = instanceCounted
+		if !h.strict {
+			h.counted[i] = amountsCounted
+			if placed != 0 {
+				h.counted[i] = instanceCounted
+			}
 		}
 	}
 	n.CPUUsed += a.CPU
@@ -91,15 +93,19 @@ func (inv *Inventory) take(at int, h *holding) error {
 	return nil
 }
 
-// giveBack undoes the shares that take has counted.
-func (inv *Inventory) giveBack(at int, h *holding) {
+// giveBack undoes the first shares that take has counted.
+func (inv *Inventory) giveBack(at int, h *holding, shares int) {
 	n := &inv.nodes[at]
-	for i := range h.given.Shares {
-		if share := &h.given.Shares[i]; h.counted[i] != notCounted {
+	for i := range h.given.Shares[:shares] {
+		share := &h.given.Shares[i]
+		switch {
+		case h.counted == nil:
+			n.takeBack(share, n.find(share), share.Profile != "")
+		case h.counted[i] != notCounted:
 			n.takeBack(share, n.find(share), h.counted[i] == instanceCounted)
-			h.counted[i] = notCounted
 		}
 	}
+	clear(h.counted)
 }
 
 // find is the position of a share's GPU, or -1.
@@ -180,7 +186,7 @@ func (inv *Inventory) Unreserve(a Assignment) bool {
 	}
 	n := &inv.nodes[at]
 	fenced := slices.ContainsFunc(n.GPUs, func(g GPU) bool { return g.Fence != "" })
-	inv.giveBack(at, &h)
+	inv.giveBack(at, &h, len(a.Shares))
 	n.CPUUsed -= a.CPU
 	n.MemoryUsed -= a.Memory
 	inv.changed(at, a.group, -1)
@@ -216,7 +222,7 @@ func (inv *Inventory) Adopt(a Assignment) (fenced bool) {
 	if ok {
 		inv.clear(at)
 	}
-	inv.held[a.Name] = append(inv.held[a.Name], holding{given: a, counted: make([]counted, len(a.Shares))})
+	inv.held[a.Name] = append(inv.held[a.Name], holding{given: a})
 	if !ok {
 		return false
 	}
@@ -257,7 +263,7 @@ func (inv *Inventory) clear(at int) {
 	n := &inv.nodes[at]
 	held := inv.held[n.Name]
 	for i := range held {
-		inv.giveBack(at, &held[i])
+		inv.giveBack(at, &held[i], len(held[i].given.Shares))
 		n.CPUUsed -= held[i].given.CPU
 		n.MemoryUsed -= held[i].given.Memory
 	}
@@ -273,8 +279,7 @@ func (inv *Inventory) settle(at int) {
 	held := inv.held[n.Name]
 	for i := range held {
 		h := &held[i]
-		h.strict = false
-		clear(h.counted)
+		h.strict, h.counted = false, make([]counted, len(h.given.Shares))
 		_ = inv.take(at, h) // only strict ones fail
 		r.held[h.given.group]++
 	}

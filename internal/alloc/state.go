@@ -87,16 +87,17 @@ func (r *entry) refresh(n *Node) {
 
 // hash mixes everything in a state.
 func (s *state) hash() uint64 {
-	h := scatter(uint64(uint32(s.kind))<<32 ^ uint64(uint32(s.cpu)))
-	h = scatter(h ^ uint64(uint32(s.memory)))
+	const odd = 0x9e3779b97f4a7c15
+	h := (uint64(uint32(s.kind))<<32 ^ uint64(uint32(s.cpu))) * odd
+	h = (h ^ h>>32 ^ uint64(uint32(s.memory))) * odd
 	for i := 0; i < MaxGPUs; i += 2 {
 		a, b := s.gpus[i], s.gpus[i+1]
 		if a == (cell{}) {
 			break // all others have nothing free either
 		}
-		h = scatter(h ^ uint64(a.memory)<<48 ^ uint64(a.cores)<<32 ^ uint64(b.memory)<<16 ^ uint64(b.cores))
+		h = (h ^ h>>32 ^ uint64(a.memory)<<48 ^ uint64(a.cores)<<32 ^ uint64(b.memory)<<16 ^ uint64(b.cores)) * odd
 	}
-	return h
+	return h ^ h>>29
 }
 
 // cellOf returns what a GPU has free for plain requests.

@@ -15,12 +15,9 @@ const (
 
 const (
 	// The model is drawn anew from what has arrived after firstLook arrivals,
-	// then at every doubling up to lastDoubling, then after each lastDoubling more.
-	firstLook    = 16
-	lastDoubling = 8192
-	// After memory arrivals all counts are halved, so that the model follows a
-	// workload that changes.
-	memory = 16384
+	// then at every doubling up to step, then after each step more.
+	firstLook = 16
+	leastStep = 8192
 	// mostShapes bounds how many different requests are known; with more, counts are halved until the rare ones are gone.
 	mostShapes = 1024
 )
@@ -44,6 +41,8 @@ type workload struct {
 	targets  []target
 	wanted   int64
 	fragment memo
+	// caution is how much fragmentation counts beside the loss of capacity, in thousandths, see Capacity.
+	caution int64
 }
 
 func newWorkload(inv *Inventory) *workload {
@@ -105,8 +104,8 @@ func (inv *Inventory) Observe(r Request) {
 	if w.arrivals < w.next {
 		return
 	}
-	w.next += min(w.next, lastDoubling)
-	if w.arrivals >= memory {
+	w.next += min(w.next, w.step())
+	if w.arrivals >= 2*w.step() {
 		w.halve()
 	}
 	w.draw()
@@ -128,9 +127,13 @@ func (inv *Inventory) Know(requests []Request) {
 	w.draw()
 }
 
+// step is after how many arrivals the model is drawn anew. In a large cluster more arrive, and each new model costs as much
+// as there are nodes. After two steps all counts are halved, so that the model follows a workload that changes.
+func (w *workload) step() int64 { return max(leastStep, int64(len(w.inv.nodes))) }
+
 func (w *workload) halve() {
 	w.arrivals /= 2
-	w.next = w.arrivals + min(max(w.arrivals, firstLook), lastDoubling)
+	w.next = w.arrivals + min(max(w.arrivals, firstLook), w.step())
 	w.shapes = slices.DeleteFunc(w.shapes, func(c *shape) bool {
 		c.arrivals /= 2
 		if c.arrivals == 0 {
@@ -162,6 +165,38 @@ func (w *workload) draw() {
 		}
 	}
 	w.targets, w.wanted = aim(w.shapes, total)
+	w.caution = caution(w.shapes)
+}
+
+// mostCaution is caution where all requests are for parts of GPUs, and leastCaution less than which makes no difference.
+const (
+	mostCaution  = 500
+	leastCaution = 5
+)
+
+// caution grows with the sixth power of the part of the demand that is for parts of GPUs. Whole GPUs fit only where
+// nothing else is, which the futures see. Where only parts are asked for, every future fills the gaps that are left with
+// the best of many requests, and more often than not those do not come.
+func caution(shapes []*shape) int64 {
+	all, parts := int64(0), int64(0)
+	for _, c := range shapes {
+		i := slices.IndexFunc(c.hosts, func(o candidate) bool { return o.count > 0 })
+		if i < 0 {
+			continue
+		}
+		o := &c.hosts[i]
+		demand := c.arrivals * int64(o.count) * int64(max(o.memory, o.cores))
+		all += demand
+		if c.group == groupShare {
+			parts += demand
+		}
+	}
+	p := parts * 1000 / max(all, 1)
+	square := p * p / 1000
+	if n := mostCaution * square / 1000 * square / 1000 * square / 1000; n >= leastCaution {
+		return n
+	}
+	return 0
 }
 
 // play returns the futures of one kind of node: the candidates that it can host,
@@ -252,7 +287,8 @@ func fill(gpus *[MaxGPUs]cell, n int, o *candidate) bool {
 
 // Capacity prefers the option that costs the least of the GPU capacity that the
 // node is expected to host in future. A node's worth is what it hosts of the
-// candidates in several futures, which are drawn from what has arrived.
+// candidates in several futures, which are drawn from what has arrived. Where most
+// requests are for parts of GPUs, what an option makes useless to the workload counts too.
 type Capacity struct{}
 
 // capacityZero is added to the loss, in thousandths of a GPU, to keep it positive: a greedy
@@ -266,6 +302,9 @@ func (Capacity) score(o *option) uint64 {
 	if r.version != w.version {
 		r.worth, r.version = w.worth(&r.state), w.version
 	}
-	loss := int(r.worth-w.worth(o.after)) + capacityZero*futures
+	loss := int64(r.worth-w.worth(o.after)) + capacityZero*futures
+	if w.caution > 0 {
+		loss += (w.measure(o.after) - w.measure(o.before)) * futures * w.caution / (1000 * max(w.wanted, 1))
+	}
 	return uint64(max(0, loss) / futures)
 }
