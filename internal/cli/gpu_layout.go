@@ -231,7 +231,7 @@ func (a *app) applyLayout(ctx context.Context, c *control.Client, wanted configu
 			continue
 		}
 		printRearrangement(&text, *r)
-		if p.Dry = false; !r.Empty() {
+		if p.Dry = false; !r.Empty() || p.On { // also where all is there: what was made for shares is to stay
 			todo = append(todo, p)
 		}
 	}
@@ -246,7 +246,7 @@ func (a *app) applyLayout(ctx context.Context, c *control.Client, wanted configu
 	}
 	for done, p := range todo {
 		if _, err := c.Layout(ctx, p); err != nil {
-			return fmt.Errorf("%s does not have the layout, and %d of %d GPUs that had to change have it: %w", p.GPU, done, len(todo), err)
+			return fmt.Errorf("%s does not have the layout, and %d of %d GPUs have it: %w", p.GPU, done, len(todo), err)
 		}
 	}
 	return nil
