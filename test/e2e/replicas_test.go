@@ -54,9 +54,14 @@ sharing:
 version: v1
 sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4, devices: [0]}]}}
 `,
+	"sides": `
+version: v1
+sharing: {mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 2, devices: [0]}]}}
+`,
 }
 
 func replicas(t *testing.T, version string) {
+	t.Helper()
 	if err := cluster.Available(version); err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +72,12 @@ func replicas(t *testing.T, version string) {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes: []cluster.Node{{
-			Name: "n1", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), NRI: true,
-			Labels: map[string]string{v1alpha1.NodeLabel: "", choice: "halves"},
-		}},
+		Nodes: []cluster.Node{
+			{
+				Name: "n1", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), NRI: true,
+				Labels: map[string]string{v1alpha1.NodeLabel: "", choice: "halves"},
+			},
+		},
 		Images: images(t), Version: version, Log: t.Logf,
 	})
 	if err != nil {
@@ -85,6 +92,8 @@ func replicas(t *testing.T, version string) {
 	l.must(c.Install(install, "mode=slots", "agent.devicePlugin.configMap=plugin-configs", "agent.nvidiaLabels=true"))
 	l.scenario("replicas-are-shares", replicasAreShares)
 	l.scenario("replicas-follow-the-label", replicasFollowTheLabel)
+	l.scenario("replicas-outlive-the-kubelet", replicasOutliveTheKubelet)
+	l.scenario("replicas-by-mps", replicasByMPS)
 }
 
 // counted waits until the node has so many of both resources for pods.
@@ -195,7 +204,7 @@ func replicasFollowTheLabel(l *lab) {
 			return err.Error()
 		}
 		for _, e := range events.Items {
-			if e.Reason == "UnknownDevicePluginConfig" && strings.Contains(e.Note, "nowhere") && strings.Contains(e.Note, "halves, quarters") {
+			if e.Reason == "UnknownDevicePluginConfig" && strings.Contains(e.Note, "nowhere") && strings.Contains(e.Note, "halves, quarters, sides") {
 				return ""
 			}
 		}
@@ -203,5 +212,89 @@ func replicasFollowTheLabel(l *lab) {
 	})
 	l.counted(5, 0)
 	l.run(asking("quarter", wholeGPU, "1"))
+	l.label(choice, "halves")
+}
+
+// A kubelet that starts anew knows of the replicas that pods have, gives nobody the same, and starts containers with them
+// again.
+func replicasOutliveTheKubelet(l *lab) {
+	l.counted(0, 4)
+	for _, name := range []string{"a", "b", "c"} {
+		p := asking(name, sharedGPU, "1")
+		p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		p.Spec.Containers[0].Command = again(name, "").Spec.Containers[0].Command
+		l.run(p)
+	}
+	had := l.replicasOf()
+	ctx, cancel := l.bound()
+	defer cancel()
+	l.must(l.Nodes[0].KillKubelet(ctx))
+	l.must(l.Nodes[0].StartKubelet(ctx))
+	l.must(l.Nodes[0].WaitReady(ctx))
+	l.counted(0, 4)
+	l.admitted(asking("d", sharedGPU, "1"))
+	l.held(4)
+	l.create(asking("fifth", sharedGPU, "1"))
+	l.pending("fifth")
+	l.exec("b", "main", "touch", "/run/end")
+	l.restarted("b")
+	now := l.replicasOf()
+	for name, gpu := range had {
+		if now[name] != gpu {
+			l.t.Errorf("%s has a share of %s, and had one of %s", name, now[name], gpu)
+		}
+	}
+	on := map[string]int{}
+	for _, gpu := range now {
+		on[gpu]++
+	}
+	if len(on) != 2 || len(now) != 4 {
+		l.t.Errorf("the shares are on %v", now)
+	}
+}
+
+// replicasOf are the GPUs of the tenants of n1 by name.
+func (l *lab) replicasOf() map[string]string {
+	l.t.Helper()
+	listing, err := l.listing(l.Nodes[0])
+	l.must(err)
+	found := map[string]string{}
+	for _, t := range listing.Tenants {
+		found[t.Name] = t.Shares[0].UUID
+	}
+	return found
+}
+
+// Two pods have half of the multiprocessors each, side by side under MPS, and the daemon outlives the agent.
+func replicasByMPS(l *lab) {
+	n := l.Nodes[0]
+	l.label(choice, "sides")
+	l.counted(1, 2)
+	for _, name := range []string{"left", "right"} {
+		p := asking(name, sharedGPU, "1")
+		p.Spec.Containers[0].Command = loaded(name, "", "").Spec.Containers[0].Command
+		l.run(p)
+	}
+	listing, err := l.listing(n)
+	l.must(err)
+	half := listing.GPUs[0].Capacity / 2 / (2 * mib) * (2 * mib)
+	want := map[int]uint64{54: half} // of 108 multiprocessors
+	told := func() string { return l.ceilings(n.Name, want) }
+	l.eventually("each has half of the multiprocessors", told)
+	for _, name := range []string{"left", "right"} {
+		if got := l.nvml(name, "main"); len(got) != 1 || got[0].Total != half {
+			l.t.Errorf("pod %s sees %+v, want %d bytes", name, got, half)
+		}
+	}
+	servers := l.servers(n.Name)
+	l.killAgent(n)
+	l.eventually("the daemon's server outlives the agent", func() string {
+		if now := l.servers(n.Name); now != servers || now == "" {
+			return "MPS servers " + now + ", want " + servers
+		}
+		return told()
+	})
+	l.remove("left", "right")
+	l.held(0)
 	l.label(choice, "halves")
 }
