@@ -22,6 +22,8 @@ type Instance struct {
 	// Bytes is its memory, Multiprocessors its SMs.
 	Bytes           uint64 `json:"bytes"`
 	Multiprocessors int    `json:"multiprocessors"`
+	// ContextBytes is what the first context of a process takes there, 0 where only that of the GPU is known.
+	ContextBytes uint64 `json:"contextBytes,omitempty"`
 }
 
 // Origin says who made an instance.

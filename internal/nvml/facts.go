@@ -102,6 +102,16 @@ type Holding struct {
 	Unlisted  error
 	Used      uint64
 	Unread    error
+	// Instances is the same of the MIG instances of a GPU in MIG mode, as far as the driver tells.
+	Instances []InstanceMemory
+}
+
+// InstanceMemory is the memory of a MIG instance, in bytes.
+type InstanceMemory struct {
+	// UUID is the driver's name of it, and GPUInstance and ComputeInstance are its numbers.
+	UUID                         string
+	GPUInstance, ComputeInstance int
+	Total, Used                  uint64
 }
 
 // Activity is what the driver tells of how busy a whole GPU was.

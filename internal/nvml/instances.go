@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -50,8 +51,18 @@ func (l *Library) instances(index int) ([]MIGInstance, error) {
 	return all, l.addCompute(device, all)
 }
 
-// addCompute adds the compute instances, which the driver numbers by MIG device.
+// addCompute adds the compute instances.
 func (l *Library) addCompute(device gonvml.Device, all []MIGInstance) error {
+	return l.eachMIG(device, func(mig gonvml.Device, instance, compute int, uuid string) error {
+		if at := slices.IndexFunc(all, func(i MIGInstance) bool { return i.ID == instance }); at >= 0 {
+			all[at].Compute = append(all[at].Compute, MIGCompute{compute, uuid, l.slicesOf(mig)})
+		}
+		return nil
+	})
+}
+
+// eachMIG calls a function for each MIG device, which the driver numbers for each compute instance.
+func (l *Library) eachMIG(device gonvml.Device, do func(mig gonvml.Device, instance, compute int, uuid string) error) error {
 	most, ret := device.GetMaxMigDeviceCount()
 	if ret != gonvml.SUCCESS {
 		return migFault(ret)
@@ -72,11 +83,42 @@ func (l *Library) addCompute(device gonvml.Device, all []MIGInstance) error {
 				return migFault(ret)
 			}
 		}
-		if at := slices.IndexFunc(all, func(i MIGInstance) bool { return i.ID == instance }); at >= 0 {
-			all[at].Compute = append(all[at].Compute, MIGCompute{compute, uuid, l.slicesOf(mig)})
+		if err := do(mig, instance, compute, uuid); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// InstanceMemory is the memory of a GPU's MIG instances, by number; a GPU that is not in MIG mode, or has no MIG, has none.
+func (l *Library) InstanceMemory(index int) ([]InstanceMemory, error) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if !l.has("nvmlDeviceGetMaxMigDeviceCount") {
+		return nil, nil
+	}
+	device, err := l.migDevice(index)
+	if errors.Is(err, ErrNoMIG) {
+		return nil, nil
+	}
+	var all []InstanceMemory
+	if err == nil {
+		err = l.eachMIG(device, func(mig gonvml.Device, instance, compute int, uuid string) error {
+			m, err := l.memory(mig)
+			all = append(all, InstanceMemory{UUID: uuid, GPUInstance: instance, ComputeInstance: compute, Total: m.total, Used: m.used})
+			return err
+		})
+	}
+	if errors.Is(err, ErrNoMIG) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the memory of the MIG instances of GPU %d: %w", index, err)
+	}
+	slices.SortFunc(all, func(a, b InstanceMemory) int {
+		return cmp.Or(a.GPUInstance-b.GPUInstance, a.ComputeInstance-b.ComputeInstance)
+	})
+	return all, nil
 }
 
 // slicesOf are the compute slices of a MIG device, 0 where the driver does not tell.

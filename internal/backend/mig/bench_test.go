@@ -94,14 +94,14 @@ func (b *bench) agent() *Backend {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.gpu = backend.GPU{Index: 0, UUID: gpus[0].UUID, PCI: gpus[0].PCI, Total: gpus[0].Total}
+	b.gpu = backend.GPU{Index: 0, UUID: gpus[0].UUID, Name: gpus[0].Name, PCI: gpus[0].PCI, Total: gpus[0].Total}
 	l := mig.Library{NVML: d, Index: map[string]int{b.gpu.UUID: 0}}
 	book, err := mig.Open(b.book, l)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	finder := driver.Finder{Instance: b.instance.Dir}
-	made := New(nil, Options{
+	made := New(b.maker(d), Options{
 		Book: book, Reader: l, Switcher: Lone{Driver: d, Holding: finder.Holding}, Log: slog.New(slog.DiscardHandler),
 		Capable: func(gpu backend.GPU) bool { return d.MIGCapable(gpu.Index) },
 	})

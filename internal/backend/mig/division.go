@@ -56,6 +56,12 @@ func (b *Backend) Division(ctx context.Context, gpu backend.GPU) (backend.Divisi
 		return backend.Division{}, fmt.Errorf("see how GPU %d is divided: %w", gpu.Index, err)
 	}
 	d.Parts = parts(gpu.UUID, profiles, entries, found)
+	for i := range d.Parts {
+		d.Parts[i].ContextBytes = b.KnownContextOn(gpu, d.Parts[i].Instance)
+	}
+	for i := range d.Sizes {
+		d.Sizes[i].ContextBytes = b.KnownContextOn(gpu, d.Sizes[i])
+	}
 	return d, nil
 }
 

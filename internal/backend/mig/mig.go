@@ -93,7 +93,9 @@ func (b *Backend) Create(ctx context.Context, gpu backend.GPU, profile string, s
 		b.settleLater(ctx, gpu, err)
 		return backend.Instance{}, fmt.Errorf("GPU %d: %w", gpu.Index, err)
 	}
-	return instanceOf(e, p), nil
+	i := instanceOf(e, p)
+	i.ContextBytes = b.ContextOn(ctx, gpu, i)
+	return i, nil
 }
 
 // Destroy implements [backend.Divider].

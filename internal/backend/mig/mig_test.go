@@ -55,7 +55,7 @@ func TestInstancesOfEveryMachine(t *testing.T) {
 			for _, start := range d.Profiles[at].Starts {
 				i := b.create(a, m.small, start)
 				want := d.Sizes[at]
-				want.Start, want.UUID, want.GPUInstance, want.ComputeInstance = start, i.UUID, i.GPUInstance, i.ComputeInstance
+				want.Start, want.UUID, want.GPUInstance, want.ComputeInstance, want.ContextBytes = start, i.UUID, i.GPUInstance, i.ComputeInstance, i.ContextBytes
 				if i != want || !strings.HasPrefix(i.UUID, "MIG-") {
 					t.Errorf("made %+v, want %+v", i, want)
 				}
@@ -308,5 +308,26 @@ func TestAgentWithoutABook(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "system agent") {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// The driver tells what is in use of each instance.
+func TestMemoryOfInstances(t *testing.T) {
+	b := newBench(t, "h100x8", "gpus[0].migMode=true")
+	a := b.agent()
+	large, small := b.create(a, "3g.40gb", 4), b.create(a, "1g.10gb", 0)
+	held := b.driver().Holdings([]int{0, 1})
+	if len(held[1].Instances) != 0 {
+		t.Errorf("a whole GPU has %+v", held[1].Instances)
+	}
+	for _, i := range []backend.Instance{large, small} {
+		if !slices.ContainsFunc(held[0].Instances, func(m nvml.InstanceMemory) bool {
+			return m.UUID == i.UUID && m.GPUInstance == i.GPUInstance && m.ComputeInstance == i.ComputeInstance && m.Total > 0 && m.Used <= m.Total
+		}) {
+			t.Errorf("no %+v among %+v", i, held[0].Instances)
+		}
+	}
+	if len(held[0].Instances) != 2 || held[0].Instances[0].Total == held[0].Instances[1].Total {
+		t.Errorf("held %+v", held[0].Instances)
 	}
 }

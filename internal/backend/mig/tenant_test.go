@@ -20,7 +20,7 @@ import (
 )
 
 // maker is backend slice on a machine.
-func (b *bench) maker() *slice.Backend {
+func (b *bench) maker(inventory slice.Inventory) *slice.Backend {
 	b.t.Helper()
 	dir := b.t.TempDir()
 	tenants := filepath.Join(dir, "tenants")
@@ -29,7 +29,7 @@ func (b *bench) maker() *slice.Backend {
 	}
 	return slice.New(slice.Options{
 		Tenants: tenants, State: dir, Tree: installtest.Tree(b.t), Instance: b.instance.Dir, Shared: os.Getuid() == 0,
-		Inventory: b.driver(), Finder: driver.Finder{Instance: b.instance.Dir}, Log: slog.New(slog.DiscardHandler),
+		Inventory: inventory, Finder: driver.Finder{Instance: b.instance.Dir}, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -49,7 +49,6 @@ func TestNodesThatACommandSees(t *testing.T) {
 	a := b.agent()
 	other := b.create(a, "1g.10gb", 0)
 	mine := b.create(a, "1g.10gb", 3)
-	a.Backend = b.maker()
 	enter := launch.Enter(installtest.Tree(t).Program("divvy-enter"))
 	if err := enter.Probe(t.Context()); err != nil {
 		installtest.Missing(t, "userns", err)
@@ -111,7 +110,6 @@ func TestNodesWithoutANamespace(t *testing.T) {
 	b := newBench(t, "h100x8", "gpus[0].migMode=true")
 	a := b.agent()
 	mine := b.create(a, "1g.10gb", 0)
-	a.Backend = b.maker()
 	p, err := a.Plan(b.tenantOn(mine, backend.LayerEnv))
 	if err != nil || len(p.Edits.Binds) != 0 {
 		t.Errorf("binds %+v, %v", p.Edits.Binds, err)
@@ -123,7 +121,6 @@ func TestInstanceWithoutCapabilities(t *testing.T) {
 	b := newBench(t, "h100x8", "gpus[0].migMode=true")
 	a := b.agent()
 	mine := b.create(a, "1g.10gb", 0)
-	a.Backend = b.maker()
 	if err := os.RemoveAll(filepath.Join(simfiles.Proc(b.instance.Dir), "driver/nvidia/capabilities/gpu0")); err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +128,27 @@ func TestInstanceWithoutCapabilities(t *testing.T) {
 		_, err := a.Plan(b.tenantOn(mine, layer))
 		if err == nil || !strings.Contains(err.Error(), mine.UUID) || !strings.Contains(err.Error(), "capabilities/gpu0/mig/gi") {
 			t.Errorf("layer %s: %v", layer, err)
+		}
+	}
+}
+
+// What a context takes on an instance is measured with the first of its profile, and known of the others.
+func TestContextsOnInstances(t *testing.T) {
+	b := newBench(t, "h100x8", "gpus[0].migMode=true")
+	a := b.agent()
+	first := b.create(a, "1g.10gb", 0)
+	if first.ContextBytes == 0 || first.ContextBytes == 512<<20 { // which is assumed where nothing can be measured
+		t.Errorf("a context takes %d bytes", first.ContextBytes)
+	}
+	b.foreign(a, "1g.10gb", 1)
+	for _, p := range b.divide(a).Parts {
+		if p.ContextBytes != first.ContextBytes {
+			t.Errorf("on %+v it takes %d bytes, want %d", p, p.ContextBytes, first.ContextBytes)
+		}
+	}
+	for _, s := range b.divide(a).Sizes {
+		if (s.ContextBytes != 0) != (s.Profile == "1g.10gb") {
+			t.Errorf("on a %s it takes %d bytes", s.Profile, s.ContextBytes)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
@@ -43,6 +44,8 @@ const exitForeign = 4
 type contexts struct {
 	options Options
 	file    *checkpoint.File[map[string]uint64]
+	// measuring is held while one is measured, and mu, after it, while the maps are read or changed.
+	measuring, mu sync.Mutex
 	// known are those of this agent, measured those that were not assumed.
 	known, measured map[string]uint64
 	// probe measures one GPU; tests replace it.
@@ -69,18 +72,12 @@ func contextKey(gpu nvml.GPU, inventory Inventory) string {
 
 // of returns what a context takes on a GPU, in bytes. The error is driver.ErrUnusable.
 func (c *contexts) of(ctx context.Context, gpu nvml.GPU) (uint64, error) {
-	if c.known == nil {
-		// What cannot be read is measured again.
-		c.measured, _ = c.file.Load()
-		if c.measured == nil {
-			c.measured = map[string]uint64{}
-		}
-		c.known = maps.Clone(c.measured)
-	}
-	key := contextKey(gpu, c.options.Inventory)
-	if n, ok := c.known[key]; ok {
+	c.measuring.Lock()
+	defer c.measuring.Unlock()
+	if n, ok := c.recall(gpu); ok {
 		return n, nil
 	}
+	key := contextKey(gpu, c.options.Inventory)
 	if gpu.Silent {
 		return fallbackContext, nil // to measure it would not end either
 	}
@@ -94,15 +91,41 @@ func (c *contexts) of(ctx context.Context, gpu nvml.GPU) (uint64, error) {
 	}
 	if err != nil {
 		c.options.Log.WarnContext(ctx, "cannot measure what a context takes", "gpu", gpu.UUID, "assumed", fallbackContext, "error", err)
-		c.known[key] = fallbackContext // not saved: the next agent measures again
+		c.note(ctx, key, fallbackContext, false) // the next agent measures again
 		return fallbackContext, nil
 	}
+	c.note(ctx, key, n, true)
+	return n, nil
+}
+
+// recall is what is known of a GPU without measuring.
+func (c *contexts) recall(gpu nvml.GPU) (n uint64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		// What cannot be read is measured again.
+		c.measured, _ = c.file.Load()
+		if c.measured == nil {
+			c.measured = map[string]uint64{}
+		}
+		c.known = maps.Clone(c.measured)
+	}
+	n, ok = c.known[contextKey(gpu, c.options.Inventory)]
+	return n, ok
+}
+
+// note remembers what a context takes, for the next agent too if it was measured.
+func (c *contexts) note(ctx context.Context, key string, n uint64, measured bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.known[key] = n
+	if !measured {
+		return
+	}
 	c.measured[key] = n
 	if err := c.file.Save(c.measured); err != nil {
 		c.options.Log.WarnContext(ctx, "cannot remember what a context takes", "error", err)
 	}
-	return n, nil
 }
 
 // run asks divvy-probe: a program of its own, because a process that has used

@@ -1,6 +1,7 @@
 package slice
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,7 +9,29 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
+
+// ContextOn measures what the first context of a process takes on a MIG instance, once for each profile of a model of GPU
+// and version of the driver, which takes about a second. It is 0 where that cannot be measured.
+func (b *Backend) ContextOn(ctx context.Context, gpu backend.GPU, i backend.Instance) uint64 {
+	n, err := b.contexts.of(ctx, instanceModel(gpu, i))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// KnownContextOn is what was measured for the profile of an instance, 0 if nothing was.
+func (b *Backend) KnownContextOn(gpu backend.GPU, i backend.Instance) uint64 {
+	n, _ := b.contexts.recall(instanceModel(gpu, i))
+	return n
+}
+
+// instanceModel is an instance as a GPU of a model of its own.
+func instanceModel(gpu backend.GPU, i backend.Instance) nvml.GPU {
+	return nvml.GPU{Name: gpu.Name + " MIG " + i.Profile, UUID: i.UUID}
+}
 
 // capabilities are the device nodes that a tenant needs to use its MIG instances.
 func (b *Backend) capabilities(t backend.Tenant) ([]edits.Device, error) {

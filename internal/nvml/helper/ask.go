@@ -27,7 +27,7 @@ func (d *Driver) Holdings(gpus []int) []nvml.Holding {
 	told := d.ask(itemsOf(gpus, askProcesses, askUsed))
 	for i := range all {
 		listed, used := &told[2*i], &told[2*i+1]
-		all[i] = nvml.Holding{Processes: listed.Processes, Unlisted: listed.err, Used: used.Used, Unread: used.err}
+		all[i] = nvml.Holding{Processes: listed.Processes, Unlisted: listed.err, Used: used.Used, Unread: used.err, Instances: used.Instances}
 	}
 	return all
 }

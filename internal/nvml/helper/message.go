@@ -87,6 +87,7 @@ type result struct {
 	Condition   *nvml.Condition
 	Processes   []nvml.Process
 	Used        uint64
+	Instances   []nvml.InstanceMemory
 	Utilisation []nvml.Utilisation
 	Busy        []nvml.Sample
 	Mode        string

@@ -7,6 +7,7 @@ type migReader interface {
 	MIGMode(index int) (nvml.MIGMode, error)
 	MIGProfiles(index int) ([]nvml.MIGProfile, error)
 	MIGInstances(index int) ([]nvml.MIGInstance, error)
+	InstanceMemory(index int) ([]nvml.InstanceMemory, error)
 }
 
 // migMaker is what changes the MIG mode and instances.

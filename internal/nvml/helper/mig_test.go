@@ -51,6 +51,15 @@ func (l *fakeLibrary) MIGInstances(index int) ([]nvml.MIGInstance, error) {
 	return []nvml.MIGInstance{{ID: 7, Compute: []nvml.MIGCompute{{UUID: fmt.Sprintf("MIG-%d", index)}}}}, l.call(index)
 }
 
+func (l *fakeLibrary) InstanceMemory(index int) ([]nvml.InstanceMemory, error) {
+	l.machine.mu.Lock()
+	defer l.machine.mu.Unlock()
+	if !l.machine.mig.modes[index] {
+		return nil, nil
+	}
+	return []nvml.InstanceMemory{{UUID: fmt.Sprintf("MIG-%d", index), Used: 3}}, nil
+}
+
 func (l *fakeLibrary) CreateMIGInstance(index, _ int, at nvml.MIGPlacement) (int, error) {
 	err := (*fake)(l).call(changeKey(index))
 	l.machine.mu.Lock()
@@ -86,6 +95,10 @@ func TestMIGAnswers(t *testing.T) {
 		instances, err := d.MIGInstances(1)
 		if err != nil || len(instances) != 1 || instances[0].Compute[0].UUID != "MIG-1" {
 			t.Errorf("instances %+v, %v", instances, err)
+		}
+		held := d.Holdings([]int{0, 1})
+		if len(held[0].Instances) != 0 || len(held[1].Instances) != 1 || held[1].Instances[0].Used != 3 {
+			t.Errorf("held %+v", held)
 		}
 		if id, err := d.CreateMIGInstance(1, 19, nvml.MIGPlacement{Start: 2, Size: 1}); err != nil || id != 9 {
 			t.Errorf("made %d, %v", id, err)

@@ -191,6 +191,9 @@ func consult(l library, one item) (r result) {
 		r.Processes, err = l.Processes(one.Index)
 	case one.Kind == askUsed:
 		r.Used, err = l.Used(one.Index)
+		if err == nil {
+			r.Instances, _ = l.InstanceMemory(one.Index) // what the driver does not tell is missing
+		}
 	case one.Kind == askUtilisation:
 		r.Utilisation, err = l.Utilisation(one.Index, one.Since)
 	case one.Kind == askBusy:
