@@ -98,8 +98,9 @@ type lister struct {
 	busy atomic.Pointer[map[int]float64]
 	// asked is called while it answers who is on GPUs; it may be nil.
 	asked atomic.Pointer[func()]
-	// used is what it says that the first GPU has in use.
-	used atomic.Uint64
+	// used is what it says that the first GPU has in use, and instances the same of its MIG instances.
+	used      atomic.Uint64
+	instances atomic.Pointer[[]nvml.InstanceMemory]
 }
 
 func (l *lister) Version() nvml.Version  { return nvml.Version{Driver: "550.1"} }
@@ -115,6 +116,9 @@ func (l *lister) Holdings(gpus []int) []nvml.Holding {
 		}
 		if gpu == 0 {
 			all[i].Used = l.used.Load()
+			if m := l.instances.Load(); m != nil {
+				all[i].Instances = *m
+			}
 		}
 	}
 	return all

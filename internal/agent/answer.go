@@ -27,7 +27,7 @@ func (a *Agent) answerShare(ctx context.Context, tenant, uuid string) []process.
 }
 
 func (a *Agent) answerOutside(ctx context.Context, uuid string) []process.ID {
-	return a.answer(ctx, "", a.present(ctx, uuid))
+	return a.answer(ctx, "", slices.DeleteFunc(a.present(ctx, uuid), a.onAnothers))
 }
 
 // answerExcess is answerShare for a tenant whose processes have more than a number of

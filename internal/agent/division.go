@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -266,6 +267,6 @@ func instanceGPU(gpu backend.GPU, i backend.Instance) backend.GPU {
 	if gpu.Index >= 0 {
 		gpu.Total, gpu.Reserved = i.Bytes, 0
 	}
-	gpu.UUID, gpu.Instance = i.UUID, i
+	gpu.UUID, gpu.Instance, gpu.ContextBytes = i.UUID, i, cmp.Or(i.ContextBytes, gpu.ContextBytes)
 	return gpu
 }

@@ -119,7 +119,7 @@ func (a *Agent) roomOn(p backend.Part, g *alloc.GPU, except *tenant, r alloc.Req
 // grantedOn is an instance as the allocator knows a GPU, with what tenants other than except hold of it. Agent.mu is
 // held.
 func (a *Agent) grantedOn(i backend.Instance, parent *alloc.GPU, except *tenant) alloc.GPU {
-	one := alloc.GPU{UUID: i.UUID, Index: parent.Index, Capacity: i.Bytes, ContextBytes: parent.ContextBytes}
+	one := alloc.GPU{UUID: i.UUID, Index: parent.Index, Capacity: i.Bytes, ContextBytes: cmp.Or(i.ContextBytes, parent.ContextBytes)}
 	for _, t := range a.tenants {
 		for n, s := range t.Shares {
 			if t == except || s.Instance == nil || s.Instance.UUID != i.UUID || i.UUID == "" {
@@ -151,6 +151,33 @@ type intruder struct {
 // on reports whether it may be on an instance.
 func (p intruder) on(i backend.Instance) bool {
 	return p.uuid == i.Parent && (len(p.instances) == 0 || slices.Contains(p.instances, i.GPUInstance))
+}
+
+// on reports whether a process may be on a MIG instance. Every process of a GPU may be on the GPU, which nil stands for.
+func (p onGPU) on(i *backend.Instance) bool {
+	return i == nil || len(p.instances) == 0 || slices.Contains(p.instances, i.GPUInstance)
+}
+
+// onAnothers reports whether a process is on instances alone that another tool made and no share is on. Who gave it those
+// answers for it.
+func (a *Agent) onAnothers(p onGPU) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.divisions.get(p.uuid)
+	ours := func(instance int) bool {
+		at := slices.IndexFunc(d.Parts, func(part backend.Part) bool { return part.GPUInstance == instance })
+		if at < 0 || d.Parts[at].Origin != backend.OriginForeign {
+			return true
+		}
+		uuid := d.Parts[at].UUID
+		for _, t := range a.tenants {
+			if uuid != "" && t.has(uuid) {
+				return true
+			}
+		}
+		return false
+	}
+	return len(p.instances) > 0 && !slices.ContainsFunc(p.instances, ours)
 }
 
 // searchPlace finds a place for a new instance. Agent.mu is held.
@@ -186,7 +213,7 @@ func fitsInside(size backend.Instance, parent *alloc.GPU, r alloc.Request) (limi
 	if r.Form == string(v1alpha1.BackendMIG) {
 		return size.Bytes, nil
 	}
-	one := alloc.GPU{UUID: parent.UUID, Index: parent.Index, Capacity: size.Bytes, ContextBytes: parent.ContextBytes}
+	one := alloc.GPU{UUID: parent.UUID, Index: parent.Index, Capacity: size.Bytes, ContextBytes: cmp.Or(size.ContextBytes, parent.ContextBytes)}
 	found, err := searchIn([]alloc.GPU{one}, ofInstance(r))
 	var refusal *alloc.Refusal
 	if errors.As(err, &refusal) {

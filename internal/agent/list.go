@@ -130,7 +130,9 @@ func (a *Agent) listGPUs(ctx context.Context, snapshots []snapshot) []control.GP
 			all = &whole{}
 		}
 		given, _ := a.config.Forms.Of(gpu)
+		mode, instances := a.instancesOf(gpu, &snapshots[i])
 		gpus = append(gpus, control.GPU{
+			MIG: mode, Instances: instances,
 			Hidden: all.unseen, Excess: all.text,
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Form: v1alpha1.Backend(granted[i].Form), Replicas: given.Replicas, Used: snapshots[i].used, Cores: granted[i].Cores,

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/backend/registry"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -68,6 +70,9 @@ type quarry struct {
 	mig   *agenttest.MIG
 	mpsed *mpsPages
 	told  chan string
+	// misuse and listed are what is done about processes without a share.
+	misuse agentconfig.Outside
+	listed func(uid int) bool
 }
 
 func newQuarry(t *testing.T) *quarry {
@@ -96,6 +101,7 @@ func (q *quarry) still() *running {
 func (q *quarry) configured(rules string) Config {
 	q.t.Helper()
 	c := q.settings(q.backend)
+	c.Misuse, c.Listed = cmp.Or(q.misuse, c.Misuse), q.listed
 	c.Backends = registry.New(registry.Kind{Name: v1alpha1.BackendSlice, Backend: q.backend},
 		registry.Kind{Name: v1alpha1.BackendMPS, Backend: q.mpsed}, registry.Kind{Name: v1alpha1.BackendMIG, Backend: migPages{q.backend, q.mig}})
 	if rules != "" {

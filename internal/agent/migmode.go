@@ -189,6 +189,20 @@ func (a *Agent) dividedOf(gpu backend.GPU) *control.Divided {
 	return v
 }
 
+// instancesOf reports whether a GPU is in MIG mode, and describes its instances with what a snapshot has of their memory.
+// Agent.mu is held.
+func (a *Agent) instancesOf(gpu backend.GPU, v *snapshot) (mode bool, all []control.Instance) {
+	d := a.divisions.get(gpu.UUID)
+	for _, p := range d.Parts {
+		one := a.describeInstance(p)
+		if p.UUID != "" {
+			one.Used = v.inUse(p.UUID)
+		}
+		all = append(all, one)
+	}
+	return d.On, all
+}
+
 // describeInstance describes an instance with its shares. Agent.mu is held.
 func (a *Agent) describeInstance(p backend.Part) control.Instance {
 	v := control.Instance{Part: p}

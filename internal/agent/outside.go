@@ -41,8 +41,9 @@ type snapshot struct {
 	// of another pid namespace.
 	strange []int
 	foreign bool
-	// used is all that is in use; nil where the driver does not tell.
-	used *uint64
+	// used is all that is in use; nil where the driver does not tell. instances is the same of MIG instances.
+	used      *uint64
+	instances []nvml.InstanceMemory
 	// silent says that the driver does not answer about it, empty while it does.
 	silent string
 }
@@ -78,12 +79,21 @@ func (a *Agent) snapshots(ctx context.Context, uuids ...string) []snapshot {
 		a.complain(ctx, "cannot read a GPU's memory", v.gpu.Index, told.Unread)
 		switch {
 		case told.Unread == nil:
-			v.used = &told.Used
+			v.used, v.instances = &told.Used, told.Instances
 		case errors.Is(told.Unread, nvml.ErrSilent):
 			v.silent = told.Unread.Error()
 		}
 	}
 	return snapshots
+}
+
+// inUse is what is in use of a MIG instance, nil where the driver does not tell.
+func (v *snapshot) inUse(uuid string) *uint64 {
+	at := slices.IndexFunc(v.instances, func(m nvml.InstanceMemory) bool { return m.UUID == uuid })
+	if at < 0 {
+		return nil
+	}
+	return &v.instances[at].Used
 }
 
 // on are the processes on GPUs.
@@ -122,7 +132,8 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	a.outside, a.intruders = outside, a.intrudersOf(present, outside)
 	a.mu.Unlock()
 	for _, o := range outside {
-		if !slices.ContainsFunc(before, func(b control.Outside) bool { return b.PID == o.PID && b.UUID == o.UUID }) {
+		known := slices.ContainsFunc(before, func(b control.Outside) bool { return b.PID == o.PID && b.UUID == o.UUID })
+		if !known && !slices.ContainsFunc(present, func(p onGPU) bool { return p.id.PID == o.PID && p.uuid == o.UUID && a.onAnothers(p) }) {
 			a.tellOutside(ctx, o)
 		}
 	}
@@ -251,7 +262,7 @@ func (a *Agent) accounted(p onGPU) (counted, known bool) {
 	a.mu.Lock()
 	var asked []backend.Tenant
 	for _, t := range a.tenants {
-		if !slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == p.uuid }) {
+		if !slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == p.uuid && p.on(s.Instance) }) {
 			continue
 		}
 		// Of a process in another pid namespace the pid may be unknown.

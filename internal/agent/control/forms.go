@@ -82,6 +82,8 @@ type Instance struct {
 	Shares  []FormedShare    `json:"shares,omitempty"`
 	// Outside are processes that the driver has on it without a share.
 	Outside []Outside `json:"outside,omitempty"`
+	// Used is its memory in use by all processes, in bytes; nil where the driver does not tell.
+	Used *uint64 `json:"used,omitempty"`
 }
 
 // FormedShare is a share of a GPU.

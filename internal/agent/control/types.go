@@ -72,6 +72,9 @@ type GPU struct {
 	Form v1alpha1.Backend `json:"form,omitempty"`
 	// Replicas is how many shares it is given at most; 0 for as many as fit.
 	Replicas int `json:"replicas,omitempty"`
+	// MIG is true for a GPU in MIG mode, and Instances are its instances, by place.
+	MIG       bool       `json:"mig,omitempty"`
+	Instances []Instance `json:"instances,omitempty"`
 	// Open are the claims of the cluster whose containers have the GPU without a share, as
 	// namespace/name.
 	Open []string `json:"open,omitempty"`

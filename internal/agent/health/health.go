@@ -186,6 +186,8 @@ func (m *Monitor) count(ctx context.Context) {
 func (m *Monitor) tell(ctx context.Context, p *watched, before *Fault) {
 	switch {
 	case p.fault == before, p.fault != nil && before != nil && *p.fault == *before:
+	case p.fault != nil && p.fault.Reason == MIGMode:
+		m.config.Log.InfoContext(ctx, "GPU is in MIG mode", "gpu", p.gpu.UUID, "index", p.gpu.Index)
 	case p.fault == nil:
 		m.config.Log.InfoContext(ctx, "GPU is healthy again", "gpu", p.gpu.UUID, "index", p.gpu.Index, "was", before.Reason)
 	default:

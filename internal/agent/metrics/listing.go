@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/health"
 )
 
 var (
@@ -22,8 +23,8 @@ func gpu(name, help string, more ...string) *prometheus.Desc {
 	return prometheus.NewDesc("divvy_gpu_"+name, help, append(gpuLabels[:2:2], more...), nil)
 }
 
-func share(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("divvy_share_"+name, help, shareLabels, nil)
+func share(name, help string, more ...string) *prometheus.Desc {
+	return prometheus.NewDesc("divvy_share_"+name, help, append(shareLabels[:len(shareLabels):len(shareLabels)], more...), nil)
 }
 
 // The metrics that are read from a listing.
@@ -46,6 +47,10 @@ var (
 	gpuTenants  = gpu("tenants", "Tenants with a share of the GPU.")
 	gpuOutside  = gpu("outside_processes", "Processes that use the GPU without a share; absent while the driver does not answer.")
 
+	gpuMIG = gpu("mig_mode", "1 if the GPU is in MIG mode, else 0.")
+
+	shareInstance = share("instance_info", "MIG instance of the share; always 1, and absent for a share of a whole GPU.", "instance", "profile")
+
 	shareLimit     = share("memory_limit_bytes", "Memory limit of the share.")
 	shareUsed      = share("memory_used_bytes", "Memory that the share's processes have, as reported by the driver; absent where it does not report it.")
 	shareBooked    = share("memory_charged_bytes", "Memory that counts against the share's limit: the word of its own processes, and what the agent measured beyond it.")
@@ -53,11 +58,11 @@ var (
 	shareKept      = share("memory_by_descriptor_bytes", "Memory charged to the share that none of its processes holds: file descriptors keep it.")
 	shareExcess    = share("memory_excess", "1 if the share has more memory than it was granted or than it tells, else 0.")
 	sharePeak      = share("memory_peak_bytes", "Most memory ever charged to the share: the word of its own processes.")
-	shareCores     = share("cores", "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee; absent under MPS, which guarantees none.")
+	shareCores     = share("cores", "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee; absent under MPS, which guarantees none, and for a share that has a MIG instance alone.")
 	shareCeiling   = share("sm_ceiling_ratio", "Part of the GPU's SMs that the share can use at most, as MPS limits it; absent under other backends.")
 	shareProcesses = share("processes", "Processes that use the share.")
 	shareBack      = share("held_back", "1 if a launch had to wait in the last second, else 0.")
-	shareTime      = share("gpu_seconds_total", "GPU time used by the share, as measured by the agent; absent under MPS, where shares run side by side.")
+	shareTime      = share("gpu_seconds_total", "GPU time used by the share, as measured by the agent; absent under MPS, where shares run side by side, and for a share that has a MIG instance alone.")
 	shareCharged   = share("charged_gpu_seconds_total", "GPU time charged to the share.")
 	shareWaited    = share("waited_seconds_total", "Time that launches of the share waited.")
 	shareLaunches  = share("launches_total", "Launches by the share.")
@@ -66,8 +71,9 @@ var (
 
 var descriptions = []*prometheus.Desc{
 	success, claims, tenants, waiting,
-	gpuForm, gpuReplicas, gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuExcess, gpuCores, gpuTenants, gpuOutside,
-	shareLimit, shareUsed, shareBooked, shareOverhead, shareKept, shareExcess, sharePeak, shareCores, shareCeiling, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
+	gpuForm, gpuReplicas, gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuExcess, gpuCores, gpuTenants, gpuOutside, gpuMIG,
+	instanceInfo, instanceUsable, instanceCapacity, instanceUsed, instanceMultiprocessors, instanceTenants, instanceOutside,
+	shareInstance, shareLimit, shareUsed, shareBooked, shareOverhead, shareKept, shareExcess, sharePeak, shareCores, shareCeiling, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
 }
 
 // listTimeout bounds a listing, which takes some milliseconds.
@@ -154,6 +160,7 @@ func (l *listing) collectGPUs(out chan<- prometheus.Metric, listed *control.List
 	for _, g := range listed.GPUs {
 		index := strconv.Itoa(g.Index)
 		reason, ill := faults[g.UUID]
+		ill = ill && (!g.MIG || reason != health.MIGMode) // its instances are served
 		gauge(out, gpuInfo, 1, g.UUID, index, g.Name)
 		if g.Form != "" {
 			gauge(out, gpuForm, 1, g.UUID, index, string(g.Form))
@@ -174,6 +181,8 @@ func (l *listing) collectGPUs(out chan<- prometheus.Metric, listed *control.List
 		gauge(out, gpuExcess, truth(g.Excess != ""), g.UUID, index)
 		gauge(out, gpuCores, float64(g.Cores), g.UUID, index)
 		gauge(out, gpuTenants, float64(shares[g.UUID]), g.UUID, index)
+		gauge(out, gpuMIG, truth(g.MIG), g.UUID, index)
+		collectInstances(out, &g, index)
 	}
 }
 
@@ -188,6 +197,9 @@ func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
 		labels := []string{
 			s.UUID, strconv.Itoa(s.Index), t.Namespace, podOf(t), t.Claim, t.Name, t.ID, string(s.Policy), string(s.Class),
 		}
+		if i := s.Instance; i != nil {
+			gauge(out, shareInstance, 1, append(labels[:len(labels):len(labels)], i.UUID, i.Profile)...)
+		}
 		gauge(out, shareLimit, float64(s.Limit), labels...)
 		gauge(out, shareBooked, float64(s.Used), labels...)
 		gauge(out, shareOverhead, float64(s.Overhead), labels...)
@@ -200,6 +212,9 @@ func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
 		gauge(out, shareProcesses, float64(len(s.Process)), labels...)
 		if s.Backend == v1alpha1.BackendMPS { // its processes run side by side with others: no time is theirs alone
 			gauge(out, shareCeiling, ceiling(s.Cores), labels...)
+			continue
+		}
+		if s.Backend == v1alpha1.BackendMIG { // the instance's SMs are its own
 			continue
 		}
 		gauge(out, shareCores, float64(s.Cores), labels...)

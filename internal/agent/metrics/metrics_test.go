@@ -19,7 +19,9 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -43,6 +45,16 @@ func sample() control.Listing {
 			{Index: 1, UUID: "GPU-1", Name: "NVIDIA A100", Capacity: 80 << 30, Used: new(uint64)},
 			{Index: 2, UUID: "GPU-2", Name: "NVIDIA A100", Capacity: 80 << 30, Fault: "it does not answer"},
 			{Index: 3, UUID: "GPU-3", Name: "NVIDIA A100", Capacity: 80 << 30, Form: v1alpha1.BackendMPS, Replicas: 4},
+			{Index: 4, UUID: "GPU-4", Name: "NVIDIA A100", Capacity: 80 << 30, Form: v1alpha1.BackendMIG, MIG: true, Instances: []control.Instance{
+				{
+					Part:   backend.Part{Instance: backend.Instance{UUID: "MIG-1", Profile: "1g.10gb", Bytes: 10 << 30, Multiprocessors: 14}, Origin: backend.OriginShare},
+					Shares: []control.FormedShare{{Name: "team-a/part"}}, Used: new(uint64(5 << 30)),
+				},
+				{
+					Part:    backend.Part{Instance: backend.Instance{Profile: "2g.20gb", Start: 2, Bytes: 20 << 30, Multiprocessors: 28}, Origin: backend.OriginForeign, Half: "it has no compute instance"},
+					Outside: []control.Outside{{PID: 9, UUID: "GPU-4"}},
+				},
+			}},
 		},
 		Tenants: []control.Tenant{
 			{
@@ -64,6 +76,12 @@ func sample() control.Listing {
 				}},
 			},
 			{
+				ID: "i-5", Name: "team-a/part", Shares: []control.Share{{
+					UUID: "GPU-4", Index: 4, Limit: 10 << 30, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline, Backend: v1alpha1.BackendMIG,
+					Instance: &backend.Instance{UUID: "MIG-1", Profile: "1g.10gb"}, Time: &control.Time{Launches: 3},
+				}},
+			},
+			{
 				ID: "t-3", Name: "odd\xff\"name\n", // of the command line
 				Shares: []control.Share{{UUID: "GPU-1", Index: 1, Limit: 1 << 20}, {UUID: "GPU-1", Index: 1, Limit: 2 << 20}},
 			},
@@ -76,7 +94,7 @@ func sample() control.Listing {
 func newMetrics(source Source) *Metrics {
 	return New(Config{
 		Source: source, Version: "v0.1.0", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Faults: func() map[string]string { return map[string]string{"GPU-1": "xid-48"} },
+		Faults: func() map[string]string { return map[string]string{"GPU-1": "xid-48", "GPU-4": health.MIGMode} },
 	})
 }
 
@@ -86,7 +104,7 @@ func TestOneListingAnswersAll(t *testing.T) {
 		source := &teller{listing: sample()}
 		l := &listing{config: Config{Source: source, Fresh: time.Second}}
 		for range 50 {
-			if listed, err := l.list(t.Context()); err != nil || len(listed.Tenants) != 4 {
+			if listed, err := l.list(t.Context()); err != nil || len(listed.Tenants) != 5 {
 				t.Fatalf("%+v, %v", listed, err)
 			}
 			time.Sleep(100 * time.Millisecond) // of the bubble's clock
@@ -169,12 +187,22 @@ func TestWhatMPSCannotHave(t *testing.T) {
 	}
 }
 
+// A share that has a MIG instance alone has no part of a GPU's time, and none of it is told.
+func TestWhatAShareOfItsOwnInstanceCannotHave(t *testing.T) {
+	got := told(t, newMetrics(&teller{listing: sample()}))
+	for name, want := range map[string]bool{"memory_limit_bytes": true, "processes": true, "cores": false, "sm_ceiling_ratio": false, "gpu_seconds_total": false} {
+		if has := strings.Contains(got, "\ndivvy_share_"+name+`{claim="",class="offline",gpu="GPU-4"`); has != want {
+			t.Errorf("%s is told: %v", name, has)
+		}
+	}
+}
+
 // Whoever has ended is not told of any more, and the counts of what the agent did stay.
 func TestEndedTenantsDisappear(t *testing.T) {
 	source := &teller{listing: sample()}
 	m := newMetrics(source)
-	if got := told(t, m); strings.Count(got, "\ndivvy_share_memory_limit_bytes{") != 4 {
-		t.Errorf("four shares:\n%s", got)
+	if got := told(t, m); strings.Count(got, "\ndivvy_share_memory_limit_bytes{") != 5 {
+		t.Errorf("five shares:\n%s", got)
 	}
 	source.listing.Tenants = source.listing.Tenants[1:2]
 	m.Prepared(time.Millisecond, nil)

@@ -135,13 +135,22 @@ func (c churner) agent(ctx context.Context, l mig.Library, profiles []nvml.MIGPr
 			err = b.Destroy(ctx, entries[random.IntN(len(entries))].UUID)
 		} else {
 			profile := profiles[random.IntN(len(profiles))]
-			_, err = b.Create(ctx, gpu, profile, profile.Placements[random.IntN(len(profile.Placements))], "share")
+			at := profile.Placements[random.IntN(len(profile.Placements))]
+			_, err = b.Create(ctx, gpu, profile, at, originAt(at))
 		}
 		if err == nil {
 			fmt.Println("change")
 			failed = 0
 		}
 	}
+}
+
+// originAt is for whom the instances at a placement are.
+func originAt(at nvml.MIGPlacement) string {
+	if at.Start%2 == 1 {
+		return "layout"
+	}
+	return "share"
 }
 
 // compare tells what the driver has and neither the book nor the other tool's list, and the other way round.
@@ -166,6 +175,11 @@ func (c churner) compare(ctx context.Context, l mig.Library, b *mig.Book) error 
 		})
 		if theirs := contains(others, i); ours == theirs {
 			fmt.Println("fault orphan, or of two:", i)
+		}
+	}
+	for _, e := range b.Entries() {
+		if e.Origin != originAt(e.Placement) {
+			fmt.Println("fault origin:", e)
 		}
 	}
 	for _, o := range others {
