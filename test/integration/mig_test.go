@@ -174,6 +174,53 @@ func (o occupied) compare(t *testing.T, whole, inside []divided) {
 	}
 }
 
+// `divvy gpu ls` lists what the bindings and the monitor below are compared with. Its agent serves another GPU's share.
+func TestInstancesByDivvy(t *testing.T) {
+	python(t)
+	o := occupy(t)
+	divvy := filepath.Join(prefix(t), "bin", "divvy")
+	cmd := command(t, divvy, "run", "--simgpu", "test", "--gpu", "1", "--memory", "1Gi", "--",
+		divvy, "gpu", "ls", "--simgpu", "test", "-o", "json")
+	cmd.Env = append(cmd.Env, "DIVVY_RUNDIR="+filepath.Dir(o.store.Root))
+	var errors strings.Builder
+	cmd.Stderr = &errors
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("list with divvy: %v: %s", err, errors.String())
+	}
+	var document struct {
+		Machines []struct {
+			GPUs []struct {
+				MIG struct {
+					Instances []struct {
+						UUID            string
+						GPUInstance     int
+						ComputeInstance int
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &document); err != nil || len(document.Machines) != 1 {
+		t.Fatalf("read %q: %v", text, err)
+	}
+	var got [][]part
+	for _, g := range document.Machines[0].GPUs {
+		parts := []part{}
+		for _, i := range g.MIG.Instances {
+			parts = append(parts, part{UUID: i.UUID, GI: i.GPUInstance, CI: i.ComputeInstance})
+		}
+		slices.SortFunc(parts, func(a, b part) int { return a.GI - b.GI })
+		for i := range parts {
+			parts[i].Index = i
+		}
+		got = append(got, parts)
+	}
+	if !reflect.DeepEqual(got, o.all) {
+		t.Errorf("divvy lists %+v, the machine has %+v", got, o.all)
+	}
+}
+
 // NVIDIA's bindings for Python list the instances that there are; in a share on one, that one, its memory and its users.
 func TestInstancesByPython(t *testing.T) {
 	interpreter := python(t)
