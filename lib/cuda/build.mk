@@ -59,13 +59,13 @@ $(B)/test/cuda/sim_storm: $(B)/obj/cuda/test/storm.o
 
 $(B)/obj/cuda/test/instance.o: CFLAGS += -DSIM_NVML='"$(abspath $(B))/lib/simgpu/libnvidia-ml.so.1"'
 $(B)/obj/cuda/test/test_sim_mig_nvml.o: CFLAGS += -DSIM_DRIVER='"$(abspath $(B))/lib/simgpu/libcuda.so.1"'
-$(B)/test/cuda/sim_mig $(B)/test/cuda/sim_mig_nvml: $(B)/obj/cuda/test/instance.o
+$(addprefix $(B)/test/cuda/sim_,mig mig_nvml mig_mps): $(B)/obj/cuda/test/instance.o
 
 $(B)/test/cuda/mps $(B)/test/cuda/overhead: $(B)/obj/cuda/test/daemon.o
 
 SIM_CONTROL := $(B)/lib/simgpu/nvidia-cuda-mps-control
-$(B)/obj/cuda/test/test_sim_mps.o: CFLAGS += -DSIM_CONTROL='"$(abspath $(SIM_CONTROL))"'
-$(B)/test/cuda/sim_mps: | $(SIM_CONTROL)
+$(B)/obj/cuda/test/control.o: CFLAGS += -DSIM_CONTROL='"$(abspath $(SIM_CONTROL))"'
+$(addprefix $(B)/test/cuda/sim_,mps mig_mps): $(B)/obj/cuda/test/control.o | $(SIM_CONTROL)
 
 CUDA_TEST_NVML := $(B)/test/cuda/nvml.so
 $(B)/obj/cuda/test/test_overhead.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TEST_NVML))"'

@@ -2,12 +2,11 @@
    simulated driver's own figures judge. */
 #define _GNU_SOURCE
 #include "cuda/test/busy.h"
+#include "cuda/test/control.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,8 +21,9 @@
 #define EACH "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
 
 static struct setting s;
-static char place[64] = "/tmp/divvy-sim-mps-XXXXXX", pipes[2][96];
-static pid_t maker, daemons[2];
+static char place[64] = "/tmp/divvy-sim-mps-XXXXXX";
+static struct control controls[2];
+static pid_t maker;
 
 static void clean_up(void) {
     char command[128];
@@ -33,47 +33,8 @@ static void clean_up(void) {
     }
 }
 
-/* The control daemon of one GPU, with no limits of its own. It ends with the test. */
-static void daemon_begin(unsigned gpu) {
-    char uuid[64] = "GPU-", socket[128];
-    for (unsigned i = 0; i < 16; i++) {
-        sprintf(uuid + strlen(uuid), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-                gpu + 1);
-    }
-    daemons[gpu] = fork();
-    if (daemons[gpu] == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int null = open("/dev/null", O_RDWR);
-        dup2(null, 1);
-        setenv(PIPE, pipes[gpu], 1);
-        setenv("CUDA_MPS_LOG_DIRECTORY", pipes[gpu], 1);
-        setenv("CUDA_VISIBLE_DEVICES", uuid, 1);
-        setenv("DIVVY_SIMGPU", sim_machine_directory(), 1);
-        execl(SIM_CONTROL, "nvidia-cuda-mps-control", "-f", NULL);
-        _exit(127);
-    }
-    snprintf(socket, sizeof socket, "%s/control", pipes[gpu]);
-    for (struct stat status; stat(socket, &status) != 0;) { /* it listens a moment later */
-        CHECK(waitpid(daemons[gpu], NULL, WNOHANG) == 0);
-        usleep(1000);
-    }
-}
-
-static void daemon_end(unsigned gpu) {
-    char socket[128];
-    CHECK(kill(daemons[gpu], SIGKILL) == 0 && waitpid(daemons[gpu], NULL, 0) == daemons[gpu]);
-    snprintf(socket, sizeof socket, "%s/control", pipes[gpu]);
-    unlink(socket);
-}
-
-static void make_client(void) {
-    uint32_t flags = DV_PAGE_FLAG_MPS, cores = CORES;
-    char pipe[DV_PAGE_PIPE_BYTES] = {0};
-    strcpy(pipe, pipes[0]);
-    tenant_write(&s.tenant, "config", offsetof(dv_page_config, flags), &flags, sizeof flags);
-    tenant_write(&s.tenant, "config", offsetof(dv_page_config, mps_pipe), pipe, sizeof pipe);
-    setting_write(&s, 0, offsetof(dv_page_device, cores), &cores, sizeof cores);
-}
+static const char *const uuids[] = {"GPU-01010101-0101-0101-0101-010101010101",
+                                    "GPU-02020202-0202-0202-0202-020202020202"};
 
 /* What the machine says of this process, which has a context. */
 static void check_limited(void) {
@@ -238,21 +199,21 @@ static void try(void (*way)(void *), const char *arg) {
 
 static void without_its_daemon(void) {
     char kept[128];
-    CHECK(kill(daemons[0], SIGSTOP) == 0);
+    CHECK(kill(controls[0].daemon, SIGSTOP) == 0);
     try(refused, NULL);
-    CHECK(kill(daemons[0], SIGCONT) == 0);
+    CHECK(kill(controls[0].daemon, SIGCONT) == 0);
     try(honest, NULL);
-    snprintf(kept, sizeof kept, "%s.kept", pipes[0]);
-    CHECK(rename(pipes[0], kept) == 0);
+    snprintf(kept, sizeof kept, "%s.kept", controls[0].pipe);
+    CHECK(rename(controls[0].pipe, kept) == 0);
     try(refused, NULL);
-    CHECK(symlink(pipes[1], pipes[0]) == 0);
+    CHECK(symlink(controls[1].pipe, controls[0].pipe) == 0);
     try(refused, NULL);
-    CHECK(unlink(pipes[0]) == 0 && rename(kept, pipes[0]) == 0);
-    daemon_end(0);
+    CHECK(unlink(controls[0].pipe) == 0 && rename(kept, controls[0].pipe) == 0);
+    control_end(&controls[0]);
     try(refused, NULL);
     /* The daemon of another GPU where its own was: its server has not this GPU. */
-    snprintf(kept, sizeof kept, "%s.kept", pipes[0]);
-    CHECK(rename(pipes[0], kept) == 0 && rename(pipes[1], pipes[0]) == 0);
+    snprintf(kept, sizeof kept, "%s.kept", controls[0].pipe);
+    CHECK(rename(controls[0].pipe, kept) == 0 && rename(controls[1].pipe, controls[0].pipe) == 0);
     setting_open(&s);
     CUcontext context;
     CHECK(CUDA(&s, cuInit)(0) != CUDA_SUCCESS ||
@@ -273,18 +234,18 @@ int main(int argc, char **argv) {
     atexit(clean_up);
     sim_make_closed(&s, 1, LIMIT);
     for (unsigned gpu = 0; gpu < 2; gpu++) {
-        snprintf(pipes[gpu], sizeof pipes[gpu], "%s/%u", place, gpu);
-        CHECK(mkdir(pipes[gpu], 0755) == 0);
-        daemon_begin(gpu);
+        snprintf(controls[gpu].pipe, sizeof controls[gpu].pipe, "%s/%u", place, gpu);
+        CHECK(mkdir(controls[gpu].pipe, 0755) == 0);
+        control_begin(&controls[gpu], uuids[gpu]);
     }
-    make_client();
+    control_serve(&s, &controls[0], 0, CORES);
     try(honest, NULL);
     try(cleared, NULL);
     try(raised, NULL);
     try(set_after_start, NULL);
     try(of_other_gpus, "0,1");
     try(of_other_gpus, "GPU-01010101");
-    try(of_another_daemon, pipes[1]);
+    try(of_another_daemon, controls[1].pipe);
     try(of_another_daemon, "");
     try(forks, NULL);
     try(execs, NULL);
