@@ -5,7 +5,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
@@ -179,4 +181,36 @@ func TestMPSIsTakenOver(t *testing.T) {
 	s.eventually("no share is left", func() bool { return len(s.list().Tenants) == 0 })
 	s.eventually("their daemon has ended", func() bool { return s.run("root", "pgrep", "-u", "u1", "-f", "nvidia-cuda-mps").status != 0 })
 	s.ok("u2", "divvy", "run", "--wait", "--gpu", "1", "--backend", "mps", "--memory", "1Gi", "--", "gpubench", "info")
+}
+
+// A ceiling of SMs is no part of GPU time: a share whose programs keep theirs after a takeover is not held back in time too.
+func TestMPSTimeAfterTakeover(t *testing.T) {
+	const window, most = 500 * time.Millisecond, 0.6 // of the time; with 30 of 100 cores it would be 0.3
+	s := newServer(t)
+	s.start("u1", true, "divvy", "run", "--gpu", "1", "--backend", "mps", "--memory", "4Gi", "--cores", "30", "--name", "a", "--",
+		"sh", "-c", "echo runs; exec gpubench load --ns 200000 --seconds 120")
+	own := s.ownAgent("u1")
+	s.write("/etc/divvy/agent.yaml", head+"backends: {mps: [1]}\n")
+	s.agent()
+	s.eventually("the own agent has ended", func() bool { return !s.alive(own) })
+	s.eventually("the share is taken over", func() bool { return len(s.list().Tenants) == 1 })
+	share, _ := find(s.list(), "u1", "a")
+	if got := share.Shares[0]; got.Cores != 0 || got.Backend != v1alpha1.BackendSlice {
+		t.Errorf("it goes on with %+v", got)
+	}
+	since, busy, enough := time.Now(), s.report().GPUs[1].BusyNs, 0
+	s.eventually("its program has most of the time", func() bool {
+		passed := time.Since(since)
+		if passed < window {
+			return false
+		}
+		now := s.report().GPUs[1].BusyNs
+		part := float64(now-busy) / float64(passed)
+		since, busy = time.Now(), now
+		t.Logf("%.0f %% of the time", 100*part)
+		if enough++; part < most {
+			enough = 0
+		}
+		return enough == 4 // what was launched before the takeover is over by then
+	})
 }
