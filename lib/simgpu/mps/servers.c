@@ -1,4 +1,4 @@
-/* The daemon's servers, and who waits for them.
+/* The daemon's servers, and who waits for them: nvidia-cuda-mps-control(1), DESCRIPTION.
  *
  * One server serves one user, unless the daemon serves all by one. Whoever asks while another user's server runs waits
  * until that has no clients; the daemon ends it then. Users wait in the order in which they asked. */
