@@ -55,6 +55,7 @@ func TestTrialsLeaveNoTrace(t *testing.T) {
 			var trial []Assignment
 			for range random.IntN(12) {
 				r := randomRequest(random)
+				_, _ = Search(inventory, r)
 				choices, err := inventory.Choices(r, nil)
 				if err != nil {
 					continue
@@ -120,12 +121,16 @@ func TestChoicesAreInOrder(t *testing.T) {
 			if among == nil && (err == nil) != (len(want) > 0) || err == nil && among == nil && a.Node != want[0] {
 				t.Fatalf("%s: Search gives %d, %v; choices are %v", policy, a.Node, err, want)
 			}
-			if err == nil {
-				if err := inventory.Reserve(a); err != nil {
-					t.Fatal(err)
-				}
+			if err != nil {
+				continue
 			}
-			if _, ok := choices.Next(); err == nil && ok {
+			if choices, err = inventory.Choices(r, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := inventory.Reserve(a); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := choices.Next(); ok {
 				t.Fatal("choices go on after a change")
 			}
 		}

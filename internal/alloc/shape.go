@@ -120,7 +120,13 @@ type candidate struct {
 // rarePart bounds how much more than its GPUs a rare request is worth: at most
 // one fourth. Any part between 0.15 and 0.3 packs the traces of docs/replay.md
 // equally well, within the difference between seeds.
-const rarePart = 4
+//
+// wishPart is the same for requests that accept only some models: a twentieth. Any part between 0.01 and 0.1 does as well.
+// With a fourth, GPUs of rare models wait for such requests while others are refused; with none, they are filled by others.
+const (
+	rarePart = 4
+	wishPart = 20
+)
 
 // fillHosts computes what hosting the shape is worth on each kind. A shape that
 // few nodes can host, because of its model or number of GPUs, is worth more, as
@@ -141,10 +147,14 @@ func (inv *Inventory) fillHosts(c *shape) {
 			c.hosts[k] = o
 		}
 	}
+	part := rarePart
+	if c.request.Models != "" {
+		part = wishPart
+	}
 	for k := range c.hosts {
 		o := &c.hosts[k]
 		plain := int(o.count) * int(max(o.memory, o.cores))
-		o.value = int32(plain + plain*(all-able)/(rarePart*max(all, 1)))
+		o.value = int32(plain + plain*(all-able)/(part*max(all, 1)))
 	}
 }
 

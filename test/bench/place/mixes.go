@@ -17,6 +17,8 @@ type mix struct {
 	name, from string
 	// held mixes are for the final measurement alone: whoever changes a policy looks at the others.
 	held bool
+	// seen held mixes were measured once before the policy was changed for the last time, for a reason that another mix gave.
+	seen bool
 	// shares and several are the parts of the GPU demand of pods with less than a GPU and with more than one.
 	shares, several int
 	// wishes is the part of the pods with GPUs that accept only some models, and models how many each of them accepts.
@@ -56,14 +58,16 @@ var mixes = []mix{
 	{name: "bursts", from: "gpushare40", shares: -1, several: -1, wishes: -1, processors: 100, hosts: 100, order: bursts, seed: 1000},
 	{name: "other seeds", from: "multigpu20", shares: -1, several: -1, wishes: -1, processors: 100, hosts: 100, seed: 2000},
 
-	{name: "shares only, no hosts", from: "gpushare40", held: true, shares: 100, several: 0, wishes: -1, processors: 100, hosts: 0, seed: 42},
-	{name: "shares 85", from: "default", held: true, shares: 85, several: -1, wishes: -1, processors: 100, hosts: 100, seed: 42},
-	{name: "several 50", from: "default", held: true, shares: -1, several: 50, wishes: -1, processors: 100, hosts: 100, seed: 42},
-	{name: "wishes 40 of two", from: "multigpu20", held: true, shares: -1, several: -1, wishes: 40, models: 2, processors: 100, hosts: 100, seed: 42},
-	{name: "processors 200", from: "gpushare40", held: true, shares: -1, several: -1, wishes: -1, processors: 200, hosts: 100, seed: 42},
-	{name: "hosts 400", from: "default", held: true, shares: -1, several: -1, wishes: -1, processors: 100, hosts: 400, seed: 42},
-	{name: "shares early", from: "default", held: true, shares: -1, several: -1, wishes: -1, processors: 100, hosts: 100, order: sharesEarly, seed: 3000},
-	{name: "all together", from: "cpu050", held: true, shares: 45, several: 25, wishes: 15, models: 1, processors: 125, hosts: 150, order: smallFirst, seed: 4000},
+	{name: "shares only, no hosts", from: "gpushare40", held: true, seen: true, shares: 100, several: 0, wishes: -1, processors: 100, hosts: 0, seed: 42},
+	{name: "shares 85", from: "default", held: true, seen: true, shares: 85, several: -1, wishes: -1, processors: 100, hosts: 100, seed: 42},
+	{name: "several 50", from: "default", held: true, seen: true, shares: -1, several: 50, wishes: -1, processors: 100, hosts: 100, seed: 42},
+	{name: "wishes 40 of two", from: "multigpu20", held: true, seen: true, shares: -1, several: -1, wishes: 40, models: 2, processors: 100, hosts: 100, seed: 42},
+	{name: "processors 200", from: "gpushare40", held: true, seen: true, shares: -1, several: -1, wishes: -1, processors: 200, hosts: 100, seed: 42},
+	{name: "hosts 400", from: "default", held: true, seen: true, shares: -1, several: -1, wishes: -1, processors: 100, hosts: 400, seed: 42},
+	{name: "shares early", from: "default", held: true, seen: true, shares: -1, several: -1, wishes: -1, processors: 100, hosts: 100, order: sharesEarly, seed: 3000},
+	{name: "all together", from: "cpu050", held: true, seen: true, shares: 45, several: 25, wishes: 15, models: 1, processors: 125, hosts: 150, order: smallFirst, seed: 4000},
+	{name: "wishes 30", from: "cpu050", held: true, shares: -1, several: -1, wishes: 30, models: 1, processors: 100, hosts: 100, seed: 5000},
+	{name: "wishes 50 of three", from: "gpushare40", held: true, shares: -1, several: -1, wishes: 50, models: 3, processors: 100, hosts: 100, seed: 6000},
 }
 
 // mostProcessors bounds what a pod asks for each of its GPUs, in thousandths of a processor: a large node has as many.

@@ -31,7 +31,7 @@ func TestTracesOfTheRepository(t *testing.T) {
 	}
 }
 
-// The mixes are what their names say, half of them are held out, and each is drawn the same way every time.
+// The mixes are what their names say, half of them at least are held out, and each is drawn the same way every time.
 func TestMixes(t *testing.T) {
 	b := &bench{data: "../../../testdata/openb"}
 	held := 0
@@ -67,7 +67,7 @@ func TestMixes(t *testing.T) {
 			t.Errorf("%s: the order %d leaves the arrivals as they were: %v", m.name, m.order, same)
 		}
 	}
-	if len(mixes) < 12 || held*2 != len(mixes) {
+	if len(mixes) < 12 || held*2 < len(mixes) {
 		t.Errorf("%d mixes, %d of them held out", len(mixes), held)
 	}
 }

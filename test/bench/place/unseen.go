@@ -45,8 +45,11 @@ func (b *bench) unseen() ([]measurement.Row, error) {
 }
 
 func (m *mix) note() string {
-	if m.held {
-		return "never used for tuning"
+	switch {
+	case m.seen:
+		return "held out, measured once before the last change"
+	case m.held:
+		return "never measured before the policy was final"
 	}
 	return "used for tuning"
 }
