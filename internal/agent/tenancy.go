@@ -247,6 +247,7 @@ func (a *Agent) fit(ctx context.Context, wanted Tenancy) ([]share, error) {
 			if err != nil {
 				return nil, err
 			}
+			a.learnPlaced(ctx, s.Instance.Profile)
 			granted = append(granted, one)
 			continue
 		}

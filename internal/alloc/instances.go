@@ -33,6 +33,16 @@ func (m *Mixes) of(profiles []Profile) (*layouts.Mix, error) {
 	return m.by[id], nil
 }
 
+// Order lists all placements on GPUs with these profiles, whose instances make these layouts, in the order in which whoever
+// takes the first that fits should find them.
+func (m *Mixes) Order(profiles []Profile, held ...layouts.Layout) ([]layouts.Choice, error) {
+	mix, err := m.of(profiles)
+	if err != nil {
+		return nil, err
+	}
+	return mix.Policy().Order(held...), nil
+}
+
 // Learn makes the inventory place MIG instances by what was learnt before, and learn on.
 func (inv *Inventory) Learn(m *Mixes) error {
 	for k := range inv.kinds.all {

@@ -34,6 +34,7 @@ type givers interface {
 	// Given returns the forms that GPUs are given, by UUID, and a channel that is closed when that may be otherwise.
 	Given() (map[string]agentconfig.Form, <-chan struct{})
 	Tenancies() []agent.Tenancy
+	dividers
 }
 
 // forms says in which form each GPU is published. A GPU that is given another one is tainted first, so that nobody new
@@ -59,7 +60,14 @@ type published struct {
 	withdrawn bool
 	// replicas is the most shares that the administrator allows, 0 for no bound.
 	replicas int
+	// dynamic has all places of a GPU of form MIG published. Otherwise devices lists what is, and departing those that are
+	// withdrawn and that a claim or the API may still have.
+	dynamic            bool
+	devices, departing string
 }
+
+// waits reports whether the API server has to be asked about a GPU again.
+func (p published) waits() bool { return p.next != "" || p.departing != "" }
 
 func newForms(node string, client kubernetes.Interface, a givers, log *slog.Logger) *forms {
 	return &forms{node: node, client: client, agent: a, log: log, again: formInterval, changed: make(chan struct{})}
@@ -76,6 +84,10 @@ func (f *forms) get() (map[string]published, <-chan struct{}) {
 func (f *forms) run(ctx context.Context) error {
 	for {
 		given, changed := f.agent.Given()
+		var divided <-chan struct{} // the agent's own, whatever gives the forms
+		for _, gpu := range f.agent.GPUs() {
+			_, _, divided = f.agent.Division(gpu.UUID)
+		}
 		pending, err := f.look(ctx, given)
 		if err != nil && ctx.Err() == nil {
 			f.log.WarnContext(ctx, "cannot see whether a GPU can get its form, and will try again", "error", err)
@@ -83,10 +95,11 @@ func (f *forms) run(ctx context.Context) error {
 		if !pending && err == nil {
 			select {
 			case <-changed:
-				continue
+			case <-divided:
 			case <-ctx.Done():
 				return nil
 			}
+			continue
 		}
 		// Whoever waits here has asked the API server already.
 		select {
@@ -118,7 +131,7 @@ func (f *forms) look(ctx context.Context, given map[string]agentconfig.Form) (pe
 		now = next
 	}
 	for _, p := range now {
-		pending = pending || p.next != ""
+		pending = pending || p.waits()
 	}
 	return pending, nil
 }
@@ -145,15 +158,16 @@ func (f *forms) set(next map[string]published) {
 	f.changed = make(chan struct{})
 }
 
-// want is the form that a GPU is given.
-func want(given map[string]agentconfig.Form, uuid string) pool.Form {
-	return pool.Form(v1alpha1.FormOf(given[uuid].Backend))
+// want is the form that a GPU is to have.
+func (f *forms) want(given map[string]agentconfig.Form, uuid string) pool.Form {
+	d, _, _ := f.agent.Division(uuid)
+	return wantedForm(given[uuid], &d)
 }
 
 // begin finds out how GPUs were published by an earlier agent. Where nothing says so, a GPU whose form is not the usual one
 // is published after it was seen that no claim has it in another.
 func (f *forms) begin(ctx context.Context, given map[string]agentconfig.Form) (map[string]published, error) {
-	found, err := f.devices(ctx)
+	found, names, err := f.devices(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -164,8 +178,10 @@ func (f *forms) begin(ctx context.Context, given map[string]agentconfig.Form) (m
 	}
 	now := map[string]published{}
 	for _, gpu := range f.agent.GPUs() {
-		form, wanted := found[gpu.UUID], want(given, gpu.UUID)
+		form, wanted := found[gpu.UUID], f.want(given, gpu.UUID)
 		switch {
+		case form == pool.MIG:
+			now[gpu.UUID] = published{form: form, devices: listOf(names[gpu.UUID])}
 		case form != "":
 			now[gpu.UUID] = published{form: form}
 		case wanted == pool.Shared:
@@ -182,7 +198,9 @@ func formsOf(tenancies []agent.Tenancy) map[string]pool.Form {
 	forms := map[string]pool.Form{}
 	for _, t := range tenancies {
 		for _, s := range t.Shares {
-			if form := v1alpha1.FormOf(s.Config.Backend); form != "" && !s.Whole && !s.Exclusive {
+			if s.Instance != nil {
+				forms[s.UUID] = pool.MIG
+			} else if form := v1alpha1.FormOf(s.Config.Backend); form != "" && !s.Whole && !s.Exclusive {
 				forms[s.UUID] = pool.Form(form)
 			}
 		}
@@ -198,70 +216,87 @@ func (f *forms) step(ctx context.Context, now map[string]published, given map[st
 			held[s.UUID] = true
 		}
 	}
-	next := map[string]published{}
 	var asked *allocated
+	ask := func() (_ *allocated, err error) {
+		if asked == nil {
+			asked, err = f.ask(ctx)
+		}
+		return asked, err
+	}
+	next := map[string]published{}
 	for uuid, p := range now {
-		wanted := want(given, uuid)
+		wanted := f.want(given, uuid)
+		var err error
 		switch {
+		case wanted == pool.MIG && p.form == pool.MIG:
+			d, _, _ := f.agent.Division(uuid)
+			p, err = p.divide(&d, isDynamic(given[uuid]), offered(&d, uuid, usesOf(f.agent.InstanceUses(), uuid)), ask)
 		case wanted == p.form || wanted == "":
-			next[uuid] = published{form: p.form, replicas: given[uuid].Replicas}
-			continue
+			p = published{form: p.form, replicas: given[uuid].Replicas}
 		case p.next != wanted:
 			p.next = wanted
-			next[uuid] = p
-			continue
-		case held[uuid]:
-			next[uuid] = p
-			continue
+		case !held[uuid]:
+			p, err = p.change(uuid, published{form: wanted, replicas: given[uuid].Replicas}, ask)
 		}
-		if asked == nil {
-			var err error
-			if asked, err = f.ask(ctx); err != nil {
-				return nil, err
-			}
-		}
-		switch {
-		case asked.claimed[uuid]:
-		case !p.withdrawn:
-			p.withdrawn = true
-		case asked.published[uuid] == "":
-			p = published{form: wanted, replicas: given[uuid].Replicas}
+		if err != nil {
+			return nil, err
 		}
 		next[uuid] = p
 	}
 	return next, nil
 }
 
+// change brings a GPU that nobody on the node has a step nearer to what it is to be.
+func (p published) change(uuid string, to published, ask func() (*allocated, error)) (published, error) {
+	asked, err := ask()
+	switch {
+	case err != nil || asked.claimed[uuid]:
+	case !p.withdrawn:
+		p.withdrawn = true
+	case asked.published[uuid] == "":
+		return to, nil
+	}
+	return p, err
+}
+
 // allocated is what the API server has of a node's GPUs, by UUID.
 type allocated struct {
 	published map[string]pool.Form
 	claimed   map[string]bool
+	// devices are the names of MIG instances that are published or that claims have.
+	devices map[string]bool
 }
 
 // ask reads what is published, and after that what claims have: a scheduler that saw a device may allocate it until then.
 func (f *forms) ask(ctx context.Context) (*allocated, error) {
-	devices, err := f.devices(ctx)
+	devices, names, err := f.devices(ctx)
 	if err != nil {
 		return nil, err
 	}
-	claimed := map[string]bool{}
+	found := &allocated{devices, map[string]bool{}, map[string]bool{}}
+	for _, list := range names {
+		for _, name := range list {
+			found.devices[name] = true
+		}
+	}
 	for options := (metav1.ListOptions{Limit: claimPage}); ; {
 		list, err := f.client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, options)
 		if err != nil {
 			return nil, fmt.Errorf("read which claims have GPUs of this node: %w", err)
 		}
 		for i := range list.Items {
-			for _, uuid := range f.allocatedTo(&list.Items[i]) {
-				claimed[uuid] = true
+			for _, name := range f.allocatedTo(&list.Items[i]) {
+				uuid, _, _ := pool.Parse(name)
+				found.claimed[uuid], found.devices[name] = true, true
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
-			return &allocated{devices, claimed}, nil
+			return found, nil
 		}
 	}
 }
 
-// allocatedTo are the node's GPUs that a claim has, but for admin access, which takes nothing of them.
+// allocatedTo are the node's devices that a claim has, but for admin access, which takes nothing of them.
 func (f *forms) allocatedTo(claim *resourcev1.ResourceClaim) []string {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -269,21 +304,22 @@ func (f *forms) allocatedTo(claim *resourcev1.ResourceClaim) []string {
 	var all []string
 	for i := range claim.Status.Allocation.Devices.Results {
 		r := &claim.Status.Allocation.Devices.Results[i]
-		uuid, _, ok := pool.Parse(r.Device)
+		_, _, ok := pool.Parse(r.Device)
 		if ok && r.Driver == v1alpha1.Driver && r.Pool == f.node && !ptr.Deref(r.AdminAccess, false) {
-			all = append(all, uuid)
+			all = append(all, r.Device)
 		}
 	}
 	return all
 }
 
-// devices reads the forms of the node's devices, by UUID of the GPU. That of a whole GPU of earlier versions is none.
-func (f *forms) devices(ctx context.Context) (map[string]pool.Form, error) {
+// devices reads the forms of the node's devices, by UUID of the GPU, and the names of those that are MIG instances. That
+// of a whole GPU of earlier versions is none.
+func (f *forms) devices(ctx context.Context) (found map[string]pool.Form, names map[string][]string, err error) {
 	list, err := f.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorNodeName, f.node).String()})
 	if err != nil {
-		return nil, fmt.Errorf("read how this node's GPUs are published: %w", err)
+		return nil, nil, fmt.Errorf("read how this node's GPUs are published: %w", err)
 	}
-	found := map[string]pool.Form{}
+	found, names = map[string]pool.Form{}, map[string][]string{}
 	for i := range list.Items {
 		spec := &list.Items[i].Spec
 		if spec.Driver != v1alpha1.Driver || spec.NodeName == nil || *spec.NodeName != f.node {
@@ -294,9 +330,12 @@ func (f *forms) devices(ctx context.Context) (map[string]pool.Form, error) {
 			if ok && form != pool.Whole {
 				found[uuid] = form
 			}
+			if form == pool.MIG {
+				names[uuid] = append(names[uuid], spec.Devices[k].Name)
+			}
 		}
 	}
-	return found, nil
+	return found, names, nil
 }
 
 // shape gives GPUs the forms in which they are published, and leaves out those that are withdrawn.

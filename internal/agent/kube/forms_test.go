@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
@@ -25,8 +26,18 @@ const formed = "GPU-00000000-0000-4000-8000-000000000001"
 // giver is an agent with one GPU.
 type giver struct {
 	given     v1alpha1.Backend
+	layout    string
 	tenancies []agent.Tenancy
+	division  backend.Division
+	uses      []agent.InstanceUse
+	order     []layouts.Choice
 }
+
+func (g *giver) Division(string) (backend.Division, string, <-chan struct{}) {
+	return g.division, "", nil
+}
+func (g *giver) InstanceUses() []agent.InstanceUse   { return g.uses }
+func (g *giver) Preferred([]string) []layouts.Choice { return g.order }
 
 func (g *giver) GPUs() []backend.GPU        { return []backend.GPU{{UUID: formed}} }
 func (g *giver) Tenancies() []agent.Tenancy { return g.tenancies }
@@ -35,7 +46,7 @@ func (g *giver) Given() (map[string]agentconfig.Form, <-chan struct{}) {
 	if g.given == "" {
 		return nil, nil
 	}
-	return map[string]agentconfig.Form{formed: {Backend: g.given}}, nil
+	return map[string]agentconfig.Form{formed: {Backend: g.given, Layout: g.layout}}, nil
 }
 
 func (g *giver) has(b v1alpha1.Backend) {
@@ -112,7 +123,7 @@ func (c *formCluster) looks(what string, want published) {
 		c.t.Fatalf("%s: %v", what, err)
 	}
 	now, _ := c.get()
-	if now[formed] != want || pending != (want.next != "") {
+	if now[formed] != want || pending != want.waits() {
 		c.t.Errorf("%s: %+v, pending %t, want %+v", what, now[formed], pending, want)
 	}
 }

@@ -3,8 +3,9 @@ package kube
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
+	"reflect"
+	"time"
 
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
@@ -29,8 +30,11 @@ type publisher struct {
 	product string
 	// kinds are kept by UUID, because the driver does not tell that of a GPU that is lost.
 	kinds map[string]kind
-	// forms says in which form each GPU is published, in mode claims.
-	forms *forms
+	// forms says in which form each GPU is published, in mode claims; divider how those in MIG mode are divided, and order
+	// in which order the scheduler finds their places.
+	forms   *forms
+	divider dividers
+	order   order
 	// nvidiaNames has devices bear the attributes of NVIDIA's DRA driver as well.
 	nvidiaNames bool
 }
@@ -39,7 +43,7 @@ type publisher struct {
 type kind struct{ architecture, brand, capability string }
 
 func newPublisher(ctx context.Context, n daemon.Node, nvidiaNames bool) *publisher {
-	p := &publisher{Node: n, gpus: n.Agent.GPUs(), kinds: map[string]kind{}, nvidiaNames: nvidiaNames}
+	p := &publisher{Node: n, gpus: n.Agent.GPUs(), kinds: map[string]kind{}, nvidiaNames: nvidiaNames, divider: n.Agent, order: order{now: time.Now}}
 	for _, gpu := range p.gpus {
 		p.kinds[gpu.UUID] = kind{n.Library.Architecture(gpu.Index), n.Library.Brand(gpu.Index), n.Library.Capability(gpu.Index)}
 	}
@@ -94,6 +98,9 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 		return resourceslice.DriverResources{}, changed, nil
 	}
 	gpus := shape(p.devices(faults), shapes)
+	if divided := p.divide(ctx, gpus, shapes); divided != nil {
+		changed = either(ctx, changed, divided)
+	}
 	if held, released := p.Agent.Absent(); len(held) > 0 {
 		gpus, changed = append(gpus, p.absent(held)...), either(ctx, changed, released)
 	}
@@ -113,12 +120,12 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 
 // untilOther returns what a function returns, and a channel that is closed when it returns something else and when ctx
 // is done. The function's own channel is closed when that may be so.
-func untilOther(ctx context.Context, ask func() (map[string]uint64, <-chan struct{})) (map[string]uint64, <-chan struct{}) {
+func untilOther[T any](ctx context.Context, ask func() (T, <-chan struct{})) (T, <-chan struct{}) {
 	before, next := ask()
 	changed := make(chan struct{})
 	go func() {
 		defer close(changed)
-		for now := before; maps.Equal(now, before); {
+		for now := before; reflect.DeepEqual(now, before); {
 			select {
 			case <-next:
 			case <-ctx.Done():
@@ -143,7 +150,7 @@ func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
 		if location, ok := p.locations[gpu.UUID]; ok {
 			g.Location = &location
 		}
-		if fault, ok := faults[gpu.UUID]; ok {
+		if fault, ok := faults[gpu.UUID]; ok && fault.Reason != health.MIGMode {
 			g.Fault = &pool.Fault{Reason: fault.Reason, Lost: fault.Lost}
 		}
 		gpus = append(gpus, g)
@@ -160,6 +167,7 @@ func (p *publisher) absent(held map[string]uint64) []pool.GPU {
 		tenancies = p.Agent.Tenancies()
 	}
 	had := formsOf(tenancies)
+	nothing := backend.Division{}
 	version := p.Library.Version()
 	var gpus []pool.GPU
 	for uuid, bytes := range held {
@@ -167,6 +175,10 @@ func (p *publisher) absent(held map[string]uint64) []pool.GPU {
 			UUID: uuid, Index: -1, Form: had[uuid], Model: "unknown", DriverVersion: version.Driver, CUDA: version.CUDA,
 			Memory: max(bytes, pool.LeastMemory), NVIDIANames: p.nvidiaNames, Fault: &pool.Fault{Reason: "lost", Lost: true},
 		})
+		if had[uuid] == pool.MIG {
+			uses := usesOf(p.divider.InstanceUses(), uuid)
+			gpus[len(gpus)-1].Division = divided(&nothing, uuid, published{devices: listOf(offered(&nothing, uuid, uses))}, uses)
+		}
 	}
 	return gpus
 }
