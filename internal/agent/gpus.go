@@ -37,7 +37,7 @@ func (a *Agent) forms(ctx context.Context, _ *control.Peer, _ struct{}) (*contro
 func (a *Agent) formed(ctx context.Context, gpu backend.GPU) control.Formed {
 	v := control.Formed{Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, DeviceID: gpu.DeviceID, Modes: a.modesOf(ctx, gpu)}
 	form, by := a.formGiven(gpu)
-	v.Given, v.Slice, v.Replicas, v.MultiUser = by, form.Slice, form.Replicas, form.MultiUser
+	v.Given, v.Slice, v.Replicas, v.MultiUser, v.Layout = by, form.Slice, form.Replicas, form.MultiUser, form.Layout
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v.Form = a.formOf(gpu)

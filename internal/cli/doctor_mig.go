@@ -6,6 +6,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/modes"
@@ -60,8 +61,16 @@ func modeChecks(g control.Formed) (checks []doctor.Check) {
 
 // emptyChecks tell of a GPU in MIG mode that nobody can use.
 func emptyChecks(agent control.Info, g control.Formed) []doctor.Check {
-	if !g.MIG.On || len(g.MIG.Instances) > 0 || !agent.Ephemeral {
+	fixed := g.Layout == agentconfig.LayoutFixed
+	if !g.MIG.On || len(g.MIG.Instances) > 0 || !agent.Ephemeral && !fixed {
 		return nil
+	}
+	if fixed {
+		return []doctor.Check{{
+			Name: nameOfMIG(g), Status: doctor.Warn,
+			Found: "it is in MIG mode without instances, and agent.yaml keeps its layout fixed: no share can be there",
+			Next:  "as root: give it a layout with `divvy gpu apply`, or write layout: dynamic, which has instances made for shares",
+		}}
 	}
 	return []doctor.Check{{
 		Name: nameOfMIG(g), Status: doctor.Warn,

@@ -26,6 +26,7 @@ func TestDoctorOfMIG(t *testing.T) {
 		"MIG off":               {own, control.Formed{Modes: slice("long"), MIG: &control.Divided{}}, nil},
 		"instances are made":    {control.Info{}, control.Formed{Form: "mig", MIG: &control.Divided{On: true, Pending: true}}, nil},
 		"nobody makes them":     {own, control.Formed{MIG: &control.Divided{On: true, Pending: true}}, []doctor.Check{{Status: doctor.Warn, Found: "without instances, and the agent, which is ada's own", Next: "divvy agent"}}},
+		"a fixed layout":        {control.Info{}, control.Formed{Layout: "fixed", MIG: &control.Divided{On: true, Pending: true}}, []doctor.Check{{Status: doctor.Warn, Found: "keeps its layout fixed", Next: "divvy gpu apply"}}},
 		"ours":                  {control.Info{}, control.Formed{MIG: instance(backend.OriginLayout, "")}, nil},
 		"another tool's":        {control.Info{}, control.Formed{MIG: instance(backend.OriginForeign, "")}, []doctor.Check{{Status: doctor.OK, Found: "another tool made 1g.10gb at memory slice 2"}}},
 		"left by another tool":  {control.Info{}, control.Formed{MIG: instance(backend.OriginForeign, "no compute instance")}, []doctor.Check{{Status: doctor.Warn, Found: "another tool left 1g.10gb at memory slice 2", Next: "-gi 9 -dgi"}}},

@@ -294,6 +294,9 @@ func formText(g control.Formed, driver string) string {
 	if g.Slice != "" {
 		text += ", slice " + g.Slice
 	}
+	if g.Layout != "" {
+		text += ", layout " + g.Layout
+	}
 	if g.Replicas > 0 {
 		text += fmt.Sprintf(", %d replicas", g.Replicas)
 	}

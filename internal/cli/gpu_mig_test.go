@@ -40,7 +40,7 @@ func migLab() *control.Forms {
 		},
 	}
 	return &control.Forms{Info: control.Info{PID: 7, User: "root", Driver: "550.54.15"}, GPUs: []control.Formed{
-		{Index: 0, UUID: "GPU-h0", Name: "H100", DeviceID: 0x233010DE, Form: "mig", MIG: divided, Shares: []control.FormedShare{{Name: "eval", User: "ada"}, {Name: "train", User: "ada"}, {Name: "serve", User: "bob"}}},
+		{Index: 0, UUID: "GPU-h0", Name: "H100", DeviceID: 0x233010DE, Form: "mig", Given: control.GivenByFile, Layout: "fixed", MIG: divided, Shares: []control.FormedShare{{Name: "eval", User: "ada"}, {Name: "train", User: "ada"}, {Name: "serve", User: "bob"}}},
 		{Index: 1, UUID: "GPU-h1", Name: "H100", DeviceID: 0x233010DE, MIG: &control.Divided{Pending: true}},
 		{Index: 2, UUID: "GPU-h2", Name: "H100", DeviceID: 0x233010DE, MIG: &control.Divided{Unknown: "the driver does not answer"}},
 		{Index: 3, UUID: "GPU-t4", Name: "T4", DeviceID: 0x1EB810DE, Form: "slice", Given: control.GivenByFile},

@@ -35,10 +35,11 @@ type Formed struct {
 	Form v1alpha1.Backend `json:"form,omitempty"`
 	// Given says what gives it the form; where that is nothing, its shares have it.
 	Given Given `json:"given,omitempty"`
-	// Slice, Replicas and MultiUser are what it is given with the form, see [agentconfig.Form].
+	// Slice, Replicas, MultiUser and Layout are what it is given with the form, see [agentconfig.Form].
 	Slice     string `json:"slice,omitempty"`
 	Replicas  int    `json:"replicas,omitempty"`
 	MultiUser bool   `json:"multiUser,omitempty"`
+	Layout    string `json:"layout,omitempty"`
 	// Modes are those that forms change.
 	Modes []GPUMode `json:"modes,omitempty"`
 	// Shares are those on it, and Outside the processes that the driver has on it without one.
