@@ -106,12 +106,13 @@ func number(n int64) resource.Quantity {
 	return *resource.NewQuantity(n, resource.DecimalSI)
 }
 
-// capacity is an amount that claims take from, in steps.
+// capacity is an amount that claims take from, in steps. The API refuses a step that is larger than the amount.
 func capacity(value, unasked, step resource.Quantity) resourcev1.DeviceCapacity {
-	return resourcev1.DeviceCapacity{Value: value, RequestPolicy: &resourcev1.CapacityRequestPolicy{
-		Default:    &unasked,
-		ValidRange: &resourcev1.CapacityRequestPolicyRange{Min: resource.NewQuantity(0, step.Format), Step: &step},
-	}}
+	valid := &resourcev1.CapacityRequestPolicyRange{Min: resource.NewQuantity(0, step.Format)}
+	if step.Cmp(value) <= 0 {
+		valid.Step = &step
+	}
+	return resourcev1.DeviceCapacity{Value: value, RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: &unasked, ValidRange: valid}}
 }
 
 // base is what both forms have in common.

@@ -149,3 +149,28 @@ func TestInvalidForms(t *testing.T) {
 		}
 	}
 }
+
+// The API refuses a device with a capacity whose step is larger than the amount, and so the whole slice: a GPU whose time
+// the driver divides has no cores.
+func TestStepsFitTheirAmounts(t *testing.T) {
+	resources, err := Resources("n1", ofEachForm())
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	for _, slice := range resources.Pools["n1"].Slices {
+		for i := range slice.Devices {
+			for name, c := range slice.Devices[i].Capacity {
+				if c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil || c.RequestPolicy.ValidRange.Step == nil {
+					continue
+				}
+				if steps++; c.RequestPolicy.ValidRange.Step.Cmp(c.Value) > 0 {
+					t.Errorf("%s has %s of %s, in steps of %s", slice.Devices[i].Name, c.Value.String(), name, c.RequestPolicy.ValidRange.Step.String())
+				}
+			}
+		}
+	}
+	if steps == 0 {
+		t.Error("nothing has steps")
+	}
+}
