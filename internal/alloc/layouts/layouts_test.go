@@ -192,7 +192,7 @@ func TestLoad(t *testing.T) {
 
 // Whoever takes the first placement of a profile that is free takes the one that the policy chooses.
 func TestOrderIsTheChoice(t *testing.T) {
-	m := modelOf(t, "h100-80gb", false)
+	m := modelOf(t, "a100-80gb", false)
 	p := m.Solve([]int64{5, 0, 1, 3, 2, 1, 1}, expected, nil)
 	for _, l := range m.Layouts() {
 		order := p.Order(l)
@@ -217,7 +217,7 @@ func TestOrderIsTheChoice(t *testing.T) {
 
 // A batch fits where one of the layouts has it, however the instances have to be arranged.
 func TestBatch(t *testing.T) {
-	m := modelOf(t, "h100-80gb", false)
+	m := modelOf(t, "a100-80gb", false)
 	count := make([]int, len(m.Profiles()))
 	count[m.Profile("1g.20gb")], count[m.Profile("2g.20gb")] = 1, 3
 	l, ok := m.Batch(0, count)
@@ -287,4 +287,19 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("a model without the empty layout")
 		}
 	})
+}
+
+// A mix's policy depends on what was observed, and not on how often it was asked for in between.
+func TestAskingForThePolicyChangesNothing(t *testing.T) {
+	m := modelOf(t, "a100-80gb", true)
+	often, once := NewMix(m), NewMix(m)
+	for i := range 20 {
+		a := Arrival{Profile: i % 3, Held: int64(1000 * (i % 4)), Fitted: i%5 > 0}
+		often.Observe(a)
+		often.Policy()
+		once.Observe(a)
+	}
+	if !slices.Equal(often.Policy().worth, once.Policy().worth) {
+		t.Error("asking for the policy after each request makes another policy")
+	}
 }

@@ -48,6 +48,7 @@ func (x *Mix) Observe(a Arrival) {
 	if a.Profile < 0 || a.Profile >= len(x.counts) {
 		return
 	}
+	before := x.Policy()
 	at := x.seen % window
 	if x.seen >= window {
 		x.count(x.recent[at], -1)
@@ -56,6 +57,13 @@ func (x *Mix) Observe(a Arrival) {
 	x.count(a, 1)
 	x.seen++
 	x.changed++
+	refresh := late
+	if x.seen < window {
+		refresh = min(early, x.seen)
+	}
+	if x.changed >= refresh {
+		x.policy, x.changed = x.model.Solve(x.Weights(), x.Load(), before), 0
+	}
 }
 
 func (x *Mix) count(a Arrival, by int64) {
@@ -81,14 +89,11 @@ func (x *Mix) Load() Load {
 	return (Load(x.held)*8/1000 + expected*expectedWeight) / (Load(x.fitted) + expectedWeight)
 }
 
-// Policy is the best one for what has been seen, computed anew after each few requests, in some tens of milliseconds.
+// Policy is the best one for what had been seen after the last few requests. It is computed in some tens of milliseconds,
+// first when it is needed and then by Observe, so that it depends on what was observed and not on who asked for it.
 func (x *Mix) Policy() *Policy {
-	refresh := late
-	if x.seen < window {
-		refresh = min(early, x.seen)
-	}
-	if x.policy == nil || x.changed >= max(refresh, 1) {
-		x.policy, x.changed = x.model.Solve(x.Weights(), x.Load(), x.policy), 0
+	if x.policy == nil {
+		x.policy = x.model.Solve(x.Weights(), x.Load(), nil)
 	}
 	return x.policy
 }
