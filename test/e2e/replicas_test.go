@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
@@ -29,7 +30,8 @@ func TestReplicasInBrief(t *testing.T) {
 	if os.Getenv("DIVVY_E2E") != "claims" {
 		t.Skip("starts a cluster: run `make e2e` as root")
 	}
-	replicas(t, "")
+	l := replicas(t, "")
+	l.scenario("replicas-to-claims", replicasToClaims)
 }
 
 const (
@@ -54,13 +56,18 @@ sharing:
 version: v1
 sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4, devices: [0]}]}}
 `,
+	"instances": `
+version: v1
+flags: {migStrategy: mixed}
+sharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/mig-1g.6gb, replicas: 2, devices: 1}]}}
+`,
 	"sides": `
 version: v1
 sharing: {mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 2, devices: [0]}]}}
 `,
 }
 
-func replicas(t *testing.T, version string) {
+func replicas(t *testing.T, version string) *lab {
 	t.Helper()
 	if err := cluster.Available(version); err != nil {
 		t.Fatal(err)
@@ -76,6 +83,10 @@ func replicas(t *testing.T, version string) {
 			{
 				Name: "n1", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), NRI: true,
 				Labels: map[string]string{v1alpha1.NodeLabel: "", choice: "halves"},
+			},
+			{
+				Name: "n2", Machine: "a30", MachineFlags: []string{"--set", "gpus[0].migMode=true"}, NRI: true,
+				Labels: map[string]string{v1alpha1.NodeLabel: "", choice: "instances"},
 			},
 		},
 		Images: images(t), Version: version, Log: t.Logf,
@@ -94,6 +105,8 @@ func replicas(t *testing.T, version string) {
 	l.scenario("replicas-follow-the-label", replicasFollowTheLabel)
 	l.scenario("replicas-outlive-the-kubelet", replicasOutliveTheKubelet)
 	l.scenario("replicas-by-mps", replicasByMPS)
+	l.scenario("replicas-of-instances", replicasOfInstances)
+	return l
 }
 
 // counted waits until the node has so many of both resources for pods.
@@ -204,7 +217,7 @@ func replicasFollowTheLabel(l *lab) {
 			return err.Error()
 		}
 		for _, e := range events.Items {
-			if e.Reason == "UnknownDevicePluginConfig" && strings.Contains(e.Note, "nowhere") && strings.Contains(e.Note, "halves, quarters, sides") {
+			if e.Reason == "UnknownDevicePluginConfig" && strings.Contains(e.Note, "nowhere") && strings.Contains(e.Note, "halves, instances, quarters, sides") {
 				return ""
 			}
 		}
@@ -297,4 +310,75 @@ func replicasByMPS(l *lab) {
 	l.remove("left", "right")
 	l.held(0)
 	l.label(choice, "halves")
+}
+
+// Pods with replicas run on when the node goes over to claims, and their containers start again. The node's label chooses
+// the forms of GPUs then, of each when it is free.
+func replicasToClaims(l *lab) {
+	n := l.Nodes[0]
+	l.counted(0, 4)
+	p := asking("stays", sharedGPU, "1")
+	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	p.Spec.Containers[0].Command = again("stays", "").Spec.Containers[0].Command
+	l.run(p)
+	ctx, cancel := l.bound()
+	defer cancel()
+	l.must(l.Install(ctx, "mode=claims", "agent.devicePlugin.configMap=plugin-configs"))
+	l.eventually("the kubelet knows a plugin without replicas", func() string {
+		node, err := l.Client().CoreV1().Nodes().Get(l.ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if left, known := node.Status.Capacity[sharedGPU]; !known || !left.IsZero() {
+			return fmt.Sprintf("it has %s replicas, and knows the plugin: %t", left.String(), known)
+		}
+		return ""
+	})
+	first, second := l.uuidOf(0), l.uuidOf(1)
+	l.published(n, pool.Name(first, pool.Timeslice), pool.Name(second, pool.Timeslice))
+	l.exec("stays", "main", "touch", "/run/end")
+	l.restarted("stays")
+	l.held(1)
+	l.remove("stays")
+	l.held(0)
+	l.label(choice, "sides")
+	l.published(n, pool.Name(first, pool.MPS), pool.Name(second, pool.Shared))
+	beside := plain("beside", "2Gi", "30")
+	beside.Annotations = map[string]string{v1alpha1.BackendAnnotation: string(v1alpha1.BackendMPS)}
+	l.run(beside)
+	l.limited("beside", "main", 2*gib, 1)
+	l.label(choice, "halves")
+	l.eventually("the other GPU gets its form, and the one in use waits", func() string {
+		return l.forms(n, map[string]pool.Form{first: pool.MPS, second: pool.Timeslice})
+	})
+	l.remove("beside")
+	l.published(n, pool.Name(first, pool.Timeslice), pool.Name(second, pool.Timeslice))
+}
+
+// uuidOf is a GPU of n1.
+func (l *lab) uuidOf(index int) string {
+	l.t.Helper()
+	listing, err := l.listing(l.Nodes[0])
+	l.must(err)
+	return listing.GPUs[index].UUID
+}
+
+// forms says in which other forms a node's GPUs are published.
+func (l *lab) forms(n *cluster.Machine, want map[string]pool.Form) string {
+	list, err := l.Client().ResourceV1().ResourceSlices().List(l.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
+	if err != nil {
+		return err.Error()
+	}
+	got := map[string]bool{}
+	for i := range list.Items {
+		for _, d := range list.Items[i].Spec.Devices {
+			got[d.Name] = true
+		}
+	}
+	for uuid, form := range want {
+		if !got[pool.Name(uuid, form)] {
+			return fmt.Sprintf("there are %v", got)
+		}
+	}
+	return ""
 }
