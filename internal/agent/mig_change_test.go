@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // An instance that somebody else takes away under a share is told, and not made again.
@@ -78,5 +82,56 @@ func TestFormOfMIGMode(t *testing.T) {
 	}
 	if free := f.GPUs[0].MIG.Profiles[0]; free.Name != "1g.10gb" || len(free.Free) != 7 || free.Multiprocessors != 16 {
 		t.Errorf("profile %+v", free)
+	}
+}
+
+// Whoever needs bandwidth of their own gets an instance, and every other backend says why not.
+func TestAutoChoosesAnInstance(t *testing.T) {
+	q := newQuarry(t)
+	r := q.run("")
+	p := ask(12 * gib)
+	p.Request.Backend, p.Request.Isolate = v1alpha1.BackendAuto, v1alpha1.IsolateBandwidth
+	e, err := r.explain(t.Context(), root, control.ExplainParams{Request: p.Request})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range e.Backends {
+		if v.Chosen != (v.Backend == v1alpha1.BackendMIG) || v.Reason == "" {
+			t.Errorf("verdict %+v", v)
+		}
+	}
+	if e.Request.Profile != "1g.20gb" {
+		t.Errorf("explained with profile %s", e.Request.Profile)
+	}
+	if got := q.grant(r, q.asker(os.Getuid()), p).Tenant.Shares[0]; got.Backend != v1alpha1.BackendMIG || got.Instance.Profile != "1g.20gb" {
+		t.Errorf("granted %+v", got)
+	}
+	p.Request.Isolate = ""
+	if got := q.grant(r, q.asker(os.Getuid()), p).Tenant.Shares[0]; got.Backend != v1alpha1.BackendSlice || got.UUID != otherID {
+		t.Errorf("granted %+v, and a whole GPU is free", got)
+	}
+}
+
+// A checkpoint with an instance is what it was, and one without is read as ever.
+func TestCheckpointOfAnInstance(t *testing.T) {
+	golden := filepath.Join("testdata/checkpoint", "v2-mig.json")
+	i := backend.Instance{UUID: "MIG-00000000-0000-4000-8000-000000000001", Parent: firstID, Profile: "2g.20gb", Start: 2, Size: 2, GPUInstance: 5, Bytes: 20 * gib, Multiprocessors: 32}
+	s := share{UUID: firstID, Limit: 20 * gib, Instance: &i, ShareConfig: v1alpha1.ShareConfig{Backend: v1alpha1.BackendMIG}}
+	s.Default(0)
+	want := saved{Tenants: []record{{ID: "0a1b2c3d", Name: "train", UID: 7, User: "ada", Layer: backend.LayerEnv, Shares: []share{s}}}}
+	path := filepath.Join(t.TempDir(), "tenants.json")
+	if err := newCheckpoint(path).Save(want); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frozen, err := os.ReadFile(golden)
+	if err != nil || !bytes.Equal(frozen, written) {
+		t.Errorf("written is\n%s\nand the golden file has, %v,\n%s", written, err, frozen)
+	}
+	if got, err := newCheckpoint(golden).Load(); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read is %+v, %v", got, err)
 	}
 }

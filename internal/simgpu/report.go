@@ -81,8 +81,10 @@ type ProcessReport struct {
 	Tenant  string `json:"tenant"`
 	Command string `json:"command"`
 	// MPSServer is the process of the MPS server that it is a client of, of a server its own number, else 0.
-	MPSServer int          `json:"mpsServer"`
-	GPUs      []ProcessGPU `json:"gpus"`
+	MPSServer int `json:"mpsServer"`
+	// MIG is the UUID of the MIG instance that it uses, empty for one that uses none.
+	MIG  string       `json:"mig,omitempty"`
+	GPUs []ProcessGPU `json:"gpus"`
 }
 
 // ProcessGPU is what one process has of one GPU: Used is the sum of the rows
