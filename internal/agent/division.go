@@ -246,7 +246,12 @@ func (a *Agent) addDivision(g *alloc.GPU, except *tenant) {
 	}
 	for _, t := range a.tenants {
 		for _, s := range t.Shares {
-			if t != except && s.UUID == g.UUID && s.Instance != nil && s.Instance.UUID == "" {
+			if t == except || s.UUID != g.UUID || s.Instance == nil {
+				continue
+			}
+			// One that is to be made, or that somebody else took away: whatever is made in its place has the same UUID, so
+			// the share would be on it.
+			if _, there := d.part(s.Instance.UUID); !there {
 				add(*s.Instance)
 			}
 		}

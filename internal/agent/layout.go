@@ -80,6 +80,9 @@ func (a *Agent) planLayout(gpu backend.GPU, p control.LayoutParams) (*control.Re
 			return nil, control.Errorf(control.CodeRefused, "GPU %d has shares: %s: end them first", gpu.Index, strings.Join(users, ", "))
 		}
 	}
+	if lost := a.lostOn(gpu); len(lost) > 0 {
+		return nil, control.Errorf(control.CodeRefused, "GPU %d has shares whose instances were taken away: %s: end them first", gpu.Index, strings.Join(lost, ", "))
+	}
 	if !d.On || !p.On {
 		return to, a.planMode(gpu, p, have, to)
 	}
@@ -94,6 +97,18 @@ func (a *Agent) planLayout(gpu backend.GPU, p control.LayoutParams) (*control.Re
 		to.Add = append(to.Add, control.Placement{Profile: d.model.Profiles()[place.Profile].Name, Start: place.Start})
 	}
 	return to, nil
+}
+
+// lostOn are the shares of a GPU whose MIG instance somebody else took away: what is made in its place has the same UUID.
+func (a *Agent) lostOn(gpu backend.GPU) (names []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.sorted() {
+		if t.gone != "" && slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == gpu.UUID }) {
+			names = append(names, t.fullName())
+		}
+	}
+	return names
 }
 
 // planMode adds what a change of the mode does with instances.

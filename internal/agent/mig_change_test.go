@@ -35,6 +35,12 @@ func TestInstanceVanishes(t *testing.T) {
 	if l := q.list(r); len(l.Tenants) != 1 || !strings.Contains(l.Tenants[0].Fault, "taken away") {
 		t.Errorf("after a restart: %+v", l.Tenants)
 	}
+	if text, code := q.refusal(r, os.Getuid(), instanceOf("7g.80gb")); code != control.CodeRefused || !strings.Contains(text, "no room") {
+		t.Errorf("in the place of an instance whose share has not ended: %s, %s", code, text)
+	}
+	if _, err := r.layout(t.Context(), root, control.LayoutParams{GPU: "0", On: true, Instances: map[string]int{"1g.10gb": 7}}); err == nil || !strings.Contains(err.Error(), made.Name+": end them first") {
+		t.Errorf("a layout there: %v", err)
+	}
 	q.has()
 	asker.end()
 	eventually(t, "the share has ended", func() bool { return len(q.list(r).Tenants) == 0 })
