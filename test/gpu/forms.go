@@ -185,12 +185,16 @@ type controlDaemon struct {
 	pipe string
 }
 
-// controlDaemons lists those that run. With a simulated machine only that machine's count.
+// controlDaemons lists those that run. With a simulated machine only that machine's count. The same program gives a daemon
+// commands; to be a daemon it is told by -d or -f.
 func (t *trial) controlDaemons() (found []controlDaemon) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
-		program, _, _ := strings.Cut(string(text), "\x00")
+		program, args, _ := strings.Cut(string(text), "\x00")
+		if options := strings.Split(args, "\x00"); !slices.Contains(options, "-d") && !slices.Contains(options, "-f") {
+			continue
+		}
 		if filepath.Base(program) != "nvidia-cuda-mps-control" || t.simgpu != "" && !strings.HasPrefix(program, t.scratch) {
 			continue
 		}
