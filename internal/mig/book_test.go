@@ -227,14 +227,35 @@ func TestWhatBecameAnothers(t *testing.T) {
 	}
 	g.instances = nil
 	other := g.foreign(t, seven[1], slicesAt(4, 2))
-	if gone, err := b.Gone(t.Context()); err != nil || !reflect.DeepEqual(gone, []Entry{e}) {
-		t.Errorf("gone: %v, %v; want %v", gone, err, e)
-	}
 	next := open(t, file, g)
 	if gone, err := next.Recover(t.Context()); err != nil || !reflect.DeepEqual(gone, []Entry{e}) {
 		t.Errorf("recovered: gone %v, %v; want %v", gone, err, e)
 	}
 	check(t, g, next, []nvml.MIGInstance{other})
+}
+
+// Somebody takes an instance away while the agent runs: its place is free again, and the others stay.
+func TestForget(t *testing.T) {
+	g := newGPU()
+	b := open(t, path(t), g)
+	var made []Entry
+	for i := range 2 {
+		e, err := b.Create(t.Context(), "a", seven[0], slicesAt(i, 1), "layout")
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, e)
+	}
+	g.instances = g.instances[1:]
+	if gone, err := b.Forget(t.Context(), "a"); err != nil || !reflect.DeepEqual(gone, made[:1]) {
+		t.Errorf("forgotten: %v, %v; want %v", gone, err, made[:1])
+	}
+	if left := b.Entries(); !reflect.DeepEqual(left, made[1:]) {
+		t.Errorf("left: %v, want %v", left, made[1:])
+	}
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(0, 1), "layout"); err != nil {
+		t.Errorf("make it again: %v", err)
+	}
 }
 
 func TestList(t *testing.T) {

@@ -59,8 +59,13 @@ func (b *Book) stands(ctx context.Context, e Entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	return e.In(listed), nil
+}
+
+// In reports whether an entry's instance is in a list, with its compute instance.
+func (e Entry) In(listed []nvml.MIGInstance) bool {
 	at := slices.IndexFunc(listed, e.is)
-	return at >= 0 && slices.ContainsFunc(listed[at].Compute, func(c nvml.MIGCompute) bool { return c.UUID == e.UUID }), nil
+	return at >= 0 && slices.ContainsFunc(listed[at].Compute, func(c nvml.MIGCompute) bool { return c.UUID == e.UUID })
 }
 
 // instances are those of a GPU; a GPU that is not in MIG mode has none.

@@ -42,21 +42,26 @@ func (b *Book) List(ctx context.Context, gpu string) ([]Listed, error) {
 	return all, nil
 }
 
-// Gone are the whole instances of the book that somebody else took away, as an agent that runs has to notice. They stay
-// in the book until [Book.Recover].
-func (b *Book) Gone(ctx context.Context) ([]Entry, error) {
-	var gone []Entry
+// Forget crosses out the whole instances of a GPU that somebody else took away, and returns them. What is made in their
+// place, by whomever, is not theirs.
+func (b *Book) Forget(ctx context.Context, gpu string) (gone []Entry, err error) {
+	done, err := b.turn(ctx, gpu)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	listed, err := b.instances(ctx, gpu)
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range b.Entries() {
-		if e.State != Whole {
+		if e.GPU != gpu || e.State != Whole || e.In(listed) {
 			continue
 		}
-		whole, err := b.stands(ctx, e)
-		if err != nil {
-			return gone, err
+		if err := b.end(ctx, e); err != nil { // a GPU instance may be left of it
+			return gone, fmt.Errorf("cross out MIG instance %s at %d: %w", e.Name, e.Placement.Start, err)
 		}
-		if !whole {
-			gone = append(gone, e)
-		}
+		gone = append(gone, e)
 	}
 	return gone, nil
 }

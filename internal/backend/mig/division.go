@@ -55,6 +55,12 @@ func (b *Backend) Division(ctx context.Context, gpu backend.GPU) (backend.Divisi
 	if err != nil {
 		return backend.Division{}, fmt.Errorf("see how GPU %d is divided: %w", gpu.Index, err)
 	}
+	if slices.ContainsFunc(entries, func(e mig.Entry) bool { return e.GPU == gpu.UUID && e.State == mig.Whole && !e.In(found) }) {
+		if _, err := b.options.Book.Forget(ctx, gpu.UUID); err != nil {
+			return backend.Division{}, fmt.Errorf("cross out instances of GPU %d that are gone: %w", gpu.Index, err)
+		}
+		entries = b.options.Book.Entries()
+	}
 	d.Parts = parts(gpu.UUID, profiles, entries, found)
 	for i := range d.Parts {
 		d.Parts[i].ContextBytes = b.KnownContextOn(gpu, d.Parts[i].Instance)

@@ -177,6 +177,24 @@ func TestWhoseInstancesAre(t *testing.T) {
 	if got := b.parts(next); !slices.Equal(got, want[1:]) {
 		t.Errorf("it has %q, want %q", got, want[1:])
 	}
+	// And one while the agent runs: its place is free as soon as it is read, and what another tool makes there is not Divvy's.
+	takeAway := func(i backend.Instance) error {
+		return errors.Join(tool.DestroyMIGCompute(t.Context(), b.gpu.UUID, i.GPUInstance, i.ComputeInstance), tool.DestroyMIGInstance(t.Context(), b.gpu.UUID, i.GPUInstance))
+	}
+	if err := takeAway(layout); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.parts(next); !slices.Equal(got, want[2:]) {
+		t.Errorf("it has %q, want %q", got, want[2:])
+	}
+	if err := takeAway(b.create(next, "1g.10gb", 1)); err != nil {
+		t.Fatal(err)
+	}
+	b.parts(next)
+	b.foreign(next, "1g.10gb", 1)
+	if got := b.parts(next); !slices.Equal(got, []string{"1g.10gb at 1, foreign", want[2]}) {
+		t.Errorf("with another's in the place of one that went: %q", got)
+	}
 }
 
 // What another tool made by halves is of no use to shares, and is left so.
