@@ -104,7 +104,11 @@ func (l *lab) difference() string {
 		for i := range listing.Tenants {
 			t := &listing.Tenants[i]
 			for _, s := range t.Shares {
-				held.add(n.Name, t.Namespace+"/"+t.Claim, s.UUID, amount{memory: s.Limit, cores: s.Cores, whole: s.Whole})
+				has := amount{memory: s.Limit, cores: s.Cores, whole: s.Whole}
+				if s.Instance != nil {
+					has = placedAt(s.Instance.Start)
+				}
+				held.add(n.Name, t.Namespace+"/"+t.Claim, s.UUID, has)
 			}
 		}
 		lines = append(lines, l.sums(n, listing)...)
@@ -169,6 +173,9 @@ func allotted(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocation
 	if form == pool.Whole {
 		return amount{whole: true}, uuid, nil
 	}
+	if _, start, ok := pool.ParseInstance(r.Device); ok {
+		return placedAt(start), uuid, nil
+	}
 	memory, cores := r.ConsumedCapacity[v1alpha1.CapacityMemory], r.ConsumedCapacity[v1alpha1.CapacityCores]
 	whole := slices.ContainsFunc(c.Spec.Devices.Requests, func(asked resourcev1.DeviceRequest) bool {
 		return asked.Name == r.Request && asked.Exactly != nil && asked.Exactly.DeviceClassName == v1alpha1.ClassWhole
@@ -178,6 +185,9 @@ func allotted(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocation
 	}
 	return amount{memory: uint64(memory.Value()), cores: int(cores.Value())}, uuid, nil
 }
+
+// placedAt stands for a MIG instance: the allocation names no amounts, and sums of these tell places apart.
+func placedAt(start int) amount { return amount{memory: 1 << start} }
 
 // sums checks that no GPU is granted beyond its size, which holds at every moment.
 func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {

@@ -45,9 +45,9 @@ func (l *lab) tryInstall(values ...string) error {
 	return err
 }
 
-// serving waits until the newest form of everything installed runs and the API
+// ready waits until the newest form of everything installed runs and the API
 // server calls the webhook and trusts its certificate.
-func (l *lab) serving() {
+func (l *lab) ready() {
 	l.t.Helper()
 	l.eventually("Divvy serves", func() string {
 		agents, err := l.Client().AppsV1().DaemonSets(system).Get(l.ctx, "divvy-agent", metav1.GetOptions{})
@@ -81,6 +81,12 @@ func (l *lab) serving() {
 		}
 		return ""
 	})
+}
+
+// serving waits for the same, and until each GPU of the lab is offered.
+func (l *lab) serving() {
+	l.t.Helper()
+	l.ready()
 	l.eventually("GPUs are offered", func() string {
 		slices, err := l.Client().ResourceV1().ResourceSlices().List(l.ctx, metav1.ListOptions{})
 		if err != nil {
