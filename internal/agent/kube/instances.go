@@ -167,28 +167,41 @@ func divided(d *backend.Division, gpu string, p published, uses uses) *pool.Divi
 }
 
 // keepOthers leaves to others what the scheduler does not know of. An instance that stays is a device that takes no
-// counters, unless a share of the host has it.
+// counters, unless a share of the host has it. Such a share keeps its place also before its instance is made.
 func keepOthers(d *backend.Division, gpu string, published *pool.Division, uses uses) {
+	made := map[string]bool{}
 	for _, p := range d.Parts {
 		name := pool.InstanceName(gpu, p.Profile, p.Start)
+		made[name] = made[name] || p.Half == ""
 		stays := p.Half == "" && p.Origin != backend.OriginShare
 		if !stays && p.Half == "" && !uses.byHost(name) {
 			continue // it is a claim's, whose allocation counts, or about to go
 		}
-		published.Taken |= (uint32(1)<<p.Size - 1) << p.Start
-		at := slices.IndexFunc(published.Instances, func(i pool.Instance) bool { return i.Profile == p.Profile && i.Start == p.Start })
-		if at < 0 {
-			continue
-		}
-		for c, n := range published.Instances[at].Takes {
-			published.Used[c] += n
-		}
-		if stays && !uses.byHost(name) {
-			published.Instances[at].Stays = true
-			continue
-		}
-		published.Instances = slices.Delete(published.Instances, at, at+1)
+		keep(published, p.Instance, stays && !uses.byHost(name))
 	}
+	for name, use := range uses {
+		if !made[name] && uses.byHost(name) && !use.Gone {
+			one := instanceOf(d, use.Profile, use.Start)
+			keep(published, backend.Instance{Profile: one.Profile, Start: one.Start, Size: one.Size}, false)
+		}
+	}
+}
+
+// keep takes an instance from what claims can have. Its device is published only where it stays.
+func keep(published *pool.Division, one backend.Instance, stays bool) {
+	published.Taken |= (uint32(1)<<one.Size - 1) << one.Start
+	at := slices.IndexFunc(published.Instances, func(i pool.Instance) bool { return i.Profile == one.Profile && i.Start == one.Start })
+	if at < 0 {
+		return
+	}
+	for c, n := range published.Instances[at].Takes {
+		published.Used[c] += n
+	}
+	if stays {
+		published.Instances[at].Stays = true
+		return
+	}
+	published.Instances = slices.Delete(published.Instances, at, at+1)
 }
 
 // instanceOf describes an instance, from what the driver tells of its profile and of the instance.

@@ -174,6 +174,31 @@ func TestDynamicLayout(t *testing.T) {
 	}
 }
 
+// Claims cannot have an instance that a share of the host has, nor the place where one is about to be made for it.
+func TestHostKeepsInstances(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts []backend.Part
+	}{
+		"of a layout":  {[]backend.Part{quarter("2g.12gb", 0, backend.OriginLayout)}},
+		"foreign":      {[]backend.Part{quarter("2g.12gb", 0, backend.OriginForeign)}},
+		"not yet made": {nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := quarters(c.parts...)
+			uses := usesOf([]agent.InstanceUse{{GPU: formed, Profile: "2g.12gb", Start: 0}}, formed)
+			got := divided(&d, formed, published{form: pool.MIG, dynamic: true}, uses)
+			for _, i := range got.Instances {
+				if i.Stays || i.Profile == "2g.12gb" && i.Start == 0 {
+					t.Errorf("%s at %d is published, and stays: %t", i.Profile, i.Start, i.Stays)
+				}
+			}
+			if len(got.Instances) != 6 || got.Taken != 0b0011 || got.Used[layouts.ComputeSlices] != 2 {
+				t.Errorf("%d devices beside %04b, %v", len(got.Instances), got.Taken, got.Used)
+			}
+		})
+	}
+}
+
 // Another order is told at most once a second, and in the end.
 func TestOrderIsToldSeldom(t *testing.T) {
 	now := time.Unix(1, 0)
