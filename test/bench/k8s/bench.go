@@ -65,7 +65,8 @@ func (b *bench) measure(ctx context.Context) ([]measurement.Row, error) {
 	}{
 		{[]string{"k8s.prepare_p99_ms", "k8s.agent_rss_mib", "k8s.agent_idle_cpu_percent"}, b.crowd},
 		{[]string{"k8s.freed_to_running_s"}, b.freed},
-		{[]string{mpsID}, b.mps}, // the last: it installs Divvy anew
+		{[]string{mpsID}, b.mps}, // it installs Divvy anew
+		{[]string{migID}, b.mig}, // the last: the GPUs stay divided
 	} {
 		if !slices.ContainsFunc(part.ids, b.wanted) {
 			continue

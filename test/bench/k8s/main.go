@@ -1,6 +1,7 @@
-// Command k8s measures what Divvy costs in a cluster, on real kubelets with simulated GPUs, and writes
-// docs/measurements/k8s.json, and for MPS backends.json beside it: how long the kubelet waits for a claim to be prepared, what the agent takes with 100
-// shares, and how soon another pod gets what one frees. It needs root, and removes its cluster.
+// Command k8s measures what Divvy costs in a cluster, on real kubelets with simulated GPUs: how long the kubelet waits for
+// a claim to be prepared, what the agent takes with 100 shares, and how soon another pod gets what one frees. It writes
+// docs/measurements/k8s.json, and beside it backends.json for MPS and mig.json for MIG. It needs root, and removes its
+// cluster.
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 type options struct {
 	out      string
 	backends string
+	mig      string
 	only     string
 	quick    bool
 	verbose  bool
@@ -33,8 +35,9 @@ const longest = 25 * time.Minute
 func main() {
 	var o options
 	flag.StringVar(&o.out, "out", "docs/measurements/k8s.json", "file to merge the figures into")
-	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so: k8s.prepare_p99, k8s.agent, k8s.freed, "+mpsID)
+	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so: k8s.prepare_p99, k8s.agent, k8s.freed, "+mpsID+", "+migID)
 	flag.StringVar(&o.backends, "backends", "docs/measurements/backends.json", "file to merge the figures of MPS into")
+	flag.StringVar(&o.mig, "mig", "docs/measurements/mig.json", "file to merge the figures of MIG instances into")
 	flag.BoolVar(&o.quick, "quick", false, "fewer pods and shorter looks, to see whether something works; writes nothing")
 	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
 	flag.Parse()
@@ -78,8 +81,11 @@ func merge(o options, rows []measurement.Row) error {
 	files := map[string][]measurement.Row{}
 	for _, row := range rows {
 		file := o.out
-		if row.ID == mpsID {
+		switch row.ID {
+		case mpsID:
 			file = o.backends
+		case migID:
+			file = o.mig
 		}
 		files[file] = append(files[file], row)
 	}

@@ -58,7 +58,7 @@ func (b *bench) mps(ctx context.Context) ([]measurement.Row, error) {
 	if err := b.cluster.ApplyText(ctx, mpsTemplates); err != nil {
 		return nil, err
 	}
-	cold, err := b.timed(ctx, "cold", b.plan.cold, coldGoal, b.coldPods)
+	cold, err := b.timed(ctx, mpsTiming("cold", "the claim starts the GPU's daemon", b.plan.cold, coldGoal), b.coldPods)
 	if err != nil {
 		return nil, err
 	}
@@ -68,11 +68,12 @@ func (b *bench) mps(ctx context.Context) ([]measurement.Row, error) {
 	if err := b.untilForm(ctx, "all GPUs have form mps", func(r *simgpu.Report) bool { return inMPS(r) == len(r.GPUs) }); err != nil {
 		return nil, err
 	}
-	warm, err := b.timed(ctx, "warm", b.plan.warm, warmGoal, b.warmPods("warm", 1))
+	warm, err := b.timed(ctx, mpsTiming("warm", "the GPU's daemon runs", b.plan.warm, warmGoal), b.wavesOf("mps", "warm", 1, clients))
 	if err != nil {
 		return nil, err
 	}
-	waves, err := b.timed(ctx, "wave", b.plan.warm, warmGoal, b.warmPods("wave", b.plan.wave))
+	text := fmt.Sprintf("the GPU's daemon runs, waves of %d", b.plan.wave)
+	waves, err := b.timed(ctx, mpsTiming("wave", text, b.plan.warm, warmGoal), b.wavesOf("mps", "wave", b.plan.wave, clients))
 	return slices.Concat(cold, warm, waves), err
 }
 
@@ -93,7 +94,7 @@ func (b *bench) coldPods(ctx context.Context, count int) error {
 		if err != nil {
 			return err
 		}
-		if err := b.start(ctx, "whole-by-mps", fmt.Sprintf("cold-%03d", i)); err != nil {
+		if err := b.start(ctx, "whole-by-mps", clients, fmt.Sprintf("cold-%03d", i)); err != nil {
 			return err
 		}
 		if err := b.removePods(ctx); err != nil {
@@ -103,15 +104,15 @@ func (b *bench) coldPods(ctx context.Context, count int) error {
 	return nil
 }
 
-// warmPods has pods take shares of GPUs whose daemons run, so many at a time. They stay until all have theirs.
-func (b *bench) warmPods(kind string, wave int) func(context.Context, int) error {
+// wavesOf has pods take devices that are ready, so many at a time. They stay until all have theirs.
+func (b *bench) wavesOf(template, kind string, wave int, users func(*simgpu.Report) int) func(context.Context, int) error {
 	return func(ctx context.Context, count int) error {
 		var names []string
 		for i := range count {
 			names = append(names, fmt.Sprintf("%s-%03d", kind, i))
 		}
 		for some := range slices.Chunk(names, wave) {
-			if err := b.start(ctx, "mps", some...); err != nil {
+			if err := b.start(ctx, template, users, some...); err != nil {
 				return err
 			}
 		}
@@ -119,8 +120,8 @@ func (b *bench) warmPods(kind string, wave int) func(context.Context, int) error
 	}
 }
 
-// start starts pods that hold memory and waits until the simulated driver has each as a client of an MPS server.
-func (b *bench) start(ctx context.Context, template string, names ...string) error {
+// start starts pods that hold memory and waits until the simulated driver counts as many users more.
+func (b *bench) start(ctx context.Context, template string, users func(*simgpu.Report) int, names ...string) error {
 	b.say("start %s", strings.Join(names, ", "))
 	before, err := b.cluster.Nodes[0].Oracle(ctx)
 	if err != nil {
@@ -136,8 +137,8 @@ func (b *bench) start(ctx context.Context, template string, names ...string) err
 			return err
 		}
 	}
-	want := clients(before) + len(names)
-	return b.untilForm(ctx, "the pods are clients of MPS", func(r *simgpu.Report) bool { return clients(r) == want })
+	want := users(before) + len(names)
+	return b.untilForm(ctx, "the simulated driver counts the pods", func(r *simgpu.Report) bool { return users(r) == want })
 }
 
 // inMPS counts the GPUs in form mps.
@@ -179,31 +180,38 @@ func (b *bench) untilForm(ctx context.Context, what string, holds func(*simgpu.R
 	}
 }
 
+// timing is a row: claims of pods whose names begin with kind.
+type timing struct {
+	id, command, kind, text string
+	count                   int
+	goal                    float64 // ms
+}
+
+func mpsTiming(kind, text string, count int, goal float64) timing {
+	return timing{id: mpsID, command: mpsCommand, kind: kind, text: text, count: count, goal: goal}
+}
+
 // timed has pods started whose names begin so, and tells what the agent logged for them and what the kubelet waited.
-func (b *bench) timed(ctx context.Context, kind string, count int, goal float64, pods func(context.Context, int) error) ([]measurement.Row, error) {
+func (b *bench) timed(ctx context.Context, t timing, pods func(context.Context, int) error) ([]measurement.Row, error) {
 	before, err := b.kubelet(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := pods(ctx, count); err != nil {
+	if err := pods(ctx, t.count); err != nil {
 		return nil, err
 	}
 	after, err := b.kubelet(ctx)
 	if err != nil {
 		return nil, err
 	}
-	took, err := b.agentTimes(ctx, kind+"-", count)
+	took, err := b.agentTimes(ctx, t.kind+"-", t.count)
 	if err != nil {
 		return nil, err
 	}
-	text := map[string]string{
-		"cold": "the claim starts the GPU's daemon", "warm": "the GPU's daemon runs",
-		"wave": fmt.Sprintf("the GPU's daemon runs, waves of %d", b.plan.wave),
-	}[kind]
-	agent := measurement.Of(mpsID, "ms", goal, measurement.Lower, mpsCommand, quantile(took, 0.99))
-	agent.Case, agent.Runs, agent.Worst = text+", agent's own time", len(took), slices.Max(took)
-	agent.Note = fmt.Sprintf("99th percentile of the times that the agent logs for claims for MPS, median %.0f ms", quantile(took, 0.5))
-	waited, err := kubeletRow(before.until(after), count)
-	waited.ID, waited.Case, waited.Goal, waited.Command = mpsID, text+", kubelet's histogram", &goal, mpsCommand
+	agent := measurement.Of(t.id, "ms", t.goal, measurement.Lower, t.command, quantile(took, 0.99))
+	agent.Case, agent.Runs, agent.Worst = t.text+", agent's own time", len(took), slices.Max(took)
+	agent.Note = fmt.Sprintf("99th percentile of the times that the agent logs for these claims, median %.0f ms", quantile(took, 0.5))
+	waited, err := kubeletRow(before.until(after), t.count)
+	waited.ID, waited.Case, waited.Goal, waited.Command = t.id, t.text+", kubelet's histogram", &t.goal, t.command
 	return []measurement.Row{agent, waited}, err
 }
