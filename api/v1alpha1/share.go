@@ -194,7 +194,7 @@ func (r *ShareRequest) Validate() error {
 // validateInstance tells of faults in what is asked of MIG instances.
 func (r *ShareRequest) validateInstance(fault func(format string, args ...any)) {
 	if r.Profile != "" && !validProfile.MatchString(r.Profile) {
-		fault("profile %q is no MIG profile: `divvy gpu ls` lists those of each GPU, such as 1g.10gb", r.Profile)
+		fault("profile %q is no MIG profile: `divvy gpu ls --profiles` lists those of each GPU, such as 1g.10gb", r.Profile)
 	}
 	if (r.Profile != "" || r.Backend == BackendMIG) && r.GPUs > 1 {
 		fault("%d GPUs with MIG instances: ask for one, because a process can use one instance only", r.GPUs)

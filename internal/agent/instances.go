@@ -71,7 +71,7 @@ func (a *Agent) searchInstances(gpus []alloc.GPU, except *tenant, r alloc.Reques
 			continue
 		}
 		d := a.divisions.get(g.UUID)
-		for _, p := range d.Parts {
+		for _, p := range append(a.reservedOn(g.UUID, &d), d.Parts...) {
 			rank, free, limit := a.roomOn(p, g, except, r)
 			if rank > least || rank == rankNone || rank == least && free >= left {
 				continue
@@ -84,6 +84,22 @@ func (a *Agent) searchInstances(gpus []alloc.GPU, except *tenant, r alloc.Reques
 		return []alloc.Share{best}, nil
 	}
 	return a.searchPlace(gpus, r)
+}
+
+// reservedOn are the instances of a GPU that are about to be made and that a further share may join. One for MPS is left
+// out: whose server it has is not known before. Agent.mu is held.
+func (a *Agent) reservedOn(uuid string, d *division) (all []backend.Part) {
+	for _, t := range a.tenants {
+		for _, s := range t.Shares {
+			if s.UUID != uuid || s.Instance == nil || s.Instance.UUID != "" || s.Backend == v1alpha1.BackendMPS {
+				continue
+			}
+			if _, there := d.at(s.Instance.Profile, s.Instance.Start); !there {
+				all = append(all, backend.Part{Instance: *s.Instance, Origin: backend.OriginShare})
+			}
+		}
+	}
+	return all
 }
 
 // roomOn is how well an instance serves a request, what is free there and what limit the share would have. Agent.mu is
@@ -122,7 +138,7 @@ func (a *Agent) grantedOn(i backend.Instance, parent *alloc.GPU, except *tenant)
 	one := alloc.GPU{UUID: i.UUID, Index: parent.Index, Capacity: i.Bytes, ContextBytes: cmp.Or(i.ContextBytes, parent.ContextBytes)}
 	for _, t := range a.tenants {
 		for n, s := range t.Shares {
-			if t == except || s.Instance == nil || s.Instance.UUID != i.UUID || i.UUID == "" {
+			if t == except || s.Instance == nil || s.UUID != i.Parent || s.Instance.Profile != i.Profile || s.Instance.Start != i.Start {
 				continue
 			}
 			one.Form = string(s.Backend)

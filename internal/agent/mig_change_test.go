@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -140,4 +141,43 @@ func TestCheckpointOfAnInstance(t *testing.T) {
 	if got, err := newCheckpoint(golden).Load(); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read is %+v, %v", got, err)
 	}
+}
+
+// A share of a part joins an instance that is about to be made for another one.
+func TestPartsOfAnInstanceThatIsBeingMade(t *testing.T) {
+	q := newQuarry(t)
+	begun, let := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	q.step = func(name string) {
+		if name == "instance-begun" {
+			once.Do(func() {
+				close(begun)
+				<-let
+			})
+		}
+	}
+	r := q.run("")
+	first, second := q.asker(os.Getuid()), q.asker(os.Getuid())
+	granted := make(chan error, 2)
+	half := within("7g.80gb", v1alpha1.BackendSlice, 20*gib)
+	go func() {
+		_, err := r.create(t.Context(), first.peer, half)
+		granted <- err
+	}()
+	<-begun
+	go func() {
+		_, err := r.create(t.Context(), second.peer, half)
+		granted <- err
+	}()
+	eventually(t, "both shares are in the ledger, or one is refused", func() bool { return len(q.list(r).Tenants) == 2 || len(granted) > 0 })
+	close(let)
+	for range 2 {
+		if err := <-granted; err != nil {
+			t.Error(err)
+		}
+	}
+	q.has("7g.80gb@0 share")
+	first.end()
+	second.end()
+	q.becomes()
 }
