@@ -147,7 +147,7 @@ func (a *Agent) grantedOn(i backend.Instance, parent *alloc.GPU, except *tenant)
 			one.Tenants++
 		}
 	}
-	a.serverOf(&one, except)
+	a.serverOf(&one, a.clientsOn(i), except)
 	return one
 }
 

@@ -180,7 +180,7 @@ func (a *Agent) applyLayout(ctx context.Context, gpu backend.GPU, p control.Layo
 		back := context.WithoutCancel(ctx)
 		if turned {
 			_ = a.putBack(back, gpu, made, nil)
-			err = errors.Join(err, a.setMode(back, gpu, !p.On))
+			err = errors.Join(err, a.turnTo(back, gpu, !p.On))
 			made = nil
 		}
 		err = errors.Join(err, a.putBack(back, gpu, made, gone))
@@ -214,17 +214,29 @@ func (a *Agent) applyLayout(ctx context.Context, gpu backend.GPU, p control.Layo
 	return a.keepLayout(ctx, gpu)
 }
 
+// turnTo is setMode with an error that says what was tried: a layout is more than a mode.
+func (a *Agent) turnTo(ctx context.Context, gpu backend.GPU, on bool) error {
+	if err := a.setMode(ctx, gpu, on); err != nil {
+		word := "off"
+		if on {
+			word = "on"
+		}
+		return fmt.Errorf("turn the MIG mode %s: %w", word, err)
+	}
+	return nil
+}
+
 // turnFor turns the mode, and plans what is to be made then.
 func (a *Agent) turnFor(ctx context.Context, gpu backend.GPU, p control.LayoutParams, to *control.Rearrangement) error {
 	if err := a.leaveInTurn(ctx, gpu); err != nil {
 		return err
 	}
-	if err := a.setMode(ctx, gpu, p.On); err != nil || !p.On {
+	if err := a.turnTo(ctx, gpu, p.On); err != nil || !p.On {
 		return err
 	}
 	planned, err := a.planLayout(gpu, p)
 	if err != nil {
-		return errors.Join(err, a.setMode(context.WithoutCancel(ctx), gpu, false))
+		return errors.Join(err, a.turnTo(context.WithoutCancel(ctx), gpu, false))
 	}
 	to.Add = planned.Add
 	return nil

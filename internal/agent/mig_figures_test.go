@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -34,6 +35,35 @@ func TestMemoryOfInstances(t *testing.T) {
 				t.Errorf("the other tool's instance: %+v", i)
 			}
 		}
+	}
+}
+
+// The cores of a part are of its instance, and those of the GPU are added up as parts of the GPU.
+func TestCoresOfPartsOnTheGPU(t *testing.T) {
+	q := newQuarry(t)
+	r := q.run("")
+	p := within("2g.20gb", v1alpha1.BackendSlice, gib)
+	p.Request.Cores = 50
+	for range 2 {
+		if s := q.grant(r, q.asker(os.Getuid()), p).Tenant.Shares[0]; s.Cores != 50 {
+			t.Errorf("the share has %+v", s)
+		}
+	}
+	if got := q.list(r).GPUs[0].Cores; got != 28 { // two times 50 % of 32 of 112 SMs
+		t.Errorf("the GPU has %d %% of its cores guaranteed", got)
+	}
+}
+
+// The driver takes programs in proportion to an instance: what has no room on one is on another.
+func TestServerOfAnInstanceIsFull(t *testing.T) {
+	q := newQuarry(t)
+	r := q.run("")
+	var on []string
+	for range 7 {
+		on = append(on, q.grant(r, q.asker(os.Getuid()), within("1g.10gb", v1alpha1.BackendMPS, gib)).Tenant.Shares[0].Instance.UUID)
+	}
+	if slices.ContainsFunc(on[:6], func(uuid string) bool { return uuid != on[0] }) || on[6] == on[0] {
+		t.Errorf("the shares are on %q", on)
 	}
 }
 

@@ -302,7 +302,7 @@ func TestMIGRefusals(t *testing.T) {
 		"no instance":           {plain, control.CodeInvalid, "GPU 0 is in MIG mode, where every share is in a MIG instance: ask for one by its profile, such as 1g.10gb"},
 		"a GPU without MIG":     {elsewhere, control.CodeInvalid, "GPU 1 is not in MIG mode"},
 		"a profile and memory":  {sized, control.CodeInvalid, "profile 1g.10gb says the memory"},
-		"more than there is":    {large, control.CodeInvalid, "the largest is 7g.80gb"},
+		"more than there is":    {large, control.CodeInvalid, "of a GPU that may serve has 90Gi: the largest is 7g.80gb"},
 		"only by moving others": {instanceOf("3g.40gb"), control.CodeRefused, "it has room for 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, and for 3g.40gb only if a running instance moved"},
 		"full":                  {instanceOf("7g.80gb"), control.CodeRefused, "has no room for a MIG instance 7g.80gb"},
 	} {

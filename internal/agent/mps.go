@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -29,14 +31,37 @@ func (a *Agent) clients() int {
 	return mostClients
 }
 
-// serverOf adds to a GPU, whose form is known, whom its MPS server serves and how many programs it counts: those that are
-// there, and one for each share that has none yet. What a share starts beyond that the driver refuses when its server is
+// clientsOn is how many of them it lets share a MIG instance: in proportion to its compute slices, at least one.
+func (a *Agent) clientsOn(i backend.Instance) int {
+	whole := 0
+	for _, s := range a.divisions.get(i.Parent).Sizes {
+		whole = max(whole, computeSlices(s.Profile))
+	}
+	own := computeSlices(i.Profile)
+	if own == 0 || whole == 0 {
+		return a.clients()
+	}
+	return max(1, a.clients()*own/whole)
+}
+
+// computeSlices is the number with which the name of a MIG profile begins, such as 3 of 3g.40gb; 0 where it has none.
+func computeSlices(profile string) int {
+	number, _, _ := strings.Cut(profile, "g.")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// serverOf adds to a GPU, whose form is known, whom its MPS server serves, how many programs that takes at most, and how
+// many it counts: those that are there, and one for each share that has none yet. What a share starts beyond that the driver refuses when its server is
 // full. Agent.mu is held.
-func (a *Agent) serverOf(g *alloc.GPU, except *tenant) {
+func (a *Agent) serverOf(g *alloc.GPU, most int, except *tenant) {
 	if g.Form != string(v1alpha1.BackendMPS) {
 		return
 	}
-	g.MostClients = a.clients()
+	g.MostClients = most
 	for _, t := range a.tenants {
 		if t == except || !t.has(g.UUID) || t.backend() != v1alpha1.BackendMPS {
 			continue

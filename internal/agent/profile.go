@@ -131,8 +131,12 @@ func (a *Agent) smallestProfiles(who requester, gpus []backend.GPU, r v1alpha1.S
 		}
 	}
 	if len(able) == 0 {
-		return nil, control.Errorf(control.CodeInvalid, "no MIG instance of a GPU that may serve has %s and %d %% of its SMs: the largest is %s, with %s",
-			r.Memory, r.Cores, cmp.Or(most.Profile, "none"), amount(most.Bytes))
+		wanted := r.Memory.String()
+		if r.Cores > 0 {
+			wanted += fmt.Sprintf(" and %d %% of its SMs", r.Cores)
+		}
+		return nil, control.Errorf(control.CodeInvalid, "no MIG instance of a GPU that may serve has %s: the largest is %s, with %s",
+			wanted, cmp.Or(most.Profile, "none"), amount(most.Bytes))
 	}
 	slices.SortStableFunc(able, bySize)
 	return equals(able), nil

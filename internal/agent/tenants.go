@@ -73,7 +73,7 @@ func (a *Agent) grantedBy(ctx context.Context, except *tenant, form func(backend
 					g.Form = string(v1alpha1.BackendMIG)
 				}
 				g.Granted += t.counted(i)
-				g.Cores += s.Guaranteed(s.Cores)
+				g.Cores += a.coresOnGPU(s)
 				g.Tenants++
 				if s.Whole {
 					// Overcommit would get past full memory.
@@ -89,10 +89,24 @@ func (a *Agent) grantedBy(ctx context.Context, except *tenant, form func(backend
 			a.addForming(gpu, &g)
 			form(gpu, &g)
 		}
-		a.serverOf(&g, except)
+		a.serverOf(&g, a.clients(), except)
 		gpus = append(gpus, g)
 	}
 	return gpus
+}
+
+// coresOnGPU is the percentage of a GPU that a share is guaranteed. That of a part of a MIG instance is relative to the
+// instance.
+func (a *Agent) coresOnGPU(s share) int {
+	cores := s.Guaranteed(s.Cores)
+	if s.Instance == nil || s.Backend == v1alpha1.BackendMIG {
+		return cores
+	}
+	d := a.divisions.get(s.UUID)
+	if len(d.Sizes) == 0 {
+		return 0
+	}
+	return cores * s.Instance.Multiprocessors / max(1, slices.MaxFunc(d.Sizes, bySize).Multiprocessors)
 }
 
 // fill leaves a GPU room for what the tenant has there and for no more: how much others

@@ -21,14 +21,9 @@ type Switch interface {
 // SetMode changes a GPU's MIG mode at once, or leaves everything as it was. A GPU that has instances or users keeps its
 // mode ([ErrUsed]). One that would change at its next reset only is given its old pending mode back ([ErrReset]):
 // otherwise a reset for another reason would change it, and other tools refuse a GPU whose mode is pending.
+//
+// The error says why the GPU keeps its mode, without its name.
 func SetMode(ctx context.Context, s Switch, gpu string, on bool, instances int) error {
-	if err := setMode(ctx, s, gpu, on, instances); err != nil {
-		return fmt.Errorf("turn the MIG mode of %s %s: %w", gpu, word(on), err)
-	}
-	return nil
-}
-
-func setMode(ctx context.Context, s Switch, gpu string, on bool, instances int) error {
 	before, err := s.MIGMode(ctx, gpu)
 	if err != nil {
 		return err
@@ -63,13 +58,6 @@ func setMode(ctx context.Context, s Switch, gpu string, on bool, instances int) 
 		return asked
 	}
 	return fmt.Errorf("%w: run `nvidia-smi -i %s -mig %d` and `nvidia-smi -i %[2]s --gpu-reset` while nothing uses it", ErrReset, gpu, number(on))
-}
-
-func word(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
 }
 
 func number(on bool) int {

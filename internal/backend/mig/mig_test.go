@@ -76,7 +76,7 @@ func TestInstancesOfEveryMachine(t *testing.T) {
 				}
 			}
 			whole := b.create(a, m.large, 0)
-			if err := a.SetMode(t.Context(), b.gpu, false); !errors.Is(err, mig.ErrUsed) || !strings.Contains(err.Error(), "1 instance") {
+			if err := a.SetMode(t.Context(), b.gpu, false); !errors.Is(err, mig.ErrUsed) || !strings.HasPrefix(err.Error(), "in use: it has 1 instance") {
 				t.Errorf("off with an instance: %v", err)
 			}
 			if err := a.Destroy(t.Context(), b.gpu, whole.UUID); err != nil {

@@ -23,10 +23,7 @@ func (b *Backend) SetMode(ctx context.Context, gpu backend.GPU, on bool) error {
 	b.mu.Lock()
 	delete(b.profiles, gpu.UUID)
 	b.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("GPU %d: %w", gpu.Index, err)
-	}
-	return nil
+	return err // it says why the GPU keeps its mode, and who calls this knows which GPU it is
 }
 
 // RecoverInstances implements [backend.Divider].
