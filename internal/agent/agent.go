@@ -124,6 +124,8 @@ type Agent struct {
 	debts   debts
 	outside []control.Outside
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
+	// migModes are those that the figures say to be in MIG mode, with what to do where nobody can tell how they are divided.
+	migModes map[string]string
 	// unserved is why the driver serves no programs on a GPU, by UUID: see befall.
 	unserved map[string]string
 	// offences are those of tenants at GPUs: see accuse.

@@ -54,7 +54,7 @@ func (a *Agent) formed(ctx context.Context, gpu backend.GPU) control.Formed {
 	}
 	v.MIG = a.dividedOf(gpu)
 	f := a.formings[gpu.UUID]
-	v.Fault = cmp.Or(f.fault, f.closed, a.faults[gpu.UUID], a.misgiven(gpu))
+	v.Fault = cmp.Or(f.fault, f.closed, a.faultOf(gpu.UUID), a.misgiven(gpu))
 	return v
 }
 

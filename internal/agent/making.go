@@ -256,7 +256,10 @@ func (a *Agent) readSometimes(ctx context.Context) {
 			continue
 		}
 		often := readRarely
-		if a.inMIGMode(gpu.UUID) {
+		a.mu.Lock()
+		told := a.migModes[gpu.UUID] != ""
+		a.mu.Unlock()
+		if told || a.inMIGMode(gpu.UUID) {
 			often = readAgain
 		}
 		f := a.formings[gpu.UUID]

@@ -61,7 +61,7 @@ func (a *Agent) grantedBy(ctx context.Context, except *tenant, form func(backend
 		held, _ := a.elsewhere(ctx, gpu.UUID)
 		if except == nil || !except.has(gpu.UUID) {
 			// A fault keeps new shares away, and no share that is there from being changed.
-			g.Fault = cmp.Or(held, a.keptForClaim(gpu.UUID), a.faults[gpu.UUID])
+			g.Fault = cmp.Or(held, a.keptForClaim(gpu.UUID), a.faultOf(gpu.UUID))
 		}
 		for _, t := range a.tenants {
 			for i, s := range t.Shares {
@@ -346,6 +346,29 @@ func (a *Agent) NoteFaults(faults map[string]string) {
 	}
 	a.faults = faults
 	a.announce()
+}
+
+// NoteMIGModes notes which GPUs the driver's figures say to be in MIG mode, each with what to do where nobody can tell how
+// it is divided: such a GPU takes no shares.
+func (a *Agent) NoteMIGModes(texts map[string]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if maps.Equal(a.migModes, texts) {
+		return
+	}
+	a.migModes = texts
+	a.announce()
+}
+
+// faultOf says why a GPU takes no new shares, "" for one that does. Agent.mu is held.
+func (a *Agent) faultOf(uuid string) string {
+	if text := a.faults[uuid]; text != "" {
+		return text
+	}
+	if d := a.divisions.get(uuid); d.unknown != "" && a.migModes[uuid] != "" {
+		return fmt.Sprintf("%s (%s)", a.migModes[uuid], d.unknown)
+	}
+	return ""
 }
 
 // GPUs are those that the agent serves.

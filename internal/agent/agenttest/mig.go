@@ -32,6 +32,7 @@ type MIG struct {
 
 	mu       sync.Mutex
 	fail     func(change string) error
+	unread   error
 	model    *layouts.Model
 	gpus     map[string]*migGPU
 	made     int
@@ -75,6 +76,9 @@ func (m *MIG) Division(_ context.Context, gpu backend.GPU) (backend.Division, er
 	g := m.gpus[gpu.UUID]
 	if g == nil || !g.on {
 		return backend.Division{}, nil
+	}
+	if m.unread != nil {
+		return backend.Division{}, m.unread
 	}
 	d := backend.Division{On: true, Pending: true, Profiles: m.model.Profiles(), Parts: slices.Clone(g.parts)}
 	for _, p := range d.Profiles {
@@ -212,6 +216,13 @@ func (m *MIG) SetFail(fail func(change string) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fail = fail
+}
+
+// SetUnread has readings of GPUs in MIG mode fail with an error; nil lets them succeed.
+func (m *MIG) SetUnread(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unread = err
 }
 
 func (m *MIG) step(name string) {

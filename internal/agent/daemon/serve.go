@@ -251,14 +251,16 @@ func (s *service) openHealth(ctx context.Context) {
 // noteFaults tells the ledger which GPUs are faulty, and returns what is closed when that changes.
 func (s *service) noteFaults() (changed <-chan struct{}) {
 	faults, changed := s.health.Faults()
-	texts := map[string]string{}
+	texts, modes := map[string]string{}, map[string]string{}
 	for uuid, fault := range faults {
 		if fault.Reason == health.MIGMode && s.agent.Divides() {
+			modes[uuid] = fault.Text
 			continue
 		}
 		texts[uuid] = fault.Text
 	}
 	s.agent.NoteFaults(texts)
+	s.agent.NoteMIGModes(modes)
 	return changed
 }
 

@@ -130,7 +130,7 @@ func (p *watched) reported(c nvml.Condition, grown bool) *Fault {
 	case grown:
 		return &Fault{Reason: "ecc", Text: fmt.Sprintf("%d uncorrectable memory errors since the driver was loaded", c.Uncorrected)}
 	case c.MIG:
-		return &Fault{Reason: MIGMode, Text: fmt.Sprintf("it is in MIG mode, which this agent does not serve: end that (`nvidia-smi -i %d -mig 0`), or leave the GPU to others", p.gpu.Index)}
+		return &Fault{Reason: MIGMode, Text: fmt.Sprintf("it is in MIG mode, and this agent cannot tell how it is divided: end the mode (`nvidia-smi -i %d -mig 0`), or leave the GPU to others", p.gpu.Index)}
 	}
 	return nil
 }
@@ -145,5 +145,6 @@ func gravest(xids []uint64) (xid uint64, ill bool) {
 	return xid, ill
 }
 
-// MIGMode is the reason of a GPU that is in MIG mode and has no other fault. It is none for an agent that serves such GPUs.
+// MIGMode is the reason of a GPU that is in MIG mode and has no other fault. It is none for an agent that knows how the GPU
+// is divided.
 const MIGMode = "mig-mode"

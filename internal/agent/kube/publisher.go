@@ -98,6 +98,11 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 		return resourceslice.DriverResources{}, changed, nil
 	}
 	gpus := shape(p.devices(faults), shapes)
+	for i := range gpus {
+		if f := gpus[i].Fault; gpus[i].Form == pool.MIG && f != nil && f.Reason == health.MIGMode {
+			gpus[i].Fault = nil // it has instances, and how it is divided is known
+		}
+	}
 	if divided := p.divide(ctx, gpus, shapes); divided != nil {
 		changed = either(ctx, changed, divided)
 	}
@@ -150,7 +155,7 @@ func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
 		if location, ok := p.locations[gpu.UUID]; ok {
 			g.Location = &location
 		}
-		if fault, ok := faults[gpu.UUID]; ok && fault.Reason != health.MIGMode {
+		if fault, ok := faults[gpu.UUID]; ok {
 			g.Fault = &pool.Fault{Reason: fault.Reason, Lost: fault.Lost}
 		}
 		gpus = append(gpus, g)
