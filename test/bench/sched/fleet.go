@@ -73,7 +73,7 @@ func (in inventory) of(node int) []pool.GPU {
 	var gpus []pool.GPU
 	for i := range in {
 		gpu, location := in[i], *in[i].Location
-		gpu.UUID, gpu.Location = uuid(i), &location
+		gpu.UUID, gpu.Location, gpu.Division = uuid(i), &location, instancesOf(gpu.Division, node, i)
 		if location.Clique != "" {
 			location.Clique = uuid(0)
 		}

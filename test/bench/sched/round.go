@@ -236,5 +236,5 @@ func (b *bench) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the claims: %w", err)
 	}
-	return verify(slices, claims.Items, pods.Items)
+	return errors.Join(verify(slices, claims.Items, pods.Items), overdrawn(slices, claims.Items))
 }
