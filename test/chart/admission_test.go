@@ -103,7 +103,7 @@ func (p *policy) refused(t *testing.T, a attempt) string {
 	}
 	kind := one.GetObjectKind().GroupVersionKind()
 	to := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
-	if a.subresource != "" {
+	if a.subresource != "" && kind.Group != resourcev1.GroupName {
 		to = corev1.SchemeGroupVersion.WithResource("pods")
 	}
 	extra := map[string][]string{}

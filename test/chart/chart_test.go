@@ -111,11 +111,16 @@ networkPolicy: {enabled: true, callers: [{ipBlock: {cidr: 10.0.0.4/32}}], scrape
 
 func TestObjectsAreWhatKubernetesKnows(t *testing.T) {
 	for name, values := range map[string]string{
-		"as it comes":     "",
-		"everything":      everything,
-		"next to nothing": "{uninstall: {check: false}, webhook: {replicas: 1}, agent: {affinity: null, tolerations: null}}",
+		"as it comes":                  "",
+		"everything":                   everything,
+		"the scheduler":                "scheduler: {enabled: true}",
+		"the scheduler and everything": everything + "scheduler: {enabled: true, hostNetwork: true, replicas: 3, env: [{name: A, value: B}], podAnnotations: {a: b}, podLabels: {c: d}}",
+		"next to nothing":              "{uninstall: {check: false}, webhook: {replicas: 1}, agent: {affinity: null, tolerations: null}}",
 	} {
 		for _, kubernetes := range []string{oldest, "v1.35.4", newest, "v1.37.2"} {
+			if kubernetes < "v1.36" && strings.Contains(values, "scheduler: {enabled: true") {
+				continue // mode slots has no claims to give
+			}
 			t.Run(name+" "+kubernetes, func(t *testing.T) {
 				seen := make(map[string]bool)
 				for _, d := range rendered(t, kubernetes, values) {
@@ -140,6 +145,9 @@ func TestObjectsAreWhatKubernetesKnows(t *testing.T) {
 					}
 				}
 				slots := kubernetes < "v1.36"
+				if seen["Deployment divvy-scheduler"] != strings.HasPrefix(name, "the scheduler") {
+					t.Error("the scheduler is there where it is off, or not where it is on")
+				}
 				if !seen["DaemonSet divvy-agent"] || !seen["Deployment divvy-webhook"] || seen["Deployment divvy-controller"] == slots {
 					t.Errorf("missing what runs: %v", slices.Sorted(maps.Keys(seen)))
 				}
@@ -232,6 +240,11 @@ func TestValuesRefused(t *testing.T) {
 		"agent: {kubeletDir: relative}",
 		"maxWeight: 1001",
 		"agent: {kubeletDir: /var/lib/kubelet/}",
+		"scheduler: {enable: true}",
+		"scheduler: {replicas: 0}",
+		"scheduler: {requestsPerSecond: 0}",
+		"allocators: system:kube-scheduler",
+		`allocators: ["a'b"]`,
 	} {
 		if _, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: newest, Values: values}); err == nil {
 			t.Errorf("%s is taken", values)
@@ -266,13 +279,19 @@ func TestDefaultsOfShares(t *testing.T) {
 }
 
 func TestRights(t *testing.T) {
-	for mode, kubernetes := range map[string]string{"claims": newest, "slots": oldest} {
-		documents := rendered(t, kubernetes, "")
+	for mode, kubernetes := range map[string]string{"claims": newest, "slots": oldest, "scheduler": newest} {
+		documents := rendered(t, kubernetes, map[string]string{"scheduler": "scheduler: {enabled: true}"}[mode])
 		var all bytes.Buffer
 		for _, role := range find[*rbacv1.ClusterRole](t, documents) {
+			if mode == "scheduler" && role.Name != "divvy-scheduler" {
+				continue // as without it
+			}
 			writeRules(t, &all, "ClusterRole "+role.Name, role.Rules)
 		}
 		for _, role := range find[*rbacv1.Role](t, documents) {
+			if mode == "scheduler" && role.Name != "divvy-scheduler" {
+				continue
+			}
 			writeRules(t, &all, "Role "+role.Name, role.Rules)
 		}
 		golden(t, "rights-"+mode+".yaml", all.Bytes())

@@ -115,6 +115,20 @@ dialects:
 {{- toYaml .Values.dialects | nindent 2 }}
 {{- end -}}
 
+{{- define "divvy.schedulerConfig" -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceName: divvy-scheduler
+  resourceNamespace: {{ .Release.Namespace }}
+clientConnection:
+  qps: {{ .Values.scheduler.requestsPerSecond }}
+  burst: {{ mul 2 .Values.scheduler.requestsPerSecond }}
+profiles:
+  - schedulerName: divvy-scheduler
+{{- end -}}
+
 {{- define "divvy.agentConfig" -}}
 apiVersion: divvy.dev/v1alpha1
 kind: AgentConfig
