@@ -64,6 +64,9 @@ type GPU struct {
 	Slices uint32
 	// Instances are the instances that are there, of those that Profiles allow.
 	Instances layouts.Layout
+
+	// aside keeps it from all requests, see [Inventory.SetAside].
+	aside bool
 }
 
 // Profile is a MIG profile that a GPU can be cut into.

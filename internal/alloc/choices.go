@@ -39,6 +39,7 @@ type Choices struct {
 	heap    []uint64
 	index   *index
 	changes int
+	last    uint64
 }
 
 // Choices begins the search for a request among some nodes; nil is all. The first choice is that of [Search]. The error is
@@ -56,21 +57,41 @@ func (inv *Inventory) Choices(r Request, among *NodeSet) (*Choices, error) {
 	case inv.indexed(&c.request) && !few:
 		s.index = inv.find(c)
 		s.push(1)
-	case inv.indexed(&c.request):
-		s.all(func(node int) uint64 {
-			key, _ := inv.evaluate(c, node)
-			return key
-		})
 	default:
-		s.all(func(node int) uint64 {
-			a, cause := inv.arrange(c, node)
-			if cause != CauseNone {
-				return noKey
-			}
-			return inv.keyOf(c, node, &a)
-		})
+		s.all()
 	}
 	return s, nil
+}
+
+// key is that of the request, or of the pod, on a node.
+func (s *Choices) key(node int) uint64 {
+	inv, c := s.inv, s.shape
+	switch {
+	case s.pod != nil:
+		return inv.ratePod(s.pod, node)
+	case inv.indexed(&c.request):
+		key, _ := inv.evaluate(c, node)
+		return key
+	}
+	a, cause := inv.arrange(c, node)
+	if cause != CauseNone {
+		return noKey
+	}
+	return inv.keyOf(c, node, &a)
+}
+
+// Again makes a node a choice again that Next gave, with what it has left. The caller may have reserved and set aside on
+// such nodes alone since Choices began: then the next choice is the best there is, as if they began anew.
+func (s *Choices) Again(node int) {
+	inv := s.inv
+	if s.index != nil {
+		s.index = inv.find(s.shape)
+		s.push(s.index.base + node)
+	} else if key := s.key(node); key != noKey {
+		s.heap = append(s.heap, key)
+		s.rise(len(s.heap) - 1)
+	}
+	s.changes = inv.changes()
 }
 
 // changes counts what happened to the inventory.
@@ -79,13 +100,13 @@ func (inv *Inventory) changes() int {
 }
 
 // all puts the keys of all nodes of the set into the heap.
-func (s *Choices) all(key func(node int) uint64) {
+func (s *Choices) all() {
 	for node := range s.inv.nodes {
 		if s.among != nil && !s.among.Has(node) {
 			continue
 		}
-		if k := key(node); k != noKey {
-			s.heap = append(s.heap, k)
+		if key := s.key(node); key != noKey {
+			s.heap = append(s.heap, key)
 		}
 	}
 	slices.Sort(s.heap) // which is a heap too
@@ -110,6 +131,7 @@ func (s *Choices) Next() (Assignment, bool) {
 		if s.among != nil && !s.among.Has(nodeOf(key)) {
 			continue
 		}
+		s.last = key
 		if s.pod != nil {
 			return s.inv.placePod(s.pod, nodeOf(key)), true
 		}
@@ -118,15 +140,18 @@ func (s *Choices) Next() (Assignment, bool) {
 	return Assignment{}, false
 }
 
+// Rank is how little the preference wants the GPUs of the last choice; 0 is most.
+func (s *Choices) Rank() int { return int(s.last >> (64 - rankBits)) }
+
 // Refusal says why no node was found, also if those that were did not suit. It is nil if the inventory has changed.
 func (s *Choices) Refusal() *Refusal {
 	switch {
 	case s.changes != s.inv.changes():
 		return nil
 	case s.pod != nil:
-		return s.inv.podRefusal(s.pod)
+		return s.inv.podRefusal(s.pod, s.among)
 	}
-	return s.inv.refusal(s.shape)
+	return s.inv.refusalAmong(s.shape, s.among)
 }
 
 // rank is what the heap compares.
@@ -143,7 +168,12 @@ func (s *Choices) push(v int) {
 		return
 	}
 	s.heap = append(s.heap, uint64(v))
-	for i := len(s.heap) - 1; i > 0 && s.rank(s.heap[i]) < s.rank(s.heap[(i-1)/2]); i = (i - 1) / 2 {
+	s.rise(len(s.heap) - 1)
+}
+
+// rise moves what is at a place of the heap to where it belongs.
+func (s *Choices) rise(i int) {
+	for ; i > 0 && s.rank(s.heap[i]) < s.rank(s.heap[(i-1)/2]); i = (i - 1) / 2 {
 		s.heap[i], s.heap[(i-1)/2] = s.heap[(i-1)/2], s.heap[i]
 	}
 }

@@ -17,6 +17,7 @@ const (
 	CauseHost             // the node's processors or memory are too few even when idle
 	CauseFault            // it is not healthy
 	CauseFence            // what is given of it contradicts itself
+	CauseAside            // it is set aside, see Inventory.SetAside
 	CauseBusy             // a whole GPU is asked for and this one has tenants
 	CauseForm             // its tenants share it in another way
 	CauseUser             // its tenants are another user's, and it serves one user at a time
@@ -63,6 +64,8 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 		return n.cause
 	case g.Fence != "":
 		return CauseFence
+	case g.aside:
+		return CauseAside
 	case r.differs(g):
 		return CauseForm
 	case r.User != "" && g.User != "" && g.User != r.User:

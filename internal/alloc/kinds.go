@@ -64,7 +64,7 @@ func (ks *kinds) kindOf(n *Node, mixes *Mixes) (int32, error) {
 	}
 	k := kind{id: id}
 	for _, g := range n.GPUs {
-		g.UUID, g.Granted, g.Cores, g.Tenants, g.Slices, g.Instances, g.Fence = "", 0, 0, 0, 0, 0, ""
+		g.UUID, g.Granted, g.Cores, g.Tenants, g.Slices, g.Instances, g.Fence, g.aside = "", 0, 0, 0, 0, 0, "", false
 		k.gpus = append(k.gpus, g)
 		k.several = k.several || !alike(&g, &k.gpus[0])
 	}

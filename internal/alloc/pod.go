@@ -73,6 +73,12 @@ func (inv *Inventory) PodChoices(p *Pod, among *NodeSet) (*Choices, error) {
 	if r, ok := p.one(); ok {
 		return inv.Choices(r, among)
 	}
+	s := &Choices{inv: inv, among: among, pod: inv.podShape(p), changes: inv.changes()}
+	s.all()
+	return s, nil
+}
+
+func (inv *Inventory) podShape(p *Pod) *podShape {
 	pod := &podShape{cpu: p.CPU, memory: p.HostMemory}
 	for _, claim := range p.Claims {
 		var all []*shape
@@ -81,9 +87,7 @@ func (inv *Inventory) PodChoices(p *Pod, among *NodeSet) (*Choices, error) {
 		}
 		pod.shapes = append(pod.shapes, all)
 	}
-	s := &Choices{inv: inv, among: among, pod: pod, changes: inv.changes()}
-	s.all(func(node int) uint64 { return inv.ratePod(pod, node) })
-	return s, nil
+	return pod
 }
 
 // puzzle is the search for a place of each claim on one node. What it has placed so far is given in the node, so that
@@ -249,11 +253,14 @@ func (z *puzzle) alternatives() bool {
 }
 
 // podRefusal says why a pod fits nowhere: by the first claim of which nothing fits, else that not all fit together.
-func (inv *Inventory) podRefusal(p *podShape) *Refusal {
+func (inv *Inventory) podRefusal(p *podShape, among *NodeSet) *Refusal {
 	for _, claim := range p.shapes {
 		fits := false
 		for _, c := range claim {
 			for node := range inv.nodes {
+				if among != nil && !among.Has(node) {
+					continue
+				}
 				_, cause := inv.arrange(c, node)
 				if fits = cause == CauseNone; fits {
 					break
@@ -264,7 +271,7 @@ func (inv *Inventory) podRefusal(p *podShape) *Refusal {
 			}
 		}
 		if !fits {
-			return inv.refusal(claim[0])
+			return inv.refusalAmong(claim[0], among)
 		}
 	}
 	return refuse(ReasonFull, "each of the pod's %d claims fits on some node, but no node has room for all of them and for the pod", len(p.shapes))

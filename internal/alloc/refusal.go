@@ -112,7 +112,7 @@ func (r *Refusal) miss() string {
 // String describes the cause on a node.
 func (c Cause) String() string {
 	return [causes]string{
-		CauseNone: "fits", CauseCount: "too few GPUs", CauseNamed: "not the GPU asked for", CauseModel: "another model", CauseClass: "GPUs that no selector lets", CauseFence: "GPUs given twice", CauseSlots: "GPUs with no slot left",
+		CauseNone: "fits", CauseCount: "too few GPUs", CauseNamed: "not the GPU asked for", CauseModel: "another model", CauseClass: "GPUs that no selector lets", CauseFence: "GPUs given twice", CauseAside: "GPUs that other members have", CauseSlots: "GPUs with no slot left",
 		CauseProfile: "no such MIG profile", CauseCapacity: "GPUs too small", CauseContext: "less than one process takes",
 		CauseHost: "host too small", CauseFault: "GPUs not healthy", CauseBusy: "no GPU without tenants", CauseForm: "GPUs shared in another way",
 		CauseUser: "GPUs that serve another user", CauseClients: "GPUs whose server takes no more programs",
@@ -127,18 +127,28 @@ func refuse(reason Reason, format string, args ...any) *Refusal {
 }
 
 // refusal says why a shape fits nowhere.
-func (inv *Inventory) refusal(c *shape) *Refusal {
+func (inv *Inventory) refusal(c *shape) *Refusal { return inv.refusalAmong(c, nil) }
+
+// refusalAmong says why a shape fits on none of some nodes; nil is all.
+func (inv *Inventory) refusalAmong(c *shape, among *NodeSet) *Refusal {
 	switch {
 	case inv.present == 0:
 		return refuse(ReasonNever, "there are no nodes")
+	case among != nil && among.Len() == 0:
+		return refuse(ReasonNever, "there are no nodes on which the pod may be")
 	case len(inv.nodes) == 1:
 		return inv.hostRefusal(c)
 	}
+	return inv.clusterRefusal(c, among)
+}
+
+// clusterRefusal counts the nodes by cause.
+func (inv *Inventory) clusterRefusal(c *shape, among *NodeSet) *Refusal {
 	r := &Refusal{request: c.request, Reason: ReasonNever}
 	named, at := c.request.Among == "", 0
 	most := uint32(0)
 	for node := range inv.entries {
-		if inv.entries[node].absent {
+		if inv.entries[node].absent || among != nil && !among.Has(node) {
 			continue
 		}
 		cause := inv.cause(c, node)
@@ -175,7 +185,7 @@ func (inv *Inventory) cause(c *shape, node int) Cause {
 	for i := range needs {
 		need := &needs[r.gpu[i]]
 		g := &inv.nodes[node].GPUs[r.gpu[i]]
-		if need.cause == CauseNone && need.memory > r.state.gpus[i].memory+1 && g.Slots == 0 && g.Fence == "" {
+		if need.cause == CauseNone && need.memory > r.state.gpus[i].memory+1 && g.Slots == 0 && g.Fence == "" && !g.aside {
 			cause = max(cause, c.request.short())
 			break // the others have less
 		}

@@ -102,7 +102,7 @@ func (s *state) hash() uint64 {
 
 // cellOf returns what a GPU has free for plain requests.
 func cellOf(g *GPU) cell {
-	if g.Fault != "" || g.Fence != "" || len(g.Profiles) > 0 || g.Capacity == 0 || g.Slots > 0 && g.Tenants >= g.Slots {
+	if g.Fault != "" || g.Fence != "" || g.aside || len(g.Profiles) > 0 || g.Capacity == 0 || g.Slots > 0 && g.Tenants >= g.Slots {
 		return cell{}
 	}
 	return cell{uint16(thousandths(g.FreeMemory(), g.Capacity)), uint16(g.FreeCores() * 10)}

@@ -14,25 +14,47 @@ type Gang struct {
 	Size, Minimum int
 	// ShareGPUs lets members share GPUs.
 	ShareGPUs bool
-	Topology  []Level
+	// Topology has the widest level first.
+	Topology []Level
 }
 
-// Level is a label of nodes by which a gang is kept together.
+// String names the gang in reasons.
+func (g *Gang) String() string { return g.Namespace + "/" + g.Name }
+
+// Level is a label of nodes by which a gang is kept together: nodes with one value of a required label, and with as few
+// values of a preferred one as possible.
 type Level struct {
 	Label    string
 	Required bool
 }
 
-// Member is a pod of a gang that is to be placed.
+// Member is a pod of a gang.
 type Member struct {
 	Key string
 	Pod alloc.Pod
-	// Among are the nodes on which the pod may be; nil is all.
+	// Among are the nodes on which the pod may be; nil is all. Members that may be on the same nodes best share one set.
 	Among *alloc.NodeSet
+	// Placed is what a member has already that is not to be placed any more; it is counted in the inventory.
+	Placed *alloc.Assignment
+	// Lets says whether something else lets the member onto a node that the plan would choose; nil lets it everywhere.
+	Lets func(node int) bool
 }
 
 // Nodes are the nodes of an inventory, by their positions.
 type Nodes interface {
 	// Label returns the value of a label, and false where the node has none.
 	Label(position int, label string) (string, bool)
+}
+
+// Plan is where the members of a gang go.
+type Plan struct {
+	Placements []Placement
+	// Left are members above the minimum for which there is no room.
+	Left []Member
+}
+
+// Placement is where a member goes.
+type Placement struct {
+	Member     Member
+	Assignment alloc.Assignment
 }
