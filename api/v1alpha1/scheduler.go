@@ -1,5 +1,10 @@
 package v1alpha1
 
+import (
+	"encoding/base32"
+	"regexp"
+)
+
 // SchedulerName is the name of Divvy's scheduler in pods, and of its service account.
 const SchedulerName = "divvy-scheduler"
 
@@ -23,3 +28,18 @@ const (
 
 // MostGangMembers bounds a gang.
 const MostGangMembers = 4096
+
+// ClaimNameBytes is how many random bytes the name of a claim holds that the scheduler makes.
+const ClaimNameBytes = 10
+
+const claimStart = "divvy-"
+
+var claimName = regexp.MustCompile(`^` + claimStart + `[a-z2-7]{16}$`)
+
+// ClaimName is the name of a claim that the scheduler makes, from random bytes: nobody can know it before.
+func ClaimName(random [ClaimNameBytes]byte) string {
+	return claimStart + base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding).EncodeToString(random[:])
+}
+
+// IsClaimName reports whether a name can be one of [ClaimName].
+func IsClaimName(name string) bool { return claimName.MatchString(name) }

@@ -179,7 +179,7 @@ func poolIndex(object any) ([]string, error) {
 }
 
 func waitingIndex(object any) ([]string, error) {
-	if pod, ok := object.(*corev1.Pod); ok && len(pod.Spec.ResourceClaims) > 0 && waiting(pod) {
+	if pod, ok := object.(*corev1.Pod); ok && len(pod.Spec.ResourceClaims) > 0 && pod.Spec.SchedulerName != v1alpha1.SchedulerName && waiting(pod) {
 		return []string{byWaiting}, nil
 	}
 	return nil, nil

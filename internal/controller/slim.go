@@ -24,13 +24,16 @@ const (
 func slimPod(pod *corev1.Pod) {
 	carried := stillCarried(pod)
 	spec := corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	if schedulersOwn(pod) {
+		spec.SchedulerName = v1alpha1.SchedulerName
+	}
 	if len(pod.Spec.ResourceClaims) > 0 {
 		spec.ResourceClaims, spec.NodeSelector = pod.Spec.ResourceClaims, pod.Spec.NodeSelector
 		spec.Affinity, spec.Tolerations = requiredOf(pod.Spec.Affinity), pod.Spec.Tolerations
 	}
 	status := corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, ResourceClaimStatuses: pod.Status.ResourceClaimStatuses}
 	if spec.Size()+status.Size()+len(carried[v1alpha1.TemplatesAnnotation]) > largestKept {
-		spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, ResourceClaims: templatesNamed(pod.Spec.ResourceClaims)}
+		spec = corev1.PodSpec{NodeName: spec.NodeName, SchedulerName: spec.SchedulerName, ResourceClaims: templatesNamed(pod.Spec.ResourceClaims)}
 		status = corev1.PodStatus{Phase: pod.Status.Phase}
 		if carried != nil {
 			carried = map[string]string{v1alpha1.TemplatesAnnotation: ""}
@@ -38,6 +41,13 @@ func slimPod(pod *corev1.Pod) {
 	}
 	pod.Spec, pod.Status = spec, status
 	pod.Annotations, pod.Labels, pod.Finalizers, pod.OwnerReferences = carried, nil, nil, nil
+}
+
+// schedulersOwn reports whether Divvy's scheduler places a pod, and so says itself why it waits: also under another name,
+// because no other scheduler makes claims.
+func schedulersOwn(pod *corev1.Pod) bool {
+	_, described := pod.Annotations[v1alpha1.ClaimsAnnotation]
+	return described || pod.Spec.SchedulerName == v1alpha1.SchedulerName
 }
 
 // left reports whether what a pod carries was too long to be kept: it is read from the API server.

@@ -68,3 +68,35 @@ func TestMakesWhatIsTooLongToKeep(t *testing.T) {
 	m.serveNext()
 	m.templatesAre(nameIn(pod))
 }
+
+// TestSilentForTheScheduler: pods that Divvy's scheduler places are not explained here, also if much of them is dropped.
+func TestSilentForTheScheduler(t *testing.T) {
+	name, waiting := "gpu", corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}}
+	for what, c := range map[string]struct {
+		scheduler, note string
+		more            int
+		explained       bool
+	}{
+		"the stock scheduler's":                    {scheduler: "default-scheduler", explained: true},
+		"somebody's":                               {explained: true},
+		"the scheduler's":                          {scheduler: v1alpha1.SchedulerName},
+		"the scheduler's, with claims by hand":     {scheduler: v1alpha1.SchedulerName, more: 4000},
+		"one that describes claims":                {scheduler: "default-scheduler", note: "{}"},
+		"one that describes more than can be kept": {scheduler: "default-scheduler", note: strings.Repeat("x", 200<<10), more: 4000},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{SchedulerName: c.scheduler, ResourceClaims: []corev1.PodResourceClaim{{Name: name, ResourceClaimName: &name}}}, Status: waiting}
+		if c.note != "" {
+			pod.Annotations = map[string]string{v1alpha1.ClaimsAnnotation: c.note}
+		}
+		for i := range c.more {
+			template := fmt.Sprint("template-", i)
+			pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: template, ResourceClaimTemplateName: &template})
+		}
+		if _, err := lighten(pod); err != nil {
+			t.Fatal(err)
+		}
+		if index, err := waitingIndex(pod); err != nil || (len(index) > 0) != c.explained {
+			t.Errorf("a pod of %s: explained %v, %v", what, index, err)
+		}
+	}
+}

@@ -16,6 +16,7 @@ type claim struct {
 	users    []ContainerRef
 	name     string // in the pod
 	template string
+	made     string // name of the claim itself, where Divvy's scheduler makes it
 }
 
 func (p ContainerRef) compare(other ContainerRef) int {

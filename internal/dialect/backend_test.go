@@ -57,7 +57,7 @@ func TestBackendOfAPod(t *testing.T) {
 			if len(spec.Devices.Config) > 0 {
 				t.Errorf("the class says it all, and the claim has a configuration %s", spec.Devices.Config[0].Opaque.Parameters.Raw)
 			}
-			if !translatable(&spec) {
+			if CheckTranslated(&spec) != nil {
 				t.Error("a pod cannot carry the template")
 			}
 		})

@@ -21,9 +21,17 @@ const (
 	longestCarried = 64 << 10
 )
 
-// Carry adds to the patch an annotation with the templates that the pod needs. They are made from it once the pod is
-// admitted, so that a pod that is refused leaves nothing. It refuses a pod that needs too many.
+// Carry adds to the patch an annotation with the templates or the claims that the pod needs. They are made from it once
+// the pod is admitted, so that a pod that is refused leaves nothing. It refuses a pod that needs too many.
 func (m *Translation) Carry(pod *corev1.Pod) error {
+	if len(m.Described) > 0 {
+		text, err := m.describe(pod)
+		if err != nil {
+			return err
+		}
+		m.Patch.annotate(pod, map[string]string{v1alpha1.ClaimsAnnotation: text})
+		return nil
+	}
 	if len(m.Templates) == 0 {
 		return nil
 	}
@@ -92,46 +100,11 @@ func carriedSpecs(pod *corev1.Pod) (map[string]resourcev1.ResourceClaimSpec, err
 		if real, err := TemplateName(&spec); err != nil || real != name {
 			return nil, forged("names every template by what it holds, but not " + name)
 		}
-		if !translatable(&spec) {
+		if CheckTranslated(&spec) != nil {
 			return nil, forged("never asks what " + name + " asks")
 		}
 	}
 	return specs, nil
-}
-
-// translatable reports whether a translation can ask this: devices of Divvy's classes and nothing else, in a valid
-// form, and none of what only administrators may ask. So who may create pods gets no more by an annotation.
-func translatable(spec *resourcev1.ResourceClaimSpec) bool {
-	if len(spec.Devices.Requests) == 0 || (Classes{}).ValidateClaim(spec) != nil {
-		return false
-	}
-	for _, a := range requestsOf(spec) {
-		if !carriedClass(a.class) {
-			return false
-		}
-	}
-	for i := range spec.Devices.Requests {
-		r := &spec.Devices.Requests[i]
-		if r.Exactly != nil && (r.Exactly.AdminAccess != nil || len(r.Exactly.Tolerations) > 0) {
-			return false
-		}
-		for _, way := range r.FirstAvailable {
-			if len(way.Tolerations) > 0 {
-				return false
-			}
-		}
-	}
-	for i := range spec.Devices.Config {
-		if opaque := spec.Devices.Config[i].Opaque; opaque == nil || opaque.Driver != v1alpha1.Driver {
-			return false
-		}
-	}
-	return true
-}
-
-// carriedClass reports whether a translation makes requests of a class.
-func carriedClass(class string) bool {
-	return v1alpha1.SharesOf(class) != "" || class == v1alpha1.ClassWhole || class == v1alpha1.ClassMIG
 }
 
 func templateOf(namespace, name string, spec resourcev1.ResourceClaimSpec) resourcev1.ResourceClaimTemplate {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,7 +21,7 @@ var ErrConfig = errors.New("invalid webhook configuration")
 const ModeClaims = "claims"
 
 // schedulers maps each mode to the scheduler that pods get there when the configuration names none.
-var schedulers = map[string]string{ModeClaims: defaultScheduler, ModeSlots: "divvy-scheduler"}
+var schedulers = map[string]string{ModeClaims: defaultScheduler, ModeSlots: v1alpha1.SchedulerName}
 
 const configKind = "WebhookConfig"
 
@@ -30,9 +31,11 @@ type config struct {
 	Kind       string `json:"kind"`
 	// Mode is the form that requests are given; left out it is claims.
 	Mode string `json:"mode,omitempty"`
-	// SchedulerName replaces the scheduler of a translated dialect in pods that name it. In mode slots it also replaces
-	// the default scheduler, which cannot choose a GPU. Left out, it is the mode's own.
+	// SchedulerName replaces the scheduler of a translated dialect in pods that name it. In mode slots, and where Scheduler
+	// is set, it also replaces the default scheduler. Left out, it is the mode's own, and with Scheduler Divvy's.
 	SchedulerName string `json:"schedulerName,omitempty"`
+	// Scheduler says that Divvy's scheduler runs, under the name SchedulerName. It makes the claims of its pods itself.
+	Scheduler *schedulerConfig `json:"scheduler,omitempty"`
 	// MaxWeight is the most that a claim or a pod may name as the weight of a share; left out, every weight is allowed.
 	MaxWeight int `json:"maxWeight,omitempty"`
 	// OwnKernels are the handlers of RuntimeClasses whose containers run on a kernel of their own; left out, the usual ones.
@@ -41,6 +44,35 @@ type config struct {
 	NVIDIAClass bool `json:"nvidiaClass,omitempty"`
 	// Dialects are those that are turned on, each with its options.
 	Dialects map[string]*raw `json:"dialects"`
+}
+
+// schedulerConfig is what the webhook has to know of Divvy's scheduler.
+type schedulerConfig struct {
+	// Users are the names of the users as which it asks the API server.
+	Users []string `json:"users"`
+}
+
+// mostUsers bounds the users of the scheduler: one, and another one while it moves.
+const mostUsers = 8
+
+// userPattern allows what service accounts and common names of certificates have, and nothing that ends a CEL string.
+var userPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._@/-]{0,252}$`)
+
+func (s *schedulerConfig) check(mode string) error {
+	switch {
+	case s == nil:
+		return nil
+	case mode != ModeClaims:
+		return fmt.Errorf("%w: scheduler: mode %s has no claims that it could make: leave it out", ErrConfig, mode)
+	case len(s.Users) == 0 || len(s.Users) > mostUsers:
+		return fmt.Errorf("%w: scheduler: users: name 1 to %d, such as system:serviceaccount:divvy-system:%s", ErrConfig, mostUsers, v1alpha1.SchedulerName)
+	}
+	for _, user := range s.Users {
+		if !userPattern.MatchString(user) {
+			return fmt.Errorf("%w: scheduler: users: %q is no user's name, such as system:serviceaccount:divvy-system:%s", ErrConfig, user, v1alpha1.SchedulerName)
+		}
+	}
+	return nil
 }
 
 // raw keeps JSON as it is.
@@ -109,23 +141,10 @@ func NewTranslator(text []byte) (*Translator, error) {
 	if err := errors.Join(append(faults, err)...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if c.APIVersion != v1alpha1.APIVersion || c.Kind != configKind {
-		return nil, fmt.Errorf("%w: it is %s %s, not %s %s", ErrConfig, c.APIVersion, c.Kind, v1alpha1.APIVersion, configKind)
+	t, err := c.translator()
+	if err != nil {
+		return nil, err
 	}
-	if c.Mode == "" {
-		c.Mode = ModeClaims
-	}
-	scheduler, ok := schedulers[c.Mode]
-	if !ok {
-		return nil, fmt.Errorf("%w: mode %q is not one of %s", ErrConfig, c.Mode, strings.Join(sortedKeys(schedulers), ", "))
-	}
-	if c.MaxWeight < 0 || c.MaxWeight > v1alpha1.MaxWeight {
-		return nil, fmt.Errorf("%w: maxWeight %d: give 1 to %d", ErrConfig, c.MaxWeight, v1alpha1.MaxWeight)
-	}
-	if err := c.OwnKernels.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: ownKernels: %w", ErrConfig, err)
-	}
-	t := &Translator{kernels: c.OwnKernels, mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight, classes: Classes{NVIDIA: c.NVIDIAClass}}
 	for _, name := range sortedKeys(c.Dialects) {
 		made, ok := dialects[name]
 		if !ok {
@@ -142,6 +161,37 @@ func NewTranslator(text []byte) (*Translator, error) {
 		t.dialects = append(t.dialects, dialect)
 	}
 	return t, t.overlap()
+}
+
+// translator checks all but the dialects, and returns a translator that has none yet.
+func (c *config) translator() (*Translator, error) {
+	if c.APIVersion != v1alpha1.APIVersion || c.Kind != configKind {
+		return nil, fmt.Errorf("%w: it is %s %s, not %s %s", ErrConfig, c.APIVersion, c.Kind, v1alpha1.APIVersion, configKind)
+	}
+	if c.Mode == "" {
+		c.Mode = ModeClaims
+	}
+	scheduler, ok := schedulers[c.Mode]
+	if !ok {
+		return nil, fmt.Errorf("%w: mode %q is not one of %s", ErrConfig, c.Mode, strings.Join(sortedKeys(schedulers), ", "))
+	}
+	if c.MaxWeight < 0 || c.MaxWeight > v1alpha1.MaxWeight {
+		return nil, fmt.Errorf("%w: maxWeight %d: give 1 to %d", ErrConfig, c.MaxWeight, v1alpha1.MaxWeight)
+	}
+	if err := c.OwnKernels.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: ownKernels: %w", ErrConfig, err)
+	}
+	if err := c.Scheduler.check(c.Mode); err != nil {
+		return nil, err
+	}
+	if c.Scheduler != nil {
+		scheduler = v1alpha1.SchedulerName
+	}
+	t := &Translator{kernels: c.OwnKernels, mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight, classes: Classes{NVIDIA: c.NVIDIAClass}}
+	if c.Scheduler != nil {
+		t.makers = c.Scheduler.Users
+	}
+	return t, nil
 }
 
 // overlap returns an error if two dialects read the same name.

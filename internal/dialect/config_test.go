@@ -30,6 +30,14 @@ func TestConfigRefuses(t *testing.T) {
 		head + "dialects: {hami: {defaultMemory: 5e12}}":                 "dialect hami: defaultMemory",
 		head + "dialects: {gpushare: {backend: mps}}":                    `dialect gpushare: backend "mps": use slice or timeslice`,
 		head + "mode: slots\ndialects: {gpushare: {backend: timeslice}}": "dialect gpushare: backend timeslice needs mode claims",
+		head + "scheduler: {}":                                           "scheduler: users: name 1 to 8, such as system:serviceaccount:divvy-system:divvy-scheduler",
+		head + "scheduler: {users: []}":                                  "scheduler: users: name 1 to 8",
+		head + "scheduler: {users: [a, b, c, d, e, f, g, h, i]}":         "scheduler: users: name 1 to 8",
+		head + "scheduler: {users: [\"a'\"]}":                            `scheduler: users: "a'" is no user's name`,
+		head + "scheduler: {users: [\"\"]}":                              `scheduler: users: "" is no user's name`,
+		head + "scheduler: {user: a}":                                    `unknown field "scheduler.user"`,
+		head + "scheduler: true":                                         "scheduler",
+		head + "mode: slots\nscheduler: {users: [a]}":                    "scheduler: mode slots has no claims",
 		head + "dialects: {plain: {gpu: 1}}":                             `dialect plain: unknown field "gpu"`,
 	} {
 		_, err := NewTranslator([]byte(text))
@@ -42,6 +50,9 @@ func TestConfigRefuses(t *testing.T) {
 func TestConfigAccepts(t *testing.T) {
 	for _, dialects := range []string{"{}", "{plain: {}}", "{plain: }", "{plain: null, nvidia: {replicas: 4}}", "{hami: {memoryFactor: 10}, plain: {}}"} {
 		newTranslator(t, dialects)
+		if makers := newScheduled(t, dialects).Makers(); len(makers) != 1 || makers[0] != "system:serviceaccount:divvy-system:divvy-scheduler" {
+			t.Errorf("makers %q", makers)
+		}
 	}
 }
 

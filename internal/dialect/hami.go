@@ -139,6 +139,9 @@ func (o hamiOptions) policyOf(asked *limits, request *Request) {
 	}
 }
 
+// hamiModel is true of GPUs whose model, as HAMi writes it, contains what stands for %s.
+var hamiModel = `("NVIDIA-" + ` + attributeOf(v1alpha1.AttributeModel) + `).lowerAscii().contains(%s)`
+
 // restrict reads which GPUs may be used.
 func restrict(pod *corev1.Pod, asked *limits, request *Request) {
 	notes := pod.Annotations
@@ -147,9 +150,8 @@ func restrict(pod *corev1.Pod, asked *limits, request *Request) {
 			asked.refuse("annotation hami.io/gpu-scheduler-policy: mutex is not offered: ask for a whole GPU")
 		}
 	}
-	model := `("NVIDIA-" + ` + attributeOf(v1alpha1.AttributeModel) + `).lowerAscii().contains(%s)`
-	restrictTo(asked, request, notes, "nvidia.com/use-gputype", model, true, modelPattern, strings.ToLower)
-	restrictTo(asked, request, notes, "nvidia.com/nouse-gputype", model, false, modelPattern, strings.ToLower)
+	restrictTo(asked, request, notes, "nvidia.com/use-gputype", hamiModel, true, modelPattern, strings.ToLower)
+	restrictTo(asked, request, notes, "nvidia.com/nouse-gputype", hamiModel, false, modelPattern, strings.ToLower)
 	restrictTo(asked, request, notes, "nvidia.com/use-gpuuuid", request.uuidIs(), true, uuidPattern, strings.Clone)
 	restrictTo(asked, request, notes, "nvidia.com/nouse-gpuuuid", request.uuidIs(), false, uuidPattern, strings.Clone)
 	switch notes["nvidia.com/numa-bind"] {

@@ -19,6 +19,8 @@ type Inventory struct {
 	Ranges []Range
 	// Counting has what is counted for Ranges; it may be nil where there are none.
 	Counting *Sizes
+	// Name gives each claim that Divvy's scheduler is to make a name that no other has, see [v1alpha1.ClaimName].
+	Name func() string
 }
 
 // mostMemory is more than any GPU has, in bytes.

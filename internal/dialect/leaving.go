@@ -17,6 +17,25 @@ func (t *Translator) foreign(scheduler string) bool {
 		slices.ContainsFunc(t.dialects, func(d Dialect) bool { return slices.Contains(d.Owns().Schedulers, scheduler) }))
 }
 
+// replaces reports whether pods that name no scheduler are given to the one of the configuration: in mode slots, because
+// no other can choose a GPU, and where Divvy's scheduler runs. The API server names the default scheduler in pods that
+// name none, before it asks.
+func (t *Translator) replaces(scheduler string) bool {
+	return scheduler != t.scheduler && (scheduler == "" || scheduler == defaultScheduler) && (t.mode == ModeSlots || t.makes())
+}
+
+// makes reports whether Divvy's scheduler runs, which makes the claims of its pods.
+func (t *Translator) makes() bool { return len(t.makers) > 0 }
+
+// places reports whether Divvy's scheduler places a pod once it is translated.
+func (t *Translator) places(pod *corev1.Pod) bool {
+	scheduler := pod.Spec.SchedulerName
+	return t.makes() && (scheduler == t.scheduler || t.foreign(scheduler) || t.replaces(scheduler))
+}
+
+// Makers are the users as which Divvy's scheduler makes claims; none where it does not run.
+func (t *Translator) Makers() []string { return slices.Clone(t.makers) }
+
 // checkLeaving refuses to take a pod from a scheduler if something would be lost with it: what only that scheduler
 // gives, or the pod's place in a group. The group's pods without GPUs are not translated. They would stay behind and
 // wait for it.

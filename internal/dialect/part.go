@@ -37,9 +37,12 @@ func perSize(r Request, inventory Inventory, container string) ([]resourcev1.Dev
 	return ways, nil
 }
 
+// spanStart begins the names of alternatives for sizes.
+const spanStart = "size-"
+
 // name is that of the alternative for GPUs of these sizes.
 func (s span) name() string {
-	name := "size-" + strconv.FormatUint(s.least, 10)
+	name := spanStart + strconv.FormatUint(s.least, 10)
 	if s.most > s.least {
 		name += "-to-" + strconv.FormatUint(s.most, 10)
 	}

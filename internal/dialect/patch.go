@@ -65,8 +65,11 @@ func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim, invento
 		}
 	}
 	p.addClaims(pod, claims)
-	if t.foreign(pod.Spec.SchedulerName) {
+	switch scheduler := pod.Spec.SchedulerName; {
+	case t.foreign(scheduler):
 		p = append(p, Operation{Op: "replace", Path: "/spec/schedulerName", Value: t.scheduler})
+	case t.makes() && t.replaces(scheduler):
+		p.add(t.scheduler, "spec", "schedulerName")
 	}
 	for _, s := range by {
 		for _, name := range s.names.Annotations {
@@ -97,7 +100,13 @@ func (p *Patch) addClaims(pod *corev1.Pod, claims []claim) {
 	}
 	var added []corev1.PodResourceClaim
 	for i := range claims {
-		added = append(added, corev1.PodResourceClaim{Name: claims[i].name, ResourceClaimTemplateName: &claims[i].template})
+		one := corev1.PodResourceClaim{Name: claims[i].name}
+		if claims[i].made != "" {
+			one.ResourceClaimName = &claims[i].made
+		} else {
+			one.ResourceClaimTemplateName = &claims[i].template
+		}
+		added = append(added, one)
 	}
 	if len(pod.Spec.ResourceClaims) == 0 {
 		p.add(added, "spec", "resourceClaims")

@@ -260,6 +260,9 @@ func translated(t testing.TB, translator *Translator, pod *corev1.Pod, inventory
 		if err := (Classes{}).ValidateClaim(&templates[i].Spec.Spec); err != nil {
 			t.Errorf("a template is invalid: %v", err)
 		}
+		if err := CheckTranslated(&templates[i].Spec.Spec); err != nil {
+			t.Errorf("a template is none of a translation: %v", err)
+		}
 	}
 	return describe(t, patched, templates)
 }

@@ -41,7 +41,7 @@ func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request, inv
 	for _, r := range requests {
 		p.addSlot(r.Container.of(pod), containerPath(r.Container, "resources"))
 	}
-	if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == defaultScheduler {
+	if t.replaces(pod.Spec.SchedulerName) {
 		p.add(t.scheduler, "spec", "schedulerName")
 	}
 	p.annotate(pod, notes)

@@ -19,6 +19,9 @@ const (
 	templateStart = "divvy-"
 )
 
+// sameNUMA is the attribute that GPUs on one NUMA node have in common.
+const sameNUMA = resourcev1.FullyQualifiedName(v1alpha1.Driver + "/" + v1alpha1.AttributeNUMANode)
+
 // makeTemplates makes the templates of the claims, each once, and notes their names in the claims. A template's name
 // is a hash of what it holds: pods that ask the same use one template, and another content is another name.
 func makeTemplates(pod *corev1.Pod, claims []claim, inventory Inventory) ([]resourcev1.ResourceClaimTemplate, error) {
@@ -88,7 +91,7 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 	}
 	spec.Devices.Requests = []resourcev1.DeviceRequest{request}
 	if r.SameNUMA && r.Count > 1 {
-		same := resourcev1.FullyQualifiedName(v1alpha1.Driver + "/" + v1alpha1.AttributeNUMANode)
+		same := sameNUMA
 		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: []string{requestName}, MatchAttribute: &same}}
 	}
 	if config := r.claimConfig(); !r.Whole && config != (v1alpha1.ShareConfig{}) {

@@ -17,6 +17,8 @@ type Translator struct {
 	maxWeight int // 0 is no limit
 	kernels   v1alpha1.Kernels
 	classes   Classes
+	// makers are the users as which Divvy's scheduler makes claims; none where it does not run.
+	makers []string
 }
 
 // Classes says which device classes are Divvy's.
@@ -33,6 +35,9 @@ type Translation struct {
 	Patch Patch
 	// Templates are those that the pod's claims are made from, each once.
 	Templates []resourcev1.ResourceClaimTemplate
+	// Described are the claims of a pod that Divvy's scheduler is to place, by their names. It makes them when it binds the
+	// pod, and there are no templates.
+	Described map[string]resourcev1.ResourceClaimSpec
 	// Warnings are for whoever creates the pod, one line each.
 	Warnings []string
 	// Claims holds the name of the template of each claim that the patch adds; claims of one template repeat it.
@@ -57,21 +62,45 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 		return Translation{Patch: patch}, err
 	}
 	claims := arrange(pod, requests)
-	templates, err := makeTemplates(pod, claims, inventory)
+	made, err := t.makeClaims(pod, claims, inventory)
 	if err != nil {
 		return Translation{}, err
 	}
-	for i := range templates {
-		if err := t.CheckWeights(&templates[i].Spec.Spec); err != nil {
-			return Translation{}, err
-		}
-	}
-	made := Translation{Patch: t.patch(pod, spoken, claims, inventory), Templates: templates}
+	made.Patch = t.patch(pod, spoken, claims, inventory)
 	for i := range claims {
-		made.Claims = append(made.Claims, claims[i].template)
 		if warning := shortfall(claims[i].request, inventory, claims[i].request.Container.of(pod).Name); warning != "" {
 			made.Warnings = append(made.Warnings, warning)
 		}
+	}
+	return made, nil
+}
+
+// makeClaims says what the claims of a pod hold and how the pod names them: one by one where Divvy's scheduler makes them,
+// and by templates otherwise.
+func (t *Translator) makeClaims(pod *corev1.Pod, claims []claim, inventory Inventory) (Translation, error) {
+	var made Translation
+	var err error
+	if t.places(pod) {
+		made.Described, err = describeClaims(pod, claims, inventory)
+	} else {
+		made.Templates, err = makeTemplates(pod, claims, inventory)
+	}
+	if err != nil {
+		return made, err
+	}
+	for i := range made.Templates {
+		if err := t.CheckWeights(&made.Templates[i].Spec.Spec); err != nil {
+			return made, err
+		}
+	}
+	for i := range claims {
+		if spec, ok := made.Described[claims[i].made]; ok {
+			if err := t.CheckWeights(&spec); err != nil {
+				return made, err
+			}
+			continue
+		}
+		made.Claims = append(made.Claims, claims[i].template)
 	}
 	return made, nil
 }

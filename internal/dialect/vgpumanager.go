@@ -84,6 +84,9 @@ func managerBehaviour(pod *corev1.Pod, asked *limits, request *Request) {
 	}
 }
 
+// managerModel is true of GPUs whose model contains what stands for %s.
+var managerModel = attributeOf(v1alpha1.AttributeModel) + `.lowerAscii().contains(%s)`
+
 // managerPlace reads which GPUs may be used. The modes that are not strict, and the policies for nodes and devices, are
 // preferences.
 func managerPlace(pod *corev1.Pod, asked *limits, request *Request) {
@@ -93,9 +96,8 @@ func managerPlace(pod *corev1.Pod, asked *limits, request *Request) {
 			notes[key] = value
 		}
 	}
-	model := attributeOf(v1alpha1.AttributeModel) + `.lowerAscii().contains(%s)`
-	restrictTo(asked, request, notes, "nvidia.com/include-gpu-type", model, true, modelPattern, strings.ToLower)
-	restrictTo(asked, request, notes, "nvidia.com/exclude-gpu-type", model, false, modelPattern, strings.ToLower)
+	restrictTo(asked, request, notes, "nvidia.com/include-gpu-type", managerModel, true, modelPattern, strings.ToLower)
+	restrictTo(asked, request, notes, "nvidia.com/exclude-gpu-type", managerModel, false, modelPattern, strings.ToLower)
 	restrictTo(asked, request, notes, "nvidia.com/include-gpu-uuid", request.uuidIs(), true, uuidPattern, strings.Clone)
 	restrictTo(asked, request, notes, "nvidia.com/exclude-gpu-uuid", request.uuidIs(), false, uuidPattern, strings.Clone)
 	switch mode := notes[managerTopology]; mode {

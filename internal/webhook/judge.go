@@ -2,11 +2,13 @@ package webhook
 
 import (
 	"context"
+	"crypto/rand"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -38,6 +40,7 @@ func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionReque
 	inventory := j.fleet.inventory()
 	translations := inventory.translations
 	translations.Handlers, translations.Ranges, translations.Counting = j.runtimes.all(), j.ranges.of(pod.Namespace), inventory.sizes
+	translations.Name = claimName
 	made, err := j.translator.Translate(pod, translations)
 	if err != nil {
 		return admission{}, err
@@ -51,6 +54,13 @@ func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionReque
 		return admission{}, err
 	}
 	return admission{patch: made.Patch, warnings: made.Warnings}, nil
+}
+
+// claimName is the name of a claim that Divvy's scheduler is to make.
+func claimName() string {
+	var random [v1alpha1.ClaimNameBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return v1alpha1.ClaimName(random)
 }
 
 // validatePod refuses a pod whose containers use claims in a way that an agent cannot prepare.

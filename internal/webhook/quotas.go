@@ -43,6 +43,9 @@ func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes *di
 	for _, name := range made.Claims {
 		claims = append(claims, uses[name])
 	}
+	for _, spec := range made.Described {
+		claims = append(claims, dialect.UseOf(&spec, nil, sizes))
+	}
 	return q.accounts.checkPod(namespace, held, claims, !dryRun)
 }
 

@@ -42,6 +42,10 @@ func (s *specs) of(ctx context.Context, namespace string, pod *corev1.Pod, names
 	for i := range carried {
 		known[source{template: carried[i].Name}] = &carried[i].Spec.Spec
 	}
+	described, _ := dialect.Described(pod)
+	for name, spec := range described {
+		known[source{claim: name}] = &spec
+	}
 	sources := sourcesOf(pod)
 	found := make(map[string]*resourcev1.ResourceClaimSpec)
 	read := 0
