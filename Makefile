@@ -42,7 +42,7 @@ override ONLY := $(value ONLY)
 export ONLY
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps test-drivers test-programs fuzz \
+.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-steady test-deps test-drivers test-programs fuzz \
 	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-sched bench-time measurements FORCE
 
 # The objects that others link are named first.
@@ -50,7 +50,7 @@ LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
 include $(LINKED) $(filter-out $(LINKED),$(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk))
 
 all: build
-build: c $(B)/bin/divvy $(B)/libexec/divvy/divvy-cluster ## everything: command line, libraries, simulated driver
+build: c $(B)/bin/divvy $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler ## everything: command line, libraries, simulated driver
 c: $(ALL_C)
 
 # Users run it on their hosts, which may be as old as the libraries' containers: it is linked as those are.
@@ -60,6 +60,10 @@ $(B)/bin/divvy: FORCE | $(LIBC_STUB)
 $(B)/libexec/divvy/divvy-cluster: FORCE
 	$(call step,GO)
 	$(GO) build -ldflags '-s -w' -o $@ ./cmd/divvy-cluster
+# A module of its own, for it is made of Kubernetes' scheduler. Nothing in it needs C.
+$(B)/libexec/divvy/divvy-scheduler: FORCE
+	$(call step,GO)
+	CGO_ENABLED=0 $(GO) build -C cmd/divvy-scheduler -ldflags '-s -w' -o $(abspath $@) .
 
 install: build ## copy what was built below PREFIX
 	$(call step,INSTALL,$(DESTDIR)$(PREFIX))
@@ -86,7 +90,7 @@ format: ## format the C files
 
 test: $(B)/obj/leftover ## all that needs neither root nor a GPU; fails also if a test leaves a process running
 	+$(B)/obj/leftover $(MAKE) --no-print-directory -j$(JOBS) --output-sync=target test-parts
-test-parts: test-c test-go
+test-parts: test-c test-go test-scheduler
 test-c: $(C_TESTS:%=%.passed) ## C tests; SAN=asan, ubsan or tsan builds them instrumented
 $(C_TESTS:%=%.passed): %.passed: % | c
 	$(call step,TEST,$*)
@@ -95,6 +99,13 @@ $(C_TESTS:%=%.passed): %.passed: % | c
 test-go: build $(B)/bin/gpubench
 	$(call step,TEST,go test ./...)
 	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 30m $(GOTESTFLAGS) ./...
+test-scheduler: build $(B)/test/scheduler/crashing ## the scheduler against a real API server, where Kubernetes' programs were built
+	$(call step,TEST,the scheduler)
+	+DIVVY_PREFIX=$(abspath $(B)) CGO_ENABLED=0 $(GO) test -C cmd/divvy-scheduler -count=1 -timeout 20m $(GOTESTFLAGS) ./...
+# The scheduler that kills itself after the steps that a test names: no part of what is shipped.
+$(B)/test/scheduler/crashing: FORCE
+	$(call step,GO)
+	CGO_ENABLED=0 $(GO) build -C cmd/divvy-scheduler -ldflags '-s -w' -o $(abspath $@) ./crashing
 test-steady: ## make test ten times, five of them beside a load on every core (RUNS=10)
 	hack/test-steady.sh
 

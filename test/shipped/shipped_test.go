@@ -20,12 +20,16 @@ var unwanted = []string{
 // program that is shipped.
 func TestProgramsContainNoTestCode(t *testing.T) {
 	tree := installtest.Tree(t)
-	for _, name := range []string{"bin/divvy", "libexec/divvy/divvy-cluster"} {
+	for name, part := range map[string]string{
+		"bin/divvy":                     "divvy/internal/agent/daemon",
+		"libexec/divvy/divvy-cluster":   "divvy/internal/agent/daemon",
+		"libexec/divvy/divvy-scheduler": "divvy/cmd/divvy-scheduler/program",
+	} {
 		program, err := os.ReadFile(filepath.Join(string(tree), name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Contains(program, []byte("divvy/internal/agent/daemon")) {
+		if !bytes.Contains(program, []byte(part)) {
 			t.Errorf("%s does not name the packages that it is made of: this test finds nothing in it", name)
 		}
 		for _, text := range unwanted {
