@@ -104,6 +104,10 @@ mode: {{ include "divvy.mode" . }}
 {{- with .Values.schedulerName }}
 schedulerName: {{ . }}
 {{- end }}
+{{- if .Values.scheduler.enabled }}
+scheduler:
+  users: [{{ include "divvy.schedulerUser" . | quote }}]
+{{- end }}
 {{- with .Values.maxWeight }}
 maxWeight: {{ . }}
 {{- end }}
@@ -126,7 +130,12 @@ clientConnection:
   qps: {{ .Values.scheduler.requestsPerSecond }}
   burst: {{ mul 2 .Values.scheduler.requestsPerSecond }}
 profiles:
-  - schedulerName: divvy-scheduler
+  - schedulerName: {{ .Values.schedulerName | default "divvy-scheduler" }}
+{{- end -}}
+
+{{- /* As whom Divvy's scheduler asks the API server. */ -}}
+{{- define "divvy.schedulerUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:divvy-scheduler
 {{- end -}}
 
 {{- define "divvy.agentConfig" -}}
