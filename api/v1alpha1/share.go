@@ -101,8 +101,8 @@ type ShareRequest struct {
 	// Cores is the percentage of GPU time, 1 to MaxCores; 0 guarantees none. With
 	// [BackendMPS] it is the percentage of SMs that are used at most, and 0 is all of them.
 	Cores int `json:"cores,omitempty"`
-	// Profile is the driver's name of a MIG profile, such as 1g.10gb. With [BackendMIG] the share is such an instance,
-	// without a profile the smallest that has its memory and cores. With another backend the share is a part of such
+	// Profile is the driver's name of a MIG profile, such as 1g.10gb. With [BackendMIG], which a profile means unless
+	// a backend is named, the share is such an instance, without a profile the smallest that has its memory and cores. With another backend the share is a part of such
 	// an instance, and memory and cores are relative to it.
 	Profile string `json:"profile,omitempty"`
 	// Isolate is what neighbours on the GPU must not reach; left out, whatever the
@@ -125,10 +125,10 @@ func (r *ShareRequest) Default() {
 	}
 	switch {
 	case r.Backend != "":
+	case r.Profile != "": // a part of an instance is asked for by its backend
+		r.Backend = BackendMIG
 	case r.Isolate != "":
 		r.Backend = BackendAuto
-	case r.Profile != "":
-		r.Backend = BackendMIG
 	}
 	r.ShareConfig.Default(r.Cores)
 }

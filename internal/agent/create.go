@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -27,12 +28,48 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err := cmp.Or(who.denied(p.Request.Overcommit), a.deniedBackend(who, p.Request.Backend, p.Request.Profile)); err != nil {
 		return nil, err
 	}
+	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
+		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace or env", p.Layer)
+	}
+	asked, version := time.Now(), a.divisions.version()
+	t, err := a.enrol(ctx, peer, who, p, true)
+	if err != nil && a.readSince(ctx, asked, version, p.Request) {
+		t, err = a.enrol(ctx, peer, who, p, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.step("create-admitted")
+	err = a.makeInstances(ctx, t)
+	if errors.Is(err, errStale) {
+		if err = a.drop(t); err == nil {
+			t, err = a.enrol(ctx, peer, who, p, false)
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = a.makeInstances(ctx, t)
+	}
+	if err == nil {
+		err = a.enterForms(ctx, t)
+	}
+	if err == nil {
+		err = a.prepare(ctx, t, p.LibraryPath)
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.drop(t))
+	}
+	a.hold(ctx, peer, t)
+	a.step("create-held")
+	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
+}
+
+// enrol enters a tenant into the ledger, as soon as there is room where the request waits. The policy that places MIG
+// instances learns a request only once.
+func (a *Agent) enrol(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams, learn bool) (*tenant, error) {
 	var err error
 	if p.Request, err = a.decided(ctx, who, p.Request); err != nil {
 		return nil, err
-	}
-	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
-		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace or env", p.Layer)
 	}
 	if err := a.config.Backends.Of(p.Request.Backend).Health(ctx); err != nil {
 		return nil, err
@@ -41,35 +78,21 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err := a.neverFits(ctx, who); err != nil {
 		return nil, err
 	}
-	if err := a.learn(ctx, who.request); err != nil {
-		return nil, err
+	if learn {
+		if err := a.learn(ctx, who.request); err != nil {
+			return nil, err
+		}
 	}
 	a.catchUp(ctx, peer.UID)
-	t, err := a.admit(ctx, peer, who, p)
-	if err != nil {
-		return nil, err
-	}
-	a.step("create-admitted")
-	err = a.makeInstances(ctx, t)
-	if err == nil {
-		err = a.enterForms(ctx, t)
-	}
-	if err == nil {
-		err = a.prepare(ctx, t, p.LibraryPath)
-	}
-	if err != nil {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return nil, errors.Join(err, a.forget(t))
-	}
-	a.hold(ctx, peer, t)
-	a.step("create-held")
-	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
+	return a.admit(ctx, peer, who, p)
 }
 
 // decided is the request with what it leaves out: its defaults, its backend and the GPUs that it may have. A request that
 // can never be granted is an error.
 func (a *Agent) decided(ctx context.Context, who requester, r v1alpha1.ShareRequest) (v1alpha1.ShareRequest, error) {
+	if r.Profile != "" {
+		r.Backend = forInstance(r.Backend)
+	}
 	r, err := a.completed(who, r)
 	if err != nil {
 		return r, err
@@ -187,6 +210,13 @@ func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 		case <-a.stopped:
 		}
 	})
+}
+
+// drop is forget for who does not hold Agent.mu.
+func (a *Agent) drop(t *tenant) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.forget(t)
 }
 
 // forget takes a tenant out of the ledger. Agent.mu is held.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -30,6 +31,15 @@ type divisions struct {
 	mu     sync.RWMutex
 	of     map[string]division // by UUID
 	models map[string]*layouts.Model
+	// changes counts how often a GPU was divided otherwise than before.
+	changes int
+}
+
+// version is another number whenever a GPU is divided otherwise.
+func (d *divisions) version() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.changes
 }
 
 // get is that of a GPU; a GPU of which nothing is known is not in MIG mode.
@@ -56,6 +66,9 @@ func (d *divisions) set(uuid string, now division) error {
 			d.models[id] = model
 		}
 		now.model = d.models[id]
+	}
+	if !reflect.DeepEqual(d.of[uuid].Division, now.Division) {
+		d.changes++
 	}
 	d.of[uuid] = now
 	return nil
@@ -165,6 +178,7 @@ func (a *Agent) readInTurn(ctx context.Context, gpu backend.GPU) {
 	if divider == nil {
 		return
 	}
+	a.formings[gpu.UUID].read = time.Now() // before: what is done meanwhile may not be in the answer
 	before := a.divisions.get(gpu.UUID)
 	read, err := divider.Division(ctx, gpu)
 	now := division{Division: read}

@@ -25,6 +25,9 @@ func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.Expla
 		}
 		p.Request.Backend = v1alpha1.BackendAuto // what is wrong with the one that is named is its verdict
 	}
+	if p.Request.Profile != "" {
+		wanted = forInstance(wanted)
+	}
 	r, err := a.completed(who, p.Request)
 	if err != nil {
 		return nil, err
@@ -42,6 +45,15 @@ func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.Expla
 		answer.Refused = forms.Refusal(r.Backend, r.Isolate, verdicts)
 	}
 	return answer, nil
+}
+
+// forInstance is the backend of a request with a MIG profile. Whoever leaves it open wants the instance: a part of one is
+// asked for by its backend.
+func forInstance(wanted v1alpha1.Backend) v1alpha1.Backend {
+	if wanted == "" || wanted == v1alpha1.BackendAuto {
+		return v1alpha1.BackendMIG
+	}
+	return wanted
 }
 
 // completed is a request with what was left out, and with UUIDs of the GPUs that it names.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -12,6 +13,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
+
+// errStale marks an instance that could not be made because its GPU was divided in another way than was known.
+var errStale = errors.New("somebody else changed how the GPU is divided")
+
+// staleError is a refusal for that reason. A second search may find another place.
+type staleError struct{ error }
+
+func (e staleError) Unwrap() []error { return []error{e.error, errStale} }
 
 // makeInstances has the MIG instances made on which a tenant in the ledger is to have shares, before it is planned. They
 // are saved with the tenant.
@@ -26,7 +35,11 @@ func (a *Agent) makeInstances(ctx context.Context, t *tenant) error {
 		gpu := a.gpu(s.UUID)
 		made, err := a.makeInstance(context.WithoutCancel(ctx), gpu, *s.Instance)
 		if err != nil {
-			return control.Errorf(control.CodeRefused, "GPU %d: make a MIG instance %s at memory slice %d: %v", gpu.Index, s.Instance.Profile, s.Instance.Start, err)
+			refused := control.Errorf(control.CodeRefused, "GPU %d: make a MIG instance %s at memory slice %d: %v", gpu.Index, s.Instance.Profile, s.Instance.Start, err)
+			if errors.Is(err, errStale) {
+				return staleError{refused}
+			}
+			return refused
 		}
 		a.mu.Lock()
 		t.Shares = slices.Clone(t.Shares)
@@ -58,6 +71,9 @@ func (a *Agent) makeInstance(ctx context.Context, gpu backend.GPU, wanted backen
 	made, err := divider.Create(ctx, gpu, wanted.Profile, wanted.Start, backend.OriginShare)
 	if err != nil {
 		a.readInTurn(ctx, gpu) // somebody else may be there
+		if now := a.divisions.get(gpu.UUID); !reflect.DeepEqual(d.Division, now.Division) {
+			err = fmt.Errorf("%w: %w", errStale, err)
+		}
 		return wanted, err
 	}
 	a.step("instance-made")
@@ -262,14 +278,35 @@ func (a *Agent) readSometimes(ctx context.Context) {
 		if told || a.inMIGMode(gpu.UUID) {
 			often = readAgain
 		}
-		f := a.formings[gpu.UUID]
-		f.turn.Lock()
-		if now := time.Now(); now.Sub(f.read) >= often {
-			f.read = now
-			a.readInTurn(ctx, gpu)
-		}
-		f.turn.Unlock()
+		a.readIfOlder(ctx, gpu, time.Now().Add(-often))
 	}
+}
+
+// readIfOlder reads how a GPU is divided unless that was read since a time.
+func (a *Agent) readIfOlder(ctx context.Context, gpu backend.GPU, since time.Time) {
+	f := a.formings[gpu.UUID]
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	if !f.read.After(since) {
+		a.readInTurn(ctx, gpu)
+	}
+}
+
+// readSince reads again how the GPUs are divided that concern a refused request, unless they were read since it came: what
+// other tools do is known seconds later else. It reports whether any GPU is divided otherwise than it was known to be in a
+// version of what is known: a second search may find room.
+func (a *Agent) readSince(ctx context.Context, asked time.Time, version int, r v1alpha1.ShareRequest) bool {
+	named, err := a.resolve(r.Among)
+	if a.divider() == nil || err != nil || ctx.Err() != nil {
+		return false
+	}
+	for _, gpu := range a.gpus {
+		concerned := len(named) == 0 || slices.Contains(named, gpu.UUID)
+		if concerned && a.dividableGPU(gpu) && (divided(r) || a.inMIGMode(gpu.UUID)) {
+			a.readIfOlder(ctx, gpu, asked)
+		}
+	}
+	return a.divisions.version() != version
 }
 
 // lacksInstance is what a GPU has too little of for a request that waits for a MIG instance. Agent.mu is held.
