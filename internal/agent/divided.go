@@ -13,7 +13,8 @@ type InstanceUse struct {
 	// GPU is the UUID of the GPU, Profile the driver's name of the profile, and Start the first memory slice.
 	GPU, Profile string
 	Start        int
-	// Claim is true for a share of a tenancy.
+	// Claim is true for a share of a claim of the cluster's. Tenancies without one, of pods with slots, are no claims: the
+	// scheduler knows nothing of what they have.
 	Claim bool
 	// Gone is true for an instance that somebody else took away.
 	Gone bool
@@ -27,7 +28,7 @@ func (a *Agent) InstanceUses() []InstanceUse {
 	for _, t := range a.sorted() {
 		for _, s := range t.Shares {
 			if s.Instance != nil {
-				all = append(all, InstanceUse{GPU: s.UUID, Profile: s.Instance.Profile, Start: s.Instance.Start, Claim: t.isTenancy(), Gone: t.gone != ""})
+				all = append(all, InstanceUse{GPU: s.UUID, Profile: s.Instance.Profile, Start: s.Instance.Start, Claim: t.isTenancy() && t.Tenancy.Claim != "", Gone: t.gone != ""})
 			}
 		}
 	}

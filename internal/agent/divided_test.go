@@ -35,12 +35,12 @@ func TestWhatAClusterIsToldOfInstances(t *testing.T) {
 	if start == taken || start < 0 {
 		t.Errorf("the next 3g would begin at %d beside one at %d", start, taken)
 	}
-	for range 2 {
+	for claim := range map[string]bool{"": true, "gpu": true} {
 		share := TenancyShare{UUID: firstID, Instance: &TenancyInstance{Profile: "3g.40gb", Start: start}, Config: v1alpha1.ShareConfig{Backend: v1alpha1.BackendMIG}}
-		if _, err := r.Prepare(t.Context(), Tenancy{Key: "a", Name: "team/a", Shares: []TenancyShare{share}}); err != nil {
+		if _, err := r.Prepare(t.Context(), Tenancy{Key: "a", Name: "team/a", Claim: claim, Shares: []TenancyShare{share}}); err != nil {
 			t.Fatal(err)
 		}
-		want := []InstanceUse{{GPU: firstID, Profile: "3g.40gb", Start: taken}, {GPU: firstID, Profile: "3g.40gb", Start: start, Claim: true}}
+		want := []InstanceUse{{GPU: firstID, Profile: "3g.40gb", Start: taken}, {GPU: firstID, Profile: "3g.40gb", Start: start, Claim: claim != ""}}
 		if got := r.InstanceUses(); !slices.Equal(got, want) {
 			t.Fatalf("used are %+v, want %+v", got, want)
 		}

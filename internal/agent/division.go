@@ -111,6 +111,13 @@ func (a *Agent) divider() backend.Divider {
 	return nil
 }
 
+// makesInstances reports whether the agent can make MIG instances. One that cannot gives out those that are there.
+func (a *Agent) makesInstances() bool {
+	divider := a.divider()
+	maker, ok := divider.(interface{ MakesInstances() bool })
+	return divider != nil && (!ok || maker.MakesInstances())
+}
+
 // dividableGPU reports whether a GPU has MIG, as far as the backend tells.
 func (a *Agent) dividableGPU(gpu backend.GPU) bool {
 	divider := a.divider()
@@ -239,6 +246,11 @@ func (a *Agent) tellProcess(ctx context.Context, holder process.ID, uid int, lin
 // instanceText names an instance for people.
 func instanceText(i backend.Instance) string {
 	return fmt.Sprintf("MIG instance %s at memory slice %d (%s)", i.Profile, i.Start, i.UUID)
+}
+
+// instanceOn names an instance of a GPU for people. One that is to be made has no UUID.
+func instanceOn(i backend.Instance, index int) string {
+	return fmt.Sprintf("MIG instance %s at memory slice %d of GPU %d", i.Profile, i.Start, index)
 }
 
 // addDivision adds to a GPU, whose tenants are known, what of it MIG instances have. Agent.mu is held.

@@ -111,11 +111,11 @@ func (a *Agent) findForm(ctx context.Context, who requester, r v1alpha1.ShareReq
 		r, never = a.withProfile(ctx, who, r)
 	}
 	if never == nil {
-		never = cmp.Or(who.denied(r.Overcommit), a.deniedBackend(who, b, r.Profile), a.otherBackend(r), a.never(who, r), a.config.Backends.Of(b).Health(ctx))
+		never = cmp.Or(who.denied(r.Overcommit), a.otherBackend(r), a.never(who, r), a.config.Backends.Of(b).Health(ctx))
 	}
 	who.request = a.requestOf(who.uid, r)
 	if never == nil {
-		never = a.neverFits(ctx, who)
+		never = cmp.Or(a.neverFits(ctx, who), a.deniedBackend(who, b, r.Profile)) // what not even root could have comes first
 	}
 	if never != nil {
 		f.Never = plain(never)

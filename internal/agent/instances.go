@@ -65,6 +65,7 @@ const (
 // free, else a place for a new one. gpus are those of the machine. Agent.mu is held.
 func (a *Agent) searchInstances(gpus []alloc.GPU, except *tenant, r alloc.Request) ([]alloc.Share, error) {
 	best, least, left := alloc.Share{NIC: -1}, rankNone, uint64(0)
+	var full []*alloc.Refusal
 	for i := range gpus {
 		g := &gpus[i]
 		if !mayServe(r, g) {
@@ -72,7 +73,10 @@ func (a *Agent) searchInstances(gpus []alloc.GPU, except *tenant, r alloc.Reques
 		}
 		d := a.divisions.get(g.UUID)
 		for _, p := range append(a.reservedOn(g.UUID, &d), d.Parts...) {
-			rank, free, limit := a.roomOn(p, g, except, r)
+			rank, free, limit, why := a.roomOn(p, g, except, r)
+			if why != nil {
+				full = append(full, why)
+			}
 			if rank > least || rank == rankNone || rank == least && free >= left {
 				continue
 			}
@@ -83,7 +87,29 @@ func (a *Agent) searchInstances(gpus []alloc.GPU, except *tenant, r alloc.Reques
 	if least < rankNone {
 		return []alloc.Share{best}, nil
 	}
-	return a.searchPlace(gpus, r)
+	found, err := a.searchPlace(gpus, r)
+	return found, besides(err, full)
+}
+
+// fullShown bounds the instances of which a refusal says why they have no room.
+const fullShown = 3
+
+// besides is the refusal of a place for a new instance, with why the instances that are divided as the request asks have no
+// room for it.
+func besides(err error, full []*alloc.Refusal) error {
+	var refusal *alloc.Refusal
+	if len(full) == 0 || !errors.As(err, &refusal) || refusal.Reason != alloc.ReasonFull {
+		return err
+	}
+	all := *refusal
+	for _, why := range full[:min(len(full), fullShown)] {
+		all.Text += "; " + why.Error()
+		all.Misses = append(slices.Clone(all.Misses), why.Misses...)
+	}
+	if more := len(full) - fullShown; more > 0 {
+		all.Text += fmt.Sprintf("; nor has it room on %d more", more)
+	}
+	return &all
 }
 
 // reservedOn are the instances of a GPU that are about to be made and that a further share may join. One for MPS is left
@@ -102,40 +128,43 @@ func (a *Agent) reservedOn(uuid string, d *division) (all []backend.Part) {
 	return all
 }
 
-// roomOn is how well an instance serves a request, what is free there and what limit the share would have. Agent.mu is
-// held.
-func (a *Agent) roomOn(p backend.Part, g *alloc.GPU, except *tenant, r alloc.Request) (rank instanceRank, free, limit uint64) {
+// roomOn is how well an instance serves a request, what is free there and what limit the share would have. Why says what
+// one has too little of that others divide as the request asks. Agent.mu is held.
+func (a *Agent) roomOn(p backend.Part, g *alloc.GPU, except *tenant, r alloc.Request) (rank instanceRank, free, limit uint64, why *alloc.Refusal) {
 	if p.Profile != r.Profile || p.Half != "" {
-		return rankNone, 0, 0
+		return rankNone, 0, 0, nil
 	}
 	one := a.grantedOn(p.Instance, g, except)
 	whole := r.Form == string(v1alpha1.BackendMIG)
 	switch {
 	case one.Tenants > 0 && (whole || one.Form != r.Form):
-		return rankNone, 0, 0
+		return rankNone, 0, 0, nil
 	case one.Tenants > 0:
 		rank = rankShared
 	case p.Origin == backend.OriginShare, a.intruded(p.Instance): // the first ends with the share that it was made for
-		return rankNone, 0, 0
+		return rankNone, 0, 0, nil
 	case p.Origin == backend.OriginLayout:
 		rank = rankLayout
 	default:
 		rank = rankForeign
 	}
 	if whole {
-		return rank, 0, p.Bytes
+		return rank, 0, p.Bytes, nil
 	}
 	found, err := searchIn([]alloc.GPU{one}, ofInstance(r))
 	if err != nil {
-		return rankNone, 0, 0
+		if rank == rankShared {
+			errors.As(err, &why)
+		}
+		return rankNone, 0, 0, why
 	}
-	return rank, one.FreeMemory(), found[0].Limit
+	return rank, one.FreeMemory(), found[0].Limit, nil
 }
 
 // grantedOn is an instance as the allocator knows a GPU, with what tenants other than except hold of it. Agent.mu is
 // held.
 func (a *Agent) grantedOn(i backend.Instance, parent *alloc.GPU, except *tenant) alloc.GPU {
-	one := alloc.GPU{UUID: i.UUID, Index: parent.Index, Capacity: i.Bytes, ContextBytes: cmp.Or(i.ContextBytes, parent.ContextBytes)}
+	one := alloc.GPU{UUID: i.UUID, Index: parent.Index, Name: instanceOn(i, parent.Index), Capacity: i.Bytes, ContextBytes: cmp.Or(i.ContextBytes, parent.ContextBytes)}
 	for _, t := range a.tenants {
 		for n, s := range t.Shares {
 			if t == except || s.Instance == nil || s.UUID != i.Parent || s.Instance.Profile != i.Profile || s.Instance.Start != i.Start {
@@ -203,6 +232,8 @@ func (a *Agent) searchPlace(gpus []alloc.GPU, r alloc.Request) ([]alloc.Share, e
 		g := &gpus[i]
 		if form, _ := a.formGiven(a.gpu(g.UUID)); form.Layout == agentconfig.LayoutFixed {
 			g.Fault = cmp.Or(g.Fault, "the administrator keeps its layout fixed, and none of its instances "+r.Profile+" has room")
+		} else if !a.makesInstances() && len(g.Profiles) > 0 {
+			g.Fault = cmp.Or(g.Fault, "making MIG instances is root's, by a system agent, and none of its instances "+r.Profile+" has room")
 		}
 	}
 	inventory, err := a.hostOf(gpus)
@@ -229,12 +260,8 @@ func fitsInside(size backend.Instance, parent *alloc.GPU, r alloc.Request) (limi
 	if r.Form == string(v1alpha1.BackendMIG) {
 		return size.Bytes, nil
 	}
-	one := alloc.GPU{UUID: parent.UUID, Index: parent.Index, Capacity: size.Bytes, ContextBytes: cmp.Or(size.ContextBytes, parent.ContextBytes)}
+	one := alloc.GPU{UUID: parent.UUID, Index: parent.Index, Name: "a MIG instance " + r.Profile, Capacity: size.Bytes, ContextBytes: cmp.Or(size.ContextBytes, parent.ContextBytes)}
 	found, err := searchIn([]alloc.GPU{one}, ofInstance(r))
-	var refusal *alloc.Refusal
-	if errors.As(err, &refusal) {
-		return 0, &alloc.Refusal{Reason: refusal.Reason, Text: fmt.Sprintf("of a MIG instance %s: %s", r.Profile, refusal.Error())}
-	}
 	if err != nil {
 		return 0, err
 	}

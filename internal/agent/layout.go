@@ -251,6 +251,7 @@ func (a *Agent) keepLayout(ctx context.Context, gpu backend.GPU) error {
 			continue
 		}
 		if err := a.divider().Claim(ctx, gpu, p.UUID, backend.OriginLayout); err != nil {
+			err = fmt.Errorf("keep %s: %w", instanceText(p.Instance), err)
 			for _, uuid := range claimed {
 				err = errors.Join(err, a.divider().Claim(context.WithoutCancel(ctx), gpu, uuid, backend.OriginShare))
 			}

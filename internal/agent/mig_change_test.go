@@ -2,15 +2,20 @@ package agent
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
@@ -119,13 +124,15 @@ func TestAutoChoosesAnInstance(t *testing.T) {
 	}
 }
 
-// A checkpoint with an instance is what it was, and one without is read as ever.
+// A checkpoint with an instance and with what was learnt is what it was, and one of the version before is read as ever.
 func TestCheckpointOfAnInstance(t *testing.T) {
-	golden := filepath.Join("testdata/checkpoint", "v2-mig.json")
+	golden := filepath.Join("testdata/checkpoint", "v3-mig.json")
 	i := backend.Instance{UUID: "MIG-00000000-0000-4000-8000-000000000001", Parent: firstID, Profile: "2g.20gb", Start: 2, Size: 2, GPUInstance: 5, Bytes: 20 * gib, Multiprocessors: 32}
 	s := share{UUID: firstID, Limit: 20 * gib, Instance: &i, ShareConfig: v1alpha1.ShareConfig{Backend: v1alpha1.BackendMIG}}
 	s.Default(0)
 	want := saved{Tenants: []record{{ID: "0a1b2c3d", Name: "train", UID: 7, User: "ada", Layer: backend.LayerEnv, Shares: []share{s}}}}
+	before := want
+	want.Learnt = []alloc.Learnt{{Model: "0123456789abcdef", Arrivals: []layouts.Arrival{{Profile: 2, Held: 1500, Fitted: true}, {}}}}
 	path := filepath.Join(t.TempDir(), "tenants.json")
 	if err := newCheckpoint(path).Save(want); err != nil {
 		t.Fatal(err)
@@ -140,6 +147,46 @@ func TestCheckpointOfAnInstance(t *testing.T) {
 	}
 	if got, err := newCheckpoint(golden).Load(); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read is %+v, %v", got, err)
+	}
+	if got, err := newCheckpoint(filepath.Join("testdata/checkpoint", "v2-mig.json")).Load(); err != nil || !reflect.DeepEqual(got, before) {
+		t.Errorf("version 2 is read as %+v, %v", got, err)
+	}
+}
+
+// What was learnt of requests is known to the next agent, also where nothing else is left.
+func TestLearntOutlivesTheAgent(t *testing.T) {
+	q := newQuarry(t)
+	r := q.run("")
+	for _, profile := range []string{"1g.10gb", "3g.40gb", "1g.10gb"} {
+		asker := q.asker(os.Getuid())
+		q.grant(r, asker, instanceOf(profile))
+		asker.end()
+	}
+	eventually(t, "the shares have ended", func() bool { return len(q.list(r).Tenants) == 0 })
+	q.becomes()
+	r.mu.Lock()
+	want := r.mixes.Learnt()
+	r.mu.Unlock()
+	r.stopAgent()
+	r = q.run("")
+	if got := r.mixes.Learnt(); len(got) != 1 || len(got[0].Arrivals) != 3 || !reflect.DeepEqual(got, want) {
+		t.Errorf("the next agent knows %+v, want %+v", got, want)
+	}
+	learnt := alloc.MixesOf(want)
+	order, err := learnt.Order(r.divisions.get(firstID).Profiles, 0)
+	if got := r.Preferred([]string{firstID}); err != nil || !slices.Equal(got, order) {
+		t.Errorf("it prefers %+v, and with what was learnt %+v, %v", got, order, err)
+	}
+	own := q.configured("")
+	own.Info.Ephemeral = true
+	r.stopAgent()
+	r = q.startAs(own)
+	if err := r.Save(); err != nil {
+		t.Error(err)
+	}
+	r.stopAgent()
+	if _, err := os.Stat(filepath.Join(q.dir, "tenants.json")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a user's own agent leaves %v", err)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestInstancesOfTenancies(t *testing.T) {
 		"no such place":       {placed("b", "3g.40gb", 1), "can have no MIG instance 3g.40gb at memory slice 1"},
 		"no such profile":     {placed("b", "9g.90gb", 0), "has the MIG profile 9g.90gb"},
 		"divided otherwise":   {parted("b", "2g.20gb", 2, gib), "has shares of backend mig"},
-		"more than all of it": {parted("b", "1g.10gb", 0, 11*gib), "of a MIG instance 1g.10gb: memory 11Gi is more"},
+		"more than all of it": {parted("b", "1g.10gb", 0, 11*gib), "memory 11Gi is more than a MIG instance 1g.10gb has"},
 	} {
 		if _, err := r.Prepare(t.Context(), c.wanted); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

@@ -257,7 +257,7 @@ func TestPartsOfInstances(t *testing.T) {
 		t.Errorf("mps was prepared on %q, want %q", got, on[3:])
 	}
 	text, code := q.refusal(r, os.Getuid(), within("2g.20gb", v1alpha1.BackendSlice, 21*gib))
-	if code != control.CodeInvalid || !strings.Contains(text, "of a MIG instance 2g.20gb: memory 21Gi is more") {
+	if code != control.CodeInvalid || !strings.Contains(text, "memory 21Gi is more than a MIG instance 2g.20gb has") {
 		t.Errorf("more than an instance has: %s, %s", code, text)
 	}
 	if got := q.list(r).GPUs[0]; got.Form != v1alpha1.BackendMIG || got.Granted != 34*gib {
@@ -298,7 +298,7 @@ func TestMIGRefusals(t *testing.T) {
 		code control.Code
 		want string
 	}{
-		"an unknown profile":    {instanceOf("9g.90gb"), control.CodeInvalid, "has the MIG profile 9g.90gb: GPU 0 has 1g.10gb"},
+		"an unknown profile":    {instanceOf("9g.90gb"), control.CodeInvalid, "has the MIG profile 9g.90gb (`divvy gpu ls --profiles` lists what there is): GPU 0 has 1g.10gb"},
 		"no instance":           {plain, control.CodeInvalid, "GPU 0 is in MIG mode, where every share is in a MIG instance: ask for one by its profile, such as 1g.10gb"},
 		"a GPU without MIG":     {elsewhere, control.CodeInvalid, "GPU 1 is not in MIG mode"},
 		"a profile and memory":  {sized, control.CodeInvalid, "profile 1g.10gb says the memory"},

@@ -137,7 +137,7 @@ func (a *Agent) takeAway(ctx context.Context, gpu backend.GPU, p backend.Part) e
 		}
 	}
 	if err := a.divider().Destroy(ctx, gpu, p.UUID); err != nil {
-		return err
+		return fmt.Errorf("take away %s: %w", instanceText(p.Instance), err)
 	}
 	a.dropPart(gpu, p.UUID)
 	a.step("layout-removed")

@@ -103,7 +103,7 @@ func (a *Agent) knownProfile(gpus []backend.GPU, profile string) error {
 			has = append(has, text)
 		}
 	}
-	return control.Errorf(control.CodeInvalid, "no GPU that may serve has the MIG profile %s: %s", profile, strings.Join(has, "; "))
+	return control.Errorf(control.CodeInvalid, "no GPU that may serve has the MIG profile %s (`divvy gpu ls --profiles` lists what there is): %s", profile, strings.Join(has, "; "))
 }
 
 // smallestProfiles are the equally small profiles of GPUs that have the memory and the cores of a request.
@@ -135,11 +135,21 @@ func (a *Agent) smallestProfiles(who requester, gpus []backend.GPU, r v1alpha1.S
 		if r.Cores > 0 {
 			wanted += fmt.Sprintf(" and %d %% of its SMs", r.Cores)
 		}
-		return nil, control.Errorf(control.CodeInvalid, "no MIG instance of a GPU that may serve has %s: the largest is %s, with %s",
-			wanted, cmp.Or(most.Profile, "none"), amount(most.Bytes))
+		return nil, control.Errorf(control.CodeInvalid, "no MIG instance of a GPU that may serve has %s: %s", wanted, a.largest(most))
 	}
 	slices.SortStableFunc(able, bySize)
 	return equals(able), nil
+}
+
+// largest says what the largest instance is that shares may have.
+func (a *Agent) largest(most backend.Instance) string {
+	switch {
+	case most.Profile != "":
+		return fmt.Sprintf("the largest is %s, with %s", most.Profile, amount(most.Bytes))
+	case !a.makesInstances():
+		return "there is none, and making one is root's, by a system agent"
+	}
+	return "there is none, and the administrator keeps the layout fixed"
 }
 
 // equals are the profiles of the first of some instances and of those that are as large, each once.
@@ -157,11 +167,11 @@ func bySize(x, y backend.Instance) int {
 	return cmp.Or(cmp.Compare(x.Size, y.Size), cmp.Compare(x.Multiprocessors, y.Multiprocessors), cmp.Compare(x.Bytes, y.Bytes))
 }
 
-// canHave reports whether shares may be on an instance of a profile: one that is there, where the layout is fixed.
+// canHave reports whether shares may be on an instance of a profile: one that is there, where none is made.
 func (a *Agent) canHave(gpu backend.GPU, profile string) bool {
 	form, _ := a.formGiven(gpu)
 	d := a.divisions.get(gpu.UUID)
-	return form.Layout != agentconfig.LayoutFixed || slices.ContainsFunc(d.Parts, func(p backend.Part) bool { return p.Profile == profile })
+	return form.Layout != agentconfig.LayoutFixed && a.makesInstances() || slices.ContainsFunc(d.Parts, func(p backend.Part) bool { return p.Profile == profile })
 }
 
 // capacityFor is the least that a request can have of one GPU that may serve it, or of the instance that it asks for.

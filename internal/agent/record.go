@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -76,11 +77,15 @@ type saved struct {
 	Queue []waiting `json:"queue,omitempty"`
 	// Debts are what shares that have ended did not pay.
 	Debts []debt `json:"debts,omitempty"`
+	// Learnt is what was learnt of requests for MIG instances.
+	Learnt []alloc.Learnt `json:"learnt,omitempty"`
 }
 
 // newCheckpoint names the agent's checkpoint.
 func newCheckpoint(path string) *checkpoint.File[saved] {
-	return checkpoint.NewFile(path, "tenants", 2, checkpoint.Older[saved]{Version: 1, Decode: decodeV1})
+	// Version 2 lacks what was learnt alone.
+	return checkpoint.NewFile(path, "tenants", 3,
+		checkpoint.Older[saved]{Version: 1, Decode: decodeV1}, checkpoint.Older[saved]{Version: 2, Decode: checkpoint.Strict[saved]})
 }
 
 // The types of version 1, frozen: tenants of one machine only.

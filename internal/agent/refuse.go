@@ -92,7 +92,11 @@ func (a *Agent) holders(misses []alloc.Miss, except *tenant) string {
 	for _, t := range a.sorted() {
 		h := holder{name: t.fullName()}
 		for i, s := range t.Shares {
-			switch lacks[s.UUID] {
+			cause := lacks[s.UUID]
+			if s.Instance != nil && s.Instance.UUID != "" {
+				cause = lacks[s.Instance.UUID]
+			}
+			switch cause {
 			case alloc.CauseMemory, alloc.CauseBusy, alloc.CauseForm, alloc.CauseUser:
 				h.memory += t.counted(i)
 			case alloc.CauseCores:
@@ -142,6 +146,9 @@ func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal,
 	anywhere := who.request
 	anywhere.Among = ""
 	for _, m := range refusal.Misses {
+		if m.Name != "" {
+			continue // an instance: its GPU is a miss of its own
+		}
 		_, beside := a.elsewhere(ctx, m.UUID)
 		for _, way := range beside {
 			if !slices.Contains(ways, way) && (way != control.AnotherGPU || a.fits(ctx, who, anywhere)) {

@@ -94,10 +94,6 @@ func (a *Agent) fitThere(p backend.Part, g *alloc.GPU, s TenancyShare, r alloc.R
 		return granted, nil
 	}
 	found, err := searchIn([]alloc.GPU{one}, ofInstance(r))
-	var refusal *alloc.Refusal
-	if errors.As(err, &refusal) {
-		return share{}, &alloc.Refusal{Reason: refusal.Reason, Text: fmt.Sprintf("of %s: %s", instanceText(p.Instance), refusal.Error())}
-	}
 	if err != nil {
 		return share{}, err
 	}

@@ -23,6 +23,9 @@ const MaxGPUs = 16
 type GPU struct {
 	UUID  string
 	Index int
+	// Name is what refusals call it, such as that of a MIG instance that is treated as a GPU. Left out it is "GPU" with its
+	// index.
+	Name string
 	// Model is compared with the models that a request allows or avoids.
 	Model string
 	// Capacity is the memory that tenants can have.

@@ -59,7 +59,7 @@ func tooFew(r *Request, candidates, all int) *Refusal {
 
 // miss says why a share does not fit on a GPU.
 func (r *Request) miss(g *GPU, cause Cause, need *need) Miss {
-	m := Miss{Index: g.Index, UUID: g.UUID, Cause: cause, Tenants: g.Tenants, Form: g.Form, User: g.User, Fault: g.Fault}
+	m := Miss{Index: g.Index, UUID: g.UUID, Name: g.Name, Cause: cause, Tenants: g.Tenants, Form: g.Form, User: g.User, Fault: g.Fault}
 	switch cause {
 	case CauseProfile:
 		m.MIG = r.missProfile(g)
@@ -125,7 +125,7 @@ func describe(misses []Miss) string {
 	var texts []string
 	for len(misses) > 0 {
 		same := func(m Miss) bool {
-			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.MIG == misses[0].MIG && m.User == misses[0].User && m.Need == misses[0].Need &&
+			return m.Cause == misses[0].Cause && m.Name == misses[0].Name && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.MIG == misses[0].MIG && m.User == misses[0].User && m.Need == misses[0].Need &&
 				(m.Cause != CauseMemory || m.All == misses[0].All)
 		}
 		var group []Miss
@@ -153,10 +153,10 @@ func sentence(group []Miss) string {
 	}
 	switch most.Cause {
 	case CauseCapacity:
-		return fmt.Sprintf("memory %s is more than GPU %d has for tenants: ask for at most %s", amount(most.Need), most.Index, amount(most.All))
+		return fmt.Sprintf("memory %s is more than %s has for tenants: ask for at most %s", amount(most.Need), most.called(), amount(most.All))
 	case CauseContext:
-		return fmt.Sprintf("memory %s leaves nothing to allocate: the context of one process takes %s of GPU %d: ask for more",
-			amount(most.Need), amount(most.Free), most.Index)
+		return fmt.Sprintf("memory %s leaves nothing to allocate: the context of one process takes %s of %s: ask for more",
+			amount(most.Need), amount(most.Free), most.called())
 	case CauseMemory:
 		return fmt.Sprintf("%s %s %s of %s free%s and the share needs %s", gpus, has, amount(most.Free), amount(most.All), at, amount(most.Need))
 	case CauseCores:
@@ -180,6 +180,9 @@ func sentence(group []Miss) string {
 	return fmt.Sprintf("%s: %s", describeGPUs(group), most.Cause)
 }
 
+// called is how a text calls the GPU of a miss.
+func (m *Miss) called() string { return describeGPUs([]Miss{*m}) }
+
 // describeEach names GPUs of each of which the same is said.
 func describeEach(group []Miss) string {
 	if len(group) == 1 {
@@ -190,6 +193,9 @@ func describeEach(group []Miss) string {
 
 // describeGPUs names GPUs by their indexes: "GPU 3", "GPUs 0, 2 and 5", "GPUs 0 to 7".
 func describeGPUs(group []Miss) string {
+	if group[0].Name != "" {
+		return group[0].Name
+	}
 	var indexes []int
 	for _, m := range group {
 		indexes = append(indexes, m.Index)

@@ -2,6 +2,8 @@ package alloc
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,11 +16,48 @@ import (
 // use it.
 type Mixes struct {
 	by map[string]*layouts.Mix
+	// kept is what was learnt of models that no GPU was seen of yet.
+	kept map[string][]layouts.Arrival
+}
+
+// Learnt is what a [Mixes] learnt of one model of GPU.
+type Learnt struct {
+	// Model stands for the profiles of the GPUs: equal ones have equal names.
+	Model string `json:"model"`
+	// Arrivals are the latest requests, the oldest first.
+	Arrivals []layouts.Arrival `json:"arrivals"`
+}
+
+// mostModels bounds of how many models something is kept.
+const mostModels = 16
+
+// Learnt is all that was learnt, for [MixesOf] of the next process.
+func (m *Mixes) Learnt() (all []Learnt) {
+	for id, mix := range m.by {
+		if seen := mix.Seen(); len(seen) > 0 {
+			all = append(all, Learnt{id, seen})
+		}
+	}
+	for id, seen := range m.kept {
+		all = append(all, Learnt{id, seen})
+	}
+	slices.SortFunc(all, func(x, y Learnt) int { return cmp.Compare(x.Model, y.Model) })
+	return all
+}
+
+// MixesOf has what an earlier process learnt.
+func MixesOf(all []Learnt) Mixes {
+	m := Mixes{kept: map[string][]layouts.Arrival{}}
+	for _, one := range all[:min(len(all), mostModels)] {
+		m.kept[one.Model] = one.Arrivals
+	}
+	return m
 }
 
 // of is the mix for GPUs with these profiles.
 func (m *Mixes) of(profiles []Profile) (*layouts.Mix, error) {
-	id := fmt.Sprint(profiles)
+	sum := sha256.Sum256(fmt.Append(nil, profiles))
+	id := hex.EncodeToString(sum[:8])
 	if mix := m.by[id]; mix != nil {
 		return mix, nil
 	}
@@ -29,7 +68,8 @@ func (m *Mixes) of(profiles []Profile) (*layouts.Mix, error) {
 	if m.by == nil {
 		m.by = map[string]*layouts.Mix{}
 	}
-	m.by[id] = layouts.NewMix(model)
+	m.by[id] = layouts.MixOf(model, m.kept[id])
+	delete(m.kept, id)
 	return m.by[id], nil
 }
 

@@ -45,6 +45,8 @@ type Refusal struct {
 type Miss struct {
 	Index int
 	UUID  string
+	// Name is the GPU's.
+	Name  string
 	Cause Cause
 	// Need is what the share needs and Free what is left of All: bytes or, of cores,
 	// percent. Of CauseContext, Free is what the context takes.

@@ -104,7 +104,8 @@ func (b *Book) turn(ctx context.Context, gpu string) (done func(), err error) {
 	}
 }
 
-// Create makes an instance with its compute instance, or nothing. A driver that does not answer leaves an entry, which
+// Create makes an instance with its compute instance, or nothing. Its errors, and those of Destroy and Claim, do not name the
+// instance: who asks for it knows it. A driver that does not answer leaves an entry, which
 // [Book.Settle] finishes.
 func (b *Book) Create(ctx context.Context, gpu string, profile nvml.MIGProfile, at nvml.MIGPlacement, origin string) (Entry, error) {
 	done, err := b.turn(ctx, gpu)
@@ -113,13 +114,13 @@ func (b *Book) Create(ctx context.Context, gpu string, profile nvml.MIGProfile, 
 	}
 	defer done()
 	if err := b.settle(ctx, gpu); errors.Is(err, nvml.ErrSilent) {
-		return Entry{}, fmt.Errorf("make a MIG instance %s of %s: %w", profile.Name, gpu, err)
+		return Entry{}, err
 	}
 	if !slices.Contains(profile.Placements, at) {
-		return Entry{}, fmt.Errorf("make a MIG instance %s of %s: %w: it cannot begin at memory slice %d", profile.Name, gpu, ErrOccupied, at.Start)
+		return Entry{}, fmt.Errorf("%w: it cannot begin at memory slice %d", ErrOccupied, at.Start)
 	}
 	if err := b.free(ctx, gpu, at); err != nil {
-		return Entry{}, fmt.Errorf("make a MIG instance %s of %s: %w", profile.Name, gpu, err)
+		return Entry{}, err
 	}
 	e := Entry{GPU: gpu, Profile: profile.ID, Name: profile.Name, Placement: at, State: Making, Origin: origin}
 	if err := b.save("recorded", func(all []Entry) []Entry { return append(all, e) }); err != nil {
@@ -127,7 +128,6 @@ func (b *Book) Create(ctx context.Context, gpu string, profile nvml.MIGProfile, 
 	}
 	made, err := b.make(ctx, e)
 	if err != nil {
-		err = fmt.Errorf("make a MIG instance %s of %s: %w", profile.Name, gpu, err)
 		if errors.Is(err, errStopped) || errors.Is(err, nvml.ErrSilent) {
 			return Entry{}, err
 		}
@@ -164,7 +164,7 @@ func (b *Book) make(ctx context.Context, e Entry) (Entry, error) {
 func (b *Book) Destroy(ctx context.Context, uuid string) error {
 	e, done, err := b.whole(ctx, uuid)
 	if err != nil {
-		return fmt.Errorf("take away MIG instance %s: %w", uuid, err)
+		return err
 	}
 	defer done()
 	e.State = Ending
@@ -179,7 +179,7 @@ func (b *Book) Destroy(ctx context.Context, uuid string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("take away MIG instance %s of %s: %w", uuid, e.GPU, err)
+		return err
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (b *Book) Destroy(ctx context.Context, uuid string) error {
 func (b *Book) Claim(ctx context.Context, uuid, origin string) error {
 	e, done, err := b.whole(ctx, uuid)
 	if err != nil {
-		return fmt.Errorf("claim MIG instance %s: %w", uuid, err)
+		return err
 	}
 	defer done()
 	if e.Origin == origin {

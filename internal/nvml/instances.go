@@ -139,12 +139,12 @@ func (l *Library) CreateMIGInstance(index, profile int, at MIGPlacement) (int, e
 	defer l.use.RUnlock()
 	device, err := l.migDevice(index)
 	if err != nil {
-		return 0, fmt.Errorf("make a MIG instance of GPU %d: %w", index, err)
+		return 0, fmt.Errorf("make the GPU instance: %w", err)
 	}
 	info := gonvml.GpuInstanceProfileInfo{Id: uint32(profile)}
 	instance, ret := device.CreateGpuInstanceWithPlacement(&info, &gonvml.GpuInstancePlacement{Start: uint32(at.Start), Size: uint32(at.Size)})
 	if ret != gonvml.SUCCESS {
-		return 0, fmt.Errorf("make a MIG instance of GPU %d: %w", index, migFault(ret))
+		return 0, fmt.Errorf("make the GPU instance: %w", migFault(ret))
 	}
 	is, ret := instance.GetInfo()
 	if ret != gonvml.SUCCESS {
@@ -159,14 +159,14 @@ func (l *Library) DestroyMIGInstance(index, instance int) error {
 	defer l.use.RUnlock()
 	device, err := l.migDevice(index)
 	if err != nil {
-		return fmt.Errorf("take away MIG instance %d of GPU %d: %w", instance, index, err)
+		return fmt.Errorf("take the GPU instance away: %w", err)
 	}
 	found, ret := device.GetGpuInstanceById(instance)
 	if ret == gonvml.SUCCESS {
 		ret = found.Destroy()
 	}
 	if err := migFault(ret); err != nil {
-		return fmt.Errorf("take away MIG instance %d of GPU %d: %w", instance, index, err)
+		return fmt.Errorf("take the GPU instance away: %w", err)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (l *Library) CreateMIGCompute(index, instance int) (MIGCompute, error) {
 	defer l.use.RUnlock()
 	made, err := l.createCompute(index, instance)
 	if err != nil {
-		return MIGCompute{}, fmt.Errorf("make a compute instance of MIG instance %d of GPU %d: %w", instance, index, err)
+		return MIGCompute{}, fmt.Errorf("make the compute instance: %w", err)
 	}
 	return made, nil
 }
@@ -236,7 +236,7 @@ func (l *Library) DestroyMIGCompute(index, instance, compute int) error {
 	defer l.use.RUnlock()
 	device, err := l.migDevice(index)
 	if err != nil {
-		return fmt.Errorf("take away a compute instance of MIG instance %d of GPU %d: %w", instance, index, err)
+		return fmt.Errorf("take the compute instance away: %w", err)
 	}
 	found, ret := device.GetGpuInstanceById(instance)
 	if ret == gonvml.SUCCESS {
@@ -246,7 +246,7 @@ func (l *Library) DestroyMIGCompute(index, instance, compute int) error {
 		}
 	}
 	if err := migFault(ret); err != nil {
-		return fmt.Errorf("take away a compute instance of MIG instance %d of GPU %d: %w", instance, index, err)
+		return fmt.Errorf("take the compute instance away: %w", err)
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ var (
 type MIG struct {
 	// Step is called between a change and the answer; it may be nil.
 	Step func(name string)
+	// Bookless are GPUs of an agent that makes no instances.
+	Bookless bool
 
 	mu       sync.Mutex
 	fail     func(change string) error
@@ -174,6 +176,9 @@ func (m *MIG) Claim(_ context.Context, gpu backend.GPU, uuid string, origin back
 	}
 	return fmt.Errorf("claim %s: %w", uuid, ErrForeign)
 }
+
+// MakesInstances is what the backend of an agent tells that may make none.
+func (m *MIG) MakesInstances() bool { return !m.Bookless }
 
 // SetMode implements [backend.Divider].
 func (m *MIG) SetMode(_ context.Context, gpu backend.GPU, on bool) error {

@@ -1,5 +1,7 @@
 package layouts
 
+import "slices"
+
 // Mix learns what is asked for and how much of it, and keeps the policy for that. Only one goroutine at a time may use
 // it.
 type Mix struct {
@@ -16,11 +18,11 @@ type Mix struct {
 
 // Arrival is a request and what it found.
 type Arrival struct {
-	Profile int
+	Profile int `json:"profile"`
 	// Held is how many instances a GPU of the model had, in the mean of all such GPUs, in thousandths.
-	Held int64
+	Held int64 `json:"held,omitempty"`
 	// Fitted tells that one of them had room.
-	Fitted bool
+	Fitted bool `json:"fitted,omitempty"`
 }
 
 const (
@@ -38,6 +40,28 @@ const (
 // NewMix makes a mix that has seen nothing.
 func NewMix(m *Model) *Mix {
 	return &Mix{model: m, counts: make([]int64, len(m.profiles))}
+}
+
+// MixOf makes a mix that has seen some requests, the oldest first. What is no request of the model's is left out.
+func MixOf(m *Model, seen []Arrival) *Mix {
+	x := NewMix(m)
+	for _, a := range seen[max(0, len(seen)-window):] {
+		if a.Profile >= 0 && a.Profile < len(x.counts) && a.Held >= 0 {
+			x.recent[x.seen] = a
+			x.count(a, 1)
+			x.seen++
+		}
+	}
+	return x
+}
+
+// Seen are the requests that the mix remembers, the oldest first.
+func (x *Mix) Seen() []Arrival {
+	if x.seen <= window {
+		return slices.Clone(x.recent[:x.seen])
+	}
+	at := x.seen % window
+	return slices.Concat(x.recent[at:], x.recent[:at])
 }
 
 // Model is that of the mix.

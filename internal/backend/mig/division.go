@@ -22,7 +22,7 @@ func (b *Backend) Unsuited(gpu backend.GPU) string {
 	if b.options.Capable(gpu) {
 		return ""
 	}
-	return fmt.Sprintf("GPU %d has no MIG", gpu.Index)
+	return "it has no MIG"
 }
 
 // Division implements [backend.Divider].
@@ -32,7 +32,7 @@ func (b *Backend) Division(ctx context.Context, gpu backend.GPU) (backend.Divisi
 		return backend.Division{}, nil
 	}
 	if err != nil {
-		return backend.Division{}, fmt.Errorf("see how GPU %d is divided: %w", gpu.Index, err)
+		return backend.Division{}, fmt.Errorf("see how it is divided by MIG: %w", err)
 	}
 	d := backend.Division{On: mode.Current, Pending: mode.Pending}
 	if !d.On {
@@ -40,7 +40,7 @@ func (b *Backend) Division(ctx context.Context, gpu backend.GPU) (backend.Divisi
 	}
 	profiles, err := b.profilesOf(ctx, gpu)
 	if err != nil {
-		return backend.Division{}, fmt.Errorf("see how GPU %d is divided: %w", gpu.Index, err)
+		return backend.Division{}, fmt.Errorf("see how it is divided by MIG: %w", err)
 	}
 	for _, p := range profiles {
 		d.Profiles = append(d.Profiles, allocated(p))
@@ -53,11 +53,11 @@ func (b *Backend) Division(ctx context.Context, gpu backend.GPU) (backend.Divisi
 	}
 	found, err := b.options.Reader.MIGInstances(ctx, gpu.UUID)
 	if err != nil {
-		return backend.Division{}, fmt.Errorf("see how GPU %d is divided: %w", gpu.Index, err)
+		return backend.Division{}, fmt.Errorf("see how it is divided by MIG: %w", err)
 	}
 	if slices.ContainsFunc(entries, func(e mig.Entry) bool { return e.GPU == gpu.UUID && e.State == mig.Whole && !e.In(found) }) {
 		if _, err := b.options.Book.Forget(ctx, gpu.UUID); err != nil {
-			return backend.Division{}, fmt.Errorf("cross out instances of GPU %d that are gone: %w", gpu.Index, err)
+			return backend.Division{}, fmt.Errorf("cross out instances that are gone: %w", err)
 		}
 		entries = b.options.Book.Entries()
 	}

@@ -6,7 +6,6 @@ package mig
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -72,6 +71,9 @@ func (b *Backend) Close() error {
 // Extends implements [backend.Extension].
 func (b *Backend) Extends() backend.Backend { return b.Backend }
 
+// MakesInstances reports whether the agent makes instances.
+func (b *Backend) MakesInstances() bool { return b.options.Book != nil }
+
 // errUnchanged is returned by an agent that makes no instances.
 var errUnchanged = errors.New("this agent makes no MIG instances: the system agent does, which root starts")
 
@@ -86,12 +88,12 @@ func (b *Backend) Create(ctx context.Context, gpu backend.GPU, profile string, s
 	}
 	p, at, err := placed(profiles, profile, start)
 	if err != nil {
-		return backend.Instance{}, fmt.Errorf("make a MIG instance of GPU %d: %w", gpu.Index, err)
+		return backend.Instance{}, err
 	}
 	e, err := b.options.Book.Create(ctx, gpu.UUID, p, at, string(origin))
 	if err != nil {
 		b.settleLater(ctx, gpu, err)
-		return backend.Instance{}, fmt.Errorf("GPU %d: %w", gpu.Index, err)
+		return backend.Instance{}, err
 	}
 	i := instanceOf(e, p)
 	i.ContextBytes = b.ContextOn(ctx, gpu, i)
@@ -105,20 +107,17 @@ func (b *Backend) Destroy(ctx context.Context, gpu backend.GPU, uuid string) err
 	}
 	if err := b.options.Book.Destroy(ctx, uuid); err != nil {
 		b.settleLater(ctx, gpu, err)
-		return fmt.Errorf("GPU %d: %w", gpu.Index, err)
+		return err
 	}
 	return nil
 }
 
 // Claim implements [backend.Divider].
-func (b *Backend) Claim(ctx context.Context, gpu backend.GPU, uuid string, origin backend.Origin) error {
+func (b *Backend) Claim(ctx context.Context, _ backend.GPU, uuid string, origin backend.Origin) error {
 	if b.options.Book == nil {
 		return errUnchanged
 	}
-	if err := b.options.Book.Claim(ctx, uuid, string(origin)); err != nil {
-		return fmt.Errorf("GPU %d: %w", gpu.Index, err)
-	}
-	return nil
+	return b.options.Book.Claim(ctx, uuid, string(origin))
 }
 
 // settleTime is the time between two tries to finish what a driver that did not answer left.
