@@ -9,8 +9,8 @@ import (
 type Gang struct {
 	// Namespace and Name are unique among all forms of gangs.
 	Namespace, Name string
-	// Size is how many members there are to be, Minimum how many must be placed together. Members above the minimum are
-	// placed as far as they fit.
+	// Size is how many members there are to be, 0 where nothing tells, and Minimum how many must be placed together.
+	// Members above the minimum are placed as far as they fit.
 	Size, Minimum int
 	// ShareGPUs lets members share GPUs.
 	ShareGPUs bool

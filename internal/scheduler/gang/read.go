@@ -19,30 +19,30 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrGang, fmt.Sprintf(format, args...))
 }
 
-// PodGroups are the objects that describe gangs in other forms than annotations.
-type PodGroups interface {
-	// PodGroup returns an object, and false where there is none.
-	PodGroup(form Form, namespace, name string) (PodGroup, bool)
-}
-
-// Of is the gang of a pod, and false for a pod of none. groups may be nil, which has no object. The error is [ErrGang].
+// Of is the gang of a pod, and false for a pod of none. groups may be nil, which has no object. The error is [ErrGang];
+// the gang has its name also then.
 func Of(pod *corev1.Pod, groups PodGroups) (Gang, bool, error) {
-	if _, ok := pod.Annotations[v1alpha1.GangAnnotation]; ok {
+	form, name, ok := formOf(pod)
+	switch {
+	case !ok:
+		return Gang{}, false, orphaned(pod)
+	case form == FormAnnotations:
 		g, err := annotated(pod)
 		return g, true, err
 	}
-	if form, name := formOf(pod); form != FormAnnotations {
-		g, ok, err := foreign(pod, form, name, groups)
-		return g, ok, err
-	}
+	return foreign(pod, form, name, groups)
+}
+
+// orphaned refuses annotations about a gang without one that names it.
+func orphaned(pod *corev1.Pod) error {
 	for _, name := range []string{
 		v1alpha1.GangSizeAnnotation, v1alpha1.GangMinimumAnnotation, v1alpha1.GangTopologyAnnotation, v1alpha1.GangShareGPUsAnnotation,
 	} {
 		if _, ok := pod.Annotations[name]; ok {
-			return Gang{}, false, invalid("annotation %s needs %s, which names the gang", name, v1alpha1.GangAnnotation)
+			return invalid("annotation %s needs %s, which names the gang", name, v1alpha1.GangAnnotation)
 		}
 	}
-	return Gang{}, false, nil
+	return nil
 }
 
 // annotated reads our own annotations.
@@ -57,12 +57,12 @@ func annotated(pod *corev1.Pod) (Gang, error) {
 		return g, invalid("annotation %s is missing: it says how many members the gang has", v1alpha1.GangSizeAnnotation)
 	}
 	var err error
-	if g.Size, err = count(v1alpha1.GangSizeAnnotation, size, v1alpha1.MostGangMembers); err != nil {
+	if g.Size, err = count("annotation", v1alpha1.GangSizeAnnotation, size, v1alpha1.MostGangMembers); err != nil {
 		return g, err
 	}
 	g.Minimum = g.Size
 	if minimum, ok := notes[v1alpha1.GangMinimumAnnotation]; ok {
-		if g.Minimum, err = count(v1alpha1.GangMinimumAnnotation, minimum, g.Size); err != nil {
+		if g.Minimum, err = count("annotation", v1alpha1.GangMinimumAnnotation, minimum, g.Size); err != nil {
 			return g, err
 		}
 	}
@@ -85,10 +85,10 @@ func (g *Gang) adorn(notes map[string]string) (err error) {
 }
 
 // count reads how many members there are.
-func count(annotation, text string, most int) (int, error) {
+func count(what, key, text string, most int) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, invalid("annotation %s: %s is no number from 1 to %d", annotation, quote(text), most)
+		return 0, invalid("%s %s: %s is no number from 1 to %d", what, key, quote(text), most)
 	}
 	return n, nil
 }
@@ -123,4 +123,20 @@ func quote(text string) string {
 		text = text[:64] + "…"
 	}
 	return strconv.Quote(text)
+}
+
+// text writes levels as the annotation has them.
+func text(levels []Level) string {
+	var parts []string
+	for _, l := range levels {
+		how := "=preferred"
+		if l.Required {
+			how = "=required"
+		}
+		parts = append(parts, l.Label+how)
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ",")
 }
