@@ -59,6 +59,7 @@ type GPU struct {
 	Class uint16
 	// DefaultCores is what a share takes that asks for no cores, in percent.
 	DefaultCores int
+	Location     Location
 	// Slots is how many tenants the GPU has room for; 0 is no limit.
 	Slots int
 	// Profiles are the MIG profiles of a GPU in MIG mode, which serves nothing else.

@@ -110,6 +110,9 @@ func (c *shape) fits(n *Node, at int, need *need, shares int) Cause {
 	if why := r.check(g, need, shares); why != CauseNone {
 		return why
 	}
+	if !n.known(at, r.Together) {
+		return CauseNear
+	}
 	if r.NIC && n.freeNICs(at) == 0 {
 		return CauseNIC
 	}
@@ -174,7 +177,7 @@ func (s *arranger) apart(gpu uint8, depth int) (distance int, near bool) {
 		if len(s.node.Near) > 0 {
 			relation = s.node.Near[gpu][other]
 		}
-		if relation < s.request.Near {
+		if relation < s.request.Near || !s.node.together(int(gpu), int(other), s.request.Together) {
 			return 0, false
 		}
 		distance += int(RelationNVLink - min(relation, RelationNVLink))
@@ -223,7 +226,7 @@ func (s *arranger) augment(i int, owner *[64]int8, seen *uint64) bool {
 
 // missing says why no set was found although enough GPUs fit.
 func (s *arranger) missing() Cause {
-	if s.request.Near == RelationNone {
+	if s.request.Near == RelationNone && s.request.Together == 0 {
 		return CauseNIC
 	}
 	return CauseNear

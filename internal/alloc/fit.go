@@ -102,7 +102,7 @@ func (r *Request) coresOf(g *GPU) int {
 	switch {
 	case r.Whole:
 		return 100
-	case r.Cores == 0 && r.Profile == "":
+	case r.Cores == 0 && !r.ZeroCores && r.Profile == "":
 		return g.DefaultCores
 	}
 	return r.Cores

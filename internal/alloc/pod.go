@@ -10,6 +10,7 @@ type Pod struct {
 	// Claims are what the pod's claims ask, each with its alternatives in the order in which they are wanted: on a node, a
 	// claim gets the first that fits, together with what the claims before it got. Claims ask nothing of the host.
 	Claims [][]Request
+	Bonds  []Bond
 	// CPU is in thousandths of a processor, HostMemory in bytes.
 	CPU        int64
 	HostMemory uint64
@@ -25,6 +26,7 @@ const (
 // podShape is a pod with the shapes of what it asks.
 type podShape struct {
 	shapes [][]*shape
+	bonds  []Bond
 	cpu    int64
 	memory uint64
 }
@@ -46,6 +48,11 @@ func (p *Pod) one() (Request, bool) {
 func (p *Pod) Validate() error {
 	if len(p.Claims) > MostClaims || p.CPU < 0 {
 		return fmt.Errorf("%w: %d claims and %d thousandths of a processor: ask for at most %d claims", ErrRequest, len(p.Claims), p.CPU, MostClaims)
+	}
+	for i := range p.Bonds {
+		if err := p.Bonds[i].validate(len(p.Claims)); err != nil {
+			return err
+		}
 	}
 	for i, claim := range p.Claims {
 		if len(claim) == 0 || len(claim) > mostAlternatives {
@@ -79,7 +86,7 @@ func (inv *Inventory) PodChoices(p *Pod, among *NodeSet) (*Choices, error) {
 }
 
 func (inv *Inventory) podShape(p *Pod) *podShape {
-	pod := &podShape{cpu: p.CPU, memory: p.HostMemory}
+	pod := &podShape{bonds: p.Bonds, cpu: p.CPU, memory: p.HostMemory}
 	for _, claim := range p.Claims {
 		var all []*shape
 		for _, r := range claim {
@@ -156,7 +163,7 @@ func (z *puzzle) claim(i int, found func()) bool {
 		found()
 		return true
 	}
-	return z.sets(i, 0, found)
+	return z.sets(i, z.barred(i), found)
 }
 
 // sets tries the sets of GPUs for a claim, without some: first the best, then those without one GPU of it.

@@ -18,6 +18,7 @@ func randomPod(random *rand.Rand) Pod {
 		for range 1 + random.IntN(2) {
 			r := randomRequest(random)
 			r.CPU, r.HostMemory, r.Count = 0, 0, 1+random.IntN(2)
+			r.Together = randomPlaces(random)
 			if r.Validate() == nil {
 				claim = append(claim, r)
 			}
@@ -26,6 +27,7 @@ func randomPod(random *rand.Rand) Pod {
 			p.Claims = append(p.Claims, claim)
 		}
 	}
+	p.Bonds = randomBonds(random, len(p.Claims))
 	return p
 }
 
@@ -36,7 +38,7 @@ func exhaustive(inventory *Inventory, p *Pod, node int) ([]int, bool) {
 	if p.CPU > n.CPU-n.CPUUsed || p.HostMemory > n.Memory-n.MemoryUsed || inventory.entries[node].absent {
 		return nil, false
 	}
-	chosen := make([]int, len(p.Claims))
+	chosen, placed := make([]int, len(p.Claims)), make([][]int, len(p.Claims))
 	var shares func(claim, from, left int) bool
 	shares = func(claim, from, left int) bool {
 		if claim == len(p.Claims) {
@@ -48,11 +50,12 @@ func exhaustive(inventory *Inventory, p *Pod, node int) ([]int, bool) {
 		}
 		for gpu := from; gpu < len(n.GPUs); gpu++ {
 			need := &c.needs[inventory.entries[node].state.kind][gpu]
-			if c.fits(n, gpu, need, 1) != CauseNone {
+			if c.fits(n, gpu, need, 1) != CauseNone || !p.bonded(n, placed, claim, gpu, c.request.Together) {
 				continue
 			}
 			s := Share{UUID: n.GPUs[gpu].UUID, GPU: gpu, Limit: need.limit, Cores: c.request.coresOf(&n.GPUs[gpu]), NIC: -1, Whole: c.request.Whole}
 			n.give(&s, gpu, 0)
+			placed[claim] = append(placed[claim], gpu)
 			next := gpu + 1
 			if c.request.Same {
 				next = gpu
@@ -67,6 +70,7 @@ func exhaustive(inventory *Inventory, p *Pod, node int) ([]int, bool) {
 				ok = shares(claim, next, left-1)
 			}
 			n.takeBack(&s, gpu, false)
+			placed[claim] = placed[claim][:len(placed[claim])-1]
 			if ok {
 				return true
 			}
@@ -99,6 +103,9 @@ func TestPodsFitWhereAnythingFits(t *testing.T) {
 			nodes[i].NICs, nodes[i].Near = nil, nil
 			if len(nodes[i].GPUs) > 4 {
 				nodes[i].GPUs = nodes[i].GPUs[:4]
+			}
+			for j := range nodes[i].GPUs {
+				nodes[i].GPUs[j].Location = Location{NUMA: uint16(1 + j/2), Switch: uint16(random.IntN(3)), Clique: 1}
 			}
 		}
 		inventory := newInventory(t, nodes, DefaultPolicy)

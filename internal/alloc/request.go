@@ -70,6 +70,8 @@ type Request struct {
 	Memory v1alpha1.Memory
 	// Cores to guarantee on each, 0 to 100.
 	Cores int
+	// ZeroCores asks for no cores also where shares get some by default. Cores is 0.
+	ZeroCores bool
 	// Whole asks for GPUs without other tenants.
 	Whole bool
 	// Profile asks for MIG instances of that profile.
@@ -88,6 +90,8 @@ type Request struct {
 	Same bool
 	// Near is the least relation that every two of the GPUs must have.
 	Near Relation
+	// Together puts all GPUs into one place of each of these kinds, which is known also where it is one GPU.
+	Together Places
 	// NIC asks for a different adapter with each GPU, reached without a host bridge.
 	NIC bool
 	// CPU is in thousandths of a processor, HostMemory in bytes.
@@ -119,6 +123,8 @@ func (r *Request) Validate() error {
 	fault(r.Same && r.NIC && r.Count > 1, "one GPU cannot have several adapters")
 	_, err := v1alpha1.ParseGPUPreference(string(r.Prefer))
 	fault(err != nil, fmt.Sprint(err))
+	fault(r.ZeroCores && r.Cores != 0, "it asks for cores and for none")
+	fault(r.Together > allPlaces, fmt.Sprintf("unknown places %b", r.Together))
 	fault(r.Near > RelationNVLink, fmt.Sprintf("unknown relation %d", r.Near))
 	return errors.Join(faults...)
 }
@@ -131,7 +137,7 @@ func (r *Request) names(g *GPU) bool {
 // plain reports whether any two GPUs of a model with the same amounts free serve
 // the request equally well, so that nodes can be compared by their states.
 func (r *Request) plain() bool {
-	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
+	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && r.Together == 0 && !r.NIC
 }
 
 // group sorts requests as the clustering baseline does.
