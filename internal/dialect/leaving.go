@@ -33,6 +33,15 @@ func (t *Translator) places(pod *corev1.Pod) bool {
 	return t.makes() && (scheduler == t.scheduler || t.foreign(scheduler) || t.replaces(scheduler))
 }
 
+// MakerCondition returns the CEL expression that is true of requests of others than Divvy's scheduler, "" where it does not
+// run.
+func (t *Translator) MakerCondition() string {
+	if !t.makes() {
+		return ""
+	}
+	return "!(request.userInfo.username in " + list(t.makers) + ")"
+}
+
 // Makers are the users as which Divvy's scheduler makes claims; none where it does not run.
 func (t *Translator) Makers() []string { return slices.Clone(t.makers) }
 

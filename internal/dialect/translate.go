@@ -113,6 +113,9 @@ func (t *Translator) check(pod *corev1.Pod, requests []Request, inventory Invent
 	if err := t.checkLeaving(pod); err != nil {
 		return err
 	}
+	if err := t.checkWished(pod); err != nil {
+		return err
+	}
 	if kernel := t.OwnKernel(pod, inventory.Handlers); kernel != "" && slices.ContainsFunc(requests, func(r Request) bool { return !r.Whole || t.mode == ModeSlots }) {
 		return refuseKernel(kernel)
 	}

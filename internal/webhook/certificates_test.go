@@ -62,7 +62,7 @@ func bundles(t testing.TB, client *fake.Clientset) [][]byte {
 	for i := range validating.Webhooks {
 		all = append(all, validating.Webhooks[i].ClientConfig.CABundle)
 	}
-	if len(all) != 6 {
+	if len(all) != 7 {
 		t.Errorf("%d webhooks", len(all))
 	}
 	return all

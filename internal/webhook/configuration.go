@@ -23,11 +23,7 @@ const DefaultConfiguration = "divvy-webhook"
 // without a GPU, and claims would exceed their quota. Pods that use claims pass, because the agent refuses the same
 // faults.
 func Configurations(name, namespace, service string, translator *dialect.Translator) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
-	client := func(path string) admissionregistrationv1.WebhookClientConfig {
-		return admissionregistrationv1.WebhookClientConfig{
-			Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: service, Path: &path, Port: ptr[int32](443)},
-		}
-	}
+	client := clientsOf(namespace, service)
 	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/name": "divvy", "app.kubernetes.io/component": "webhook"}}
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"},
@@ -55,29 +51,50 @@ func Configurations(name, namespace, service string, translator *dialect.Transla
 			MatchConditions:         condition("asks-for-admin-access", hook.condition),
 		})
 	}
-	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{
+	return mutating, &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingWebhookConfiguration"},
-		ObjectMeta: meta,
+		ObjectMeta: meta, Webhooks: validating(client, translator),
 	}
+}
+
+// clientsOf says where a path of the server is.
+func clientsOf(namespace, service string) func(path string) admissionregistrationv1.WebhookClientConfig {
+	return func(path string) admissionregistrationv1.WebhookClientConfig {
+		return admissionregistrationv1.WebhookClientConfig{
+			Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: service, Path: &path, Port: ptr[int32](443)},
+		}
+	}
+}
+
+// validating are the webhooks that change nothing.
+func validating(client func(path string) admissionregistrationv1.WebhookClientConfig, translator *dialect.Translator) []admissionregistrationv1.ValidatingWebhook {
+	var all []admissionregistrationv1.ValidatingWebhook
 	for _, hook := range []struct {
 		name, path, group, resource string
 		policy                      admissionregistrationv1.FailurePolicyType
-		condition                   string
+		conditions                  []admissionregistrationv1.MatchCondition
 	}{
-		{"claims." + v1alpha1.Domain, PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail, translator.Classes().ClaimCondition()},
-		{"templates." + v1alpha1.Domain, PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail, translator.Classes().TemplateCondition()},
-		{"containers." + v1alpha1.Domain, PathValidatePods, "", "pods", admissionregistrationv1.Ignore, dialect.ContainerCondition()},
+		{"claims." + v1alpha1.Domain, PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail,
+			append(condition("concerns-divvy", translator.Classes().ClaimCondition()), byOthers(translator)...)},
+		{"templates." + v1alpha1.Domain, PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail,
+			condition("concerns-divvy", translator.Classes().TemplateCondition())},
+		{"containers." + v1alpha1.Domain, PathValidatePods, "", "pods", admissionregistrationv1.Ignore, condition("concerns-divvy", dialect.ContainerCondition())},
+		{"annotations." + v1alpha1.Domain, PathValidateNotes, "", "pods", admissionregistrationv1.Fail, condition("concerns-divvy", dialect.NoteCondition())},
 	} {
-		validating.Webhooks = append(validating.Webhooks, admissionregistrationv1.ValidatingWebhook{
-			Name: hook.name, ClientConfig: client(hook.path), Rules: rules(hook.group, hook.resource),
+		checked := rules(hook.group, hook.resource)
+		if hook.path == PathValidateNotes {
+			checked[0].Operations = append(checked[0].Operations, admissionregistrationv1.Update)
+		}
+		all = append(all, admissionregistrationv1.ValidatingWebhook{
+			Name: hook.name, ClientConfig: client(hook.path), Rules: checked,
 			FailurePolicy: ptr(hook.policy), MatchPolicy: ptr(admissionregistrationv1.Equivalent),
 			SideEffects:             ptr(admissionregistrationv1.SideEffectClassNone),
 			TimeoutSeconds:          ptr[int32](10),
 			AdmissionReviewVersions: []string{"v1"},
-			MatchConditions:         condition("concerns-divvy", hook.condition),
+			MatchConditions:         hook.conditions,
 		})
 	}
-	return mutating, validating
+	return all
 }
 
 func rules(group, resource string) []admissionregistrationv1.RuleWithOperations {
@@ -92,6 +109,16 @@ func rules(group, resource string) []admissionregistrationv1.RuleWithOperations 
 
 func condition(name, expression string) []admissionregistrationv1.MatchCondition {
 	return []admissionregistrationv1.MatchCondition{{Name: name, Expression: expression}}
+}
+
+// byOthers is the condition that somebody else than Divvy's scheduler asks: the claims that it makes were checked and
+// counted with their pods. There is none where it does not run.
+func byOthers(translator *dialect.Translator) []admissionregistrationv1.MatchCondition {
+	expression := translator.MakerCondition()
+	if expression == "" {
+		return nil
+	}
+	return condition("not-by-the-scheduler", expression)
 }
 
 func ptr[T any](value T) *T { return &value }

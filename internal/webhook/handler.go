@@ -23,6 +23,7 @@ const (
 	PathValidatePods      = "/validate-pods"
 	PathValidateClaims    = "/validate-claims"
 	PathValidateTemplates = "/validate-templates"
+	PathValidateNotes     = "/validate-annotations"
 )
 
 const (
@@ -57,6 +58,7 @@ func (j *judge) handler(counts *counts, log *slog.Logger) http.Handler {
 		PathValidatePods:      j.validatePod,
 		PathValidateClaims:    j.validateClaim,
 		PathValidateTemplates: j.validateTemplate,
+		PathValidateNotes:     j.validateNotes,
 	} {
 		mux.Handle("POST "+path, &endpoint{path: path, judge: verdict, small: small, large: large, counts: counts, log: log})
 	}

@@ -45,8 +45,16 @@ func readObject(request *admissionv1.AdmissionRequest, into any) error {
 // creates reports whether the request creates an object of this resource. The server ignores other operations and
 // subresources.
 func creates(request *admissionv1.AdmissionRequest, group, resource string) bool {
-	return request.Operation == admissionv1.Create && request.SubResource == "" &&
-		request.Resource.Group == group && request.Resource.Resource == resource
+	return request.Operation == admissionv1.Create && isOf(request, group, resource)
+}
+
+// changes is creates of an update.
+func changes(request *admissionv1.AdmissionRequest, group, resource string) bool {
+	return request.Operation == admissionv1.Update && isOf(request, group, resource)
+}
+
+func isOf(request *admissionv1.AdmissionRequest, group, resource string) bool {
+	return request.SubResource == "" && request.Resource.Group == group && request.Resource.Resource == resource
 }
 
 // writeReview writes the answer to a request: a patch, possibly empty, and warnings, or the reason of a refusal in one

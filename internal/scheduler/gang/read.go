@@ -140,3 +140,13 @@ func text(levels []Level) string {
 	}
 	return strings.Join(parts, ",")
 }
+
+// Check returns an error unless the annotations that a pod has for gangs are well-formed, whatever form its gang has and
+// whether objects describe it already. The error is [ErrGang].
+func Check(pod *corev1.Pod) error {
+	if form, _, ok := formOf(pod); ok && form != FormAnnotations {
+		return new(Gang).adorn(pod.Annotations)
+	}
+	_, _, err := Of(pod, nil)
+	return err
+}

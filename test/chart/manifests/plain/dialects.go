@@ -26,7 +26,7 @@ type concerns struct {
 func concernsOf(classes dialect.Classes) concerns {
 	return concerns{
 		Conditions: map[string]string{
-			"claims": classes.ClaimCondition(), "templates": classes.TemplateCondition(), "containers": dialect.ContainerCondition(),
+			"claims": classes.ClaimCondition(), "templates": classes.TemplateCondition(), "containers": dialect.ContainerCondition(), "annotations": dialect.NoteCondition(),
 		},
 		Admin: map[string]string{"claims": classes.AdminClaimCondition(), "templates": classes.AdminTemplateCondition()},
 	}

@@ -1,0 +1,99 @@
+package dialect
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// notes are the annotations of pods that Divvy's scheduler reads. Lasting ones do not change once the pod is created:
+// what the pod's quota counted would not be what it gets.
+var (
+	lasting = []string{v1alpha1.ClaimsAnnotation, v1alpha1.ModelsAnnotation, v1alpha1.PreferAnnotation}
+	notes   = append([]string{
+		v1alpha1.GangAnnotation, v1alpha1.GangSizeAnnotation, v1alpha1.GangMinimumAnnotation, v1alpha1.GangTopologyAnnotation, v1alpha1.GangShareGPUsAnnotation,
+	}, lasting...)
+)
+
+// NoteCondition returns the CEL expression that is true of pods that are created with an annotation that Divvy's scheduler
+// reads, and of updates that add, change or remove one.
+func NoteCondition() string {
+	const notes = "%[1]s.metadata.annotations"
+	in := func(object, expression string) string {
+		return fmt.Sprintf("has("+notes+") && "+notes+".exists(n, n in "+list(sorted())+" && (%[2]s))", object, expression)
+	}
+	differs := func(object, from string) string {
+		return in(object, fmt.Sprintf("!has("+notes+") || !(n in "+notes+") || "+notes+"[n] != "+"%[2]s.metadata.annotations[n]", from, object))
+	}
+	return "request.operation == 'CREATE' ? " + in("object", "true") +
+		" : (" + differs("object", "oldObject") + " || " + differs("oldObject", "object") + ")"
+}
+
+func sorted() []string {
+	all := slices.Clone(notes)
+	slices.Sort(all)
+	return all
+}
+
+// CheckNotes refuses a pod whose annotations for Divvy's scheduler nobody could follow: claims that no translation
+// described, or that no scheduler makes, and models of GPU that do not read. An error wraps [ErrRefused].
+func (t *Translator) CheckNotes(pod *corev1.Pod) error {
+	described, err := Described(pod)
+	if err != nil {
+		return err
+	}
+	if len(described) > 0 && (!t.makes() || pod.Spec.SchedulerName != t.scheduler) {
+		return refuse("annotation %s describes claims that only Divvy's scheduler makes, and the pod is for scheduler %q: leave out the annotation and the claims, and ask for GPUs in limits",
+			v1alpha1.ClaimsAnnotation, pod.Spec.SchedulerName)
+	}
+	for _, name := range sortedKeys(described) {
+		spec := described[name]
+		if err := t.CheckWeights(&spec); err != nil {
+			return err
+		}
+	}
+	_, _, err = wished(pod)
+	return err
+}
+
+// CheckLasting refuses to change what an annotation for Divvy's scheduler says once the pod is created. An error wraps
+// [ErrRefused].
+func CheckLasting(before, after *corev1.Pod) error {
+	for _, name := range lasting {
+		was, had := before.Annotations[name]
+		is, has := after.Annotations[name]
+		if had != has || was != is {
+			return refuse("annotation %s does not change once the pod is created: create the pod anew", name)
+		}
+	}
+	return nil
+}
+
+// wished reads which GPUs a pod accepts and wants.
+func wished(pod *corev1.Pod) (v1alpha1.GPUModels, v1alpha1.GPUPreference, error) {
+	models, err := v1alpha1.ParseGPUModels(pod.Annotations[v1alpha1.ModelsAnnotation])
+	if err != nil {
+		return "", "", refuse("annotation %s: %v", v1alpha1.ModelsAnnotation, err)
+	}
+	prefer, err := v1alpha1.ParseGPUPreference(pod.Annotations[v1alpha1.PreferAnnotation])
+	if err != nil {
+		return "", "", refuse("annotation %s: %v", v1alpha1.PreferAnnotation, err)
+	}
+	return models, prefer, nil
+}
+
+// checkWished refuses a pod that accepts some models only where nobody chooses GPUs by their models.
+func (t *Translator) checkWished(pod *corev1.Pod) error {
+	models, _, err := wished(pod)
+	if err != nil || models == "" || t.places(pod) {
+		return err
+	}
+	if t.makes() {
+		return refuse("annotation %s: only scheduler %s chooses GPUs by their models, and the pod names %s: name that one, or leave out the annotation",
+			v1alpha1.ModelsAnnotation, t.scheduler, pod.Spec.SchedulerName)
+	}
+	return refuse("annotation %s: only Divvy's scheduler chooses GPUs by their models, and it does not run here: leave out the annotation, or select nodes", v1alpha1.ModelsAnnotation)
+}
