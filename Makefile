@@ -164,7 +164,7 @@ bench-drivers: build $(B)/bin/gpubench $(addprefix $(B)/test/cuda/,calls late lo
 bench-backends: build $(B)/bin/gpubench ## the driver's own ways to share a GPU: forms of GPUs, limits and faults under MPS; root
 	$(call step,BENCH,backends)
 	$(GO) run ./test/bench/backends -build $(B) -only "$$ONLY"
-bench-sched: $(B)/libexec/divvy/divvy-cluster ## the scheduler of Kubernetes with our slices on 1,000 nodes, and the webhook beside 64,000 claims; no root
+bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler ## the scheduler of Kubernetes with our slices on 1,000 nodes, Divvy's own, and the webhook beside 64,000 claims; no root
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
 	$(GO) run ./test/bench/sched -build $(B) -v -only "$$ONLY"

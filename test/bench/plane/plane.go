@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"k8s.io/client-go/kubernetes"
@@ -108,6 +109,12 @@ func (p *Plane) begin(ctx context.Context) error {
 
 // StartManager starts the controller manager with the controllers that are named.
 func (p *Plane) StartManager(ctx context.Context, controllers string) error {
+	_, err := p.Run(ctx, p.manager(controllers, "--kube-api-qps="+strconv.Itoa(clientRate), "--kube-api-burst="+strconv.Itoa(2*clientRate)))
+	return err
+}
+
+// StartSlowManager is StartManager with the bounds of requests that a cluster's controller manager has by default.
+func (p *Plane) StartSlowManager(ctx context.Context, controllers string) error {
 	_, err := p.Run(ctx, p.manager(controllers))
 	return err
 }
@@ -135,7 +142,7 @@ func (p *Plane) Stop() error {
 		return nil
 	}
 	for _, process := range p.processes {
-		process.kill()
+		process.Kill()
 	}
 	p.parent.end()
 	p.parent = nil

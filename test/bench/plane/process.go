@@ -205,8 +205,8 @@ func (p *Process) Alive() error {
 	}
 }
 
-// kill ends the process, whose state nobody needs, and waits for its end.
-func (p *Process) kill() {
+// Kill ends the process at once, as if it had crashed, and waits for its end. A program of its name can be run again.
+func (p *Process) Kill() {
 	if err := p.cmd.Process.Kill(); err == nil || errors.Is(err, os.ErrProcessDone) {
 		<-p.done
 	}

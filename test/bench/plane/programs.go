@@ -50,12 +50,11 @@ func (p *Plane) apiserver(etcd string) Program {
 	}
 }
 
-func (p *Plane) manager(controllers string) Program {
+func (p *Plane) manager(controllers string, limits ...string) Program {
 	return Program{
 		Name: Manager, Path: p.component(Manager), Ports: 1, Scheme: "https", Ready: Answers("/healthz"),
 		Args: func(ports []int) []string {
-			return append(p.serving(Manager, ports[0]), "--kubeconfig="+p.kubeconfig, "--leader-elect=false", "--controllers="+controllers,
-				"--kube-api-qps="+strconv.Itoa(clientRate), "--kube-api-burst="+strconv.Itoa(2*clientRate))
+			return append(p.Serving(Manager, ports[0]), append(limits, "--kubeconfig="+p.kubeconfig, "--leader-elect=false", "--controllers="+controllers)...)
 		},
 	}
 }
@@ -64,13 +63,14 @@ func (p *Plane) scheduler() Program {
 	return Program{
 		Name: Scheduler, Path: p.component(Scheduler), Ports: 1, Scheme: "https", Ready: Answers("/readyz"),
 		Args: func(ports []int) []string {
-			return append(p.serving(Scheduler, ports[0]), "--config="+p.file("scheduler.yaml"))
+			return append(p.Serving(Scheduler, ports[0]), "--config="+p.file("scheduler.yaml"))
 		},
 	}
 }
 
-// serving has a program answer probes and give profiles to whoever asks on the loopback interface.
-func (p *Plane) serving(name string, port int) []string {
+// Serving are the arguments by which a program of Kubernetes' answers probes and gives profiles to whoever asks on the
+// loopback interface.
+func (p *Plane) Serving(name string, port int) []string {
 	return []string{
 		"--bind-address=" + loopback, "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + p.file(name),
 		"--authentication-kubeconfig=" + p.kubeconfig, "--authorization-kubeconfig=" + p.kubeconfig,

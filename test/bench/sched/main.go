@@ -1,5 +1,6 @@
 // Command sched measures what Divvy's slices cost the scheduler that comes with Kubernetes, and what a large cluster
-// costs Divvy's webhook, and writes docs/measurements/cluster.json, and mig.json for MIG instances. The control plane is real and runs without root; its
+// costs Divvy's webhook, and how quickly and well Divvy's scheduler places pods. It writes docs/measurements/cluster.json,
+// mig.json for MIG instances and sched.json for Divvy's scheduler. The control plane is real and runs without root; its
 // nodes are objects alone, with the slices that the agent publishes for a simulated machine of eight GPUs.
 package main
 
@@ -18,9 +19,9 @@ import (
 
 // options are the flags.
 type options struct {
-	root, build, out, mig, only, profile, bare string
-	nodes                                      int
-	quick, verbose                             bool
+	root, build, out, mig, sched, only, profile, bare string
+	nodes                                             int
+	quick, verbose                                    bool
 }
 
 // longest bounds the whole of it, on a busy machine.
@@ -32,6 +33,7 @@ func main() {
 	flag.StringVar(&o.build, "build", "build", "build folder")
 	flag.StringVar(&o.out, "out", "docs/measurements/cluster.json", "file to merge the figures into")
 	flag.StringVar(&o.mig, "mig", "docs/measurements/mig.json", "file to merge the figures of MIG instances into")
+	flag.StringVar(&o.sched, "sched", "docs/measurements/sched.json", "file to merge the figures of Divvy's scheduler into")
 	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as cluster.stock")
 	flag.StringVar(&o.profile, "profile", "", "file for a profile of the scheduler's processor time while it places pods with claims")
 	flag.IntVar(&o.nodes, "nodes", 0, "another number of nodes than each figure's own; writes nothing")
@@ -71,13 +73,13 @@ func run(o options) error {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	if o.quick || o.nodes > 0 {
-		o.out, o.mig = "", ""
+		o.out, o.mig, o.sched = "", "", ""
 	}
 	none := 0
 	areas := []struct {
 		out     string
 		figures []measurement.Figure
-	}{{o.out, figures(ctx, o)}, {o.mig, migFigures(ctx, o)}}
+	}{{o.out, figures(ctx, o)}, {o.mig, migFigures(ctx, o)}, {o.sched, schedFigures(ctx, o)}}
 	for _, area := range areas {
 		err := measurement.Take(area.figures, o.only, area.out, os.Stdout)
 		if errors.Is(err, measurement.ErrNone) && none < len(areas)-1 {

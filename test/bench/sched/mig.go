@@ -36,7 +36,7 @@ func migFigures(ctx context.Context, o options) []measurement.Figure {
 
 // instancePods ask for an instance with a profile, as users write it.
 func instancePods(name, profile string) kind {
-	return kind{name, &resourcev1.ResourceClaimTemplate{
+	return kind{name: name, template: &resourcev1.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
 			Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{

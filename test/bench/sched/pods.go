@@ -1,7 +1,11 @@
 package main
 
 import (
+	"crypto/rand"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -15,10 +19,36 @@ import (
 // namespace is where everything is made.
 const namespace = "bench"
 
-// kind is a kind of pods. A plain one has no template.
+// kind is a kind of pods. A plain one has neither template nor claim.
 type kind struct {
 	name     string
 	template *resourcev1.ResourceClaimTemplate
+	// claim is what one holds, as JSON, that the pod names and the scheduler makes.
+	claim string
+	// scheduler is the program that places the pods, "" for Kubernetes' own.
+	scheduler string
+	// requests replace those of the container.
+	requests    corev1.ResourceList
+	annotations map[string]string
+}
+
+// gpus reports whether the pods have claims.
+func (k kind) gpus() bool { return k.template != nil || k.claim != "" }
+
+// by are the same pods, placed by Divvy's scheduler.
+func (k kind) by(scheduler string) kind {
+	k.scheduler = scheduler
+	return k
+}
+
+// named are the same pods with claims that Divvy's scheduler makes when it places them.
+func (k kind) named() (kind, error) {
+	text, err := json.Marshal(k.template.Spec.Spec)
+	if err != nil {
+		return k, fmt.Errorf("write the claim of pod %s: %w", k.name, err)
+	}
+	k.claim, k.template = string(text), nil
+	return k.by(ours), nil
 }
 
 var plainPods = kind{name: "plain"}
@@ -41,12 +71,21 @@ func divvyPods(name string, limits map[corev1.ResourceName]string) (kind, error)
 	if len(made.Templates) != 1 {
 		return kind{}, fmt.Errorf("translate pod %s: it has %d claim templates", name, len(made.Templates))
 	}
-	return kind{name, &made.Templates[0]}, nil
+	return kind{name: name, template: &made.Templates[0]}, nil
+}
+
+// namedPods are those of divvyPods whose claims Divvy's scheduler makes.
+func namedPods(name string, limits map[corev1.ResourceName]string) (kind, error) {
+	k, err := divvyPods(name, limits)
+	if err != nil {
+		return k, err
+	}
+	return k.named()
 }
 
 // otherPods ask for one device of the other driver.
 func otherPods() kind {
-	return kind{"other", &resourcev1.ResourceClaimTemplate{
+	return kind{name: "other", template: &resourcev1.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: namespace},
 		Spec: resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
 			Requests: []resourcev1.DeviceRequest{{Name: "device", Exactly: &resourcev1.ExactDeviceRequest{
@@ -70,9 +109,31 @@ func podOf(k kind, i int) *corev1.Pod {
 			}},
 		},
 	}
-	if k.template != nil {
-		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &k.template.Name}}
-		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+	pod.Spec.SchedulerName = k.scheduler
+	pod.Annotations = maps.Clone(k.annotations)
+	if k.requests != nil {
+		pod.Spec.Containers[0].Resources.Requests = k.requests
 	}
+	if !k.gpus() {
+		return pod
+	}
+	use := corev1.PodResourceClaim{Name: "gpu"}
+	if k.template != nil {
+		use.ResourceClaimTemplateName = &k.template.Name
+	} else {
+		k.nameClaim(pod, &use)
+	}
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{use}
+	pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
 	return pod
+}
+
+// nameClaim has a pod name a claim of its own and carry what the claim holds, as the webhook writes it.
+func (k kind) nameClaim(pod *corev1.Pod, use *corev1.PodResourceClaim) {
+	name := "divvy-" + strings.ToLower(rand.Text()[:16])
+	use.ResourceClaimName = &name
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[v1alpha1.ClaimsAnnotation] = fmt.Sprintf("{%q:%s}", name, k.claim)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ type tally struct {
 	bound, waiting map[string]bool
 	last           time.Time     // when the last pod was bound
 	changed        chan struct{} // holds a token after a change
+	also           func(*corev1.Pod)
 }
 
 func newTally() *tally {
@@ -56,6 +58,9 @@ func (t *tally) see(object any) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return
+	}
+	if t.also != nil {
+		t.also(pod)
 	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -96,6 +101,11 @@ func (t *tally) count() (bound, waiting int, last time.Time) {
 // round makes n pods of each kind, in turn, and waits until settled holds or time is up. That time is up is no error:
 // the outcome tells how many were bound.
 func (b *bench) round(ctx context.Context, n int, limit time.Duration, settled func(bound, waiting int) bool, kinds ...kind) (outcome, error) {
+	return b.roundWith(ctx, newTally(), n, limit, settled, kinds...)
+}
+
+// roundWith is round with a tally that tells somebody else too.
+func (b *bench) roundWith(ctx context.Context, t *tally, n int, limit time.Duration, settled func(bound, waiting int) bool, kinds ...kind) (outcome, error) {
 	for _, k := range kinds {
 		if err := b.prepare(ctx, k); err != nil {
 			return outcome{}, err
@@ -103,13 +113,12 @@ func (b *bench) round(ctx context.Context, n int, limit time.Duration, settled f
 	}
 	b.rounds++
 	mark := labels.Set{roundLabel: strconv.Itoa(b.rounds)}
-	t := newTally()
 	unwatch, err := b.watch(ctx, mark, t)
 	if err != nil {
 		return outcome{}, err
 	}
 	defer unwatch()
-	before, err := b.processorTimes()
+	before, err := b.processorTimes(kinds[0])
 	if err != nil {
 		return outcome{}, err
 	}
@@ -136,7 +145,7 @@ func (b *bench) round(ctx context.Context, n int, limit time.Duration, settled f
 		o.took = last.Sub(begin)
 	}
 	o.rest = n*len(kinds) - o.bound - o.waiting
-	after, err := b.processorTimes()
+	after, err := b.processorTimes(kinds[0])
 	o.scheduler, o.server = after[0]-before[0], after[1]-before[1]
 	return o, err
 }
@@ -196,9 +205,9 @@ func (b *bench) watch(ctx context.Context, mark labels.Set, t *tally) (func(), e
 	return end, nil
 }
 
-// processorTimes are those of the scheduler and the API server so far.
-func (b *bench) processorTimes() (times [2]time.Duration, err error) {
-	for i, name := range []string{plane.Scheduler, plane.APIServer} {
+// processorTimes are those of a kind's scheduler and of the API server so far.
+func (b *bench) processorTimes(k kind) (times [2]time.Duration, err error) {
+	for i, name := range []string{cmp.Or(k.scheduler, plane.Scheduler), plane.APIServer} {
 		if times[i], err = b.Process(name).Processor(); err != nil {
 			return times, err
 		}
@@ -213,7 +222,7 @@ func (b *bench) placed(ctx context.Context, k kind, n int, limit time.Duration) 
 		return o, err
 	}
 	b.say("%s: %d of %d pods bound in %.1f s: %.1f pods/s, %s a pod", k.name, o.bound, n, o.took.Seconds(), o.rate(), o.costs())
-	if k.template != nil {
+	if k.gpus() {
 		if err := b.check(ctx); err != nil {
 			return o, err
 		}

@@ -57,7 +57,7 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
 	}
-	pod := podOf(kind{"a", &resourcev1.ResourceClaimTemplate{}}, 1)
+	pod := podOf(kind{name: "a", template: &resourcev1.ResourceClaimTemplate{}}, 1)
 	if err := verify(slices, nil, []corev1.Pod{*pod}); err != nil {
 		t.Errorf("a pod that waits: %v", err)
 	}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+)
+
+const (
+	gangTime     = "sched.gang_s"
+	verdictOnPod = "sched.verdict_on_pod_s"
+	// gangSize is how many members the gangs have.
+	gangSize = 512
+)
+
+// measureGangs places gangs, and asks for one that fits nowhere.
+func measureGangs(ctx context.Context, o options) (rows []measurement.Row, err error) {
+	b, err := openOurs(ctx, o, o.nodesOr(stockNodes), true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.Stop()) }()
+	shares, err := namedPods("share", smallShare)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.warm(ctx, shares); err != nil {
+		return nil, err
+	}
+	var placed, refused []float64
+	for run := range b.runs() {
+		took, err := b.gang(ctx, shares, fmt.Sprintf("fits-%d", run), b.few(gangSize), false)
+		if err != nil {
+			return nil, err
+		}
+		placed = append(placed, took.Seconds())
+	}
+	whole, err := namedPods("whole", map[corev1.ResourceName]string{v1alpha1.ResourceGPU: "8"})
+	if err != nil {
+		return nil, err
+	}
+	// One node more than there are.
+	for run := range b.runs() {
+		took, err := b.gang(ctx, whole, fmt.Sprintf("fits-not-%d", run), b.nodes+1, true)
+		if err != nil {
+			return nil, err
+		}
+		refused = append(refused, took.Seconds())
+	}
+	on := fmt.Sprintf("%d nodes", b.nodes)
+	return []measurement.Row{
+		boundOf(gangTime, fmt.Sprintf("%s, %d shares", on, b.few(gangSize)), "s", 6, placed, "from the creation of the last member until all are bound"),
+		boundOf(verdictOnPod, fmt.Sprintf("%s, %d members of 8 whole GPUs each", on, b.nodes+1), "s", 1, refused,
+			"from the creation of the last member until a member says why it waits; no member is bound"),
+	}, nil
+}
+
+// gang makes the members of a gang and returns the time from the creation of the last one until all are bound, or until
+// one says why it waits.
+func (b *bench) gang(ctx context.Context, k kind, name string, size int, waits bool) (time.Duration, error) {
+	k.name = name
+	k.annotations = map[string]string{v1alpha1.GangAnnotation: name, v1alpha1.GangSizeAnnotation: strconv.Itoa(size)}
+	t := newTally()
+	var last atomic.Int64
+	var end atomic.Int64
+	t.also = func(pod *corev1.Pod) {
+		now := time.Now().UnixNano()
+		switch {
+		case pod.Spec.NodeName != "":
+			if !waits {
+				end.Store(now)
+			}
+		case unschedulable(pod):
+			if waits {
+				end.CompareAndSwap(0, now)
+			}
+		default:
+			last.Store(max(last.Load(), now))
+		}
+	}
+	o, err := b.roundWith(ctx, t, size, roundLimit, func(bound, waiting int) bool {
+		return bound == size || waits && waiting > 0
+	}, k)
+	if err != nil {
+		return 0, err
+	}
+	if waits && (o.bound > 0 || o.waiting == 0) || !waits && o.bound != size {
+		return 0, fmt.Errorf("place gang %s: of %d members %d are bound and %d wait", name, size, o.bound, o.waiting)
+	}
+	if err := b.check(ctx); err != nil {
+		return 0, err
+	}
+	took := time.Duration(end.Load() - last.Load())
+	b.say("gang %s of %d: %.2f s", name, size, took.Seconds())
+	return took, b.clear(ctx)
+}
