@@ -126,29 +126,34 @@ func (inv *Inventory) leave(at int) {
 	inv.touch(at)
 }
 
-// Put adds a node, or replaces what was known of the node of that name. The amounts in use that the description has are
+// Put adds nodes, or replaces what was known of the nodes of those names. The amounts in use that a description has are
 // those of others; what was reserved there stays reserved, also of a node that had gone. A GPU that has gone keeps what was
-// reserved of it until it is back or that is released. The caller must not use the node afterwards.
-func (inv *Inventory) Put(n Node) error {
-	if err := n.validate(); err != nil {
+// reserved of it until it is back or that is released. The caller must not use the nodes afterwards. Many nodes at once cost
+// less than one after the other; after an error, some of them may have been put.
+func (inv *Inventory) Put(nodes ...Node) error {
+	if err := inv.policy.validate(len(inv.nodes) + len(nodes)); err != nil {
 		return err
 	}
-	if err := inv.policy.validate(len(inv.nodes) + 1); err != nil {
-		return err
+	for i := range nodes {
+		if err := nodes[i].validate(); err != nil {
+			return err
+		}
 	}
-	at, known := inv.named[n.Name]
-	switch {
-	case known && inv.kinds.id(&n) == inv.kinds.all[inv.entries[at].state.kind].id:
-		inv.nodes[at] = n
-		inv.settle(at)
-		return nil
-	case known:
-		inv.leave(at)
+	defer inv.modelChanges()
+	for _, n := range nodes {
+		at, known := inv.named[n.Name]
+		switch {
+		case known && inv.kinds.id(&n) == inv.kinds.all[inv.entries[at].state.kind].id:
+			inv.nodes[at] = n
+			inv.settle(at)
+			continue
+		case known:
+			inv.leave(at)
+		}
+		if err := inv.enter(n); err != nil {
+			return err
+		}
 	}
-	if err := inv.enter(n); err != nil {
-		return err
-	}
-	inv.modelChanges()
 	return nil
 }
 

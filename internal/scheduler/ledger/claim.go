@@ -1,0 +1,170 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	dra "github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+)
+
+// holding is what a claim has.
+type holding struct {
+	takings []taking
+	// held is what the inventory counts for it, one assignment for each node. A claim is on one node unless whoever wrote
+	// its allocation was mistaken.
+	held []alloc.Assignment
+}
+
+// taking is what a claim has of one device.
+type taking struct {
+	pool, device string
+	memory       uint64
+	cores, slots int
+}
+
+// SetClaim takes in a claim, by its namespace and name as "namespace/name"; nil is for one that is gone. What an allocation
+// has is counted, whether its devices are there or not, and replaces what was reserved for the claim.
+func (l *Ledger) SetClaim(key string, claim *resourcev1.ResourceClaim) {
+	after := takingsOf(claim)
+	g := l.claims[key]
+	if g != nil && slices.Equal(g.takings, after) || g == nil && len(after) == 0 {
+		return
+	}
+	l.Unreserve(key)
+	if g != nil {
+		l.drop(key, g)
+	}
+	if len(after) == 0 {
+		return
+	}
+	g = &holding{takings: after}
+	l.claims[key] = g
+	for _, t := range after {
+		if l.holders[t.pool] == nil {
+			l.holders[t.pool] = map[string]bool{}
+		}
+		l.holders[t.pool][key] = true
+	}
+	l.locate(g)
+}
+
+// drop ends what a claim has.
+func (l *Ledger) drop(key string, g *holding) {
+	for _, a := range g.held {
+		l.inv.Release(a)
+		l.noteFences(a.Name)
+	}
+	for _, t := range g.takings {
+		if delete(l.holders[t.pool], key); len(l.holders[t.pool]) == 0 {
+			delete(l.holders, t.pool)
+		}
+	}
+	delete(l.claims, key)
+}
+
+// locate counts what a claim has where its devices are by what is published.
+func (l *Ledger) locate(g *holding) {
+	after := l.assignments(g.takings)
+	if slices.EqualFunc(g.held, after, sameAssignment) {
+		return
+	}
+	for _, a := range g.held {
+		l.inv.Unreserve(a)
+		l.noteFences(a.Name)
+	}
+	g.held = after
+	for _, a := range after {
+		l.inv.Adopt(a)
+		l.noteFences(a.Name)
+	}
+}
+
+func sameAssignment(a, b alloc.Assignment) bool {
+	return a.Name == b.Name && slices.Equal(a.Shares, b.Shares)
+}
+
+// takingsOf are what a claim has of this driver's devices. What it may look at as an administrator it does not have.
+func takingsOf(claim *resourcev1.ResourceClaim) []taking {
+	if claim == nil || claim.Status.Allocation == nil {
+		return nil
+	}
+	var all []taking
+	for i := range claim.Status.Allocation.Devices.Results {
+		r := &claim.Status.Allocation.Devices.Results[i]
+		if r.Driver != v1alpha1.Driver || r.AdminAccess != nil && *r.AdminAccess {
+			continue
+		}
+		t := taking{pool: r.Pool, device: r.Device}
+		memory, cores, slots := r.ConsumedCapacity[v1alpha1.CapacityMemory], r.ConsumedCapacity[v1alpha1.CapacityCores], r.ConsumedCapacity[v1alpha1.CapacitySlots]
+		t.memory = uint64(bounded(memory.Value()))
+		t.cores = int(min(bounded(cores.Value()), mostCores))
+		t.slots = int(min(bounded(slots.Value()), mostSlots+1))
+		all = append(all, t)
+	}
+	return all
+}
+
+// mostCores bounds what one claim can be counted with. No GPU has more than 100.
+const mostCores = 1 << 16
+
+// assignments are what the inventory counts for takings, in order of the nodes.
+func (l *Ledger) assignments(takings []taking) (all []alloc.Assignment) {
+	at := map[string]*alloc.Assignment{}
+	for i := range takings {
+		name, shares := l.shares(&takings[i])
+		if len(shares) == 0 {
+			continue
+		}
+		if at[name] == nil {
+			at[name] = &alloc.Assignment{Node: -1, Name: name}
+		}
+		at[name].Shares = append(at[name].Shares, shares...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		all = append(all, *at[name])
+	}
+	return all
+}
+
+// shares are what a taking is on its node: one share, and one without amounts for every further slot.
+func (l *Ledger) shares(t *taking) (nodeName string, shares []alloc.Share) {
+	p := l.pools[t.pool]
+	var d *device
+	if p != nil {
+		d = p.byName[t.device]
+	}
+	var share alloc.Share
+	switch {
+	case d != nil && d.gpu != nil:
+		nodeName, share = p.node, d.share()
+	default:
+		uuid, _, ok := dra.Parse(t.device)
+		if !ok {
+			return "", nil
+		}
+		// A pool bears the name of its node.
+		nodeName, share = t.pool, alloc.Share{UUID: uuid, NIC: -1}
+		if p != nil {
+			nodeName = p.node
+		}
+		share.Profile, share.Start, _ = dra.ParseInstance(t.device)
+	}
+	switch {
+	case share.Profile != "":
+		return nodeName, []alloc.Share{share}
+	case d != nil && !d.shared:
+		share.Whole, share.Limit = true, d.gpu.idle.Capacity
+		return nodeName, []alloc.Share{share}
+	}
+	share.Limit, share.Cores = t.memory, t.cores
+	shares = append(shares, share)
+	share.Limit, share.Cores = 0, 0
+	for range t.slots - 1 {
+		shares = append(shares, share)
+	}
+	return nodeName, shares
+}

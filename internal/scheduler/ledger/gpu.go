@@ -1,0 +1,164 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+)
+
+// gpu is a GPU with its devices: one, or its MIG instances. Agents of earlier versions published two for each GPU.
+type gpu struct {
+	uuid    string
+	devices []*device
+	class   *gpuClass
+	// idle is the GPU while nobody has it.
+	idle     alloc.GPU
+	location location
+}
+
+// location is where in its machine a GPU is; texts are empty and the number is negative where that is unknown.
+type location struct {
+	clique, pcieSwitch, root string
+	numa                     int64
+}
+
+// left is a GPU that is published and not in the inventory, and why.
+type left struct{ uuid, why string }
+
+// device is the one that a share takes, nil for none.
+func (g *gpu) device(share *alloc.Share) *device {
+	var found *device
+	for _, d := range g.devices {
+		switch {
+		case share.Profile != "":
+			if d.profile == share.Profile && d.start == share.Start {
+				return d
+			}
+		case d.profile != "":
+		case found == nil, share.Whole && !d.shared:
+			found = d
+		}
+	}
+	return found
+}
+
+// read works out what the inventory is told of the GPU.
+func (g *gpu) read() {
+	first := g.devices[0]
+	if shared := slices.IndexFunc(g.devices, func(d *device) bool { return d.shared }); shared >= 0 {
+		first = g.devices[shared]
+	}
+	g.idle = alloc.GPU{UUID: g.uuid, Index: -1, Capacity: first.memory, Slots: first.slots, DefaultCores: first.cores}
+	g.idle.Model, _ = first.text(v1alpha1.AttributeModel)
+	if a, ok := first.attribute(v1alpha1.AttributeIndex); ok && a.IntValue != nil {
+		g.idle.Index = int(min(max(*a.IntValue, -1), 1<<16))
+	}
+	g.idle.Capability.Compute = first.compute()
+	g.location = first.location()
+	if !slices.ContainsFunc(g.devices, func(d *device) bool { return d.fault == "" }) {
+		g.idle.Fault = first.fault
+	}
+	if slices.ContainsFunc(g.devices, func(d *device) bool { return d.profile != "" }) {
+		g.idle.Fault = cmp.Or(g.idle.Fault, "its MIG instances are not served yet")
+	} else if first.fault != "" {
+		g.idle.Fault = first.fault
+	}
+}
+
+// capabilities are the compute capabilities of architectures, for devices that tell only the architecture.
+var capabilities = map[string]int{
+	"kepler": 300, "maxwell": 500, "pascal": 600, "volta": 700, "turing": 705, "ampere": 800, "ada": 809, "hopper": 900,
+	"blackwell": 1000, "rubin": 1300,
+}
+
+// compute is the compute capability, as [alloc.Capability] has it; 0 where it is unknown.
+func (d *device) compute() int {
+	if a, ok := d.spec.Attributes[v1alpha1.NVIDIADriver+"/cudaComputeCapability"]; ok && a.VersionValue != nil {
+		parts := strings.SplitN(*a.VersionValue, ".", 3)
+		major, err := strconv.ParseUint(parts[0], 10, 8)
+		if err == nil && len(parts) > 1 {
+			minor, _ := strconv.ParseUint(parts[1], 10, 6)
+			return int(major*100 + minor)
+		}
+	}
+	architecture, _ := d.text(v1alpha1.AttributeArchitecture)
+	return capabilities[architecture]
+}
+
+func (d *device) location() location {
+	at := location{numa: -1}
+	at.clique, _ = d.text(v1alpha1.AttributeNVLinkClique)
+	at.pcieSwitch, _ = d.text(v1alpha1.AttributePCIeSwitch)
+	if a, ok := d.spec.Attributes[resourcev1.QualifiedName(deviceattribute.StandardDeviceAttributePCIeRoot)]; ok && a.StringValue != nil {
+		at.root = *a.StringValue
+	}
+	if a, ok := d.attribute(v1alpha1.AttributeNUMANode); ok && a.IntValue != nil {
+		at.numa = *a.IntValue
+	}
+	return at
+}
+
+// relation says how near two GPUs are.
+func (a *location) relation(b *location) alloc.Relation {
+	switch {
+	case a.clique != "" && a.clique == b.clique:
+		return alloc.RelationNVLink
+	case a.pcieSwitch != "" && a.pcieSwitch == b.pcieSwitch:
+		return alloc.RelationSwitch
+	case a.root != "" && a.root == b.root:
+		return alloc.RelationHost
+	case a.numa >= 0 && a.numa == b.numa:
+		return alloc.RelationNUMA
+	case a.numa >= 0 && b.numa >= 0:
+		return alloc.RelationSystem
+	}
+	return alloc.RelationNone
+}
+
+// assemble makes the GPUs of a node from its pools. The inventory has the first of them where there are too many, or where
+// two pools name the same.
+func (n *node) assemble() (*alloc.Node, []left) {
+	var all []*gpu
+	var out []left
+	seen := map[string]bool{}
+	for _, p := range n.pools {
+		for _, g := range p.gpus {
+			if seen[g.uuid] {
+				out = append(out, left{g.uuid, "two pools of its node have it"})
+				continue
+			}
+			seen[g.uuid] = true
+			all = append(all, g)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *gpu) int {
+		return cmp.Or(cmp.Compare(a.idle.Index, b.idle.Index), strings.Compare(a.uuid, b.uuid))
+	})
+	for _, g := range all[min(len(all), alloc.MaxGPUs):] {
+		out = append(out, left{g.uuid, "its node has more than " + strconv.Itoa(alloc.MaxGPUs) + " GPUs"})
+	}
+	all = all[:min(len(all), alloc.MaxGPUs)]
+	made := &alloc.Node{}
+	known := false
+	for _, g := range all {
+		made.GPUs = append(made.GPUs, g.idle)
+		row := make([]alloc.Relation, len(all))
+		for i, other := range all {
+			if row[i] = g.location.relation(&other.location); other != g && row[i] != alloc.RelationNone {
+				known = true
+			}
+		}
+		made.Near = append(made.Near, row)
+	}
+	if !known {
+		made.Near = nil
+	}
+	return made, out
+}
