@@ -58,7 +58,7 @@ type fixedCase struct {
 
 // fixedCases are the cases of mig.stock_ratio. Devices are listed by size, so who asks for a larger profile has the scheduler
 // look at all smaller ones of a node first.
-var fixedCases = []fixedCase{{sevenths, "1g.10gb", shareRound}, {balanced, "1g.10gb", shareRound}, {balanced, "3g.40gb", shareRound / 3}}
+var fixedCases = []fixedCase{{sevenths, "1g.10gb", shareRound}, {balanced, "1g.10gb", shareRound}, {balanced, "3g.40gb", shareRound / 10}}
 
 // measureFixed is mig.stock_ratio, by layout.
 func measureFixed(ctx context.Context, o options) (rows []measurement.Row, err error) {
