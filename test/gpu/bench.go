@@ -70,9 +70,12 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 const simulated = "gpu-test"
 
 // simulate starts the simulated machine. It answers calls with ended handles, which a case asks for, and takes 1 ms for a
-// kernel of a fixed amount of work, as much as the cases give a real GPU to do.
+// kernel of a fixed amount of work, as much as the cases give a real GPU to do. Each of its GPUs in MIG mode has an instance.
 func (b *bench) simulate(ctx context.Context) error {
 	o, err := finish(ctx, []string{b.divvy(), "simgpu", "start", b.simgpu, "--name", simulated, "--set", "deadHandles=count", "--set", "costs.kernel=1ms"}, b.env, nil)
+	if err == nil && o.status == 0 {
+		o, err = finish(ctx, append(b.natively(), b.gpuprobe(), "divide"), b.env, nil)
+	}
 	if err == nil && o.status != 0 {
 		err = errors.New(o.say())
 	}
@@ -155,10 +158,14 @@ type flags struct {
 	policy, class string
 	backend       string
 	name          string
+	gpu, profile  string // of a share on a MIG instance
 }
 
 func (f flags) words() []string {
-	words := []string{"--memory", fmt.Sprintf("%dMi", f.memory/mib)}
+	var words []string
+	if f.memory > 0 {
+		words = append(words, "--memory", fmt.Sprintf("%dMi", f.memory/mib))
+	}
 	add := func(name, value string) {
 		if value != "" {
 			words = append(words, name, value)
@@ -171,6 +178,8 @@ func (f flags) words() []string {
 	add("--class", f.class)
 	add("--backend", f.backend)
 	add("--name", f.name)
+	add("--gpu", f.gpu)
+	add("--profile", f.profile)
 	return words
 }
 

@@ -136,6 +136,10 @@ func TestBundleRunsWhole(t *testing.T) {
 			if o.Outcome != skipped || !strings.HasSuffix(o.Why, "is not here") && !strings.Contains(o.Why, "does not work natively") {
 				t.Errorf("%s: %s, %s, want it skipped", c.name, o.Outcome, o.Why)
 			}
+		case c.name == "mig_share":
+			if o.Outcome != skipped || !strings.HasPrefix(o.Why, "no GPU is in MIG mode") {
+				t.Errorf("%s: %s, %s, want it skipped", c.name, o.Outcome, o.Why)
+			}
 		case strings.HasPrefix(c.name, "time_") || c.name == "legacy_stream":
 			if o.Outcome == failed {
 				t.Errorf("%s: %s", c.name, o.Why)
@@ -186,7 +190,7 @@ func TestBundleNeedsAnOldLibc(t *testing.T) {
 func nothingTold(t *testing.T, folder, page string) {
 	t.Helper()
 	host, _ := os.Hostname()
-	for _, secret := range []string{host, "quark.*", "ada", regexp.QuoteMeta(folder), "gpu test ", "GPU-[0-9a-f].*", ".*/gpu-test-.*"} {
+	for _, secret := range []string{host, "quark.*", "ada", regexp.QuoteMeta(folder), "gpu test ", "(GPU|MIG)-[0-9a-f].*", ".*/gpu-test-.*"} {
 		if at := regexp.MustCompile(`\b` + secret + `\b`).FindStringIndex(page); secret != "" && at != nil {
 			t.Errorf("the report tells %q: …%s…", secret, page[max(0, at[0]-60):min(len(page), at[1]+60)])
 		}
@@ -204,9 +208,9 @@ func TestBundleOnOddMachines(t *testing.T) {
 		want    map[string]string // how a case's line begins
 	}{
 		"several GPUs":     {"a800x8", nil, "limit|processes", map[string]string{"limit": passed, "processes": passed}},
-		"MIG":              {"a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}}, "limit|kinds|mig_profiles", map[string]string{"limit": "skipped: GPU 0 (NVIDIA A100 80GB PCIe) is in MIG mode", "kinds": "skipped: GPU 0", "mig_profiles": passed}},
+		"MIG":              {"a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}}, "limit|kinds|mig_.*", map[string]string{"limit": "skipped: GPU 0 (NVIDIA A100 80GB PCIe) is in MIG mode", "kinds": "skipped: GPU 0", "mig_profiles": passed, "mig_share": passed}},
 		"MIG of its own":   {"a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}, {`starts: \[0, 4\]`, "starts: [0]"}}, "mig_profiles", map[string]string{"mig_profiles": "another answer: [3g.40gb]"}},
-		"no MIG":           {"t4", nil, "mig_profiles", map[string]string{"mig_profiles": "skipped: no GPU has MIG"}},
+		"no MIG":           {"t4", nil, "mig_.*", map[string]string{"mig_profiles": "skipped: no GPU has MIG", "mig_share": "skipped: no GPU is in MIG mode"}},
 		"full":             {"t4", [][2]string{{`(?m)^  memory: .*$`, "  memory: 2Gi"}}, "limit|aliases", map[string]string{"limit": "skipped: the GPU has only", "aliases": passed}},
 		"old":              {"t4", [][2]string{{`computeCapability: .*`, `computeCapability: "6.1"`}}, "backend_.*", map[string]string{"backend_timeslice": passed, "backend_mps": "skipped: the GPU is older than MPS with limits"}},
 		"hidden processes": {"a100-80g", [][2]string{{`sampling: {`, "sampling: {processes: hidden, "}}, "account|processes", map[string]string{"account": passed, "processes": "another answer: natively a program finds itself, without"}},
@@ -225,6 +229,31 @@ func TestBundleOnOddMachines(t *testing.T) {
 			}
 		})
 	}
+}
+
+// On a machine whose only GPU is in MIG mode a share on an instance is tried, and the report is one of a machine that was.
+func TestBundleOnAnInstance(t *testing.T) {
+	t.Parallel()
+	folder := unpacked(t)
+	file := machineFile(t, folder, "a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}})
+	cmd := bundled(t, folder, "-simgpu", file, "-only", "^(limit|mig_share|left)$")
+	said, err := cmd.CombinedOutput()
+	page, r := reported(t, filepath.Join(folder, reportName))
+	o := r.outcomes()["mig_share"]
+	if err != nil || o.Outcome != passed || !strings.Contains(page, "**No whole GPU was tried:**") || !bytes.Contains(said, []byte("mig_share")) {
+		t.Fatalf("%v, %+v: %s\n%s", err, o, said, page)
+	}
+	facts := map[string]fact{}
+	for _, f := range o.Facts {
+		facts[f.What] = f
+	}
+	if f := facts["multiprocessors"]; f.Native != "14" || f.Share != "14" {
+		t.Errorf("multiprocessors: %+v", f)
+	}
+	if f := facts["GPUs and instances"]; f.Native != "1" || f.Share != "GPU 0: 1g.10gb" {
+		t.Errorf("the share sees %+v", f)
+	}
+	nothingTold(t, folder, page)
 }
 
 // A machine without a GPU is told at once, and the report says so.

@@ -34,6 +34,7 @@ type needs struct {
 	together bool // two processes may have the GPU at once
 	quiet    bool // nobody else keeps the GPU busy
 	listed   bool // NVML lists a GPU, and no program need be able to use it
+	instance bool // the same, and a program runs on a MIG instance
 }
 
 // skipError and differError are the outcomes that a case returns as errors; any other error is a question that could not
@@ -60,6 +61,8 @@ type outcome struct {
 	Seconds  float64 `json:"seconds"`
 	Facts    []fact  `json:"facts,omitempty"`
 	Rows     []row   `json:"rows,omitempty"`
+	// ran is whether the case had programs run on a GPU.
+	ran bool
 }
 
 func (o outcome) line() string {
@@ -83,8 +86,8 @@ func choose(only *regexp.Regexp) (chosen []testCase) {
 }
 
 // answer runs a case within its time.
-func (b *bench) answer(within context.Context, c testCase) outcome {
-	o := outcome{Name: c.name, Asks: c.asks, Expected: c.expected}
+func (b *bench) answer(within context.Context, c testCase) (o outcome) {
+	o = outcome{Name: c.name, Asks: c.asks, Expected: c.expected}
 	limit := c.limit
 	if b.thorough {
 		limit *= 10
@@ -98,6 +101,7 @@ func (b *bench) answer(within context.Context, c testCase) outcome {
 		err = c.run(t)
 	}
 	o.Seconds, o.Facts, o.Rows = time.Since(begin).Round(10*time.Millisecond).Seconds(), t.facts, t.rows
+	defer func() { o.ran = !c.needs.listed && o.Outcome != skipped }()
 	b.stuck = b.stuck || errors.Is(err, errStuck)
 	var why skipError
 	var what differError
@@ -124,7 +128,7 @@ func (t *trial) lacks(n needs) error {
 		return context.Cause(t.ctx)
 	case t.stuck:
 		return skip("an earlier program waits in the driver and cannot be ended")
-	case t.unable != "" && (!n.listed || len(t.machine.GPUs) == 0):
+	case t.unable != "" && (!n.listed && !n.instance || len(t.machine.GPUs) == 0):
 		return skip("%s", t.unable)
 	case n.share && t.size() < gib:
 		return skip("the GPU has only %s free", bytesText(t.gpu.Free))

@@ -92,7 +92,7 @@ func TestUnfitGPUs(t *testing.T) {
 	}{
 		"fit":        {gpu{UUID: "GPU-a"}, ""},
 		"lost":       {gpu{UUID: "GPU-a", Code: 15}, "does not answer NVML, which says 15, the GPU is lost"},
-		"MIG":        {gpu{UUID: "GPU-a", MIG: true}, "is in MIG mode, whose instances are not served yet"},
+		"MIG":        {gpu{UUID: "GPU-a", MIG: true}, "is in MIG mode: mig_share tries one of its instances, the other cases a whole GPU"},
 		"prohibited": {gpu{UUID: "GPU-a", Mode: modeProhibited}, "is in compute mode prohibited"},
 		"taken":      {gpu{UUID: "GPU-a", Mode: modeExclusive, Processes: []process{{1, 50}}}, "is in compute mode exclusive-process, and another process has it"},
 		"not taken":  {gpu{UUID: "GPU-a", Mode: modeExclusive}, ""},

@@ -171,7 +171,7 @@ func unfit(g gpu, visible []string) string {
 	case g.Code != 0:
 		return fmt.Sprintf("does not answer NVML, which says %d%s", g.Code, codeText[g.Code])
 	case g.MIG:
-		return "is in MIG mode, whose instances are not served yet"
+		return "is in MIG mode: mig_share tries one of its instances, the other cases a whole GPU"
 	case g.Mode == modeProhibited:
 		return "is in compute mode prohibited"
 	case g.Mode == modeExclusive && len(g.Processes) > 0:

@@ -127,7 +127,7 @@ func try(ctx context.Context, o options, chosen []testCase) (int, error) {
 	for _, c := range chosen {
 		outcome := b.answer(within, c)
 		r.add(outcome)
-		if b.unable == "" {
+		if b.unable == "" || outcome.ran {
 			fmt.Printf("%-17s %s\n", c.name, outcome.line())
 		}
 	}
@@ -135,12 +135,12 @@ func try(ctx context.Context, o options, chosen []testCase) (int, error) {
 	if place, err = r.writeSomewhere(place); err != nil {
 		return 2, err
 	}
-	if b.unable == "" {
+	if b.unable == "" || r.answered() {
 		fmt.Printf("\n%s\n", r.summary())
 	}
 	fmt.Printf("The report is %s. It has no names of users, machines and folders; read it, and send it if you like.\n", place)
 	switch {
-	case b.unable != "":
+	case b.unable != "" && !r.answered():
 		return 2, fmt.Errorf("try the GPU: %s", b.unable)
 	case r.Unfinished || r.count(differed)+r.count(failed) > 0:
 		return 1, nil

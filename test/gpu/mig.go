@@ -14,6 +14,10 @@ func migCases() []testCase {
 			expected: "the same names, numbers, slices, multiprocessors, memory and, on a GPU in MIG mode, places",
 			means:    "the simulated GPU shows other instances than the card; Divvy itself reads them from the driver",
 			limit:    30 * time.Second, needs: needs{listed: true}, run: migProfiles},
+		{name: "mig_share", asks: "Does a share work on a MIG instance that is there, and end at its limits?",
+			expected: "it sees this instance alone, with its memory and multiprocessors; a part of it ends at the part's memory; afterwards all instances are as before",
+			means:    "a share on a MIG instance does not work, or has more than it was granted, or Divvy changed an instance that it did not make",
+			limit:    2 * time.Minute, needs: needs{instance: true}, run: migShare},
 	}
 }
 
@@ -38,6 +42,30 @@ func (p migProfile) text() string {
 	return text
 }
 
+// migInstance is one as NVML tells it.
+type migInstance struct {
+	UUID    string `json:"uuid"`
+	Profile string `json:"profile"`
+	Total   uint64 `json:"total"`
+	Users   int    `json:"users"`
+}
+
+// divided is a GPU with what it can be divided into and what it is.
+type divided struct {
+	UUID      string        `json:"uuid"`
+	MIG       bool          `json:"mig"`
+	Instances []migInstance `json:"instances"`
+	Profiles  []migProfile  `json:"profiles"`
+}
+
+func (t *trial) divided(at place) ([]divided, error) {
+	var said struct {
+		GPUs []divided `json:"gpus"`
+	}
+	err := t.ask(&said, at, t.gpuprobe(), "mig")
+	return said.GPUs, err
+}
+
 // modelled are the profiles of the simulated GPU of a model, by names; nil where there is none.
 func modelled(model string) (map[string]migProfile, error) {
 	for _, name := range simgpu.Names() {
@@ -58,18 +86,13 @@ func modelled(model string) (map[string]migProfile, error) {
 }
 
 func migProfiles(t *trial) error {
-	var said struct {
-		GPUs []struct {
-			Instances int          `json:"instances"`
-			Profiles  []migProfile `json:"profiles"`
-		} `json:"gpus"`
-	}
-	if err := t.ask(&said, t.natively(), t.gpuprobe(), "mig"); err != nil {
+	gpus, err := t.divided(t.natively())
+	if err != nil {
 		return err
 	}
 	var other []string
 	asked := 0
-	for i, g := range said.GPUs {
+	for i, g := range gpus {
 		if i >= len(t.machine.GPUs) || len(g.Profiles) == 0 {
 			continue
 		}
@@ -78,7 +101,7 @@ func migProfiles(t *trial) error {
 			return err
 		}
 		asked++
-		t.note("GPU %d, %s: %d instances", i, t.machine.GPUs[i].Name, g.Instances)
+		t.note("GPU %d, %s: %d instances", i, t.machine.GPUs[i].Name, len(g.Instances))
 		other = append(other, t.compareProfiles(g.Profiles, model)...)
 	}
 	switch {

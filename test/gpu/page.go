@@ -30,9 +30,13 @@ func (r *report) page() string {
 	} else {
 		line("# Divvy on a GPU\n")
 	}
-	if r.Unable != "" {
+	switch {
+	case !r.answered() && r.Unable != "":
 		line("Divvy %s, %s. **Nothing was tried:** %s.\n", r.Version, r.Date, r.Unable)
-	} else {
+	case r.Unable != "":
+		line("Divvy %s, %s. %s.\n", r.Version, r.Date, r.summary())
+		line("Driver %s, CUDA %s. **No whole GPU was tried:** %s.\n", r.Driver, r.CUDA, r.Unable)
+	default:
 		line("Divvy %s, %s. %s.\n", r.Version, r.Date, r.summary())
 		line("Driver %s, CUDA %s. GPU %d was tried.\n", r.Driver, r.CUDA, r.Tried)
 	}
@@ -44,7 +48,7 @@ func (r *report) page() string {
 	for _, f := range r.System {
 		line("* %s: %s", f.What, f.Seen)
 	}
-	if r.Unable != "" {
+	if r.Unable != "" && !r.answered() {
 		return p.String()
 	}
 	line("\n| case | outcome | seconds |\n|---|---|---|")

@@ -23,7 +23,7 @@ type report struct {
 	Version    string    `json:"version"`
 	Date       string    `json:"date"`
 	Simulated  bool      `json:"simulated,omitempty"`
-	Unable     string    `json:"unable,omitempty"`     // why nothing was tried
+	Unable     string    `json:"unable,omitempty"`     // why no whole GPU was tried
 	Unfinished bool      `json:"unfinished,omitempty"` // interrupted, or the time was over
 	Thorough   bool      `json:"thorough,omitempty"`
 	Driver     string    `json:"driver"`
@@ -87,6 +87,11 @@ func (r *report) count(outcome string) (n int) {
 		}
 	}
 	return n
+}
+
+// answered reports whether any case had programs run on a GPU.
+func (r *report) answered() bool {
+	return slices.ContainsFunc(r.Cases, func(c outcome) bool { return c.ran })
 }
 
 func (r *report) summary() string {

@@ -1,4 +1,4 @@
-/* Which profiles of MIG instances each GPU has, and which instances. Nothing is changed. */
+/* Which profiles of MIG instances each GPU has, and which instances. Nothing of a real GPU is changed. */
 #include "probe.h"
 
 #include <stdio.h>
@@ -6,6 +6,9 @@
 
 #define TEXT 96
 #define PLACES_MAX 16
+
+/* NVML's number of the GPU instances with one compute slice. */
+#define ONE_SLICE 0
 
 /* The places where instances of a profile may begin, which the driver tells of GPUs in MIG mode alone. */
 static void show_places(nvmlDevice_t gpu, unsigned id) {
@@ -44,18 +47,36 @@ static void show_profiles(nvmlDevice_t gpu) {
     }
 }
 
-static unsigned count_instances(nvmlDevice_t gpu) {
-    unsigned most = 0, found = 0;
+/* An instance's name for programs, its profile, its memory, and how many processes use it. */
+static void show_instance(unsigned shown, nvmlDevice_t instance) {
+    static nvmlProcessInfo_t list[PROCESSES_MAX];
+    char uuid[TEXT] = "", name[TEXT] = "";
+    nvmlMemory_t memory = {0};
+    unsigned users = 0;
+    (void)nvml.nvmlDeviceGetUUID(instance, uuid, sizeof uuid);
+    (void)nvml.nvmlDeviceGetMemoryInfo(instance, &memory);
+    if (nvml.nvmlDeviceGetName != NULL) {
+        (void)nvml.nvmlDeviceGetName(instance, name, sizeof name);
+    }
+    (void)running(instance, &users, list);
+    const char *profile = strstr(name, "MIG ");
+    printf("%s{\"uuid\":\"%s\",\"profile\":\"%s\",\"total\":%llu,\"users\":%u}",
+           shown > 0 ? "," : "", uuid, profile != NULL ? profile + 4 : "", memory.total, users);
+}
+
+static void show_instances(nvmlDevice_t gpu) {
+    unsigned most = 0, shown = 0;
     nvmlDevice_t instance;
     if (nvml.nvmlDeviceGetMaxMigDeviceCount == NULL ||
         nvml.nvmlDeviceGetMigDeviceHandleByIndex == NULL ||
         nvml.nvmlDeviceGetMaxMigDeviceCount(gpu, &most) != NVML_SUCCESS) {
-        return 0;
+        return;
     }
     for (unsigned i = 0; i < most; i++) {
-        found += nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, i, &instance) == NVML_SUCCESS;
+        if (nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, i, &instance) == NVML_SUCCESS) {
+            show_instance(shown++, instance);
+        }
     }
-    return found;
 }
 
 int command_mig(void) {
@@ -83,11 +104,53 @@ int command_mig(void) {
         if (uuid[0] != '\0') {
             show_profiles(gpu);
         }
-        printf("],\"instances\":%u}", uuid[0] != '\0' && mode != 0 ? count_instances(gpu) : 0);
+        printf("],\"instances\":[");
+        if (uuid[0] != '\0' && mode != 0) {
+            show_instances(gpu);
+        }
+        printf("]}");
     }
     printf("]}\n");
     if (result == NVML_SUCCESS) {
         (void)nvml.nvmlShutdown();
     }
     return result == NVML_SUCCESS ? 0 : 1;
+}
+
+/* Makes an instance of one compute slice on a GPU, and says whether it could. */
+static bool divide(nvmlDevice_t gpu) {
+    nvmlGpuInstance_t instance;
+    nvmlComputeInstance_t compute;
+    nvmlGpuInstanceProfileInfo_v2_t profile = {
+        .version = NVML_STRUCT_VERSION(nvmlGpuInstanceProfileInfo_v2_t, 2)};
+    return nvml.nvmlDeviceCreateGpuInstance != NULL &&
+           nvml.nvmlGpuInstanceCreateComputeInstance != NULL &&
+           nvml.nvmlDeviceGetGpuInstanceProfileInfoV != NULL &&
+           nvml.nvmlDeviceGetGpuInstanceProfileInfoV(gpu, ONE_SLICE, &profile) == NVML_SUCCESS &&
+           nvml.nvmlDeviceCreateGpuInstance(gpu, profile.id, &instance) == NVML_SUCCESS &&
+           nvml.nvmlGpuInstanceCreateComputeInstance(
+               instance, NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE, &compute) == NVML_SUCCESS;
+}
+
+int command_divide(void) {
+    unsigned count = 0, made = 0, mode, pending;
+    nvmlDevice_t gpu;
+    if (!open_nvml()) {
+        return 3;
+    }
+    if (!simulated()) {
+        fputs("gpuprobe: only simulated GPUs are divided\n", stderr);
+        return 1;
+    }
+    if (nvml.nvmlInit_v2() == NVML_SUCCESS) {
+        (void)nvml.nvmlDeviceGetCount_v2(&count);
+    }
+    for (unsigned i = 0; i < count && nvml.nvmlDeviceGetMigMode != NULL; i++) {
+        if (nvml.nvmlDeviceGetHandleByIndex_v2(i, &gpu) == NVML_SUCCESS &&
+            nvml.nvmlDeviceGetMigMode(gpu, &mode, &pending) == NVML_SUCCESS && mode != 0) {
+            made += divide(gpu);
+        }
+    }
+    printf("{\"command\":\"divide\",\"made\":%u}\n", made);
+    return 0;
 }

@@ -85,9 +85,8 @@ static void show_gpu(unsigned index, nvmlDevice_t gpu) {
     printf("]}");
 }
 
-/* Whether NVML is a simulated machine's, also where it was found by the caller's environment: such a
-   library lies beside the machine's own file. */
-static bool simulated(void) {
+/* A simulated machine's library lies beside the machine's own file. */
+bool simulated(void) {
     Dl_info found;
     char path[PATH_MAX];
     union {

@@ -77,6 +77,9 @@ extern struct cuda cuda;
       (nvmlDevice_t, unsigned, nvmlGpuInstanceProfileInfo_v2_t *))                                 \
     X(nvmlDeviceGetGpuInstancePossiblePlacements_v2,                                               \
       (nvmlDevice_t, unsigned, nvmlGpuInstancePlacement_t *, unsigned *))                          \
+    X(nvmlDeviceCreateGpuInstance, (nvmlDevice_t, unsigned, nvmlGpuInstance_t *))                  \
+    X(nvmlGpuInstanceCreateComputeInstance,                                                        \
+      (nvmlGpuInstance_t, unsigned, nvmlComputeInstance_t *))                                      \
     X(nvmlDeviceGetCudaComputeCapability, (nvmlDevice_t, int *, int *))                            \
     X(nvmlDeviceGetUtilizationRates, (nvmlDevice_t, nvmlUtilization_t *))                          \
     X(nvmlDeviceGetProcessUtilization,                                                             \
@@ -106,6 +109,9 @@ const char *result_name(CUresult result);
 enum { PROCESSES_MAX = 512 };
 nvmlReturn_t running(nvmlDevice_t gpu, unsigned *count, nvmlProcessInfo_t *list);
 
+/* Whether NVML is a simulated machine's, also where it was found by the caller's environment. */
+bool simulated(void);
+
 /* NVML's handle of a CUDA device; NULL where there is none. */
 nvmlDevice_t device_in_nvml(CUdevice device);
 
@@ -128,5 +134,6 @@ int command_exports(void);
 int command_aliases(void);
 int command_sms(void);
 int command_mig(void);
+int command_divide(void);
 
 #endif
