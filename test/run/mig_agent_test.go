@@ -158,6 +158,8 @@ func TestMIG(t *testing.T) {
 	d.apart()
 	d.parts()
 	d.turns()
+	d.served()
+	d.besides()
 }
 
 // apart: shares on instances of their own outlive the agent's death and leave nothing; what cannot be is refused
