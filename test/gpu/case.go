@@ -37,6 +37,9 @@ type needs struct {
 	instance bool // the same, and a program runs on a MIG instance
 }
 
+// whole reports whether a program must be able to use a whole GPU.
+func (n needs) whole() bool { return !n.listed && !n.instance }
+
 // skipError and differError are the outcomes that a case returns as errors; any other error is a question that could not
 // be answered.
 type (
@@ -128,7 +131,7 @@ func (t *trial) lacks(n needs) error {
 		return context.Cause(t.ctx)
 	case t.stuck:
 		return skip("an earlier program waits in the driver and cannot be ended")
-	case t.unable != "" && (!n.listed && !n.instance || len(t.machine.GPUs) == 0):
+	case t.unable != "" && (n.whole() || len(t.machine.GPUs) == 0):
 		return skip("%s", t.unable)
 	case n.share && t.size() < gib:
 		return skip("the GPU has only %s free", bytesText(t.gpu.Free))
