@@ -52,17 +52,32 @@ func (b *bench) faults() (rows []measurement.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	failed, err := b.beside(shares[0], shares[1:])
+	failed, err := b.beside(shares[1:], func() error {
+		for range faultCount {
+			if err := b.fault(shares[0].dir); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	row := measurement.Of("mig.faults", "programs", 0, measurement.Lower, command, float64(failed))
 	row.Note = fmt.Sprintf("of %d in the other instances of a GPU, that failed beside %d fatal faults in one", len(shares)-1, faultCount)
-	return []measurement.Row{row}, nil
+	row.Case = "one share on the faulty instance"
+	rows, err = b.divided(dir, filepath.Join(dir, "simgpu", "h200x8"), shares)
+	return append([]measurement.Row{row}, rows...), err
+}
+
+// spot is a share's directory, and the instance on which it is.
+type spot struct {
+	dir string
+	on  backend.GPU
 }
 
 // fill divides the first GPU into instances, and returns the directories of a share on each.
-func (b *bench) fill(dir, machine string) (shares []string, err error) {
+func (b *bench) fill(dir, machine string) (shares []spot, err error) {
 	opened, err := nvml.Open(filepath.Join(machine, "libnvidia-ml.so.1"))
 	if err != nil {
 		return nil, err
@@ -96,22 +111,31 @@ func (b *bench) fill(dir, machine string) (shares []string, err error) {
 }
 
 // shareAt makes an instance, and the directory of a tenant that has it.
-func (b *bench) shareAt(ctx context.Context, l mig.Library, on nvml.GPU, p nvml.MIGProfile, at nvml.MIGPlacement, dir, machine string) (string, error) {
+func (b *bench) shareAt(ctx context.Context, l mig.Library, on nvml.GPU, p nvml.MIGProfile, at nvml.MIGPlacement, dir, machine string) (spot, error) {
 	id, err := l.CreateMIGInstance(ctx, gpu, p.ID, at)
 	if err != nil {
-		return "", fmt.Errorf("make an instance: %w", err)
+		return spot{}, fmt.Errorf("make an instance: %w", err)
 	}
 	compute, err := l.CreateMIGCompute(ctx, gpu, id)
 	if err != nil {
-		return "", fmt.Errorf("make an instance: %w", err)
+		return spot{}, fmt.Errorf("make an instance: %w", err)
 	}
+	made := spot{dir, backend.GPU{
+		UUID: compute.UUID, PCI: on.PCI, Total: p.Bytes,
+		Instance: backend.Instance{UUID: compute.UUID, Parent: on.UUID, Bytes: p.Bytes},
+	}}
+	return made, b.tenantAt(made, machine, "", p.Bytes)
+}
+
+// tenantAt makes the directory of a tenant with a share on an instance. With a pipe directory it is a client of MPS there.
+func (b *bench) tenantAt(at spot, machine, pipe string, limit uint64) error {
+	dir := at.dir
 	tenant := backend.Tenant{ID: filepath.Base(dir), Name: filepath.Base(dir), Layer: backend.LayerNamespace, Shares: []backend.Share{{
-		GPU: backend.GPU{
-			UUID: compute.UUID, PCI: on.PCI, Total: p.Bytes,
-			Instance: backend.Instance{UUID: compute.UUID, Parent: on.UUID, Bytes: p.Bytes},
-		},
-		Limit: p.Bytes, Weight: 1, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline,
+		GPU: at.on, Limit: limit, Weight: 1, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline,
 	}}}
+	if pipe != "" {
+		tenant.Backend, tenant.MPSPipe = v1alpha1.BackendMPS, pipe
+	}
 	config, err := tenantdir.Encode(tenant, 0)
 	if err == nil {
 		err = tenantdir.Dir(dir).Make(&config, nil, tenantdir.AccessOwner, -1)
@@ -123,9 +147,9 @@ func (b *bench) shareAt(ctx context.Context, l mig.Library, on nvml.GPU, p nvml.
 		err = errors.Join(err, b.place(dir, machine, name))
 	}
 	if err != nil {
-		return "", fmt.Errorf("make a share: %w", err)
+		return fmt.Errorf("make a share: %w", err)
 	}
-	return dir, nil
+	return nil
 }
 
 // place puts a library of ours before the simulated driver's.
@@ -146,41 +170,66 @@ func (b *bench) inShare(dir string, args ...string) []string {
 	return append([]string{"env", "LD_LIBRARY_PATH=" + dir, filepath.Join(b.build, "bin", "gpubench")}, args...)
 }
 
-// beside makes the faults in one share, and counts the programs that fail in the others.
-func (b *bench) beside(faulty string, others []string) (failed int, err error) {
+// fault has a program in a share use an unmapped address.
+func (b *bench) fault(dir string) error {
+	argv := b.inShare(dir, "fault")
+	out, err := exec.Command(argv[0], argv[1:]...).Output()
+	if !strings.Contains(string(out), "CUDA_ERROR_ILLEGAL_ADDRESS") {
+		return fmt.Errorf("make a fatal fault: %w: %q", err, out)
+	}
+	return nil
+}
+
+// work starts a program in a share that works until it is ended.
+func (b *bench) work(dir string) (*simulated.Tenant, error) {
+	n, err := simulated.StartBare(b.inShare(dir, "load", "--ns", "10000000", "--grid", "8", "--sync", "1", "--seconds", "3600")...)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := n.Working(1); err != nil {
+		n.End()
+		return nil, err
+	}
+	return n, nil
+}
+
+// beside has faults made while a program works in each of some shares, and counts those that fail.
+func (b *bench) beside(shares []spot, faults func() error) (failed int, err error) {
 	var neighbours []*simulated.Tenant
 	defer func() {
 		for _, n := range neighbours {
 			n.End()
 		}
 	}()
-	for _, dir := range others {
-		n, err := simulated.StartBare(b.inShare(dir, "load", "--ns", "10000000", "--grid", "8", "--sync", "1", "--seconds", "3600")...)
+	for _, s := range shares {
+		n, err := b.work(s.dir)
 		if err != nil {
 			return 0, err
 		}
 		neighbours = append(neighbours, n)
-		if _, _, err := n.Working(1); err != nil {
-			return 0, err
-		}
 	}
-	for range faultCount {
-		argv := b.inShare(faulty, "fault")
-		out, err := exec.Command(argv[0], argv[1:]...).Output()
-		if !strings.Contains(string(out), "CUDA_ERROR_ILLEGAL_ADDRESS") {
-			return 0, fmt.Errorf("make a fatal fault: %w: %q", err, out)
-		}
-	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
+	if err := faults(); err != nil {
+		return 0, err
 	}
 	for _, n := range neighbours {
-		if !unharmed(n, uint64(now.Nano()+outlived.Nanoseconds())) {
+		harmed, err := failedBy(n)
+		if err != nil {
+			return 0, err
+		}
+		if harmed {
 			failed++
 		}
 	}
 	return failed, nil
+}
+
+// failedBy reports whether a program fails, or does not work on for a while.
+func failedBy(n *simulated.Tenant) (bool, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return false, fmt.Errorf("read the clock: %w", err)
+	}
+	return !unharmed(n, uint64(now.Nano()+outlived.Nanoseconds())), nil
 }
 
 // unharmed waits until a program has worked until a moment or has failed.

@@ -214,7 +214,11 @@ func (c *counted) rows(nodes, pods int) []measurement.Row {
 	if least < pods {
 		note = fmt.Sprintf("%d of %d pods were placed in %s", least, pods, countedLimit)
 	}
+	rows := []measurement.Row{rowOf(migCounters, name, "pods/s", 0, rates, note)}
+	if least == 0 {
+		return rows // of no pod
+	}
 	cost := boundOf(migCounters, name+", scheduler's processor time for a pod", "ms", 0, costs, "")
 	cost.Goal = nil
-	return []measurement.Row{rowOf(migCounters, name, "pods/s", 0, rates, note), cost}
+	return append(rows, cost)
 }
