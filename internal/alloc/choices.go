@@ -40,6 +40,7 @@ type Choices struct {
 	index   *index
 	changes int
 	last    uint64
+	tight   bool // see TightChoices
 }
 
 // Choices begins the search for a request among some nodes; nil is all. The first choice is that of [Search]. The error is
@@ -64,7 +65,12 @@ func (inv *Inventory) Choices(r Request, among *NodeSet) (*Choices, error) {
 }
 
 // key is that of the request, or of the pod, on a node.
-func (s *Choices) key(node int) uint64 {
+func (s *Choices) key(node int) (key uint64) {
+	s.with(func() { key = s.keyByPolicy(node) })
+	return key
+}
+
+func (s *Choices) keyByPolicy(node int) uint64 {
 	inv, c := s.inv, s.shape
 	switch {
 	case s.pod != nil:
@@ -132,12 +138,21 @@ func (s *Choices) Next() (Assignment, bool) {
 			continue
 		}
 		s.last = key
-		if s.pod != nil {
-			return s.inv.placePod(s.pod, nodeOf(key)), true
-		}
-		return s.inv.place(s.shape, key), true
+		return s.assignment(key), true
 	}
 	return Assignment{}, false
+}
+
+// assignment is that of a key.
+func (s *Choices) assignment(key uint64) (a Assignment) {
+	s.with(func() {
+		if s.pod != nil {
+			a = s.inv.placePod(s.pod, nodeOf(key))
+		} else {
+			a = s.inv.place(s.shape, key)
+		}
+	})
+	return a
 }
 
 // Rank is how little the preference wants the GPUs of the last choice; 0 is most.

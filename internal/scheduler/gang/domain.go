@@ -15,6 +15,9 @@ type domain struct {
 	nodes []int
 	set   *alloc.NodeSet
 	sets  map[*alloc.NodeSet]*alloc.NodeSet
+	// up is the domain of which it is a part, by a level that is required or not.
+	up       *domain
+	required bool
 	// without tells that the nodes do not have the label.
 	without bool
 	// held is how many members are there already, room how many of each group it has room for, as far as sums tell, most how
@@ -66,7 +69,7 @@ func (p *planner) split(d *domain, level Level) (children []*domain) {
 		}
 		child := by[key]
 		if child == nil {
-			child = &domain{path: key, set: &alloc.NodeSet{}, without: !ok}
+			child = &domain{path: key, set: &alloc.NodeSet{}, without: !ok, up: d, required: level.Required}
 			if d.path != "" {
 				child.path = d.path + ", " + key
 			}

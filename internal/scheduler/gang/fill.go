@@ -35,6 +35,9 @@ func (p *planner) intoOne(children []*domain, levels []Level) bool {
 	var best []taken
 	var bestWhere *domain
 	var bestScore score
+	if len(children) > 0 {
+		bestWhere = children[0]
+	}
 	for found := 0; found < mostFound && len(children) > 0; children = children[1:] {
 		d := children[0]
 		if d.most < left && (!levels[0].Required || d.most <= len(best)) || p.steps > mostSteps && best != nil {
@@ -69,36 +72,64 @@ func (p *planner) intoSeveral(children []*domain, levels []Level) {
 	}
 }
 
-// pour places as many members as it can on the nodes of a domain.
+// batch is members of a group.
+type batch struct {
+	group   *group
+	members []int
+}
+
+// pour places as many members as it can on the nodes of a domain: it tries orders of groups, and then all numbers of
+// members on each node.
 func (p *planner) pour(d *domain) {
-	p.where = d
-	for _, g := range p.groups {
-		if g.left > 0 {
-			p.pourGroup(d, g)
+	first := len(p.taken)
+	var best []taken
+	for _, order := range p.orders() {
+		p.pourGroups(d, order)
+		if p.left() == 0 {
+			return
 		}
+		if placed := p.taken[first:]; best == nil || len(placed) > len(best) {
+			best = slices.Clone(placed)
+		}
+		p.undo(first)
+		if p.steps > mostSteps {
+			break
+		}
+	}
+	if p.exact(d); len(p.taken)-first < len(best) {
+		p.undo(first)
+		p.again(best)
 	}
 }
 
-// pourGroup gives members that ask the same the best places, one after the other. If one that is let everywhere finds
-// none, neither do the others.
-func (p *planner) pourGroup(d *domain, g *group) {
-	choices, err := p.inv.PodChoices(g.pod, p.among(d, g))
+func (p *planner) pourGroups(d *domain, order []batch) {
+	p.where = d
+	for _, b := range order {
+		p.pourGroup(d, d, b)
+	}
+}
+
+// pourGroup gives members that ask the same the best places in a part of a domain, one after the other. If one that is let
+// everywhere finds none, neither do the others.
+func (p *planner) pourGroup(d, part *domain, b batch) {
+	choices, err := p.choices(b.group, p.among(part, b.group))
 	if err != nil {
 		return
 	}
-	for _, member := range g.members {
+	p.steps += len(part.nodes) / nodesPerStep
+	for _, member := range b.members {
 		if p.placed[member] {
 			continue
 		}
 		var refused []int
 		found := false
-		for a, ok := choices.Next(); ok && !found; a, ok = choices.Next() {
+		for a, ok := choices.Next(); ok; a, ok = choices.Next() {
+			p.steps++
 			if lets := p.waiting[member].Lets; lets != nil && !lets(a.Node) {
-				p.steps++
 				refused = append(refused, a.Node)
 				continue
 			}
-			found = p.take(taken{group: g, member: member, assignment: a, opened: p.opened(&a), rank: choices.Rank()})
+			found = p.take(taken{group: b.group, member: member, assignment: a, where: d, opened: p.opened(&a), rank: choices.Rank()})
 			choices.Again(a.Node)
 			if found {
 				break
@@ -111,6 +142,13 @@ func (p *planner) pourGroup(d *domain, g *group) {
 			return
 		}
 	}
+}
+
+func (p *planner) choices(g *group, among *alloc.NodeSet) (*alloc.Choices, error) {
+	if p.policy {
+		return p.inv.PodChoices(g.pod, among)
+	}
+	return p.inv.TightChoices(g.pod, among)
 }
 
 // opened is how many GPUs of an assignment have no tenants.

@@ -2,6 +2,7 @@ package gang
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
@@ -37,20 +38,35 @@ func (s *size) largest(t *size) int {
 	return cmp.Or(cmp.Compare(t.gpus, s.gpus), cmp.Compare(t.amount, s.amount), cmp.Compare(t.cpu, s.cpu))
 }
 
-// orders are those in which groups are tried.
-func (p *planner) orders() [][]*group {
-	orders := [][]*group{p.groups}
+// sortGroups puts groups into an order that does not depend on that of the members, so that neither does what fits: first
+// those that ask for most.
+func (p *planner) sortGroups() {
 	if len(p.groups) == 1 {
-		return orders
+		return
 	}
-	add := func(compare func(a, b *group) int) {
-		order := slices.Clone(p.groups)
-		slices.SortStableFunc(order, compare)
-		if !slices.ContainsFunc(orders, func(o []*group) bool { return slices.Equal(o, order) }) {
-			orders = append(orders, order)
+	for _, g := range p.groups {
+		g.text = fmt.Sprint(*g.pod)
+	}
+	slices.SortStableFunc(p.groups, func(a, b *group) int { return cmp.Or(a.size.largest(&b.size), cmp.Compare(a.text, b.text)) })
+}
+
+// orders are those in which the members that are left are tried.
+func (p *planner) orders() (orders [][]batch) {
+	var groups []*group
+	for _, g := range p.groups {
+		if g.left > 0 {
+			groups = append(groups, g)
 		}
 	}
-	add(func(a, b *group) int { return a.size.largest(&b.size) })
+	var tried [][]*group
+	add := func(compare func(a, b *group) int) {
+		order := slices.Clone(groups)
+		slices.SortStableFunc(order, compare)
+		if !slices.ContainsFunc(tried, func(o []*group) bool { return slices.Equal(o, order) }) {
+			tried = append(tried, order)
+		}
+	}
+	add(func(*group, *group) int { return 0 })
 	add(func(a, b *group) int { return cmp.Or(cmp.Compare(b.size.whole, a.size.whole), a.size.largest(&b.size)) })
 	add(func(a, b *group) int {
 		return cmp.Or(cmp.Compare(b.size.amount, a.size.amount), a.size.largest(&b.size))
@@ -58,6 +74,13 @@ func (p *planner) orders() [][]*group {
 	add(func(a, b *group) int { return cmp.Compare(b.size.cpu, a.size.cpu) })
 	if p.need < len(p.waiting) {
 		add(func(a, b *group) int { return b.size.largest(&a.size) })
+	}
+	for _, groups := range tried {
+		var order []batch
+		for _, g := range groups {
+			order = append(order, batch{group: g, members: g.members})
+		}
+		orders = append(orders, order)
 	}
 	return orders
 }

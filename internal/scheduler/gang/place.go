@@ -10,9 +10,10 @@ import (
 // Place plans all members of a gang that have no place yet, or refuses all of them. It reserves nothing: what it tries
 // leaves no trace in the inventory. The inventory must not change meanwhile.
 //
-// Members get places in the order of the inventory's policy. Where not all fit so, Place tries them in other orders, in
-// the end those first that ask for most. It does not try all orders: it may refuse a gang of members that differ although
-// some order fits.
+// First it finds out which domain has room, with the tightest places: those members first that ask for most, then other
+// orders, and in the end all numbers of members on each node. Then members get places in that domain
+// in the order of the inventory's policy, if all fit so. A gang whose members differ may be refused although it fits, if
+// finding that out takes too much work.
 func Place(inv *alloc.Inventory, g Gang, members []Member, nodes Nodes) (Plan, *Refusal) {
 	p, refusal := newPlanner(inv, g, members, nodes)
 	if refusal != nil || len(p.waiting) == 0 {
@@ -24,27 +25,23 @@ func Place(inv *alloc.Inventory, g Gang, members []Member, nodes Nodes) (Plan, *
 	if refusal != nil {
 		return Plan{}, refusal
 	}
-	var best attempt
-	for _, order := range p.orders() {
-		p.groups = order
-		p.fill(root, g.Topology)
-		if len(p.taken) > len(best.taken) || best.taken == nil {
-			best = p.attempt()
-		}
-		done := len(p.taken) == len(p.waiting)
-		p.undo(0)
-		if done || p.steps > mostSteps {
-			break
-		}
+	p.fill(root, g.Topology)
+	if len(p.taken) < p.need {
+		return Plan{}, p.refuse()
 	}
-	if len(best.taken) < p.need {
-		return Plan{}, p.refuse(&best)
-	}
-	return p.plan(&best), nil
+	p.refine()
+	return p.plan(), nil
 }
 
-// mostSteps bounds the work: after so many trial reservations, no other order or domain is tried.
-const mostSteps = 1 << 14
+// mostSteps bounds the work: after so many trial reservations, no other order or domain is tried. To look at the nodes of a
+// domain costs a step for every nodesPerStep. mostWork bounds exact searches, in sums, and mostKeys how many places the
+// policy is asked about for the first of each group: that takes up to 50 microseconds each.
+const (
+	mostSteps    = 1 << 14
+	nodesPerStep = 8
+	mostWork     = 1 << 24
+	mostKeys     = 1 << 13
+)
 
 // planner is the search for a plan.
 type planner struct {
@@ -61,8 +58,11 @@ type planner struct {
 	// taken is what is reserved on trial, the newest last.
 	taken []taken
 	steps int
+	work  int
 	// where is the domain in which the last pour was.
 	where *domain
+	// policy tells that places are chosen by the policy, not the tightest.
+	policy bool
 }
 
 // group is members that wait, ask the same and may be on the same nodes.
@@ -74,6 +74,7 @@ type group struct {
 	left    int
 	room    func(node, most int) int
 	size    size
+	text    string // of the pod, for sortGroups
 }
 
 // taken is a trial reservation.
@@ -81,14 +82,9 @@ type taken struct {
 	group      *group
 	member     int
 	assignment alloc.Assignment
+	where      *domain
 	// opened is how many GPUs had no tenants before.
 	opened, rank int
-}
-
-// attempt is how far a search came.
-type attempt struct {
-	taken []taken
-	where *domain
 }
 
 func newPlanner(inv *alloc.Inventory, g Gang, members []Member, nodes Nodes) (*planner, *Refusal) {
@@ -110,6 +106,7 @@ func newPlanner(inv *alloc.Inventory, g Gang, members []Member, nodes Nodes) (*p
 			return nil, refusal
 		}
 	}
+	p.sortGroups()
 	return p, nil
 }
 
@@ -164,7 +161,6 @@ func (p *planner) putBack(a alloc.Assignment) {
 
 // take reserves on trial. It reports false where that does not fit after all.
 func (p *planner) take(t taken) bool {
-	p.steps++
 	if err := p.inv.Reserve(t.assignment); err != nil {
 		return false
 	}
@@ -194,15 +190,50 @@ func (p *planner) again(old []taken) {
 	}
 }
 
-// attempt notes how far the search has come.
-func (p *planner) attempt() attempt {
-	return attempt{taken: append([]taken{}, p.taken...), where: p.where}
+// refine gives the members of each domain the places there that the policy chooses, if all fit so and that is not too much
+// work.
+func (p *planner) refine() {
+	old := slices.Clone(p.taken)
+	p.undo(0)
+	p.policy = true
+	keys := 0
+	for len(old) > 0 {
+		here := len(old)
+		for i := range old {
+			if old[i].where != old[0].where {
+				here = i
+				break
+			}
+		}
+		first, d, order := len(p.taken), old[0].where, sameOrder(old[:here])
+		if keys += len(order) * len(d.nodes); keys <= mostKeys {
+			p.pourGroups(d, order)
+		}
+		if len(p.taken)-first < here {
+			p.undo(first)
+			p.again(old[:here])
+		}
+		old = old[here:]
+	}
 }
 
-func (p *planner) plan(best *attempt) Plan {
+// sameOrder are the members of reservations by group, in their order.
+func sameOrder(old []taken) (order []batch) {
+	for i := range old {
+		at := slices.IndexFunc(order, func(b batch) bool { return b.group == old[i].group })
+		if at < 0 {
+			at = len(order)
+			order = append(order, batch{group: old[i].group})
+		}
+		order[at].members = append(order[at].members, old[i].member)
+	}
+	return order
+}
+
+func (p *planner) plan() Plan {
 	var plan Plan
 	placed := make([]bool, len(p.waiting))
-	for _, t := range best.taken {
+	for _, t := range p.taken {
 		placed[t.member] = true
 		plan.Placements = append(plan.Placements, Placement{Member: p.waiting[t.member], Assignment: t.assignment})
 	}

@@ -72,7 +72,7 @@ func podOf(requests ...alloc.Request) (p alloc.Pod) {
 
 func members(count int, pod alloc.Pod) (all []Member) {
 	for i := range count {
-		all = append(all, Member{Key: fmt.Sprintf("default/p%03d", i), Pod: pod})
+		all = append(all, Member{Key: fmt.Sprintf("default/p%d-%03d", pod.CPU, i), Pod: pod})
 	}
 	return all
 }
@@ -106,6 +106,12 @@ func place(t testing.TB, inv *alloc.Inventory, g Gang, m []Member, nodes Nodes) 
 // check holds a plan against the rules, by reserving all of it.
 func check(t testing.TB, inv *alloc.Inventory, g Gang, m []Member, nodes Nodes, plan Plan, refusal *Refusal) {
 	t.Helper()
+	if refusal != nil {
+		if len(plan.Placements)+len(plan.Left) > 0 || strings.Contains(refusal.Error(), "\n") || refusal.Error() == "" {
+			t.Fatalf("a refusal with %d placements: %q", len(plan.Placements), refusal)
+		}
+		return
+	}
 	gpus, values, waiting := map[string]string{}, map[string]string{}, 0
 	add := func(member Member, a alloc.Assignment) {
 		for _, s := range a.Shares {
@@ -130,12 +136,6 @@ func check(t testing.TB, inv *alloc.Inventory, g Gang, m []Member, nodes Nodes, 
 		}
 		held++
 		add(member, *member.Placed)
-	}
-	if refusal != nil {
-		if len(plan.Placements)+len(plan.Left) > 0 || strings.Contains(refusal.Error(), "\n") || refusal.Error() == "" {
-			t.Fatalf("a refusal with %d placements: %q", len(plan.Placements), refusal)
-		}
-		return
 	}
 	if len(plan.Placements)+len(plan.Left) != waiting || held+len(plan.Placements) < g.Minimum {
 		t.Fatalf("%d placed and %d left of %d, with %d before and a minimum of %d", len(plan.Placements), len(plan.Left), waiting, held, g.Minimum)
@@ -176,7 +176,7 @@ func TestAllOrNone(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	_, refusal := place(t, inv, simple(33), members(33, podOf(whole(1))), l)
-	if refusal == nil || refusal.Fit != 32 || !strings.Contains(refusal.Error(), "at most 32 of 33 members fit together; for the next, none of 4 nodes fits") {
+	if refusal == nil || refusal.Fit != 32 || !strings.Contains(refusal.Error(), "only 32 of 33 members fit together; for the next, none of 4 nodes fits") {
 		t.Fatal(refusal)
 	}
 }
@@ -275,6 +275,24 @@ func TestOtherOrders(t *testing.T) {
 	m := members(4, podOf(whole(1)))
 	m = append(m, Member{Key: "default/big", Pod: podOf(whole(8))})
 	if _, refusal := place(t, inv, simple(5), m, l); refusal != nil {
+		t.Fatal(refusal)
+	}
+}
+
+// Two kinds of members fit only if those that ask for many processors leave one node to the others, which no order does.
+func TestExactNumbers(t *testing.T) {
+	var nodes []alloc.Node
+	for i, cpu := range []int64{8_000, 32_000} {
+		n := alloc.Node{Name: fmt.Sprint("n", i), CPU: cpu, Memory: 512 * gib}
+		for j := range 4 {
+			n.GPUs = append(n.GPUs, alloc.GPU{UUID: fmt.Sprintf("%d/%d", i, j), Index: j, Model: "H100", Capacity: 80 * gib})
+		}
+		nodes = append(nodes, n)
+	}
+	inv := inventory(t, alloc.DefaultPolicy, nodes)
+	many, few := podOf(whole(1)), podOf(whole(1))
+	many.CPU, few.CPU = 8000, 2000
+	if _, refusal := place(t, inv, simple(8), append(members(4, many), members(4, few)...), labels{}); refusal != nil {
 		t.Fatal(refusal)
 	}
 }

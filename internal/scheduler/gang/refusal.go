@@ -28,7 +28,7 @@ func (r *Refusal) Error() string {
 	if r.Where != "" {
 		where = ", in " + r.Where
 	}
-	text := fmt.Sprintf("at most %d of %d members fit together%s", r.Fit, r.Need, where)
+	text := fmt.Sprintf("only %d of %d members fit together%s", r.Fit, r.Need, where)
 	if r.Next != nil {
 		text += fmt.Sprintf("; for the next, %v", r.Next)
 	}
@@ -50,7 +50,7 @@ func (p *planner) invalid(m *Member, err error) *Refusal {
 	return never("member %s: %v", m.Key, err)
 }
 
-// scattered refuses a gang whose members have places with several values of a required label.
+// scattered refuses a gang whose members have places that a required label forbids together.
 func (p *planner) scattered() *Refusal {
 	for _, level := range p.gang.Topology {
 		if !level.Required {
@@ -58,45 +58,43 @@ func (p *planner) scattered() *Refusal {
 		}
 		first, known := "", false
 		for i := range p.held {
-			value, ok := p.label(p.position(&p.held[i]), level.Label)
+			at := p.position(&p.held[i])
+			if at < 0 {
+				continue // its node has gone
+			}
+			value, ok := p.label(at, level.Label)
 			switch {
 			case !ok:
+				return never("a member is on node %s, which has no label %s, and the gang requires it", p.held[i].Name, level.Label)
 			case known && value != first:
 				return never("members are on nodes with %s=%s and %s=%s, and the gang requires one value", level.Label, first, level.Label, value)
-			default:
-				first, known = value, true
 			}
+			first, known = value, true
 		}
 	}
 	return nil
 }
 
-// refuse explains the attempt that came furthest.
-func (p *planner) refuse(best *attempt) *Refusal {
-	p.again(best.taken)
+// refuse explains why no more members fit than those that have places on trial.
+func (p *planner) refuse() *Refusal {
 	r := &Refusal{Reason: alloc.ReasonFull, Fit: len(p.held) + len(p.taken), Need: len(p.held) + p.need}
-	if best.where == nil {
+	where := p.where
+	for where != nil && !where.required && where.up != nil {
+		where = where.up
+	}
+	if where == nil {
 		r.Reason = alloc.ReasonNever
 		r.text = fmt.Sprintf("no node has the labels that gang %s requires", p.gang)
 		return r
 	}
-	r.Where = best.where.path
+	r.Where = where.path
 	for _, g := range p.groups {
 		if g.left == 0 {
 			continue
 		}
-		choices, err := p.inv.PodChoices(g.pod, p.among(best.where, g))
-		if err != nil {
-			continue
-		}
-		if _, fits := choices.Next(); !fits || r.Next == nil {
-			refusal := choices.Refusal()
-			if refusal != nil {
-				r.Next = refusal
-			}
-			if !fits {
-				break
-			}
+		if miss, err := p.inv.Explain(g.pod, p.among(where, g)); err == nil && miss != nil {
+			r.Next = miss
+			break
 		}
 	}
 	return r
