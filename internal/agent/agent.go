@@ -140,6 +140,8 @@ type Agent struct {
 	open map[string][]string
 	// mixes have what was learnt of requests for MIG instances.
 	mixes alloc.Mixes
+	// laying are the layouts that are being applied.
+	laying []laying
 	// intruders are processes without a share on GPUs in MIG mode: see intruded.
 	intruders []intruder
 	// inside are the backends that prepared MIG instances for their shares, by UUID of the instance.
@@ -244,6 +246,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 		return nil, err
 	}
 	a.restoreForms(ctx)
+	a.finishLayouts(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holdTaken(ctx)

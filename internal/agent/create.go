@@ -140,7 +140,9 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 		Command: control.ShortCommand(p.Command), Created: a.config.Now(), Overcommit: r.Overcommit,
 	}}
 	for _, grant := range grants {
-		t.Shares = append(t.Shares, share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig, Instance: a.instanceFor(grant)})
+		s := share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig, Instance: a.instanceFor(grant)}
+		s.Made = a.makes(s)
+		t.Shares = append(t.Shares, s)
 	}
 	a.takeDebts(t)
 	a.tenants[t.ID] = t
@@ -223,6 +225,7 @@ func (a *Agent) drop(t *tenant) error {
 func (a *Agent) forget(t *tenant) error {
 	t.ended = true
 	a.leaveDebts(t)
+	a.passOn(t)
 	delete(a.tenants, t.ID)
 	a.reform()
 	a.members.forget(t.ID)

@@ -126,9 +126,12 @@ func (a *Agent) findForm(ctx context.Context, who requester, r v1alpha1.ShareReq
 	request, awaited := who.request, a.awaited(ctx, nil)
 	request.AvoidGPUs = a.uuidsOf(awaited)
 	had := a.heldBy(who.uid, nil)
-	err := who.room(had, request.Count, uint64(request.Count)*request.Memory.Of(a.smallest()), request.Count*request.Cores)
+	err := who.roomFor(had, request.Count, a.leastNeed(who.uid, request))
 	if err == nil {
-		_, err = a.search(ctx, nil, request)
+		var grants []alloc.Share
+		if grants, err = a.search(ctx, nil, request); err == nil {
+			err = who.roomFor(had, request.Count, a.needOf(who.uid, request, grants))
+		}
 	}
 	if err != nil {
 		f.Wait = a.facts(a.overtaking(ctx, who.request, awaited&a.candidates(r), err), nil)

@@ -20,7 +20,7 @@ type kept struct {
 
 // keptFile encodes what is kept. The version is raised with every change of record for
 // which the checkpoint's is.
-var keptFile = checkpoint.NewFile[kept]("a tenant's record", "tenant", 1)
+var keptFile = checkpoint.NewFile("a tenant's record", "tenant", 2, checkpoint.Older[kept]{Version: 1, Decode: checkpoint.Strict[kept]})
 
 // keptOf is a record as a backend keeps it.
 func (a *Agent) keptOf(r *record) ([]byte, error) {

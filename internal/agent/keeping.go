@@ -57,11 +57,11 @@ func (k *keeping) next(t *ticket) {
 	}
 	sum, cores := uint64(0), len(chosen)*t.Request.Guaranteed(t.Request.Cores)
 	for _, i := range chosen {
-		capacity := k.gpus[i].Capacity
-		if t.Request.Profile != "" {
-			capacity = k.agent.capacityFor(t.Request)
-		}
-		sum += t.Request.Memory.Of(capacity)
+		sum += t.Request.Memory.Of(k.gpus[i].Capacity)
+	}
+	if t.Request.Profile != "" {
+		least := k.agent.leastNeed(t.UID, k.agent.requestOf(t.UID, t.Request))
+		sum, cores = least.memory, least.cores
 	}
 	if who.room(*had, len(chosen), sum, cores) != nil {
 		return

@@ -41,7 +41,12 @@ func (a *Agent) layout(ctx context.Context, peer *control.Peer, p control.Layout
 	if err != nil || p.Dry || to.Empty() && !p.On {
 		return to, err
 	}
-	if err := a.applyLayout(ctx, gpu, p, to); err != nil {
+	if err := a.noteLaying(gpu, p); err != nil {
+		return nil, err
+	}
+	err = a.applyLayout(ctx, gpu, p, to)
+	a.endLaying(ctx, gpu)
+	if err != nil {
 		return nil, control.Errorf(control.CodeRefused, "GPU %d keeps its layout: %v", gpu.Index, err)
 	}
 	return to, nil

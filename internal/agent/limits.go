@@ -69,14 +69,17 @@ type held struct {
 
 // heldBy adds up the shares of a user but those of except. Agent.mu is held.
 func (a *Agent) heldBy(uid int, except *tenant) (h held) {
+	made := a.madeFor(uid, except)
 	for _, t := range a.sorted() {
 		if t == except || t.UID != uid || t.isTenancy() {
 			continue
 		}
 		h.names = append(h.names, t.Name)
 		for i, s := range t.Shares {
-			h.memory += t.counted(i)
-			h.cores += s.Guaranteed(s.Cores)
+			if s.Instance == nil || s.Made || made[placeOf(s)] == "" { // else another share counts the whole instance
+				memory, cores := a.charge(s, t.counted(i), s.Made)
+				h.memory, h.cores = h.memory+memory, h.cores+cores
+			}
 			if index := a.gpu(s.UUID).Index; !slices.Contains(h.gpus, index) {
 				h.gpus = append(h.gpus, index)
 			}
@@ -128,6 +131,10 @@ func (a *Agent) never(who requester, r v1alpha1.ShareRequest) error {
 	refuse := func(format string, args ...any) error {
 		return control.Errorf(control.CodeInvalid, "%s %s", lets, fmt.Sprintf(format, args...))
 	}
+	cores := r.Guaranteed(r.Cores)
+	if r.Profile != "" {
+		cores = a.percentWithin(r.Profile, r.Backend == v1alpha1.BackendMIG, cores)
+	}
 	switch memory := r.Memory.Of(a.capacityFor(r)); {
 	case l.Weight > 0 && r.Weight > l.Weight:
 		return refuse("weight %d, and the request has %d: ask for at most %[1]d", l.Weight, r.Weight)
@@ -136,8 +143,8 @@ func (a *Agent) never(who requester, r v1alpha1.ShareRequest) error {
 	case l.Memory > 0 && memory > l.Memory/uint64(r.GPUs):
 		return refuse("%s of memory in all, and the request needs %s%s%s", amount(l.Memory), amount(memory), onEach(r.GPUs),
 			a.atMost(who, func(had held) string { return some(who.left(had, r.GPUs), amount) }))
-	case l.Cores > 0 && r.Guaranteed(r.Cores) > l.Cores/r.GPUs:
-		return refuse("%d cores in all, and the request needs %d%s%s", l.Cores, r.Guaranteed(r.Cores), onEach(r.GPUs),
+	case l.Cores > 0 && cores > l.Cores/r.GPUs:
+		return refuse("%d cores in all, and the request needs %d%s%s", l.Cores, cores, onEach(r.GPUs),
 			a.atMost(who, func(had held) string { return some((l.Cores-min(had.cores, l.Cores))/r.GPUs, strconv.Itoa) }))
 	}
 	return nil
@@ -231,18 +238,14 @@ func (w requester) left(had held, shares int) uint64 {
 // placeFor finds GPUs for a request within what its user may have. Agent.mu is held.
 func (a *Agent) placeFor(ctx context.Context, who requester, r alloc.Request) ([]alloc.Share, error) {
 	had := a.heldBy(who.uid, nil)
-	if err := who.room(had, r.Count, uint64(r.Count)*r.Memory.Of(a.smallest()), r.Count*r.Cores); err != nil {
+	if err := who.roomFor(had, r.Count, a.leastNeed(who.uid, r)); err != nil {
 		return nil, err
 	}
 	grants, err := a.within(ctx, who, had, r)
 	if err != nil {
 		return nil, err
 	}
-	sum := uint64(0)
-	for _, g := range grants {
-		sum += g.Limit
-	}
-	if err := who.room(had, r.Count, sum, r.Count*r.Cores); err != nil {
+	if err := who.roomFor(had, r.Count, a.needOf(who.uid, r, grants)); err != nil {
 		return nil, err
 	}
 	return grants, nil
@@ -309,12 +312,15 @@ func (a *Agent) listed(indexes []int) string {
 // grown returns an error if a change gives a share more than its user may have. What
 // does not grow stays allowed. Agent.mu is held.
 func (a *Agent) grown(who requester, t *tenant, changed record) error {
-	had := a.heldBy(who.uid, t)
+	had, made := a.heldBy(who.uid, t), a.madeFor(who.uid, nil)
 	var before, after held
 	weight, weightBefore := 0, 0
 	for i, s := range changed.Shares {
-		before.memory, after.memory = before.memory+t.Shares[i].Limit, after.memory+s.Limit
-		before.cores, after.cores = before.cores+t.Shares[i].Guaranteed(t.Shares[i].Cores), after.cores+s.Guaranteed(s.Cores)
+		whole := s.Instance != nil && made[placeOf(s)] != "" // which counts as before
+		memory, cores := a.charge(t.Shares[i], t.Shares[i].Limit, whole)
+		before.memory, before.cores = before.memory+memory, before.cores+cores
+		memory, cores = a.charge(s, s.Limit, whole)
+		after.memory, after.cores = after.memory+memory, after.cores+cores
 		weight, weightBefore = max(weight, s.Weight), max(weightBefore, t.Shares[i].Weight)
 	}
 	l, n := who.limits, len(changed.Shares)

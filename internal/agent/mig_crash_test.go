@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,7 +96,7 @@ func TestCrashOnTheWayToATenancy(t *testing.T) {
 	}
 }
 
-// A layout that an agent died on applies when it is asked for again, and no instance is left half.
+// A layout that an agent died on is finished by the next one, which tells of it.
 func TestCrashOnTheWayToALayout(t *testing.T) {
 	for _, step := range []string{"layout-removed", "mig-destroyed", "mig-created", "layout-added"} {
 		t.Run(step, func(t *testing.T) {
@@ -112,12 +114,47 @@ func TestCrashOnTheWayToALayout(t *testing.T) {
 			die = func(string) {}
 			r.stopAgent()
 			next := q.run("")
-			q.lays(next, to)
 			if got := q.counts(); got["1g.10gb layout"] != 2 || got["2g.20gb layout"] != 1 || len(got) != 2 {
 				t.Errorf("the GPU has %v", got)
 			}
+			if !q.tells(next, control.EventGPU, "GPU 0 got the layout that was being applied when the last agent ended: 2 x 1g.10gb, 1 x 2g.20gb") {
+				t.Errorf("events %+v", q.list(next).Events)
+			}
+			next.stopAgent()
+			if again := q.run(""); len(again.laying) != 0 || q.tells(again, control.EventGPU, "got the layout") {
+				t.Errorf("a third agent: %+v, %+v", again.laying, q.list(again).Events)
+			}
 		})
 	}
+}
+
+// A layout that cannot be finished is told with what the GPU has, and not tried for ever.
+func TestLayoutThatCannotBeFinished(t *testing.T) {
+	q := newQuarry(t)
+	die := agenttest.CrashAt("layout-added", 1)
+	q.step = func(name string) { die(name) }
+	r := q.run("")
+	if !agenttest.Crashes("layout-added", func() { q.lays(r, map[string]int{"1g.10gb": 2, "3g.40gb": 1}) }) {
+		t.Fatal("nobody died")
+	}
+	die = func(string) {}
+	r.stopAgent()
+	has := q.mig.Lists(firstID)
+	q.mig.SetFail(func(string) error { return errors.New("the driver failed") })
+	next := q.run("")
+	text := "(2 x 1g.10gb, 1 x 3g.40gb) is not finished: make "
+	if !q.tells(next, control.EventFault, text) || !q.tells(next, control.EventFault, "the driver failed") || !q.tells(next, control.EventFault, "it has "+strings.Replace(strings.TrimSuffix(has[0], " layout"), "@", " at memory slice ", 1)) {
+		t.Errorf("events %+v", q.list(next).Events)
+	}
+	if len(next.laying) != 0 {
+		t.Errorf("it is kept: %+v", next.laying)
+	}
+}
+
+// tells reports whether an agent has an event of a kind with a text.
+func (q *quarry) tells(r *running, kind control.EventKind, text string) bool {
+	q.t.Helper()
+	return slices.ContainsFunc(q.list(r).Events, func(e control.Event) bool { return e.Kind == kind && strings.Contains(e.Text, text) })
 }
 
 // lays gives the first GPU a layout.

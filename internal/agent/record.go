@@ -60,6 +60,8 @@ type share struct {
 	Whole bool `json:"whole,omitempty"`
 	// Instance is the MIG instance on which the share is, nil for none. Its UUID is empty until it is made.
 	Instance *backend.Instance `json:"instance,omitempty"`
+	// Made is true for a part of an instance that was made for the share, or for an earlier one of its user.
+	Made bool `json:"made,omitempty"`
 
 	v1alpha1.ShareConfig
 }
@@ -79,11 +81,13 @@ type saved struct {
 	Debts []debt `json:"debts,omitempty"`
 	// Learnt is what was learnt of requests for MIG instances.
 	Learnt []alloc.Learnt `json:"learnt,omitempty"`
+	// Laying are the layouts that are being applied.
+	Laying []laying `json:"laying,omitempty"`
 }
 
 // newCheckpoint names the agent's checkpoint.
 func newCheckpoint(path string) *checkpoint.File[saved] {
-	// Version 2 lacks what was learnt alone.
+	// Version 2 lacks what was learnt, the layouts, and for whom instances were made.
 	return checkpoint.NewFile(path, "tenants", 3,
 		checkpoint.Older[saved]{Version: 1, Decode: decodeV1}, checkpoint.Older[saved]{Version: 2, Decode: checkpoint.Strict[saved]})
 }

@@ -133,9 +133,9 @@ func (a *Agent) gpu(uuid string) backend.GPU {
 
 // save writes the tenants through to the checkpoint. Agent.mu is held.
 func (a *Agent) save() error {
-	state := saved{Debts: a.debts.left(a.config.Now()), Learnt: a.mixes.Learnt()}
+	state := saved{Debts: a.debts.left(a.config.Now()), Learnt: a.mixes.Learnt(), Laying: a.laying}
 	learnt := len(state.Learnt) > 0 && !a.config.Info.Ephemeral // where nothing else is left, no agent is needed
-	if len(a.tenants) == 0 && len(a.queue) == 0 && len(state.Debts) == 0 && !learnt {
+	if len(a.tenants) == 0 && len(a.queue) == 0 && len(state.Debts) == 0 && len(state.Laying) == 0 && !learnt {
 		return a.checkpoint.Remove()
 	}
 	for _, t := range a.queue {
@@ -188,7 +188,7 @@ func (a *Agent) restore(ctx context.Context) error {
 	for _, r := range state.Tenants {
 		a.takeUp(r)
 	}
-	a.debts, a.mixes = state.Debts, alloc.MixesOf(state.Learnt)
+	a.debts, a.mixes, a.laying = state.Debts, alloc.MixesOf(state.Learnt), state.Laying
 	a.agree(ctx)
 	a.restoreQueue(state.Queue)
 	a.keepAll(ctx) // an older agent may not have

@@ -33,7 +33,7 @@ const (
 	// expected is the load that is assumed before any request, with the weight of so many requests.
 	expected, expectedWeight Load = 8 * 4, 16
 	// early and late are after how many requests the policy is computed anew, until the window is full and then. The
-	// first requests change the mix the most.
+	// first requests change the mix the most. Before the first time it is [Model.Roomiest].
 	early, late = 8, 32
 )
 
@@ -72,7 +72,10 @@ func (x *Mix) Observe(a Arrival) {
 	if a.Profile < 0 || a.Profile >= len(x.counts) {
 		return
 	}
-	before := x.Policy()
+	before := x.policy
+	if x.seen >= early {
+		before = x.Policy()
+	}
 	at := x.seen % window
 	if x.seen >= window {
 		x.count(x.recent[at], -1)
@@ -83,9 +86,9 @@ func (x *Mix) Observe(a Arrival) {
 	x.changed++
 	refresh := late
 	if x.seen < window {
-		refresh = min(early, x.seen)
+		refresh = early
 	}
-	if x.changed >= refresh {
+	if x.seen >= early && x.changed >= refresh {
 		x.policy, x.changed = x.model.Solve(x.Weights(), x.Load(), before), 0
 	}
 }
@@ -113,9 +116,13 @@ func (x *Mix) Load() Load {
 	return (Load(x.held)*8/1000 + expected*expectedWeight) / (Load(x.fitted) + expectedWeight)
 }
 
-// Policy is the best one for what had been seen after the last few requests. It is computed in some tens of milliseconds,
-// first when it is needed and then by Observe, so that it depends on what was observed and not on who asked for it.
+// Policy is the best one for what had been seen after the last few requests, and [Model.Roomiest] before. It is computed in
+// some tens of milliseconds, by Observe or, of a mix that was made with what another one had seen, before that, so that it
+// depends on what was observed and not on who asked for it.
 func (x *Mix) Policy() *Policy {
+	if x.seen < early {
+		return x.model.Roomiest()
+	}
 	if x.policy == nil {
 		x.policy = x.model.Solve(x.Weights(), x.Load(), nil)
 	}

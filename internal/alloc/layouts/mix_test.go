@@ -26,3 +26,43 @@ func TestMixOfWhatWasSeen(t *testing.T) {
 		t.Errorf("of requests for profiles that are not there it has seen %v", x.Seen())
 	}
 }
+
+// As long as hardly anything is known an instance goes where it blocks the fewest placements.
+func TestFirstInstancesBlockLittle(t *testing.T) {
+	for _, name := range machines {
+		m := modelOf(t, name, false)
+		for profile := range m.Profiles() {
+			x := NewMix(m)
+			l := Layout(0)
+			for range early - 1 {
+				x.Observe(Arrival{Profile: profile, Fitted: true})
+				got, ok := x.Policy().Choose(l, 0, profile)
+				if !ok {
+					break
+				}
+				blocks := map[int]int{}
+				for i, place := range m.Placements() {
+					to := l | 1<<i
+					if place.Profile != profile || l&(1<<i) != 0 || !m.Valid(to) {
+						continue
+					}
+					for j := range m.Placements() {
+						if m.Valid(l|1<<j) && l&(1<<j) == 0 && (to&(1<<j) != 0 || !m.Valid(to|1<<j)) {
+							blocks[place.Start]++
+						}
+					}
+				}
+				for start, n := range blocks {
+					if n < blocks[got.Start] || n == blocks[got.Start] && start < got.Start {
+						t.Errorf("%s: %s goes to %d in %b, which blocks %d placements, and %d at %d", name, m.Profiles()[profile].Name, got.Start, l, blocks[got.Start], n, start)
+					}
+				}
+				l |= m.Placed(profile, got.Start)
+			}
+		}
+	}
+	m := modelOf(t, "h100-80gb", true)
+	if got, _ := NewMix(m).Policy().Choose(0, 0, m.Profile("1g.10gb")); got.Start != 6 {
+		t.Errorf("a first 1g begins at %d", got.Start)
+	}
+}

@@ -74,6 +74,7 @@ type Model struct {
 	position   map[Layout]int32
 	next       []int32   // by layout and placement: the layout after it is added, or -1
 	ends       [][]int32 // by layout: those after the end of each of its instances
+	roomiest   *Policy
 }
 
 // NewModel makes the model of a GPU with these profiles, in the driver's order. It enumerates the layouts, which takes
@@ -107,6 +108,7 @@ func NewModel(profiles []Profile) (*Model, error) {
 		return nil, fmt.Errorf("%w: they allow more than %d layouts", ErrModel, MaxLayouts)
 	}
 	m.link()
+	m.roomiest = m.makeRoomiest()
 	return m, nil
 }
 

@@ -71,6 +71,22 @@ func (m *Model) Solve(weights []int64, load Load, from *Policy) *Policy {
 	return p
 }
 
+// Roomiest is the policy for a mix of which nothing is known: the best place is the one that blocks the fewest of the
+// placements that are possible. It knows no future, so a learnt one is better as soon as there is one.
+func (m *Model) Roomiest() *Policy { return m.roomiest }
+
+func (m *Model) makeRoomiest() *Policy {
+	p := &Policy{model: m, worth: make([]int64, len(m.layouts))}
+	for l := range m.layouts {
+		for _, to := range m.next[l*len(m.placements) : (l+1)*len(m.placements)] {
+			if to >= 0 {
+				p.worth[l] += opening / (MaxPlacements + 1) // all together are less than it costs to begin on an empty GPU
+			}
+		}
+	}
+	return p
+}
+
 // round is the worth of a layout before one more event: with the same clock for all layouts, an arrival, the end of an
 // instance, or nothing.
 func (p *Policy) round(l int32, weights []int64, sum, load int64) int64 {

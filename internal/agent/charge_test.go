@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+// An instance that was made for a user counts whole, one that they join counts with their part, and the SMs of a whole
+// instance count as cores.
+func TestInstancesCountAgainstLimits(t *testing.T) {
+	q := newQuarry(t)
+	r := q.run("users: {ada: {memory: 50Gi, cores: 60}}")
+	part := within("7g.80gb", v1alpha1.BackendSlice, gib)
+	text, code := q.refusal(r, ada, part)
+	if want := "the request needs 80Gi more, and the administrator lets you have at most 50Gi in all (a MIG instance 7g.80gb is made for it and counts whole)"; code != control.CodeRefused || !strings.Contains(text, want) {
+		t.Errorf("a part of a whole GPU: %s, %s; want %q", code, text, want)
+	}
+	holder := q.asker(bob)
+	q.grant(r, holder, part)
+	joined := q.asker(ada)
+	half := within("7g.80gb", v1alpha1.BackendSlice, 40*gib)
+	half.Request.Cores = 50
+	q.grant(r, joined, half)
+	if had := r.had(ada); had.memory != 40*gib || had.cores != 50 {
+		t.Errorf("who joined an instance has %+v", had)
+	}
+	joined.end()
+	holder.end()
+	q.becomes()
+	three := q.asker(ada)
+	q.grant(r, three, within("3g.40gb", v1alpha1.BackendSlice, gib))
+	second := q.asker(ada)
+	more := within("3g.40gb", v1alpha1.BackendSlice, 20*gib)
+	more.Request.Cores = 30
+	name := q.grant(r, second, more).Tenant.Name
+	if had := r.had(ada); had.memory != 40*gib || had.cores != 42 {
+		t.Errorf("for whom an instance of 3 in 7 slices was made has %+v", had)
+	}
+	cores, memory := 90, v1alpha1.Bytes(30*gib)
+	if _, err := r.set(t.Context(), second.peer, control.SetParams{Tenant: name, Cores: &cores, Memory: &memory}); err != nil {
+		t.Errorf("to grow in an instance that counts whole: %v", err)
+	}
+	if text, code := q.refusal(r, ada, instanceOf("2g.20gb")); code != control.CodeRefused || !strings.Contains(text, "you have 40Gi of memory") {
+		t.Errorf("beyond the memory: %s, %s", code, text)
+	}
+	three.end()
+	eventually(t, "one share is left", func() bool { return len(q.list(r).Tenants) == 1 })
+	if had := r.had(ada); had.memory != 40*gib || had.cores != 42 {
+		t.Errorf("after the share for which the instance was made, the user has %+v", had)
+	}
+	r.stopAgent()
+	r = q.run("users: {ada: {memory: 50Gi, cores: 60}}")
+	if had := r.had(ada); had.memory != 40*gib {
+		t.Errorf("after a restart the user has %+v", had)
+	}
+	second.end()
+	q.becomes()
+	q.grant(r, q.asker(ada), instanceOf("3g.40gb"))
+	if had := r.had(ada); had.memory != 40*gib || had.cores != 42 {
+		t.Errorf("with a whole instance the user has %+v", had)
+	}
+	if text, code := q.refusal(r, ada, instanceOf("7g.80gb")); code != control.CodeInvalid || !strings.Contains(text, "at most 50Gi") {
+		t.Errorf("a whole GPU: %s, %s", code, text)
+	}
+}
+
+// had is what a user has of their limits.
+func (r *running) had(uid int) held {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heldBy(uid, nil)
+}
