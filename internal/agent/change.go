@@ -20,6 +20,9 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	maker := a.wanted(t).Backend
 	changer, ok := a.config.Backends.Of(maker).(backend.Changer)
 	if maker == v1alpha1.BackendMIG {
+		if p.Memory == nil && p.Cores == nil {
+			return nil, control.Errorf(control.CodeInvalid, "%s has a MIG instance of its own, all the time: there is nobody with whom it could be shared in another way", t.Name)
+		}
 		return nil, control.Errorf(control.CodeInvalid, "%s has a MIG instance of its own, whose size cannot be changed: start its command again with another profile", t.Name)
 	}
 	if !ok {

@@ -156,7 +156,7 @@ func (a *Agent) recoverDivisions(ctx context.Context) {
 	}
 	for _, gone := range vanished {
 		gpu := a.gpu(gone.Parent)
-		a.events.add(control.Event{Kind: control.EventGPU, UUID: gone.Parent, Text: fmt.Sprintf("GPU %d: %s was taken away by somebody else while no agent ran", gpu.Index, instanceText(gone))})
+		a.events.add(control.Event{Kind: control.EventGPU, UUID: gone.Parent, Text: fmt.Sprintf("GPU %d: %s is gone: somebody else took it away, or the GPU was reset, before this agent started", gpu.Index, instanceText(gone))})
 	}
 	a.readDivisions(ctx)
 }

@@ -110,3 +110,31 @@ func TestTooLargeForAnybody(t *testing.T) {
 		}
 	}
 }
+
+// What has no meaning in an instance of one's own is said to have none, and its size is a matter of its own.
+func TestChangesOfOwnInstances(t *testing.T) {
+	q := newQuarry(t)
+	r := q.run("")
+	asker := q.asker(os.Getuid())
+	name := q.grant(r, asker, instanceOf("1g.10gb")).Tenant.Name
+	weight, memory := 3, v1alpha1.Bytes(gib)
+	for want, p := range map[string]control.SetParams{"nobody with whom": {Weight: &weight}, "size cannot be changed": {Memory: &memory}} {
+		p.Tenant = name
+		if _, err := r.set(t.Context(), asker.peer, p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// To take back a change that was pending turns nothing on or off.
+func TestPendingModeIsTakenBack(t *testing.T) {
+	q := newQuarry(t)
+	r := q.run("")
+	q.mig.Leave(firstID)
+	if err := q.turn(r, "0", true); err != nil {
+		t.Fatal(err)
+	}
+	if !q.tells(r, control.EventGPU, "the MIG mode of GPU 0 stays on after its next reset") || q.tells(r, control.EventGPU, "was turned") {
+		t.Errorf("events %+v", q.list(r).Events)
+	}
+}

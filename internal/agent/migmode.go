@@ -88,6 +88,7 @@ func (a *Agent) turnMode(ctx context.Context, gpu backend.GPU, on bool) error {
 // setMode turns the mode of a GPU that has no instances. Who calls it has the turn at the GPU's form.
 func (a *Agent) setMode(ctx context.Context, gpu backend.GPU, on bool) error {
 	a.step("mig-mode-begun")
+	before := a.divisions.get(gpu.UUID)
 	err := a.divider().SetMode(ctx, gpu, on)
 	a.step("mig-mode-set")
 	a.readInTurn(context.WithoutCancel(ctx), gpu)
@@ -104,7 +105,11 @@ func (a *Agent) setMode(ctx context.Context, gpu backend.GPU, on bool) error {
 	if on {
 		word = "on"
 	}
-	a.events.add(control.Event{Kind: control.EventGPU, UUID: gpu.UUID, Text: fmt.Sprintf("the MIG mode of GPU %d was turned %s", gpu.Index, word)})
+	text := fmt.Sprintf("the MIG mode of GPU %d was turned %s", gpu.Index, word)
+	if before.On == on && before.unknown == "" {
+		text = fmt.Sprintf("the MIG mode of GPU %d stays %s after its next reset: the change that was pending was taken back", gpu.Index, word)
+	}
+	a.events.add(control.Event{Kind: control.EventGPU, UUID: gpu.UUID, Text: text})
 	return nil
 }
 

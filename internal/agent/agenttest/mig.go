@@ -42,9 +42,11 @@ type MIG struct {
 }
 
 type migGPU struct {
-	on    bool
-	parts []backend.Part
-	busy  map[string]string // who uses an instance, by its UUID; the GPU's own is under ""
+	on bool
+	// leaves is true while the mode is to be off after the next reset.
+	leaves bool
+	parts  []backend.Part
+	busy   map[string]string // who uses an instance, by its UUID; the GPU's own is under ""
 }
 
 // slice is the memory of one memory slice of a [MIG].
@@ -82,7 +84,7 @@ func (m *MIG) Division(_ context.Context, gpu backend.GPU) (backend.Division, er
 	if m.unread != nil {
 		return backend.Division{}, m.unread
 	}
-	d := backend.Division{On: true, Pending: true, Profiles: m.model.Profiles(), Parts: slices.Clone(g.parts)}
+	d := backend.Division{On: true, Pending: !g.leaves, Profiles: m.model.Profiles(), Parts: slices.Clone(g.parts)}
 	for _, p := range d.Profiles {
 		d.Sizes = append(d.Sizes, sizeOf(p))
 	}
@@ -196,8 +198,15 @@ func (m *MIG) SetMode(_ context.Context, gpu backend.GPU, on bool) error {
 	case len(g.parts) > 0:
 		return fmt.Errorf("%w: it has %d instances", ErrBusy, len(g.parts))
 	}
-	g.on = on
+	g.on, g.leaves = on, false
 	return nil
+}
+
+// Leave has a GPU's MIG mode end at its next reset, as another tool does.
+func (m *MIG) Leave(gpu string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gpus[gpu].leaves = true
 }
 
 // RecoverInstances implements [backend.Divider].

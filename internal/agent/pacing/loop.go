@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -67,6 +68,7 @@ type loop struct {
 	tenants map[string]*tenantTime // by tenant id
 	gpus    map[string]*gpuTime    // by UUID
 	built   *[]Member              // what tenants and gpus were made from
+	spoilt  map[string]string      // by tenant id: why it cannot be served, as it was told last
 }
 
 // gpuTime is the division of one GPU.
@@ -270,6 +272,18 @@ func (g *gpuTime) schedule(now, ended uint64) {
 	}
 }
 
+// tellSpoilt tells once why a tenant cannot be served. The look that every tenant gets tells of its pages.
+func (l *loop) tellSpoilt(ctx context.Context, id string, err error) {
+	if l.spoilt[id] == err.Error() {
+		return
+	}
+	if l.spoilt == nil {
+		l.spoilt = map[string]string{}
+	}
+	l.spoilt[id] = err.Error()
+	l.log.WarnContext(ctx, "cannot divide GPU time for a tenant", "tenant", id, "error", err)
+}
+
 // rebuild takes up who came, who went and whose terms changed. The GPUs of these
 // are then decided anew; for the others nothing has changed.
 func (l *loop) rebuild(ctx context.Context, members []Member) {
@@ -282,10 +296,10 @@ func (l *loop) rebuild(ctx context.Context, members []Member) {
 		present[m.ID] = true
 		t, err := l.take(m)
 		if err != nil {
-			// The look that every tenant gets tells of its pages.
-			l.log.WarnContext(ctx, "cannot divide GPU time for a tenant", "tenant", m.ID, "error", err)
+			l.tellSpoilt(ctx, m.ID, err)
 			continue
 		}
+		delete(l.spoilt, m.ID)
 		for d, s := range t.shares {
 			g := l.gpu(s.uuid)
 			if terms := termsOf(m.Backend, &m.Shares[d]); s.terms != terms {
@@ -294,6 +308,7 @@ func (l *loop) rebuild(ctx context.Context, members []Member) {
 			g.shares = append(g.shares, s)
 		}
 	}
+	maps.DeleteFunc(l.spoilt, func(id, _ string) bool { return !present[id] })
 	for id, t := range l.tenants {
 		if !present[id] {
 			l.drop(t)
