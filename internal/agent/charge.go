@@ -10,22 +10,22 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
-// place is where a MIG instance begins.
-type place struct {
+// instanceKey tells MIG instances apart, also those that are not made yet.
+type instanceKey struct {
 	uuid  string
 	start int
 }
 
-// placeOf is that of a share's instance.
-func placeOf(s share) place { return place{s.UUID, s.Instance.Start} }
+// keyOf is that of a share's instance.
+func keyOf(s share) instanceKey { return instanceKey{s.UUID, s.Instance.Start} }
 
 // madeFor are the instances that were made for a user's shares, or are about to be. Agent.mu is held.
-func (a *Agent) madeFor(uid int, except *tenant) map[place]string {
-	made := map[place]string{}
+func (a *Agent) madeFor(uid int, except *tenant) map[instanceKey]string {
+	made := map[instanceKey]string{}
 	for _, t := range a.tenants {
 		for _, s := range t.Shares {
 			if t != except && t.UID == uid && !t.isTenancy() && s.Made {
-				made[placeOf(s)] = s.Instance.Profile
+				made[keyOf(s)] = s.Instance.Profile
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func (a *Agent) needOf(uid int, r alloc.Request, grants []alloc.Share) (n need) 
 		s := share{UUID: g.UUID, Limit: g.Limit, Cores: r.Cores, Instance: a.instanceFor(g)}
 		s.Backend = v1alpha1.Backend(r.Form)
 		made := a.makes(s)
-		if s.Instance != nil && had[placeOf(s)] != "" {
+		if s.Instance != nil && had[keyOf(s)] != "" {
 			continue
 		}
 		if made {
@@ -126,7 +126,7 @@ func (a *Agent) makes(s share) bool {
 	}
 	for _, t := range a.tenants {
 		for _, o := range t.Shares {
-			if o.Instance != nil && placeOf(o) == placeOf(s) {
+			if o.Instance != nil && keyOf(o) == keyOf(s) {
 				return false
 			}
 		}
@@ -141,7 +141,7 @@ func (a *Agent) passOn(ended *tenant) {
 			continue
 		}
 		for _, t := range a.sorted() {
-			at := slices.IndexFunc(t.Shares, func(o share) bool { return o.Instance != nil && placeOf(o) == placeOf(s) })
+			at := slices.IndexFunc(t.Shares, func(o share) bool { return o.Instance != nil && keyOf(o) == keyOf(s) })
 			if t == ended || t.UID != ended.UID || t.isTenancy() || at < 0 {
 				continue
 			}

@@ -76,7 +76,7 @@ func (a *Agent) heldBy(uid int, except *tenant) (h held) {
 		}
 		h.names = append(h.names, t.Name)
 		for i, s := range t.Shares {
-			if s.Instance == nil || s.Made || made[placeOf(s)] == "" { // else another share counts the whole instance
+			if s.Instance == nil || s.Made || made[keyOf(s)] == "" { // else another share counts the whole instance
 				memory, cores := a.charge(s, t.counted(i), s.Made)
 				h.memory, h.cores = h.memory+memory, h.cores+cores
 			}
@@ -316,7 +316,7 @@ func (a *Agent) grown(who requester, t *tenant, changed record) error {
 	var before, after held
 	weight, weightBefore := 0, 0
 	for i, s := range changed.Shares {
-		whole := s.Instance != nil && made[placeOf(s)] != "" // which counts as before
+		whole := s.Instance != nil && made[keyOf(s)] != "" // which counts as before
 		memory, cores := a.charge(t.Shares[i], t.Shares[i].Limit, whole)
 		before.memory, before.cores = before.memory+memory, before.cores+cores
 		memory, cores = a.charge(s, s.Limit, whole)
