@@ -27,6 +27,7 @@ func newExplain(a *app) *cobra.Command {
 		Long: `Say which backend a share would have and why, and why not each other one, as a
 whole and on each GPU. Nothing is created. The flags are those of "divvy run",
 without a command. What is not on the machine is listed too.
+"divvy explain pod NAME" says why a pod of a Kubernetes cluster waits.
 
 VERDICT is "chosen" for the backend that "divvy run" with the same flags takes or
 would wait for. Else it is "fits" where the share could be made now, "waits" where

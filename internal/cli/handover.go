@@ -15,7 +15,13 @@ const clusterProgram = "divvy-cluster"
 
 // forCluster reports whether a command line is for the cluster's program.
 func forCluster(args []string) bool {
-	return len(args) > 0 && (args[0] == "agent" || args[0] == "doctor") && slices.Contains(args, "--kubernetes")
+	switch {
+	case len(args) == 0:
+		return false
+	case args[0] == "explain":
+		return len(args) > 1 && args[1] == "pod"
+	}
+	return (args[0] == "agent" || args[0] == "doctor") && slices.Contains(args, "--kubernetes")
 }
 
 // handOver becomes the cluster's program, under our own name. It returns only if

@@ -21,6 +21,9 @@ func TestHandOver(t *testing.T) {
 		{[]string{"controller"}, true},
 		{[]string{"agent", "--node-name", "n", "--kubernetes"}, true},
 		{[]string{"doctor", "--kubernetes", "-o", "json"}, true},
+		{[]string{"explain", "pod", "p", "-n", "ns"}, true},
+		{[]string{"explain", "pod", "--help"}, true},
+		{[]string{"explain", "pods"}, false},
 		{[]string{"agent", "--no-such-flag"}, false},
 		{[]string{"version"}, false},
 	} {

@@ -1,5 +1,5 @@
 // Package cluster is the command line of what speaks to a Kubernetes cluster: the
-// agent of a node, the webhook and the controller. People call it by way of
+// agent of a node, the webhook and the controller, and what answers questions about it. People call it by way of
 // divvy, which becomes this program; see internal/cli.
 package cluster
 
@@ -37,6 +37,6 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{Use: "divvy", Short: "Divide the GPUs of a Kubernetes cluster"}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.AddCommand(newAgent(a), newWebhook(a), newController(a), newDoctor(a), program.NewVersion(a.out))
+	root.AddCommand(newAgent(a), newWebhook(a), newController(a), newDoctor(a), newExplain(a), program.NewVersion(a.out))
 	return root
 }

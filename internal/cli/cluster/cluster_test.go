@@ -26,6 +26,7 @@ func TestHelp(t *testing.T) {
 		"divvy-webhook":          {"webhook", "--help"},
 		"divvy-controller":       {"controller", "--help"},
 		"divvy-doctor":           {"doctor", "--kubernetes", "--help"},
+		"divvy-explain-pod":      {"explain", "pod", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errOut := call(args...)
@@ -58,6 +59,12 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"webhook"}, "--config FILE"},
 		{[]string{"webhook", "--config", "testdata/webhook.yaml", "--client-name", "a"}, "needs --client-authority"},
 		{[]string{"doctor", "-o", "yaml"}, "use table or json"},
+		{[]string{"explain", "pod"}, "give the pod's name"},
+		{[]string{"explain", "pod", "a", "b"}, `unexpected argument "b"`},
+		{[]string{"explain", "pod", "A/b"}, `"A/b" is no name of a pod`},
+		{[]string{"explain", "pod", "a", "-n", "x y"}, `"x y" is no name of a namespace`},
+		{[]string{"explain", "pod", "a", "-o", "yaml"}, "use table or json"},
+		{[]string{"explain", "node", "a"}, "only pods can"},
 		{[]string{"controller", "--mode", "slots"}, "do not run the controller there"},
 		{[]string{"controller", "--mode", "both"}, `mode "both"`},
 		{[]string{"agent", "--kubernetes", "--mode", "both"}, "use claims, slots or auto"},

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 )
@@ -27,11 +28,15 @@ func (c *connection) flags(flags *pflag.FlagSet) {
 
 // connect returns a client. The Kubernetes libraries then log to the command's log.
 func (c *connection) connect(log *slog.Logger, userAgent string) (kubernetes.Interface, error) {
-	klog.SetSlogLogger(log)
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w; outside of a pod, give --kubeconfig", err)
 	}
+	return c.client(config, log, userAgent)
+}
+
+func (c *connection) client(config *rest.Config, log *slog.Logger, userAgent string) (kubernetes.Interface, error) {
+	klog.SetSlogLogger(log)
 	config.QPS, config.Burst, config.UserAgent = c.qps, c.burst, userAgent
 	// In the binary form a large cluster's objects are smaller, and reading them leaves less to collect.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
