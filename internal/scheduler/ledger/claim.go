@@ -29,7 +29,10 @@ type taking struct {
 // SetClaim takes in a claim, by its namespace and name as "namespace/name"; nil is for one that is gone. What an allocation
 // has is counted, whether its devices are there or not, and replaces what was reserved for the claim.
 func (l *Ledger) SetClaim(key string, claim *resourcev1.ResourceClaim) {
-	after := takingsOf(claim)
+	l.setTakings(key, takingsOf(claim))
+}
+
+func (l *Ledger) setTakings(key string, after []taking) {
 	g := l.claims[key]
 	if g != nil && slices.Equal(g.takings, after) || g == nil && len(after) == 0 {
 		return
@@ -48,6 +51,9 @@ func (l *Ledger) SetClaim(key string, claim *resourcev1.ResourceClaim) {
 			l.holders[t.pool] = map[string]bool{}
 		}
 		l.holders[t.pool][key] = true
+		if t.alone() {
+			l.count(deviceID{t.pool, t.device}, 1)
+		}
 	}
 	l.locate(g)
 }
@@ -59,12 +65,28 @@ func (l *Ledger) drop(key string, g *holding) {
 		l.noteFences(a.Name)
 	}
 	for _, t := range g.takings {
+		if t.alone() {
+			l.count(deviceID{t.pool, t.device}, -1)
+		}
 		if delete(l.holders[t.pool], key); len(l.holders[t.pool]) == 0 {
 			delete(l.holders, t.pool)
 		}
 	}
 	delete(l.claims, key)
 }
+
+// count notes that more claims have a device, if it is one that one claim alone can have.
+func (l *Ledger) count(id deviceID, by int) {
+	if l.takers[id] += by; l.takers[id] == 0 {
+		delete(l.takers, id)
+	}
+	if p := l.pools[id.pool]; p != nil && len(l.nodes[p.node].sick) > 0 {
+		l.restate(l.nodes[p.node])
+	}
+}
+
+// alone reports whether nothing is consumed of the device: one claim has all of it.
+func (t *taking) alone() bool { return t.memory == 0 && t.slots == 0 }
 
 // locate counts what a claim has where its devices are by what is published.
 func (l *Ledger) locate(g *holding) {
@@ -157,7 +179,7 @@ func (l *Ledger) shares(t *taking) (nodeName string, shares []alloc.Share) {
 	case share.Profile != "":
 		return nodeName, []alloc.Share{share}
 	case d != nil && !d.shared:
-		share.Whole, share.Limit = true, d.gpu.idle.Capacity
+		share.Limit = d.gpu.idle.Capacity
 		return nodeName, []alloc.Share{share}
 	}
 	share.Limit, share.Cores = t.memory, t.cores

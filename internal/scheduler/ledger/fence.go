@@ -41,20 +41,6 @@ func (l *Ledger) noteFences(name string) {
 	}
 }
 
-// fenceOf says why a GPU is fenced, "" for one that is not.
-func (l *Ledger) fenceOf(name, uuid string) string {
-	if !l.fenced[name] {
-		return ""
-	}
-	at, _ := l.inv.Position(name)
-	for _, g := range l.inv.Node(at).GPUs {
-		if g.UUID == uuid {
-			return g.Fence
-		}
-	}
-	return ""
-}
-
 // Fences are all GPUs that take no more shares though nothing is wrong with them, by node and UUID: those that a caller
 // fenced, those on which claims contradict each other, and those that cannot be told apart from others.
 func (l *Ledger) Fences() []Fence {

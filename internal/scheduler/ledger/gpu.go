@@ -21,6 +21,8 @@ type gpu struct {
 	// idle is the GPU while nobody has it.
 	idle     alloc.GPU
 	location location
+	// division is nil for a GPU that is not in MIG mode.
+	division *division
 }
 
 // location is where in its machine a GPU is; texts are empty and the number is negative where that is unknown.
@@ -31,6 +33,13 @@ type location struct {
 
 // left is a GPU that is published and not in the inventory, and why.
 type left struct{ uuid, why string }
+
+// sick is a MIG instance that takes nobody who does not have it already, on a GPU of a node.
+type sick struct {
+	*device
+	gpu  int
+	mask uint32
+}
 
 // device is the one that a share takes, nil for none.
 func (g *gpu) device(share *alloc.Share) *device {
@@ -50,7 +59,7 @@ func (g *gpu) device(share *alloc.Share) *device {
 }
 
 // read works out what the inventory is told of the GPU.
-func (g *gpu) read() {
+func (g *gpu) read(has counters, s *sorts) {
 	first := g.devices[0]
 	if shared := slices.IndexFunc(g.devices, func(d *device) bool { return d.shared }); shared >= 0 {
 		first = g.devices[shared]
@@ -65,10 +74,28 @@ func (g *gpu) read() {
 	if !slices.ContainsFunc(g.devices, func(d *device) bool { return d.fault == "" }) {
 		g.idle.Fault = first.fault
 	}
-	if slices.ContainsFunc(g.devices, func(d *device) bool { return d.profile != "" }) {
-		g.idle.Fault = cmp.Or(g.idle.Fault, "its MIG instances are not served yet")
-	} else if first.fault != "" {
+	switch {
+	case slices.ContainsFunc(g.devices, func(d *device) bool { return d.profile != "" }):
+		g.cut(has, s)
+	case first.fault != "":
 		g.idle.Fault = first.fault
+	}
+}
+
+// cut works out what the inventory is told of the GPU's instances. One whose instances contradict each other takes none.
+func (g *gpu) cut(has counters, s *sorts) {
+	made, err := g.divide(has)
+	if err == nil {
+		err = s.model(made.profiles)
+	}
+	if err != nil {
+		g.idle.Fault = err.Error()
+		return
+	}
+	g.division = made
+	g.idle.Profiles, g.idle.Slices, g.idle.Slots, g.idle.DefaultCores = made.profiles, made.taken, 0, 0
+	for _, d := range g.devices {
+		g.idle.Capacity = max(g.idle.Capacity, d.memory)
 	}
 }
 
@@ -122,16 +149,37 @@ func (a *location) relation(b *location) alloc.Relation {
 	return alloc.RelationNone
 }
 
+// numbering numbers the places of a node's GPUs, from 1 on, each by the kind and the name of the place.
+type numbering map[[2]string]uint16
+
+func (by numbering) number(kind, name string, known bool) uint16 {
+	if !known {
+		return 0
+	}
+	id := [2]string{kind, name}
+	if by[id] == 0 {
+		by[id] = uint16(len(by) + 1)
+	}
+	return by[id]
+}
+
+func (by numbering) of(at *location) alloc.Location {
+	return alloc.Location{
+		NUMA: by.number("node", strconv.FormatInt(at.numa, 10), at.numa >= 0), Root: by.number("root", at.root, at.root != ""),
+		Switch: by.number("switch", at.pcieSwitch, at.pcieSwitch != ""), Clique: by.number("clique", at.clique, at.clique != ""),
+	}
+}
+
 // assemble makes the GPUs of a node from its pools. The inventory has the first of them where there are too many, or where
 // two pools name the same.
-func (n *node) assemble() (*alloc.Node, []left) {
+func (n *node) assemble() {
 	var all []*gpu
-	var out []left
+	n.idle, n.left, n.sick = &alloc.Node{}, nil, nil
 	seen := map[string]bool{}
 	for _, p := range n.pools {
 		for _, g := range p.gpus {
 			if seen[g.uuid] {
-				out = append(out, left{g.uuid, "two pools of its node have it"})
+				n.left = append(n.left, left{g.uuid, "two pools of its node have it"})
 				continue
 			}
 			seen[g.uuid] = true
@@ -142,23 +190,27 @@ func (n *node) assemble() (*alloc.Node, []left) {
 		return cmp.Or(cmp.Compare(a.idle.Index, b.idle.Index), strings.Compare(a.uuid, b.uuid))
 	})
 	for _, g := range all[min(len(all), alloc.MaxGPUs):] {
-		out = append(out, left{g.uuid, "its node has more than " + strconv.Itoa(alloc.MaxGPUs) + " GPUs"})
+		n.left = append(n.left, left{g.uuid, "its node has more than " + strconv.Itoa(alloc.MaxGPUs) + " GPUs"})
 	}
 	all = all[:min(len(all), alloc.MaxGPUs)]
-	made := &alloc.Node{}
-	known := false
-	for _, g := range all {
-		made.GPUs = append(made.GPUs, g.idle)
+	known, numbers := false, numbering{}
+	for at, g := range all {
+		n.idle.GPUs = append(n.idle.GPUs, g.idle)
+		n.idle.GPUs[at].Location = numbers.of(&g.location)
 		row := make([]alloc.Relation, len(all))
 		for i, other := range all {
 			if row[i] = g.location.relation(&other.location); other != g && row[i] != alloc.RelationNone {
 				known = true
 			}
 		}
-		made.Near = append(made.Near, row)
+		n.idle.Near = append(n.idle.Near, row)
+		if g.division != nil {
+			for d, mask := range g.division.sick {
+				n.sick = append(n.sick, sick{d, at, mask})
+			}
+		}
 	}
 	if !known {
-		made.Near = nil
+		n.idle.Near = nil
 	}
-	return made, out
 }

@@ -22,8 +22,9 @@ type Ledger struct {
 	sorts   sorts
 
 	claims  map[string]*holding
-	holders map[string]map[string]bool  // by pool: the claims with devices of it
-	flights map[string]alloc.Assignment // what Reserve took, by claim
+	holders map[string]map[string]bool // by pool: the claims with devices of it
+	takers  map[deviceID]int           // how many claims have a device that one alone can have
+	flights map[string]flight          // what Reserve took, by claim
 
 	fences map[gpuID]string // of callers
 	fenced map[string]bool  // nodes with a GPU that the inventory fences
@@ -39,6 +40,9 @@ const (
 	gpusAreStale staleness = true
 )
 
+// deviceID names a device of a cluster.
+type deviceID struct{ pool, name string }
+
 // gpuID names a GPU of a cluster.
 type gpuID struct{ node, uuid string }
 
@@ -52,6 +56,7 @@ type node struct {
 	pools              []*published // by name
 	// idle has the GPUs as they are while nobody has them, in the order of the inventory. It is nil after a change of pools.
 	idle *alloc.Node
+	sick []sick
 	left []left
 }
 
@@ -64,7 +69,8 @@ func New(policy alloc.Policy) (*Ledger, error) {
 	l := &Ledger{
 		inv: inv, nodes: map[string]*node{}, stale: map[string]staleness{}, classes: map[string]*resourcev1.DeviceClass{},
 		pools: map[string]*published{}, claims: map[string]*holding{}, holders: map[string]map[string]bool{},
-		flights: map[string]alloc.Assignment{}, fences: map[gpuID]string{}, fenced: map[string]bool{},
+		takers:  map[deviceID]int{},
+		flights: map[string]flight{}, fences: map[gpuID]string{}, fenced: map[string]bool{},
 	}
 	l.sorts.init()
 	l.selectors.init(context.Background())
@@ -153,6 +159,9 @@ func (l *Ledger) change(n *node, how staleness) {
 	}
 }
 
+// restate has the inventory be told of a node with the same GPUs.
+func (l *Ledger) restate(n *node) { l.stale[n.name] = gpusAreStale }
+
 // flush tells the inventory of all nodes that have changed.
 func (l *Ledger) flush() {
 	if len(l.stale) == 0 {
@@ -205,11 +214,16 @@ func (l *Ledger) putEach(put []alloc.Node) {
 // describe is a node for the inventory.
 func (l *Ledger) describe(n *node) alloc.Node {
 	if n.idle == nil {
-		n.idle, n.left = n.assemble()
+		n.assemble()
 	}
 	described := alloc.Node{
 		Name: n.name, CPU: n.cpu, CPUUsed: n.cpuUsed, Memory: n.memory, MemoryUsed: n.memoryUsed,
 		GPUs: slices.Clone(n.idle.GPUs), Near: n.idle.Near,
+	}
+	for _, s := range n.sick {
+		if l.takers[deviceID{s.pool.name, s.spec.Name}] == 0 {
+			described.GPUs[s.gpu].Slices |= s.mask
+		}
 	}
 	return described
 }

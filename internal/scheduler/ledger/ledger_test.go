@@ -28,13 +28,18 @@ const (
 	wholeForm  = `device.driver == "divvy.dev" && (device.attributes["divvy.dev"].form == "whole" || has(device.attributes["divvy.dev"].whole))`
 )
 
-func newLedger(t testing.TB) *Ledger {
+func policyOf(t testing.TB) alloc.Policy {
 	t.Helper()
 	policy, err := alloc.PolicyNamed(alloc.DefaultPolicy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(policy)
+	return policy
+}
+
+func newLedger(t testing.TB) *Ledger {
+	t.Helper()
+	l, err := New(policyOf(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,5 +351,42 @@ func TestServing(t *testing.T) {
 	}
 	if n := l.selectors.evaluated - before; n != 6 {
 		t.Errorf("one device of five is new, and that took %d evaluations", n)
+	}
+}
+
+func TestLocations(t *testing.T) {
+	l := newLedger(t)
+	l.SetNode("a", machine("64", "256Gi"))
+	gpus := gpusOf(0, 6)
+	gpus[5].Location = nil
+	gpus[0].Location.Clique, gpus[3].Location.Clique = "x", "x"
+	l.SetPool("a", slicesOf(t, "a", gpus))
+	n := nodeNamed(t, l, "a")
+	for _, c := range []struct {
+		a, b int
+		want alloc.Relation
+		near bool // under one host bridge
+	}{
+		{0, 1, alloc.RelationHost, true},
+		{0, 2, alloc.RelationNUMA, false},
+		{0, 3, alloc.RelationNVLink, false},
+		{0, 4, alloc.RelationSystem, false},
+		{0, 5, alloc.RelationNone, false},
+	} {
+		if n.Near[c.a][c.b] != c.want || n.Near[c.b][c.a] != c.want {
+			t.Errorf("GPUs %d and %d are related by %d and %d, want %d", c.a, c.b, n.Near[c.a][c.b], n.Near[c.b][c.a], c.want)
+		}
+		if near := n.GPUs[c.a].Location.Root == n.GPUs[c.b].Location.Root; near != c.near {
+			t.Errorf("GPUs %d and %d are at %+v and %+v", c.a, c.b, n.GPUs[c.a].Location, n.GPUs[c.b].Location)
+		}
+	}
+	if n.GPUs[5].Location != (alloc.Location{}) || n.GPUs[0].Location.Clique == 0 || n.GPUs[0].Capability.Compute != 900 {
+		t.Errorf("%+v", n.GPUs)
+	}
+	none := gpusOf(0, 2)
+	none[0].Location, none[1].Location = nil, nil
+	l.SetPool("a", slicesOf(t, "a", none))
+	if n := nodeNamed(t, l, "a"); n.Near != nil {
+		t.Errorf("nothing is known, and GPUs are related by %v", n.Near)
 	}
 }

@@ -52,7 +52,7 @@ func (l *Ledger) SetPool(name string, all []*resourcev1.ResourceSlice) {
 	if len(current) > 0 {
 		after = &published{name: name, node: *current[0].Spec.NodeName, slices: current, byName: map[string]*device{}}
 		if complete {
-			after.read()
+			after.read(&l.sorts)
 		}
 	}
 	l.number(before, after)
@@ -105,9 +105,10 @@ func newest(all []*resourcev1.ResourceSlice) (current []*resourcev1.ResourceSlic
 }
 
 // read makes devices and GPUs of the slices.
-func (p *published) read() {
-	gpus := map[string]*gpu{}
+func (p *published) read(s *sorts) {
+	gpus, has := map[string]*gpu{}, counters{}
 	for _, s := range p.slices {
+		has.add(s.Spec.SharedCounters)
 		for i := range s.Spec.Devices {
 			d := newDevice(p, &s.Spec.Devices[i])
 			p.devices = append(p.devices, d)
@@ -125,7 +126,7 @@ func (p *published) read() {
 		}
 	}
 	for _, g := range p.gpus {
-		g.read()
+		g.read(has, s)
 	}
 }
 

@@ -47,6 +47,8 @@ type sorts struct {
 	// devices has the devices by their numbers.
 	devices []*device
 	vacant  []int
+	// models has what is wrong with sets of MIG profiles, see model.
+	models map[string]error
 	// classesChanged and devicesChanged count what Serving's answers depend on.
 	classesChanged, devicesChanged int
 }
@@ -72,6 +74,7 @@ type gpuClass struct {
 
 func (s *sorts) init() {
 	s.varieties, s.classes, s.byNumber = map[string]*variety{}, map[string]*gpuClass{}, []*gpuClass{{}}
+	s.models = map[string]error{}
 }
 
 // number gives numbers to the devices and classes to the GPUs of a pool that replaces another. Either may be nil.

@@ -21,6 +21,19 @@ var counterNames = map[layouts.Counter]string{
 	layouts.Encoders: "encoders", layouts.JPEGEngines: "jpeg-engines", layouts.FlowEngines: "ofa-engines",
 }
 
+// ParseCounter returns what a counter's name stands for: something that a GPU has several of, or a memory slice, for which
+// the first is negative. ok is false for a name that is not of this package's making.
+func ParseCounter(name string) (several layouts.Counter, slice int, ok bool) {
+	for counter, known := range counterNames {
+		if name == known {
+			return counter, 0, true
+		}
+	}
+	text, ok := strings.CutPrefix(name, memorySlice)
+	slice, err := strconv.Atoi(text)
+	return -1, slice, ok && err == nil && slice >= 0 && slice < layouts.MaxSlices && strconv.Itoa(slice) == text
+}
+
 // dynamic are the slices of GPUs whose layout may change: first those with the counters, then the devices. All devices of
 // a GPU are in one slice, and stay there: another order of them is then one change of that slice, which the scheduler never
 // sees half done.
