@@ -33,6 +33,9 @@ func (t *Translator) places(pod *corev1.Pod) bool {
 	return t.makes() && (scheduler == t.scheduler || t.foreign(scheduler) || t.replaces(scheduler))
 }
 
+// Scheduler is the name under which the scheduler runs that pods get.
+func (t *Translator) Scheduler() string { return t.scheduler }
+
 // MakerCondition returns the CEL expression that is true of requests of others than Divvy's scheduler, "" where it does not
 // run.
 func (t *Translator) MakerCondition() string {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
@@ -38,25 +39,27 @@ func sorted() []string {
 	return all
 }
 
-// CheckNotes refuses a pod whose annotations for Divvy's scheduler nobody could follow: claims that no translation
+// CheckNotes returns the claims that a pod describes, and refuses a pod whose annotations for Divvy's scheduler nobody could follow: claims that no translation
 // described, or that no scheduler makes, and models of GPU that do not read. An error wraps [ErrRefused].
-func (t *Translator) CheckNotes(pod *corev1.Pod) error {
+func (t *Translator) CheckNotes(pod *corev1.Pod) (map[string]resourcev1.ResourceClaimSpec, error) {
 	described, err := Described(pod)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(described) > 0 && (!t.makes() || pod.Spec.SchedulerName != t.scheduler) {
-		return refuse("annotation %s describes claims that only Divvy's scheduler makes, and the pod is for scheduler %q: leave out the annotation and the claims, and ask for GPUs in limits",
+		return nil, refuse("annotation %s describes claims that only Divvy's scheduler makes, and the pod is for scheduler %q: leave out the annotation and the claims, and ask for GPUs in limits",
 			v1alpha1.ClaimsAnnotation, pod.Spec.SchedulerName)
 	}
 	for _, name := range sortedKeys(described) {
 		spec := described[name]
 		if err := t.CheckWeights(&spec); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	_, _, err = wished(pod)
-	return err
+	if _, _, err := wished(pod); err != nil {
+		return nil, err
+	}
+	return described, nil
 }
 
 // CheckLasting refuses to change what an annotation for Divvy's scheduler says once the pod is created. An error wraps

@@ -108,7 +108,7 @@ func TestCheckNotes(t *testing.T) {
 	} {
 		changed := pod.DeepCopy()
 		c.change(changed)
-		err := c.by.CheckNotes(changed)
+		_, err := c.by.CheckNotes(changed)
 		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

@@ -202,3 +202,58 @@ func TestQuotaOfAProfile(t *testing.T) {
 		t.Errorf("without the dialect there are %v", limits)
 	}
 }
+
+// TestRoom asks for room for one claim more, as the scheduler does before it makes it.
+func TestRoom(t *testing.T) {
+	quota := func(name, hard string) *corev1.ResourceQuota {
+		var q corev1.ResourceQuota
+		if err := yaml.UnmarshalStrict([]byte(`{metadata: {name: `+name+`}, spec: {hard: {`+hard+`}}}`), &q); err != nil {
+			t.Fatal(err)
+		}
+		return &q
+	}
+	spec := func(text string) *resourcev1.ResourceClaimSpec {
+		var s resourcev1.ResourceClaimSpec
+		if err := yaml.UnmarshalStrict([]byte(`{devices: {requests: [{name: gpu, exactly: {`+text+`}}]}}`), &s); err != nil {
+			t.Fatal(err)
+		}
+		return &s
+	}
+	share := spec(`deviceClassName: share.divvy.dev, count: 1, capacity: {requests: {memory: 4Gi, slots: 1}}`)
+	whole := spec(`deviceClassName: gpu.divvy.dev, count: 1`)
+	sizes := NewSizes(func(yield func(Published) bool) {
+		slice := resourcev1.ResourceSlice{}
+		if err := yaml.UnmarshalStrict([]byte(`{spec: {driver: divvy.dev, nodeName: n, pool: {name: n}, devices: [{name: gpu-a, allowMultipleAllocations: true, capacity: {memory: {value: 80Gi}}},
+			{name: gpu-b, allowMultipleAllocations: true, capacity: {memory: {value: 16Gi}}}]}}`), &slice); err != nil {
+			t.Fatal(err)
+		}
+		yield(PublishedOf(&slice))
+	}, nil, nil)
+	small := &resourcev1.AllocationResult{}
+	if err := yaml.UnmarshalStrict([]byte(`{devices: {results: [{request: gpu, driver: divvy.dev, pool: n, device: gpu-b}]}}`), small); err != nil {
+		t.Fatal(err)
+	}
+	translator := newScheduled(t, "{plain: {}, nvidia: {}}")
+	memory, gpus := quota("memory", "requests.divvy.dev/gpu-memory: 20Gi"), quota("gpus", "requests.nvidia.com/gpu: 1")
+	for _, c := range []struct {
+		quotas     []*corev1.ResourceQuota
+		used       Use
+		spec       *resourcev1.ResourceClaimSpec
+		allocation *resourcev1.AllocationResult
+		want       string
+	}{
+		{nil, Use{Memory: 1 << 40}, whole, nil, ""},
+		{[]*corev1.ResourceQuota{quota("cpu", "cpu: 1")}, Use{Memory: 1 << 40}, whole, nil, ""},
+		{[]*corev1.ResourceQuota{memory}, Use{}, share, nil, ""},
+		{[]*corev1.ResourceQuota{memory}, Use{Memory: 16 << 30}, share, nil, ""},
+		{[]*corev1.ResourceQuota{memory}, Use{Memory: 17 << 30}, share, nil, `quota "memory" allows 20Gi`},
+		{[]*corev1.ResourceQuota{memory}, Use{}, whole, nil, "80Gi more would be 80Gi"}, // it may get the largest
+		{[]*corev1.ResourceQuota{memory}, Use{}, whole, small, ""},
+		{[]*corev1.ResourceQuota{memory, gpus}, Use{Whole: 1, Portion: million, Part: million}, whole, small, `quota "gpus" allows 1`},
+	} {
+		err := translator.Room(c.quotas, c.used, c.spec, c.allocation, sizes)
+		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v, want %q", c.used, err, c.want)
+		}
+	}
+}

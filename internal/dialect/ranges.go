@@ -154,14 +154,14 @@ func useOfPod(pod *corev1.Pod, requests []Request, uses []Use) Use {
 		switch ref := requests[i].Container; {
 		case ref.sidecar(pod):
 			beside, sidecars = beside.Plus(uses[i]), sidecars.Plus(uses[i])
-			before = before.larger(sidecars)
+			before = before.Larger(sidecars)
 		case ref.Init:
-			before = before.larger(sidecars.Plus(uses[i]))
+			before = before.Larger(sidecars.Plus(uses[i]))
 		default:
 			beside = beside.Plus(uses[i])
 		}
 	}
-	return beside.larger(before)
+	return beside.Larger(before)
 }
 
 func (r *Range) check(who string, use Use) error {

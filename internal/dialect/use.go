@@ -49,8 +49,8 @@ func (u Use) Minus(o Use) Use {
 	return Use{u.GPUs - o.GPUs, u.Whole - o.Whole, u.Memory - o.Memory, u.Cores - o.Cores, u.Part - o.Part, u.Portion - o.Portion, u.Unsized - o.Unsized, u.Uncounted - o.Uncounted, u.Instances - o.Instances}
 }
 
-// larger returns the maximum of both, field by field.
-func (u Use) larger(o Use) Use {
+// Larger returns the maximum of both, field by field.
+func (u Use) Larger(o Use) Use {
 	return Use{
 		max(u.GPUs, o.GPUs), max(u.Whole, o.Whole), max(u.Memory, o.Memory), max(u.Cores, o.Cores),
 		max(u.Part, o.Part), max(u.Portion, o.Portion), max(u.Unsized, o.Unsized), max(u.Uncounted, o.Uncounted), max(u.Instances, o.Instances),
@@ -199,7 +199,7 @@ func (c Counted) Use(sizes *Sizes) (sum Use, settled bool) {
 	for _, ways := range c.asked {
 		var most Use
 		for i := range ways {
-			most = most.larger(ways[i].use(sizes))
+			most = most.Larger(ways[i].use(sizes))
 		}
 		sum = sum.Plus(most)
 	}
@@ -244,10 +244,10 @@ func (w way) use(sizes *Sizes) Use {
 		one = instanceOf(w.memory)
 	}
 	if forms.Shared {
-		one = one.larger(w.share(sizes))
+		one = one.Larger(w.share(sizes))
 	}
 	if forms.Whole {
-		one = one.larger(exclusive(sizes.largest()))
+		one = one.Larger(exclusive(sizes.largest()))
 	}
 	if one == (Use{}) {
 		return one

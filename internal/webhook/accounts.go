@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -9,8 +10,8 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -41,7 +42,11 @@ type account struct {
 	// in the order in which they are forgotten; nobody has asked about them yet, and they have no UIDs.
 	admitted map[key]admittedClaim
 	expected []admittedClaim
-	// sum is of settled and open claims, the latter counted with these sizes.
+	// promised are the claims that pods describe which wait for Divvy's scheduler, by the claims' keys, and pods the keys
+	// that each of them describes. What is promised counts until there is a claim of that name.
+	promised map[key][]promise
+	pods     map[key][]key
+	// sum is of settled and open claims, and of those that are promised; all but settled ones are counted with these sizes.
 	sum   dialect.Use
 	sizes *dialect.Sizes
 }
@@ -76,6 +81,7 @@ func (a *accounts) late() func(until time.Time) bool {
 // store returns where claims are put.
 func (a *accounts) store() *store[dialect.Counted] {
 	return &store[dialect.Counted]{
+		named: true,
 		read: func(object metav1.Object) (dialect.Counted, error) {
 			claim, err := as[*resourcev1.ResourceClaim](object)
 			if err != nil {
@@ -96,8 +102,8 @@ func (a *accounts) use(namespace string, f func(*account)) {
 		a.mu.Lock()
 		if a.of[namespace] == nil {
 			a.of[namespace] = &account{
-				settled: make(map[key]settledClaim), open: make(map[key]openClaim),
-				admitted: make(map[key]admittedClaim), sizes: a.sizes(),
+				settled: make(map[key]settledClaim), open: make(map[key]openClaim), admitted: make(map[key]admittedClaim),
+				promised: make(map[key][]promise), pods: make(map[key][]key), sizes: a.sizes(),
 			}
 		}
 		a.mu.Unlock()
@@ -134,7 +140,7 @@ func (a *accounts) put(claim brief[dialect.Counted]) {
 		delete(one.admitted, claim.id)
 		one.remove(claim.id)
 		one.enter(claim.id, claim.of)
-		if !had && !open && !admitted {
+		if !had && !open && !admitted && !v1alpha1.IsClaimName(claim.name) {
 			one.fulfil(one.known(claim.id)) // another server let it through
 		}
 	})
@@ -143,7 +149,7 @@ func (a *accounts) put(claim brief[dialect.Counted]) {
 // enter counts a claim that is not in the sum.
 func (one *account) enter(id key, counted dialect.Counted) {
 	use, settled := counted.Use(one.sizes)
-	one.sum = one.sum.Plus(use)
+	one.sum = one.sum.Minus(one.promise(id)).Plus(use)
 	if settled {
 		one.settled[id] = settledClaim{use, counted.Allocation()}
 		return
@@ -151,9 +157,12 @@ func (one *account) enter(id key, counted dialect.Counted) {
 	one.open[id] = openClaim{counted, use}
 }
 
-// remove takes a claim out of the sum.
+// remove takes a claim out of the sum. What is promised of it counts again.
 func (one *account) remove(id key) {
-	one.sum = one.sum.Minus(one.known(id))
+	if !one.has(id) {
+		return
+	}
+	one.sum = one.sum.Minus(one.known(id)).Plus(one.promise(id))
 	delete(one.settled, id)
 	delete(one.open, id)
 }
@@ -184,6 +193,8 @@ func (a *accounts) refresh(one *account) {
 		delete(one.open, id)
 		one.settled[id] = settledClaim{use, claim.counted.Allocation()}
 	}
+	a.looked.Add(int64(len(one.promised)))
+	one.renewPromises()
 }
 
 func (a *accounts) drop(claim brief[dialect.Counted]) {
@@ -228,18 +239,19 @@ func (one *account) empty(late func(until time.Time) bool) bool {
 			delete(one.admitted, id)
 		}
 	}
-	return len(one.settled)+len(one.open)+len(one.admitted)+len(one.expected) == 0
+	return len(one.settled)+len(one.open)+len(one.admitted)+len(one.expected)+len(one.pods) == 0
+}
+
+// namespaces are those with an account.
+func (a *accounts) namespaces() []string {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return slices.Collect(maps.Keys(a.of))
 }
 
 // keep drops the claims that are not in a list of all.
 func (a *accounts) keep(present map[key]bool) {
-	a.mu.RLock()
-	namespaces := make([]string, 0, len(a.of))
-	for namespace := range a.of {
-		namespaces = append(namespaces, namespace)
-	}
-	a.mu.RUnlock()
-	for _, namespace := range namespaces {
+	for _, namespace := range a.namespaces() {
 		var gone []key
 		a.existing(namespace, func(one *account) {
 			for id := range one.settled {
@@ -280,13 +292,12 @@ func (a *accounts) checkPod(namespace string, limits []dialect.Limit, claims []d
 
 // checkClaim asks whether a namespace that has these limits may have a claim. If it may, and the claim is to be
 // admitted, it counts from now on.
-func (a *accounts) checkClaim(namespace string, uid types.UID, limits []dialect.Limit, use dialect.Use, admit bool) error {
-	claim := keyOf(uid)
+func (a *accounts) checkClaim(namespace, name string, limits []dialect.Limit, use dialect.Use, admit bool) error {
+	claim := keyOfName(namespace, name)
 	return a.check(namespace, admit, func(one *account) error {
-		used := one.used().Minus(one.known(claim))
-		before, again := one.admitted[claim]
-		used = used.Minus(before.use)
-		expected := !again && slices.ContainsFunc(one.expected, func(c admittedClaim) bool { return c.use == use })
+		counted := one.counts(claim)
+		used := one.used().Minus(counted)
+		expected := counted == (dialect.Use{}) && slices.ContainsFunc(one.expected, func(c admittedClaim) bool { return c.use == use })
 		if expected {
 			used = used.Minus(use)
 		}
@@ -304,8 +315,11 @@ func (a *accounts) checkClaim(namespace string, uid types.UID, limits []dialect.
 // used returns what the namespace's claims take: those that are known, and those that were let through.
 func (one *account) used() dialect.Use {
 	used := one.sum
-	for _, claim := range one.admitted {
+	for id, claim := range one.admitted {
 		used = used.Plus(claim.use)
+		if !one.has(id) {
+			used = used.Minus(one.promise(id))
+		}
 	}
 	for _, claim := range one.expected {
 		used = used.Plus(claim.use)

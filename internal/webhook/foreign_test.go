@@ -252,7 +252,7 @@ func TestQuotasThatContradict(t *testing.T) {
 	for i := range 1000 {
 		passed := 0
 		for k := range 3 {
-			request := claimRequest(t, fmt.Sprintf(`{metadata: {name: c, uid: u%d-%d}, spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]}}}`, i, k))
+			request := claimRequest(t, fmt.Sprintf(`{metadata: {name: c%d-%d}, spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]}}}`, i, k))
 			request.Namespace = fmt.Sprint("n", i)
 			_, err := w.judge.validateClaim(context.Background(), request)
 			if err == nil {
@@ -278,7 +278,7 @@ func TestOlderAgentsSlices(t *testing.T) {
 	w.know(t, w.quotas, &corev1.ResourceQuota{}, `{metadata: {name: team, namespace: space}, spec: {hard: {requests.divvy.dev/gpu: 2, requests.divvy.dev/gpu-memory: 56Gi, requests.divvy.dev/gpu-cores: 200}}}`)
 	w.know(t, w.slices, &resourcev1.ResourceSlice{}, `{metadata: {name: newer}, spec: {driver: divvy.dev, pool: {name: n2}, devices: [{name: gpu-1-shared, allowMultipleAllocations: true, capacity: {memory: {value: 40Gi}}}]}}`)
 	w.know(t, w.claims, &resourcev1.ResourceClaim{}, heldWhole)
-	w.know(t, w.claims, &resourcev1.ResourceClaim{}, strings.NewReplacer("uid: u0", "uid: u1", "pool: n1, device: gpu-0", "pool: n2, device: gpu-1-shared, shareID: a, consumedCapacity: {memory: 40Gi}").Replace(heldWhole))
+	w.know(t, w.claims, &resourcev1.ResourceClaim{}, strings.NewReplacer("name: held", "name: newer", "uid: u0", "uid: u1", "pool: n1, device: gpu-0", "pool: n2, device: gpu-1-shared, shareID: a, consumedCapacity: {memory: 40Gi}").Replace(heldWhole))
 	for _, c := range []struct{ hard, refusal string }{
 		{"requests.divvy.dev/gpu: 2", "2 are used"}, {"requests.divvy.dev/gpu-memory: 56Gi", "56Gi are used"}, {"requests.divvy.dev/gpu-cores: 200", "200 are used"},
 	} {

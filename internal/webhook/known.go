@@ -24,7 +24,7 @@ import (
 )
 
 // known is the server's view of the cluster: what the driver published, the device classes, runtime classes, all claims,
-// quotas and LimitRanges. Of each object it keeps only what is counted.
+// the pods that wait for Divvy's scheduler, quotas and LimitRanges. Of each object it keeps only what is counted.
 type known struct {
 	fleet    *fleet
 	limits   *bounds[dialect.Limit]
@@ -65,10 +65,26 @@ func newKnown(client kubernetes.Interface, translator *dialect.Translator) *know
 	follow(k, client, resources.ResourceSlices(), &resourcev1.ResourceSlice{}, ours, k.fleet.sliceStore(), other("resourceslices"))
 	follow(k, client, resources.DeviceClasses(), &resourcev1.DeviceClass{}, "", k.fleet.classStore(), other("deviceclasses"))
 	follow(k, client, resources.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, "", k.accounts.store(), claims)
+	if len(translator.Makers()) > 0 {
+		pods := other("pods")
+		k.accounts.followed = func() time.Time { return later(claims.since(), pods.since()) }
+		follow(k, client, client.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, waitingPods(translator), k.accounts.podStore(), pods)
+	}
 	follow(k, client, client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", k.limits.store(), other("resourcequotas"))
 	follow(k, client, client.CoreV1().LimitRanges(metav1.NamespaceAll), &corev1.LimitRange{}, "", k.ranges.store(), other("limitranges"))
 	follow(k, client, client.NodeV1().RuntimeClasses(), &nodev1.RuntimeClass{}, "", k.runtimes.store(), other("runtimeclasses"))
 	return k
+}
+
+// later is the later of two times, and zero if one of them is.
+func later(a, b time.Time) time.Time {
+	if a.IsZero() || b.IsZero() {
+		return time.Time{}
+	}
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // follow has a store follow the objects of one kind that a field selector selects.

@@ -33,10 +33,16 @@ func (j *judge) validateNotes(_ context.Context, request *admissionv1.AdmissionR
 		}
 		return admission{}, checkGang(pod)
 	}
-	if err := j.translator.CheckNotes(pod); err != nil {
+	described, err := j.translator.CheckNotes(pod)
+	if err != nil {
 		return admission{}, err
 	}
-	return admission{}, checkGang(pod)
+	if err := checkGang(pod); err != nil {
+		return admission{}, err
+	}
+	// The quota comes last: a pod that it lets through counts.
+	dryRun := request.DryRun != nil && *request.DryRun
+	return admission{}, j.quotas.checkDescribed(pod.Namespace, described, j.fleet.sizes(), dryRun)
 }
 
 func checkGang(pod *corev1.Pod) error {

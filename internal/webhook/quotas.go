@@ -43,10 +43,21 @@ func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes *di
 	for _, name := range made.Claims {
 		claims = append(claims, uses[name])
 	}
-	for _, spec := range made.Described {
-		claims = append(claims, dialect.UseOf(&spec, nil, sizes))
-	}
 	return q.accounts.checkPod(namespace, held, claims, !dryRun)
+}
+
+// checkDescribed checks the claims that a pod describes for Divvy's scheduler, and counts them from now on unless it is a
+// dry run.
+func (q *quotas) checkDescribed(namespace string, specs map[string]resourcev1.ResourceClaimSpec, sizes *dialect.Sizes, dryRun bool) error {
+	held := q.held.of(namespace)
+	if len(held) == 0 || len(specs) == 0 {
+		return nil
+	}
+	uses := make(map[key]dialect.Use, len(specs))
+	for name, spec := range specs {
+		uses[keyOfName(namespace, name)] = dialect.UseOf(&spec, nil, sizes)
+	}
+	return q.accounts.checkDescribed(namespace, held, uses, !dryRun)
 }
 
 // checkClaim checks a claim, and counts it from now on unless it is a dry run.
@@ -56,7 +67,7 @@ func (q *quotas) checkClaim(claim *resourcev1.ResourceClaim, sizes *dialect.Size
 		return nil
 	}
 	use := dialect.UseOf(&claim.Spec, nil, sizes)
-	return q.accounts.checkClaim(claim.Namespace, claim.UID, held, use, !dryRun && claim.UID != "")
+	return q.accounts.checkClaim(claim.Namespace, claim.Name, held, use, !dryRun && claim.Name != "")
 }
 
 // limitsOf returns what quotas say of GPUs.

@@ -17,6 +17,8 @@ import (
 type store[T any] struct {
 	// read takes of an object what is needed.
 	read func(metav1.Object) (T, error)
+	// named is true where an object's key stands for its namespace and name instead of its UID.
+	named bool
 	// put and drop hand on what was added or changed, and what is gone. Replace hands on everything there is.
 	put, drop func(brief[T])
 	replace   func([]brief[T])
@@ -27,7 +29,7 @@ type store[T any] struct {
 	filled atomic.Bool
 }
 
-// key stands for an object's UID. It holds no pointer, so that the garbage collector does not look into what is kept of
+// key stands for an object's UID, or its namespace and name. It holds no pointer, so that the garbage collector does not look into what is kept of
 // very many objects: reviews would wait for it.
 type key [16]byte
 
@@ -35,6 +37,8 @@ func keyOf(uid types.UID) key {
 	sum := sha256.Sum256([]byte(uid))
 	return key(sum[:16])
 }
+
+func keyOfName(namespace, name string) key { return keyOf(types.UID(namespace + "/" + name)) }
 
 // brief is what is left of an object. Of its metadata it has what a reflector reads.
 type brief[T any] struct {
@@ -85,7 +89,11 @@ func (s *store[T]) shorten(object any) (short brief[T], err error) {
 	}
 	short = brief[T]{Object: bare, namespace: full.GetNamespace(), name: full.GetName(), version: full.GetResourceVersion(), of: of}
 	uid := full.GetUID()
-	if uid == "" {
+	switch {
+	case s.named:
+		short.id = keyOfName(short.namespace, short.name)
+		return short, nil
+	case uid == "":
 		uid = types.UID(short.name)
 	}
 	short.id = keyOf(uid)

@@ -27,7 +27,7 @@ type world struct {
 	judge  *judge
 	client *fake.Clientset
 	// what the server follows
-	slices, classes, claims, quotas, ranges, runtimes cache.ReflectorStore
+	slices, classes, claims, quotas, ranges, runtimes, pods cache.ReflectorStore
 
 	// followed is since when the API server tells of claims
 	followed time.Time
@@ -58,7 +58,7 @@ func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
 	fleet, limits, ranges := newFleet(w.now), limitsOf(translator), rangesOf(translator)
 	accounts := newAccounts(fleet.sizes, w.now, func() time.Time { return w.followed })
 	w.slices, w.classes, w.claims, w.quotas = fleet.sliceStore(), fleet.classStore(), accounts.store(), limits.store()
-	w.ranges = ranges.store()
+	w.ranges, w.pods = ranges.store(), accounts.podStore()
 	w.judge = &judge{
 		translator: translator, specs: newSpecs(w.client),
 		fleet: fleet, runtimes: &runtimes{}, ranges: ranges,
