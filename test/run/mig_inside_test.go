@@ -120,7 +120,7 @@ func (d *divided) besides() {
 	}
 	end := d.kept("first", "--gpu", "0", "--profile", "1g.18gb")
 	before := d.driver()
-	const none = "this agent makes no MIG instances"
+	const none = "making MIG instances is root's"
 	says := map[string]string{"agent": "an agent already runs in /run/divvy", "run": none}
 	for _, args := range [][]string{
 		{"agent", "--simgpu", "m"}, {"run", "--simgpu", "m", "--gpu", "0", "--profile", "1g.18gb", "--", "true"},
