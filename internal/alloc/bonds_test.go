@@ -154,3 +154,18 @@ func TestZeroCores(t *testing.T) {
 		}
 	}
 }
+
+// An alternative that fits nowhere takes no tries from those that do, however many places the claims before it have.
+func TestTriesAreForAlternativesThatFit(t *testing.T) {
+	p := Pod{Claims: [][]Request{
+		{{Count: 2, Whole: true}}, {{Count: 1, Whole: true}},
+		{{Count: 1, Memory: bytes(81 * gib)}, {Count: 1, Memory: bytes(82 * gib)}, {Count: 1, Memory: bytes(gib)}},
+	}}
+	choices, err := newInventory(t, []Node{eight()}, DefaultPolicy).PodChoices(&p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, ok := choices.Next(); !ok || a.Shares[3].Alternative != 2 {
+		t.Errorf("it gets %+v", a)
+	}
+}

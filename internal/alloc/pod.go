@@ -107,6 +107,8 @@ type puzzle struct {
 	tries  int
 	// chosen has the alternative of each claim.
 	chosen [MostClaims]int
+	// able has a bit for each alternative of a claim that fits on the node without the others.
+	able [MostClaims]uint8
 }
 
 // ratePod is the key of a pod on a node.
@@ -136,10 +138,28 @@ func (inv *Inventory) solve(p *podShape, node int, found func(z *puzzle, before 
 	n.CPUUsed += p.cpu
 	n.MemoryUsed += p.memory
 	r.refresh(n)
-	z.choose(0, func() { found(z, &before.state) })
+	if z.alone() {
+		z.choose(0, func() { found(z, &before.state) })
+	}
 	n.CPUUsed -= p.cpu
 	n.MemoryUsed -= p.memory
 	*r = before
+}
+
+// alone looks which alternatives fit without the others, and reports whether each claim has one. Without it, the tries
+// would be spent on the places of other claims beside an alternative that fits with none.
+func (z *puzzle) alone() bool {
+	for i, claim := range z.pod.shapes {
+		for alternative, c := range claim {
+			if _, cause := z.inv.arrange(c, z.node); cause == CauseNone {
+				z.able[i] |= 1 << alternative
+			}
+		}
+		if z.able[i] == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // choose tries the alternatives of the claims from one on, in the order of lists of them: the first claim's first as long
@@ -149,6 +169,9 @@ func (z *puzzle) choose(i int, found func()) bool {
 		return z.claim(0, found)
 	}
 	for alternative := range z.pod.shapes[i] {
+		if z.able[i]&(1<<alternative) == 0 {
+			continue
+		}
 		z.chosen[i] = alternative
 		if z.choose(i+1, found) {
 			return true

@@ -65,6 +65,29 @@ func (d *Demand) Allocations(a alloc.Assignment, published Published) ([]Allocat
 	return all, nil
 }
 
+// Part is what one claim gets of a place.
+type Part struct {
+	Claim Claim
+	// Assignment has nothing of the host.
+	Assignment alloc.Assignment
+}
+
+// Parts divides a place among the claims that have no allocation, in the order of [Demand.Claims].
+func (d *Demand) Parts(a alloc.Assignment) []Part {
+	all := make([]Part, len(d.claims))
+	for i := range all {
+		one := a
+		one.CPU, one.Memory, one.Shares = 0, 0, nil
+		for _, s := range a.Shares {
+			if s.Claim >= 0 && s.Claim < len(d.wants) && d.wants[s.Claim].claim == i {
+				one.Shares = append(one.Shares, s)
+			}
+		}
+		all[i] = Part{d.claims[i], one}
+	}
+	return all
+}
+
 // chosen is the way that the shares of a request are of.
 func (w *want) chosen(shares []alloc.Share) (*way, error) {
 	if len(shares) == 0 {

@@ -26,6 +26,8 @@ type cluster struct {
 	slices  []*resourcev1.ResourceSlice
 	classes map[string]*resourcev1.DeviceClass
 	devices []device
+	places  []string
+	alike   map[string]uint16 // classes, by what their devices are
 	nodes   []alloc.Node
 	cel     *dracel.Cache
 }
@@ -40,7 +42,7 @@ type device struct {
 // newCluster publishes nodes as their agents do, and installs the device classes.
 func newCluster(t testing.TB, nodes ...[]pool.GPU) *cluster {
 	t.Helper()
-	c := &cluster{classes: installed(t), cel: dracel.NewCache(256, dracel.Features{EnableConsumableCapacity: true})}
+	c := &cluster{classes: installed(t), alike: map[string]uint16{}, cel: dracel.NewCache(256, dracel.Features{EnableConsumableCapacity: true})}
 	for i, gpus := range nodes {
 		name := fmt.Sprintf("node-%d", i)
 		resources, err := pool.Resources(name, gpus)
@@ -93,6 +95,7 @@ func (c *cluster) enter(t testing.TB, node int, d *resourcev1.Device) {
 		g.Model = *model.StringValue
 	}
 	one := device{node: node, gpu: at, share: alloc.Share{UUID: uuid, GPU: at}, Device: d}
+	g.Location = c.whereabouts(d)
 	if form == pool.MIG {
 		one.share.Profile, one.share.Start, _ = pool.ParseInstance(d.Name)
 		g.Capacity = max(g.Capacity, uint64(memory))
@@ -105,6 +108,27 @@ func (c *cluster) enter(t testing.TB, node int, d *resourcev1.Device) {
 		g.Fault = taint.Key + "=" + taint.Value
 	}
 	c.devices = append(c.devices, one)
+}
+
+// whereabouts numbers the places that a device tells: equal texts have equal numbers.
+func (c *cluster) whereabouts(d *resourcev1.Device) alloc.Location {
+	number := func(name resourcev1.QualifiedName) uint16 {
+		value, ok := d.Attributes[name]
+		if !ok {
+			return 0
+		}
+		text, _ := yaml.Marshal(value)
+		at := slices.Index(c.places, string(text))
+		if at < 0 {
+			at = len(c.places)
+			c.places = append(c.places, string(text))
+		}
+		return uint16(at + 1)
+	}
+	return alloc.Location{
+		NUMA: number(v1alpha1.AttributeNUMANode), Root: number("resource.kubernetes.io/pcieRoot"),
+		Switch: number(v1alpha1.AttributePCIeSwitch), Clique: number(v1alpha1.AttributeNVLinkClique),
+	}
 }
 
 // locate notes where an instance can be. One without counters takes the slice at which it begins: others begin elsewhere.
@@ -132,7 +156,7 @@ var identities = []resourcev1.QualifiedName{
 	"resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/pciBusID", "resource.kubernetes.io/numaNode", "gpu.nvidia.com/uuid", "gpu.nvidia.com/index",
 }
 
-// classOf is the number of the first device that is like this one.
+// classOf is the number of the devices that are like this one.
 func (c *cluster) classOf(d *resourcev1.Device) uint16 {
 	like := func(d *resourcev1.Device) string {
 		copied := resourcev1.Device{Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{}, Capacity: d.Capacity}
@@ -144,12 +168,11 @@ func (c *cluster) classOf(d *resourcev1.Device) uint16 {
 		text, _ := yaml.Marshal(copied)
 		return string(text)
 	}
-	for i := range c.devices {
-		if c.devices[i].share.Profile == "" && like(c.devices[i].Device) == like(d) {
-			return uint16(i)
-		}
+	text := like(d)
+	if _, known := c.alike[text]; !known {
+		c.alike[text] = uint16(len(c.alike) + 1)
 	}
-	return uint16(len(c.devices))
+	return c.alike[text]
 }
 
 func (c *cluster) DeviceClass(name string) *resourcev1.DeviceClass {
@@ -289,4 +312,13 @@ func selecting(expressions ...string) (all []resourcev1.DeviceSelector) {
 		all = append(all, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: e}})
 	}
 	return all
+}
+
+// kindOf is the form of a device, or the profile of an instance.
+func kindOf(name string) string {
+	if profile, _, ok := pool.ParseInstance(name); ok {
+		return profile
+	}
+	_, form, _ := pool.Parse(name)
+	return string(form)
 }

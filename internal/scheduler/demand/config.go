@@ -10,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // configOf is the configuration of a request: the claim's, or else the class's, as the agent reads them of the allocation.
@@ -44,6 +45,38 @@ func configOf(spec *resourcev1.ResourceClaimSpec, class *resourcev1.DeviceClass,
 		}
 	}
 	return v1alpha1.ShareConfig{}, nil
+}
+
+// nvidiaConfig returns what is wrong with what a claim says to NVIDIA's driver of a request for whole GPUs or for a MIG
+// instance, which the agent reads.
+func nvidiaConfig(spec *resourcev1.ResourceClaimSpec, w *way) error {
+	instance := v1alpha1.IsInstanceClass(w.class)
+	if !instance && !v1alpha1.IsWholeClass(w.class) {
+		return nil
+	}
+	for i := range spec.Devices.Config {
+		c := &spec.Devices.Config[i]
+		if c.Opaque == nil || c.Opaque.Driver != v1alpha1.NVIDIADriver || !isFor(c.Requests, w.name) {
+			continue
+		}
+		raw := c.Opaque.Parameters.Raw
+		switch {
+		case dialect.IsMIGConfig(raw) != instance && len(c.Requests) == 0:
+		case instance:
+			if _, err := dialect.DecodeMIGConfig(raw); err != nil {
+				return err
+			}
+		default:
+			config, err := dialect.DecodeGPUConfig(raw)
+			if err != nil {
+				return err
+			}
+			if config.Backend == v1alpha1.BackendMPS && w.count > 1 {
+				return fmt.Errorf("%d GPUs with strategy MPS: ask for one, because a process can be the client of one control daemon only", w.count)
+			}
+		}
+	}
+	return nil
 }
 
 // isFor reports whether what names these requests, all if it names none, is for one: named itself, or by the request of

@@ -1,6 +1,7 @@
 package demand
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -34,15 +35,24 @@ func (r *reader) expand(w *way) ([]alloc.Request, error) {
 		return nil, fmt.Errorf("%w: it tolerates taints of devices", ErrElsewhere)
 	}
 	config, err := configOf(r.claim.Spec, class, w.name)
+	if err == nil {
+		err = nvidiaConfig(r.claim.Spec, w)
+	}
 	if err != nil {
 		return nil, err
 	}
-	base := alloc.Request{Count: int(min(max(w.count, 1), alloc.MaxGPUs+1))}
+	if w.count > alloc.MaxGPUs {
+		return nil, fmt.Errorf("%d GPUs: a node has at most %d", w.count, alloc.MaxGPUs)
+	}
+	base := alloc.Request{Count: int(max(w.count, 1))}
 	if err := r.wishes.apply(&base, &config); err != nil {
 		return nil, err
 	}
 	switch {
 	case v1alpha1.IsInstanceClass(w.class):
+		if config.Backend != "" && config.Backend != v1alpha1.BackendMIG {
+			return nil, fmt.Errorf("its configuration asks for backend %s, and class %s gives MIG instances, which a claim has alone: leave out the backend", config.Backend, w.class)
+		}
 		return r.instances(base, w, expressions)
 	case v1alpha1.IsWholeClass(w.class):
 		return r.wholes(base, w, expressions)
@@ -92,10 +102,16 @@ func (r *reader) shares(base alloc.Request, w *way, expressions []string, config
 	case backend == v1alpha1.BackendMPS && base.Count > 1:
 		return nil, fmt.Errorf("%d GPUs with backend mps: ask for one, because a process can be the client of one control daemon only", w.count)
 	}
+	full := config
+	full.Backend = cmp.Or(backend, config.Backend)
+	full.Default(asked.cores)
+	if err := full.Validate(asked.cores); err != nil {
+		return nil, err
+	}
 	if asked.memory > 0 {
 		base.Memory = v1alpha1.Bytes(asked.memory)
 	}
-	base.Cores = asked.cores
+	base.Cores, base.ZeroCores = asked.cores, asked.named && asked.cores == 0
 	base.Classes, base.Among = r.published.Serving(expressions)
 	return []alloc.Request{base}, nil
 }

@@ -23,7 +23,7 @@ func Of(pod *corev1.Pod, claims []Claim, published Published) (Demand, error) {
 	if err != nil {
 		return d, invalid("%w", err)
 	}
-	var elsewhere error
+	elsewhere := d.extended(pod, wishes, published)
 	seen := map[string]bool{}
 	for i := range claims {
 		claim := &claims[i]
@@ -44,14 +44,17 @@ func Of(pod *corev1.Pod, claims []Claim, published Published) (Demand, error) {
 			return d, err
 		}
 	}
-	if elsewhere != nil {
-		d.elsewhere = true
-		return d, elsewhere
-	}
-	if err := d.pod.Validate(); err != nil {
+	err = d.pod.Validate()
+	switch {
+	case elsewhere != nil && err != nil:
+		d.pod.Claims, d.pod.Bonds, err = nil, nil, elsewhere
+	case elsewhere != nil:
+		err = elsewhere
+	case err != nil:
 		return d, invalid("%w", err)
 	}
-	return d, nil
+	d.elsewhere = elsewhere != nil
+	return d, err
 }
 
 // invalid is [ErrDemand] in one line.
@@ -100,7 +103,7 @@ func (r *reader) read() error {
 		return invalid("claim %s: nothing says what it asks", r.claim.Name)
 	}
 	d := r.demand
-	place := len(d.claims)
+	place, first := len(d.claims), len(d.wants)
 	d.claims = append(d.claims, *r.claim)
 	var elsewhere error
 	for i := range r.claim.Spec.Devices.Requests {
@@ -127,7 +130,10 @@ func (r *reader) read() error {
 		w.ways = w.ways[:n]
 		d.pod.Claims, d.wants = append(d.pod.Claims, all[:n]), append(d.wants, w)
 	}
-	return elsewhere
+	if elsewhere != nil {
+		return elsewhere
+	}
+	return r.constrain(first)
 }
 
 // way is a request, or one alternative of it.
