@@ -59,14 +59,25 @@ func (inv *Inventory) Room(p *Pod, apart bool) (room func(node, most int) int, e
 
 // roomApart is for how many equal claims a node has GPUs, each claim on GPUs of its own.
 func (inv *Inventory) roomApart(claim []*shape, node int) int {
-	r, n := &inv.entries[node], &inv.nodes[node]
-	fitting, least := uint32(0), MaxGPUs
+	return bits.OnesCount32(inv.serving(claim, node)) / leastGPUs(claim)
+}
+
+// leastGPUs is how many GPUs a claim needs at least.
+func leastGPUs(claim []*shape) int {
+	least := MaxGPUs
 	for _, c := range claim {
-		count := c.request.Count
 		if c.request.Same {
-			count = 1
+			return 1
 		}
-		least = min(least, count)
+		least = min(least, c.request.Count)
+	}
+	return least
+}
+
+// serving has a bit for each GPU of a node on which a share of a claim fits, by any of its alternatives.
+func (inv *Inventory) serving(claim []*shape, node int) (fitting uint32) {
+	r, n := &inv.entries[node], &inv.nodes[node]
+	for _, c := range claim {
 		needs, plain := c.needs[r.state.kind], c.request.plain()
 		for i := range n.GPUs {
 			if plain && c.least[r.state.kind] > r.state.gpus[i].memory+1 {
@@ -77,5 +88,5 @@ func (inv *Inventory) roomApart(claim []*shape, node int) int {
 			}
 		}
 	}
-	return bits.OnesCount32(fitting) / least
+	return fitting
 }

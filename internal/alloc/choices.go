@@ -73,6 +73,8 @@ func (s *Choices) key(node int) (key uint64) {
 func (s *Choices) keyByPolicy(node int) uint64 {
 	inv, c := s.inv, s.shape
 	switch {
+	case s.tight && s.pod != nil:
+		return inv.looseKey(s.pod, node)
 	case s.pod != nil:
 		return inv.ratePod(s.pod, node)
 	case inv.indexed(&c.request):
@@ -138,7 +140,11 @@ func (s *Choices) Next() (Assignment, bool) {
 			continue
 		}
 		s.last = key
-		return s.assignment(key), true
+		a := s.assignment(key)
+		if s.pod != nil && len(a.Shares) == 0 {
+			continue // a tight choice that does not fit after all
+		}
+		return a, true
 	}
 	return Assignment{}, false
 }

@@ -130,7 +130,7 @@ func (inv *Inventory) placePod(p *podShape, node int) Assignment {
 // solve calls found while the claims of a pod are placed on a node, if they fit, and leaves the node as it was.
 func (inv *Inventory) solve(p *podShape, node int, found func(z *puzzle, before *state)) {
 	r, n := &inv.entries[node], &inv.nodes[node]
-	if r.absent || p.cpu > r.cpu || p.memory > r.memory {
+	if !inv.mayFitPod(p, node) {
 		return
 	}
 	before := *r

@@ -1,12 +1,16 @@
 package alloc
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // tightPolicy orders the choices of whoever tries much.
 var tightPolicy, _ = PolicyNamed("bestfit")
 
 // TightChoices is [Inventory.PodChoices] with the tightest place first, whatever the policy of the inventory is. It is much
-// quicker than most policies are, and serves to find out whether something fits.
+// quicker than most policies are, and serves to find out whether something fits. For a pod of several claims, the first
+// node is the one that has the least free before, and it costs the solution of few nodes.
 func (inv *Inventory) TightChoices(p *Pod, among *NodeSet) (*Choices, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -20,6 +24,36 @@ func (inv *Inventory) TightChoices(p *Pod, among *NodeSet) (*Choices, error) {
 	s.changes = inv.changes()
 	s.all()
 	return s, nil
+}
+
+// looseKey puts nodes on which a pod may fit into an order without solving them: the one with the least free GPUs first.
+func (inv *Inventory) looseKey(p *podShape, node int) uint64 {
+	if !inv.mayFitPod(p, node) {
+		return noKey
+	}
+	return uint64(inv.entries[node].state.freeGPU())<<nodeBits | uint64(node)
+}
+
+// mayFitPod is false for a node on which a pod certainly does not fit. It rules most of those out, at little cost.
+func (inv *Inventory) mayFitPod(p *podShape, node int) bool {
+	r := &inv.entries[node]
+	if r.absent || p.cpu > r.cpu || p.memory > r.memory {
+		return false
+	}
+	all, whole, shared := uint32(0), 0, 0
+	for _, claim := range p.shapes {
+		serving, least := inv.serving(claim, node), leastGPUs(claim)
+		if bits.OnesCount32(serving) < least {
+			return false
+		}
+		all |= serving
+		if slices.ContainsFunc(claim, func(c *shape) bool { return !c.request.Whole }) {
+			shared = max(shared, least)
+		} else {
+			whole += least
+		}
+	}
+	return bits.OnesCount32(all) >= whole+shared // whole GPUs are shared with no other claim
 }
 
 // with lets do decide by the policy of the choices.
@@ -37,8 +71,11 @@ func (s *Choices) with(do func()) {
 // Explain says why a pod fits on none of some nodes; nil is all. It is nil for a pod that fits. The error is [ErrRequest].
 func (inv *Inventory) Explain(p *Pod, among *NodeSet) (*Refusal, error) {
 	s, err := inv.TightChoices(p, among)
-	if err != nil || len(s.heap) > 0 {
+	if err != nil {
 		return nil, err
+	}
+	if _, fits := s.Next(); fits {
+		return nil, nil
 	}
 	return s.Refusal(), nil
 }

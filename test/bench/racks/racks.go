@@ -40,7 +40,7 @@ func (c *Cluster) Label(position int, label string) (string, bool) {
 	return fmt.Sprintf("r%02d", c.Of[position]), true
 }
 
-// Draw makes a cluster in which tenants have so many percent of the GPUs' memory or time. Tenants came until it was full
+// Draw makes a cluster in which tenants have so many percent of the GPUs, as the mean of memory and time. Tenants came until it was full
 // and left at random, so that what is free lies scattered.
 func Draw(random *rand.Rand, nodes, racks, percent int) (*Cluster, error) {
 	c := &Cluster{Racks: racks}
@@ -85,7 +85,7 @@ func occupy(random *rand.Rand, nodes []alloc.Node, percent int) error {
 	given, refused := 0, 0
 	use := func(a *alloc.Assignment) (sum int) {
 		for _, s := range a.Shares {
-			sum += max(int(s.Limit/(capacity/1000)), s.Cores*10)
+			sum += (int(s.Limit/(capacity/1000)) + s.Cores*10) / 2
 		}
 		return sum
 	}
@@ -98,7 +98,7 @@ func occupy(random *rand.Rand, nodes []alloc.Node, percent int) error {
 		if err := inventory.Reserve(a); err != nil {
 			return fmt.Errorf("fill the cluster: %w", err)
 		}
-		held = append(held, a)
+		held, refused = append(held, a), 0
 		given += use(&a)
 	}
 	for most := len(nodes) * GPUsPerNode * 1000; len(held) > 0 && given*100 > most*percent; {
@@ -176,3 +176,32 @@ func (c *Cluster) Together(plan *gang.Plan) bool {
 	}
 	return len(plan.Placements) > 0
 }
+
+// Large draws a gang of so many members of one to four kinds; of one in eight, all members ask for something else. Half of
+// the gangs require one rack.
+func Large(random *rand.Rand, size int) (gang.Gang, []gang.Member) {
+	g := gang.Gang{Namespace: "team", Name: "train", Size: size, Minimum: size}
+	if random.IntN(2) == 0 {
+		g.Topology = []gang.Level{{Label: Label, Required: true}}
+	}
+	kinds := 1 + random.IntN(4)
+	if random.IntN(8) == 0 {
+		kinds = size
+	}
+	var pods []alloc.Pod
+	for range kinds {
+		p := pod(random)
+		if random.IntN(4) == 0 {
+			p.Claims = append(p.Claims, pod(random).Claims...)
+		}
+		pods = append(pods, p)
+	}
+	var members []gang.Member
+	for i := range size {
+		members = append(members, gang.Member{Key: fmt.Sprintf("team/train-%04d", i), Pod: pods[i%kinds]})
+	}
+	return g, members
+}
+
+// Single draws a pod of no gang.
+func Single(random *rand.Rand) alloc.Pod { return pod(random) }

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/scheduler/gang"
@@ -99,7 +100,7 @@ func TestFitsIsExhaustive(t *testing.T) {
 // A gang is in one rack whenever a rack has room for it, on small clusters.
 func TestGangsAreInOneRack(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 3))
-	var r Result
+	r := Result{Clock: time.Now}
 	for range 10 {
 		c, err := Draw(random, 24, 6, 60)
 		if err != nil {

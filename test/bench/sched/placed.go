@@ -25,6 +25,8 @@ func schedFigures(ctx context.Context, o options) []measurement.Figure {
 		{IDs: restartTime, Measure: of(measureRestart)},
 		{IDs: gangTime + " " + verdictOnPod, Measure: of(measureGangs)},
 		{IDs: realTrace, Measure: of(measureTrace)},
+		{IDs: gangTopology, Measure: func() ([]measurement.Row, error) { return measureTopology(o) }},
+		{IDs: verdictTime + " " + planTime, Measure: func() ([]measurement.Row, error) { return measurePlans(o) }},
 	}
 }
 
