@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	celast "github.com/google/cel-go/common/ast"
-	"github.com/google/cel-go/common/operators"
-	"github.com/google/cel-go/common/types"
 	resourcev1 "k8s.io/api/resource/v1"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 
@@ -32,10 +29,13 @@ type selectors struct {
 type selector struct {
 	text    string
 	program dracel.CompilationResult
-	// single tells that the expression reads what differs among devices of one variety.
-	single bool
-	// answers has what it says then of each device, by number.
+	// reading is what it reads that differs among devices of one variety.
+	reading reading
+	// answers has what it says then of each device, by number, and equal what it says of devices of a variety for which
+	// it reads the same.
 	answers []answer
+	equal   map[values]bool
+	pin     pin
 }
 
 type answer uint8
@@ -78,9 +78,9 @@ func (s *selectors) of(text string) *selector {
 		clear(s.by)
 		clear(s.served)
 	}
-	one := &selector{text: text, program: s.cache.GetOrCompile(text)}
+	one := &selector{text: text, program: s.cache.GetOrCompile(text), equal: map[values]bool{}}
 	if one.program.Error == nil {
-		one.single = one.readsSingle()
+		one.read()
 	}
 	s.by[text] = one
 	return one
@@ -101,7 +101,7 @@ func (s *selectors) says(one *selector, spec *resourcev1.Device) bool {
 
 // selects reports what an expression says of a device.
 func (s *selectors) selects(one *selector, d *device) bool {
-	if !one.single {
+	if !one.single() {
 		return s.selectsVariety(one, d.variety)
 	}
 	if d.number >= len(one.answers) {
@@ -109,11 +109,31 @@ func (s *selectors) selects(one *selector, d *device) bool {
 	}
 	if one.answers[d.number] == unknown {
 		one.answers[d.number] = rejects
-		if s.says(one, d.spec) {
+		if s.saysAlike(one, d) {
 			one.answers[d.number] = selects
 		}
 	}
 	return one.answers[d.number] == selects
+}
+
+// mostEqual bounds what is remembered of values that an expression reads.
+const mostEqual = 4096
+
+// saysAlike evaluates an expression once for all devices of which it reads the same.
+func (s *selectors) saysAlike(one *selector, d *device) bool {
+	if one.reading.opaque {
+		return s.says(one, d.spec)
+	}
+	id := values{variety: d.variety, read: d.values(one.reading.single)}
+	yes, known := one.equal[id]
+	if !known {
+		if len(one.equal) >= mostEqual {
+			clear(one.equal)
+		}
+		yes = s.says(one, d.spec)
+		one.equal[id] = yes
+	}
+	return yes
 }
 
 func (s *selectors) selectsVariety(one *selector, v *variety) bool {
@@ -148,7 +168,7 @@ func (l *Ledger) serving(profile string, expressions []string) (classes alloc.Cl
 	for _, text := range expressions {
 		one := l.selectors.of(text)
 		all = append(all, one)
-		answer.single = answer.single || one.single
+		answer.single = answer.single || one.single()
 	}
 	if len(l.selectors.served) >= mostSelectors {
 		clear(l.selectors.served)
@@ -189,7 +209,7 @@ func every[T any](all []T, profile string, profileOf func(T) string, satisfies f
 
 // may reports whether devices of a variety can satisfy the expressions, as far as that does not differ among them.
 func (l *Ledger) may(all []*selector, v *variety) bool {
-	return !slices.ContainsFunc(all, func(one *selector) bool { return !one.single && !l.selectors.selectsVariety(one, v) })
+	return !slices.ContainsFunc(all, func(one *selector) bool { return !one.single() && !l.selectors.selectsVariety(one, v) })
 }
 
 // single looks at every device of these classes. The names are empty where all GPUs of the classes that are left serve.
@@ -200,16 +220,14 @@ func (l *Ledger) single(profile string, all []*selector, among []uint16) (classe
 	}
 	found, none := map[uint16]int{}, true
 	var uuids []string
-	for _, name := range slices.Sorted(maps.Keys(l.pools)) {
-		for _, g := range l.pools[name].gpus {
-			if g.class == nil || !has[g.class.number] {
-				continue
-			}
-			if every(g.devices, profile, func(d *device) string { return d.profile }, func(d *device) bool { return l.allSelect(all, d) }) {
-				found[g.class.number]++
-				uuids = append(uuids, g.uuid)
-				none = false
-			}
+	for _, g := range l.candidates(all) {
+		if g.class == nil || !has[g.class.number] {
+			continue
+		}
+		if every(g.devices, profile, func(d *device) string { return d.profile }, func(d *device) bool { return l.allSelect(all, d) }) {
+			found[g.class.number]++
+			uuids = append(uuids, g.uuid)
+			none = false
 		}
 	}
 	full := !none
@@ -225,78 +243,25 @@ func (l *Ledger) single(profile string, all []*selector, among []uint16) (classe
 	return classes, alloc.Names(strings.Join(uuids, "|"))
 }
 
+// candidates are the GPUs that expressions can select: those of the devices that an expression names, or all.
+func (l *Ledger) candidates(all []*selector) (gpus []*gpu) {
+	for _, one := range all {
+		if one.pin.value == "" {
+			continue
+		}
+		for _, number := range l.sorts.pinned[one.pin] {
+			if g := l.sorts.devices[number].gpu; g != nil && !slices.Contains(gpus, g) {
+				gpus = append(gpus, g)
+			}
+		}
+		return gpus
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.pools)) {
+		gpus = append(gpus, l.pools[name].gpus...)
+	}
+	return gpus
+}
+
 func (l *Ledger) allSelect(all []*selector, d *device) bool {
 	return !slices.ContainsFunc(all, func(one *selector) bool { return !l.selectors.selects(one, d) })
-}
-
-// readsSingle reports whether an expression reads an attribute in single, or something in a way of which that cannot be
-// told, such as all attributes of a domain.
-func (one *selector) readsSingle() bool {
-	parsed, issues := one.program.Environment.Parse(one.text)
-	if issues.Err() != nil {
-		return true
-	}
-	return readsSingle(parsed.NativeRep().Expr())
-}
-
-func readsSingle(e celast.Expr) bool {
-	if path, ok := pathOf(e); ok {
-		switch {
-		case len(path) == 1 && (path[0] == "driver" || path[0] == "allowMultipleAllocations"):
-			return false
-		case len(path) == 3 && path[0] == "capacity":
-			return false
-		case len(path) == 3 && path[0] == "attributes":
-			return single[resourcev1.QualifiedName(path[1]+"/"+path[2])]
-		}
-		return true
-	}
-	return slices.ContainsFunc(partsOf(e), readsSingle)
-}
-
-// pathOf returns the fixed names by which an expression goes from the device on.
-func pathOf(e celast.Expr) (path []string, ok bool) {
-	switch e.Kind() {
-	case celast.IdentKind:
-		return nil, e.AsIdent() == "device"
-	case celast.SelectKind:
-		path, ok = pathOf(e.AsSelect().Operand())
-		return append(path, e.AsSelect().FieldName()), ok
-	case celast.CallKind:
-		call := e.AsCall()
-		if call.FunctionName() != operators.Index || len(call.Args()) != 2 || call.Args()[1].Kind() != celast.LiteralKind {
-			return nil, false
-		}
-		name, text := call.Args()[1].AsLiteral().(types.String)
-		path, ok = pathOf(call.Args()[0])
-		return append(path, string(name)), ok && text
-	}
-	return nil, false
-}
-
-// partsOf are the expressions of which one is made.
-func partsOf(e celast.Expr) (parts []celast.Expr) {
-	switch e.Kind() {
-	case celast.SelectKind:
-		parts = append(parts, e.AsSelect().Operand())
-	case celast.CallKind:
-		if e.AsCall().IsMemberFunction() {
-			parts = append(parts, e.AsCall().Target())
-		}
-		parts = append(parts, e.AsCall().Args()...)
-	case celast.ListKind:
-		parts = append(parts, e.AsList().Elements()...)
-	case celast.MapKind:
-		for _, entry := range e.AsMap().Entries() {
-			parts = append(parts, entry.AsMapEntry().Key(), entry.AsMapEntry().Value())
-		}
-	case celast.StructKind:
-		for _, field := range e.AsStruct().Fields() {
-			parts = append(parts, field.AsStructField().Value())
-		}
-	case celast.ComprehensionKind:
-		c := e.AsComprehension()
-		parts = append(parts, c.IterRange(), c.AccuInit(), c.LoopCondition(), c.LoopStep(), c.Result())
-	}
-	return parts
 }

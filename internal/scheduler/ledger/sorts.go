@@ -47,6 +47,8 @@ type sorts struct {
 	// devices has the devices by their numbers.
 	devices []*device
 	vacant  []int
+	// pinned has the numbers of the devices with a value.
+	pinned map[pin][]int
 	// models has what is wrong with sets of MIG profiles, see model.
 	models map[string]error
 	// classesChanged and devicesChanged count what Serving's answers depend on.
@@ -74,7 +76,7 @@ type gpuClass struct {
 
 func (s *sorts) init() {
 	s.varieties, s.classes, s.byNumber = map[string]*variety{}, map[string]*gpuClass{}, []*gpuClass{{}}
-	s.models = map[string]error{}
+	s.models, s.pinned = map[string]error{}, map[pin][]int{}
 }
 
 // number gives numbers to the devices and classes to the GPUs of a pool that replaces another. Either may be nil.
@@ -112,9 +114,7 @@ func (l *Ledger) number(before, after *published) {
 			delete(s.varieties, d.variety.text)
 		}
 		l.selectors.forget(d.number)
-		s.devices[d.number] = nil
-		s.vacant = append(s.vacant, d.number)
-		s.devicesChanged++
+		s.remove(d)
 	}
 }
 
@@ -124,10 +124,26 @@ func (s *sorts) add(d *device) {
 	if n := len(s.vacant); n > 0 {
 		d.number, s.vacant = s.vacant[n-1], s.vacant[:n-1]
 		s.devices[d.number] = d
-		return
+	} else {
+		d.number = len(s.devices)
+		s.devices = append(s.devices, d)
 	}
-	d.number = len(s.devices)
-	s.devices = append(s.devices, d)
+	for _, p := range d.pins() {
+		s.pinned[p] = append(s.pinned[p], d.number)
+	}
+}
+
+// remove takes a device's number from it.
+func (s *sorts) remove(d *device) {
+	s.devicesChanged++
+	s.devices[d.number] = nil
+	s.vacant = append(s.vacant, d.number)
+	for _, p := range d.pins() {
+		left := slices.DeleteFunc(s.pinned[p], func(number int) bool { return number == d.number })
+		if s.pinned[p] = left; len(left) == 0 {
+			delete(s.pinned, p)
+		}
+	}
 }
 
 func (s *sorts) varietyOf(d *device) *variety {
