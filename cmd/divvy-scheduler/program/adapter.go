@@ -2,12 +2,211 @@ package program
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
-	"k8s.io/kubernetes/pkg/scheduler"
+	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/divvy-gpu/divvy/internal/scheduler"
 )
 
+const (
+	// reasonRate is how many reasons per second are written on pods. Bindings have the rate of the configuration.
+	reasonRate = 200
+	// syncPoll is the time between two looks whether everything that is there is known.
+	syncPoll = 20 * time.Millisecond
+)
+
+// errUndoing marks pods whose claims are being taken back. They are tried again after a pause.
+var errUndoing = errors.New("claims of the last try are being taken back")
+
+// adapter stands between the scheduler of Kubernetes and the engine. It alone knows the fields of the former.
+type adapter struct {
+	*core
+	config *schedulerconfig.CompletedConfig
+	sched  *kubescheduler.Scheduler
+
+	nextPod     func(klog.Logger) (*framework.QueuedPodInfo, error)
+	schedulePod func(context.Context, framework.Framework, fwk.CycleState, *framework.QueuedPodInfo) (kubescheduler.ScheduleResult, error)
+	fail        kubescheduler.FailureHandlerFn
+	begun       bool
+}
+
 // adapt replaces the scheduler's decisions for pods with claims for Divvy's devices.
-func adapt(_ context.Context, _ *schedulerconfig.CompletedConfig, _ *scheduler.Scheduler, _ func(step string)) error {
+func (c *core) adapt(config *schedulerconfig.CompletedConfig, sched *kubescheduler.Scheduler) error {
+	if c.engine == nil {
+		return errProfile
+	}
+	slow := rest.CopyConfig(config.KubeConfig)
+	slow.QPS, slow.Burst = reasonRate, 2*reasonRate
+	client, err := kubernetes.NewForConfig(slow)
+	if err != nil {
+		return fmt.Errorf("make the client that writes reasons: %w", err)
+	}
+	a := &adapter{core: c, config: config, sched: sched, nextPod: sched.NextPod, schedulePod: sched.SchedulePod, fail: sched.FailureHandler}
+	c.reasons = scheduler.NewReasons(client, a.record)
+	c.activate = func(pods ...*corev1.Pod) {
+		if len(pods) == 0 {
+			return
+		}
+		named := map[string]*corev1.Pod{}
+		for _, pod := range pods {
+			named[pod.Namespace+"/"+pod.Name] = pod
+		}
+		sched.SchedulingQueue.Activate(klog.FromContext(c.ctx), named)
+	}
+	sched.NextPod, sched.SchedulePod, sched.FailureHandler = a.next, a.schedule, a.failed
 	return nil
+}
+
+// record tells the user of a pod why it waits.
+func (a *adapter) record(pod *corev1.Pod, reason string) {
+	if fw := a.sched.Profiles[pod.Spec.SchedulerName]; fw != nil {
+		fw.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", reason)
+	}
+}
+
+// next is the next pod. The first waits until everything that is there is known: only who leads asks for pods.
+func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
+	if !a.begun {
+		a.begun = true
+		err := wait.PollUntilContextCancel(a.ctx, syncPoll, true, func(context.Context) (bool, error) { return a.engine.Synced(), nil })
+		if err != nil {
+			return nil, nil //nolint:nilerr // the scheduler ends
+		}
+		a.lead()
+		a.reasons.Run(a.ctx)
+		a.release.Run(a.ctx)
+		a.sweep()
+	}
+	return a.nextPod(logger)
+}
+
+// sweep releases what pods left that ended while nobody led.
+func (a *adapter) sweep() {
+	claims, err := a.config.InformerFactory.Resource().V1().ResourceClaims().Lister().List(labels.Everything())
+	if err != nil {
+		return // a lister's memory does not fail
+	}
+	pods := a.config.InformerFactory.Core().V1().Pods().Lister()
+	a.release.Sweep(claims, func(namespace string, user resourcev1.ResourceClaimConsumerReference) bool {
+		pod, err := pods.Pods(namespace).Get(user.Name)
+		return err == nil && pod.UID == user.UID
+	})
+}
+
+// schedule finds a node for a pod: by Divvy's order for pods with claims for its devices, and as Kubernetes does for others.
+func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fwk.CycleState, info *framework.QueuedPodInfo) (kubescheduler.ScheduleResult, error) {
+	a.engine.Drain()
+	if len(info.Pod.Spec.ResourceClaims) == 0 {
+		return a.schedulePod(ctx, fw, state, info)
+	}
+	if a.isUndoing(info.Pod.UID) {
+		return kubescheduler.ScheduleResult{}, errUndoing
+	}
+	a.settle()
+	nodes, err := a.use(fw)
+	if err != nil {
+		return kubescheduler.ScheduleResult{}, err
+	}
+	unit, err := a.engine.Read(info.Pod)
+	if scheduler.Elsewhere(err) {
+		state.Write(cycleKey, &cycle{unit: unit, elsewhere: true})
+		return a.schedulePod(ctx, fw, state, info)
+	}
+	state.Write(cycleKey, &cycle{unit: unit})
+	refusal := newRefusal(info.Pod, nodes)
+	if err != nil {
+		state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: info.Pod}})
+		return kubescheduler.ScheduleResult{}, refusal.because(err.Error())
+	}
+	if info.Attempts <= 1 {
+		a.engine.Arrived(unit)
+	}
+	return a.choose(ctx, fw, state, unit, refusal)
+}
+
+// use tells the engine what nodes' pods ask, and returns how many nodes there are.
+func (a *adapter) use(fw framework.Framework) (int, error) {
+	nodes, err := fw.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return 0, fmt.Errorf("list the nodes: %w", err)
+	}
+	for _, n := range nodes {
+		a.engine.Use(n.Node().Name, n.GetGeneration(), func() (int64, uint64) {
+			return n.GetRequested().GetMilliCPU(), uint64(max(0, n.GetRequested().GetMemory()))
+		})
+	}
+	return len(nodes), nil
+}
+
+// choose walks through the places of the engine until Kubernetes' filters let the pod.
+func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.CycleState, unit *scheduler.Unit, refusal *refusal) (kubescheduler.ScheduleResult, error) {
+	var result kubescheduler.ScheduleResult
+	pod := unit.Pod
+	pre, status, rejectors := fw.RunPreFilterPlugins(ctx, state, pod)
+	if !status.IsSuccess() {
+		if !status.IsRejected() {
+			return result, status.AsError()
+		}
+		refusal.error.Diagnosis.UnschedulablePlugins = rejectors
+		return result, refusal.because(status.Message())
+	}
+	var among []string
+	if !pre.AllNodes() {
+		among = sets.List(pre.NodeNames)
+	}
+	err := a.engine.Choose(unit, among, func(node string) bool {
+		result.EvaluatedNodes++
+		info, err := fw.SnapshotSharedLister().NodeInfos().Get(node)
+		if err != nil {
+			return false
+		}
+		status := fw.RunFilterPluginsWithNominatedPods(ctx, state, pod, info)
+		if !status.IsSuccess() {
+			refusal.node(node, status)
+		}
+		return status.IsSuccess()
+	})
+	switch {
+	case errors.Is(err, scheduler.ErrRoom):
+		a.engine.Waiting.Add(pod, unit.Shape())
+		return result, refusal.because(err.Error())
+	case err != nil:
+		return result, refusal.because(err.Error())
+	}
+	if next := a.engine.Waiting.Next(pod.UID); next != nil {
+		a.activate(next)
+	}
+	result.SuggestedHost, result.FeasibleNodes = unit.Place.Name, 1
+	return result, nil
+}
+
+// failed puts a pod back as Kubernetes does, but has reasons of Divvy's pods written by a client of their own.
+func (a *adapter) failed(ctx context.Context, fw framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
+	if len(info.Pod.Spec.ResourceClaims) == 0 {
+		a.fail(ctx, fw, info, status, nominating, start)
+		return
+	}
+	var fit *framework.FitError
+	if errors.As(status.AsError(), &fit) {
+		fit.Diagnosis.PostFilterMsg = "" // one reason is enough
+	}
+	pod := info.Pod
+	a.fail(ctx, aside{fw, a.reasons}, info, status, nominating, start)
+	if a.engine.Waiting.Has(pod.UID) && a.engine.Late() {
+		a.activate(pod)
+	}
 }

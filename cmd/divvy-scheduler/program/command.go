@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
@@ -21,6 +23,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // what its requests take
 	_ "k8s.io/component-base/metrics/prometheus/version"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 
@@ -81,7 +84,11 @@ func serve(opts *options.Options, hook func(step string)) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	cc, sched, err := app.Setup(ctx, opts, app.WithPlugin(PluginName, newPlugin))
+	shared := &core{ctx: ctx, activate: func(...*corev1.Pod) {}}
+	cc, sched, err := app.Setup(ctx, opts, app.WithPlugin(PluginName,
+		func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			return shared.newPlugin(ctx, args, handle, hook)
+		}))
 	if err != nil {
 		return fmt.Errorf("set the scheduler up: %w", err)
 	}
@@ -89,7 +96,7 @@ func serve(opts *options.Options, hook func(step string)) error {
 		gates.AddMetrics()
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
-	if err := adapt(ctx, cc, sched, hook); err != nil {
+	if err := shared.adapt(cc, sched); err != nil {
 		return fmt.Errorf("put Divvy into the scheduler: %w", err)
 	}
 	if err := app.Run(ctx, cc, sched); ctx.Err() == nil {

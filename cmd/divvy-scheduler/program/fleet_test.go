@@ -186,7 +186,7 @@ func (f *fleet) run(name, path string, env []string, args ...string) *plane.Proc
 			return append([]string{
 				"--kubeconfig=" + f.Kubeconfig(), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(ports[0]),
 				"--authentication-kubeconfig=" + f.Kubeconfig(), "--authorization-kubeconfig=" + f.Kubeconfig(),
-				"--cert-dir=" + filepath.Join(f.Dir(), name), "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+				"--authentication-skip-lookup", "--cert-dir=" + filepath.Join(f.Dir(), name), "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
 			}, args...)
 		},
 	})
@@ -227,22 +227,41 @@ func (f *fleet) create(p *corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// until waits for a condition, for at most a minute.
+// limit bounds each wait of a test.
+const limit = time.Minute
+
+// logs are the ends of what the schedulers wrote.
+func (f *fleet) logs() string {
+	var all strings.Builder
+	for _, name := range []string{v1alpha1.SchedulerName, "first", "second"} {
+		text, err := os.ReadFile(filepath.Join(f.Dir(), name+".log"))
+		if err == nil {
+			fmt.Fprintf(&all, "%s:\n%s\n", name, text[max(0, len(text)-4000):])
+		}
+	}
+	return all.String()
+}
+
+// until waits for a condition.
 func (f *fleet) until(what string, holds func(ctx context.Context) (bool, string)) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(f.t.Context(), limit)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
+	seen := ""
 	for {
-		ok, seen := holds(ctx)
+		ok, now := holds(ctx)
 		if ok {
 			return
+		}
+		if ctx.Err() == nil {
+			seen = now
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			f.t.Fatalf("%s: not after a minute: %s", what, seen)
+			f.t.Fatalf("%s: not within %v: %s\n%s", what, limit, seen, f.logs())
 		}
 	}
 }

@@ -5,28 +5,69 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"github.com/divvy-gpu/divvy/internal/scheduler"
 )
 
-// plugin stands in DynamicResources' place. What is not Divvy's goes through to it.
+// plugin stands in DynamicResources' place. Pods that are not Divvy's go through to it.
 type plugin struct {
 	*dynamicresources.DynamicResources
+	*core
 	handle fwk.Handle
 }
 
+// cycle is what a plugin keeps of a pod in its cycle.
+type cycle struct {
+	unit *scheduler.Unit
+	// elsewhere tells that Kubernetes' own plugin places the pod.
+	elsewhere bool
+	pending   []pending
+}
+
+const cycleKey fwk.StateKey = PluginName
+
+// Clone implements fwk.StateData. All copies are of one pod.
+func (c *cycle) Clone() fwk.StateData { return c }
+
+// cycleOf is what was kept of a pod, nil for a pod without claims.
+func cycleOf(state fwk.CycleState) *cycle {
+	data, err := state.Read(cycleKey)
+	if err != nil {
+		return nil
+	}
+	c, _ := data.(*cycle)
+	return c
+}
+
+// ours is the unit of a pod that Divvy places, nil for others.
+func ours(state fwk.CycleState) *scheduler.Unit {
+	if c := cycleOf(state); c != nil && !c.elsewhere {
+		return c.unit
+	}
+	return nil
+}
+
 // newPlugin makes Divvy's plugin around that of Kubernetes, with its default arguments.
-func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+func (c *core) newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, hook func(step string)) (fwk.Plugin, error) {
 	if unknown, ok := args.(*runtime.Unknown); args != nil && (!ok || len(unknown.Raw) > 0) {
 		return nil, fmt.Errorf("plugin %s takes no arguments", PluginName)
 	}
 	defaults, err := latest.Default()
 	if err != nil {
+		return nil, err
+	}
+	if err := c.begin(handle, hook); err != nil { //nolint:contextcheck // what is made here lives as long as the program
 		return nil, err
 	}
 	for _, known := range defaults.Profiles[0].PluginConfig {
@@ -41,10 +82,188 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk
 		if !ok {
 			return nil, fmt.Errorf("plugin %s of Kubernetes is a %T", names.DynamicResources, made)
 		}
-		return &plugin{DynamicResources: wrapped, handle: handle}, nil
+		return &plugin{DynamicResources: wrapped, core: c, handle: handle}, nil
 	}
 	return nil, errors.New("default profile of Kubernetes has no arguments for " + names.DynamicResources)
 }
 
 // Name implements fwk.Plugin.
 func (p *plugin) Name() string { return PluginName }
+
+// PreEnqueue implements fwk.PreEnqueuePlugin. Claims that the scheduler makes itself need not be there.
+func (p *plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return nil
+	}
+	if err := p.engine.Ready(pod); err != nil {
+		if p.reasons != nil {
+			p.reasons.Say(pod, unschedulable(pod, err.Error()), nil)
+		}
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	}
+	return nil
+}
+
+// EventsToRegister implements fwk.EnqueueExtensions. Divvy's pods that wait for room are activated by the engine; of all
+// events, only those of their own claims concern them.
+func (p *plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
+	events, err := p.DynamicResources.EventsToRegister(ctx)
+	for i := range events {
+		hint := events[i].QueueingHintFn
+		events[i].QueueingHintFn = func(logger klog.Logger, pod *corev1.Pod, before, after any) (fwk.QueueingHint, error) {
+			if p.engine.Waiting.Has(pod.UID) {
+				if claim, ok := after.(*resourcev1.ResourceClaim); ok && uses(pod, claim) {
+					return fwk.Queue, nil
+				}
+				return fwk.QueueSkip, nil
+			}
+			if hint == nil {
+				return fwk.Queue, nil
+			}
+			return hint(logger, pod, before, after)
+		}
+	}
+	return events, err
+}
+
+// uses reports whether a pod names a claim.
+func uses(pod *corev1.Pod, claim *resourcev1.ResourceClaim) bool {
+	if pod.Namespace != claim.Namespace {
+		return false
+	}
+	for i := range pod.Spec.ResourceClaims {
+		if name := pod.Spec.ResourceClaims[i].ResourceClaimName; name != nil && *name == claim.Name {
+			return true
+		}
+	}
+	for i := range pod.Status.ResourceClaimStatuses {
+		if name := pod.Status.ResourceClaimStatuses[i].ResourceClaimName; name != nil && *name == claim.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// PreFilter implements fwk.PreFilterPlugin.
+func (p *plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if ours(state) != nil {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	return p.DynamicResources.PreFilter(ctx, state, pod, nodes)
+}
+
+// PostFilter implements fwk.PostFilterPlugin.
+func (p *plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	if ours(state) != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	return p.DynamicResources.PostFilter(ctx, state, pod, statuses)
+}
+
+// Reserve implements fwk.ReservePlugin. What Kubernetes' own allocator has chosen is checked against the ledger.
+func (p *plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+	c := cycleOf(state)
+	if c == nil || c.elsewhere {
+		if status := p.DynamicResources.Reserve(ctx, state, pod, node); !status.IsSuccess() || c == nil || c.unit == nil {
+			return status
+		}
+		found := map[string]*resourcev1.AllocationResult{}
+		for key, claim := range c.unit.Existing {
+			if result := p.claims.GetPendingAllocation(claim.UID); result != nil && claim.Status.Allocation == nil {
+				found[key] = result
+			}
+		}
+		return reserved(p.engine.ReserveFound(c.unit, found))
+	}
+	if err := p.engine.Reserve(c.unit); err != nil {
+		return reserved(err)
+	}
+	for i := range c.unit.Allocations {
+		a := &c.unit.Allocations[i]
+		claim := c.unit.Existing[a.Claim.Key()].DeepCopy()
+		if claim == nil {
+			claim = &resourcev1.ResourceClaim{Spec: *a.Claim.Spec}
+			claim.Namespace, claim.Name, claim.UID = a.Claim.Namespace, a.Claim.Name, types.UID(a.Claim.Key())
+		}
+		claim.Status.Allocation = a.Result
+		if err := p.claims.SignalClaimPendingAllocation(claim.UID, claim); err != nil {
+			return fwk.AsStatus(err)
+		}
+		c.pending = append(c.pending, pending{claim.UID, claim.Namespace, claim.Name})
+	}
+	return nil
+}
+
+// reserved is the status of a pod whose place is noted, or is not.
+func reserved(err error) *fwk.Status {
+	switch {
+	case err == nil:
+		return nil
+	case scheduler.Taken(err):
+		return fwk.NewStatus(fwk.Unschedulable, err.Error())
+	default:
+		return fwk.AsStatus(err)
+	}
+}
+
+// Unreserve implements fwk.ReservePlugin. What was written is taken back; until that is done, the pod is not planned again.
+func (p *plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, node string) {
+	c := cycleOf(state)
+	if c == nil || c.elsewhere {
+		p.DynamicResources.Unreserve(ctx, state, pod, node)
+		if c != nil && c.unit != nil {
+			p.engine.Unreserve(c.unit)
+		}
+		return
+	}
+	p.setUndoing(pod.UID, true)
+	go func() {
+		defer p.setUndoing(pod.UID, false)
+		if !p.writer.TakeBack(p.ctx, c.unit) {
+			p.written(c.pending) // the pod has a node, and keeps what it has
+			return
+		}
+		for _, told := range c.pending {
+			p.claims.MaybeRemoveClaimPendingAllocation(told.uid, true)
+		}
+		p.engine.Unreserve(c.unit)
+		p.activate(p.engine.Waiting.First()...)
+	}()
+}
+
+// PreBindPreFlight implements fwk.PreBindPlugin. Divvy's claims are written in Bind: a plugin with work in PreBind costs
+// another write to the pod.
+func (p *plugin) PreBindPreFlight(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, node string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
+	if c := cycleOf(state); c == nil || !c.elsewhere {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	return p.DynamicResources.PreBindPreFlight(ctx, state, pod, node)
+}
+
+// PreBind implements fwk.PreBindPlugin.
+func (p *plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+	if ours(state) != nil {
+		return nil
+	}
+	return p.DynamicResources.PreBind(ctx, state, pod, node)
+}
+
+// Bind implements fwk.BindPlugin: it writes the claims and leaves the binding itself to Kubernetes' plugin.
+func (p *plugin) Bind(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) *fwk.Status {
+	if unit := ours(state); unit != nil {
+		if err := p.writer.Write(ctx, unit); err != nil {
+			return fwk.AsStatus(err)
+		}
+	}
+	return fwk.NewStatus(fwk.Skip)
+}
+
+// PostBind implements fwk.PostBindPlugin.
+func (p *plugin) PostBind(_ context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) {
+	if c := cycleOf(state); c != nil && !c.elsewhere {
+		p.written(c.pending)
+		if p.writer.Step != nil {
+			p.writer.Step(scheduler.StepBound)
+		}
+	}
+}

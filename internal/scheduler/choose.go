@@ -1,0 +1,143 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
+	"github.com/divvy-gpu/divvy/internal/scheduler/ledger"
+)
+
+// ErrRoom marks pods for which there is no room. The text is one line for users: the nearest miss.
+var ErrRoom = errors.New("no room")
+
+// Arrived tells the policy of a pod that was not planned before.
+func (e *Engine) Arrived(u *Unit) {
+	if len(u.Demand.Claims()) > 0 {
+		e.ledger.Inventory().ObservePod(u.Demand.Pod())
+	}
+}
+
+// Choose finds the unit's place: the first in the order of the policy on a node that lets the pod. among are the nodes on
+// which the pod may be, nil is all. The error is [ErrRoom] or demand's.
+func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) error {
+	inv := e.ledger.Inventory()
+	if node := u.Demand.Node(); node != "" {
+		among = []string{node}
+	}
+	if len(u.Demand.Claims()) == 0 {
+		return u.stay(lets)
+	}
+	choices, err := inv.PodChoices(u.Demand.Pod(), e.positions(inv, among))
+	if err != nil {
+		return fmt.Errorf("%w: %w", demand.ErrDemand, err)
+	}
+	refused := 0
+	for {
+		place, ok := choices.Next()
+		if !ok {
+			break
+		}
+		if !lets(place.Name) {
+			refused++
+			continue
+		}
+		u.Place = place
+		u.Allocations, err = u.Demand.Allocations(place, e.ledger)
+		return err
+	}
+	switch refusal := choices.Refusal(); {
+	case refused > 0:
+		return fmt.Errorf("%w: %d nodes have the GPUs, and the pod may be on none of them", ErrRoom, refused)
+	case refusal != nil:
+		return fmt.Errorf("%w: %w", ErrRoom, refusal)
+	default:
+		return fmt.Errorf("%w: nothing fits", ErrRoom)
+	}
+}
+
+// stay places a pod whose claims all have their devices already.
+func (u *Unit) stay(lets func(node string) bool) error {
+	node := u.Demand.Node()
+	if !lets(node) {
+		return fmt.Errorf("%w: its claims have devices of node %s, on which the pod may not be", ErrRoom, node)
+	}
+	u.Place = alloc.Assignment{Name: node, Node: -1}
+	return nil
+}
+
+func (e *Engine) positions(inv *alloc.Inventory, names []string) *alloc.NodeSet {
+	if names == nil {
+		return nil
+	}
+	var set alloc.NodeSet
+	for _, name := range names {
+		if at, ok := inv.Position(name); ok {
+			set.Add(at)
+		}
+	}
+	return &set
+}
+
+// Reserve notes the unit's place in the ledger. The error is ledger.ErrTaken, and nothing is noted then.
+func (e *Engine) Reserve(u *Unit) error {
+	for i := range u.Allocations {
+		if err := e.reserve(u, u.Allocations[i].Claim, u.Allocations[i].Result); err != nil {
+			e.unreserve(u)
+			return err
+		}
+	}
+	return nil
+}
+
+// ReserveFound notes in the ledger what Kubernetes' own allocator found for claims, by namespace and name.
+func (e *Engine) ReserveFound(u *Unit, found map[string]*resourcev1.AllocationResult) error {
+	for key, result := range found {
+		claim := u.Existing[key]
+		if claim == nil {
+			continue
+		}
+		one := demand.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Spec: &claim.Spec}
+		if err := e.reserve(u, one, result); err != nil {
+			e.unreserve(u)
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) reserve(u *Unit, claim demand.Claim, result *resourcev1.AllocationResult) error {
+	claim.Allocation = result
+	given, ok := demand.Adopt(&claim, e.ledger)
+	if !ok {
+		return nil
+	}
+	if err := e.ledger.Reserve(claim.Key(), given); err != nil {
+		return fmt.Errorf("reserve %s for %s: %w", claim.Key(), u.Pod.Name, err)
+	}
+	u.reserved = append(u.reserved, claim.Key())
+	return nil
+}
+
+func (e *Engine) unreserve(u *Unit) {
+	for _, key := range u.reserved {
+		e.ledger.Unreserve(key)
+	}
+	u.reserved = nil
+}
+
+// Unreserve takes the unit's place back at the start of the next cycle. Anybody may call it, after nobody writes for the
+// unit any more.
+func (e *Engine) Unreserve(u *Unit) {
+	if len(u.reserved) == 0 {
+		return
+	}
+	e.tell(func() { e.unreserve(u) })
+	e.freed.Add(1)
+}
+
+// Taken reports whether an error says that somebody else has the place.
+func Taken(err error) bool { return errors.Is(err, ledger.ErrTaken) }

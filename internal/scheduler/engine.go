@@ -1,0 +1,97 @@
+package scheduler
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/scheduler/ledger"
+)
+
+// ErrWait marks pods that cannot be placed yet for a reason that is none of room: the text is one line for users.
+var ErrWait = errors.New("not yet")
+
+// Claims finds claims with everything that is known of them, also what was written and has not come back yet.
+type Claims interface {
+	Get(namespace, name string) (*resourcev1.ResourceClaim, error)
+}
+
+// Engine plans pods. Its methods may be called by the goroutine of the scheduling cycle alone, but for those whose
+// comments say otherwise.
+type Engine struct {
+	ledger *ledger.Ledger
+	claims Claims
+	// uses are the generations of nodes whose use is in the ledger.
+	uses map[string]int64
+	// slices are those of each pool, by their names.
+	pools map[string]map[string]*resourcev1.ResourceSlice
+
+	handlers  []cache.ResourceEventHandlerRegistration
+	described described
+	// Waiting are the pods for which there is no room.
+	Waiting Waiting
+
+	mutex  sync.Mutex
+	events []func()
+	// freed counts the events after which there may be more room.
+	freed atomic.Uint64
+	seen  atomic.Uint64 // of freed, at the start of the cycle
+}
+
+// New makes an engine that knows nothing yet.
+func New(policy alloc.Policy, claims Claims) (*Engine, error) {
+	l, err := ledger.New(policy)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{ledger: l, claims: claims, uses: map[string]int64{}, pools: map[string]map[string]*resourcev1.ResourceSlice{}}
+	e.Waiting.init()
+	return e, nil
+}
+
+// tell appends an event, which the next cycle takes in. Anybody may call it.
+func (e *Engine) tell(event func()) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.events = append(e.events, event)
+}
+
+// Drain takes in what has happened since the last cycle.
+func (e *Engine) Drain() {
+	e.seen.Store(e.freed.Load())
+	e.mutex.Lock()
+	events := e.events
+	e.events = nil
+	e.mutex.Unlock()
+	for _, event := range events {
+		event()
+	}
+}
+
+// Synced reports whether everything that was there at the start has been told. Anybody may call it.
+func (e *Engine) Synced() bool {
+	for _, h := range e.handlers {
+		if !h.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// Use says what the pods of a node ask of it, as a cycle sees the node: thousandths of a processor and bytes. A generation
+// that was told already costs nothing.
+func (e *Engine) Use(node string, generation int64, use func() (cpu int64, memory uint64)) {
+	if e.uses[node] == generation {
+		return
+	}
+	cpu, memory := use()
+	e.ledger.SetHostUse(node, cpu, memory)
+	e.uses[node] = generation
+}
+
+// Fences are the GPUs that take no more shares though nothing is wrong with them.
+func (e *Engine) Fences() []ledger.Fence { return e.ledger.Fences() }

@@ -1,0 +1,171 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// Follow has the engine hear of nodes, slices, classes and claims. It is called once, before the informers start. gone is
+// called for each pod that has ended or is no more; woken after events that may have made room.
+func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*corev1.Pod), woken func()) error {
+	room := func() {
+		e.freed.Add(1)
+		woken()
+	}
+	return e.handle(
+		follower{factory.Core().V1().Nodes().Informer(), handler(func(before, after *corev1.Node) {
+			e.tell(func() { e.setNode(before, after) })
+			if before == nil || after != nil && !before.Status.Allocatable.Cpu().Equal(*after.Status.Allocatable.Cpu()) {
+				room()
+			}
+		})},
+		follower{factory.Resource().V1().ResourceSlices().Informer(), handler(func(before, after *resourcev1.ResourceSlice) {
+			if driverOf(before) != v1alpha1.Driver && driverOf(after) != v1alpha1.Driver {
+				return
+			}
+			e.tell(func() { e.setSlice(before, after) })
+			room()
+		})},
+		follower{factory.Resource().V1().DeviceClasses().Informer(), handler(func(_, _ *resourcev1.DeviceClass) {
+			classes := factory.Resource().V1().DeviceClasses().Informer().GetStore()
+			e.tell(func() { e.setClasses(classes.List()) })
+			room()
+		})},
+		follower{factory.Resource().V1().ResourceClaims().Informer(), handler(func(before, after *resourcev1.ResourceClaim) {
+			if !has(before) && !has(after) {
+				return
+			}
+			e.tell(func() { e.setClaim(before, after) })
+			if has(before) && !has(after) {
+				room()
+			}
+		})},
+		follower{factory.Core().V1().Pods().Informer(), handler(func(before, after *corev1.Pod) {
+			if after == nil {
+				e.described.forget(before.UID)
+				e.Waiting.Remove(before.UID)
+				gone(before)
+			} else if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "") {
+				e.described.forget(after.UID)
+				e.Waiting.Remove(after.UID)
+			}
+		})},
+	)
+}
+
+// follower is an informer and what is to hear of its objects.
+type follower struct {
+	informer cache.SharedIndexInformer
+	handler  cache.ResourceEventHandler
+}
+
+func (e *Engine) handle(all ...follower) error {
+	for _, f := range all {
+		registration, err := f.informer.AddEventHandler(f.handler)
+		if err != nil {
+			return fmt.Errorf("follow the cluster: %w", err)
+		}
+		e.handlers = append(e.handlers, registration)
+	}
+	return nil
+}
+
+// handler calls a function for each change of an object, nil for what was not or is not there.
+func handler[T any](change func(before, after *T)) cache.ResourceEventHandler {
+	as := func(object any) *T {
+		if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = last.Obj
+		}
+		typed, _ := object.(*T)
+		return typed
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { change(nil, as(object)) },
+		UpdateFunc: func(before, after any) { change(as(before), as(after)) },
+		DeleteFunc: func(object any) {
+			if before := as(object); before != nil {
+				change(before, nil)
+			}
+		},
+	}
+}
+
+func driverOf(slice *resourcev1.ResourceSlice) string {
+	if slice == nil {
+		return ""
+	}
+	return slice.Spec.Driver
+}
+
+// has reports whether a claim has devices of Divvy's.
+func has(claim *resourcev1.ResourceClaim) bool {
+	return claim != nil && claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+		func(r resourcev1.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.Driver })
+}
+
+func (e *Engine) setNode(before, after *corev1.Node) {
+	if after == nil {
+		e.ledger.SetNode(before.Name, nil)
+		delete(e.uses, before.Name)
+		return
+	}
+	e.ledger.SetNode(after.Name, after)
+}
+
+func (e *Engine) setSlice(before, after *resourcev1.ResourceSlice) {
+	changed := map[string]bool{}
+	if before != nil {
+		delete(e.pools[before.Spec.Pool.Name], before.Name)
+		changed[before.Spec.Pool.Name] = true
+	}
+	if after != nil && after.Spec.Driver == v1alpha1.Driver {
+		name := after.Spec.Pool.Name
+		if e.pools[name] == nil {
+			e.pools[name] = map[string]*resourcev1.ResourceSlice{}
+		}
+		e.pools[name][after.Name] = after
+		changed[name] = true
+	}
+	for name := range changed {
+		var all []*resourcev1.ResourceSlice
+		for _, slice := range slices.Sorted(maps.Keys(e.pools[name])) {
+			all = append(all, e.pools[name][slice])
+		}
+		if len(all) == 0 {
+			delete(e.pools, name)
+		}
+		e.ledger.SetPool(name, all)
+	}
+}
+
+func (e *Engine) setClasses(objects []any) {
+	var classes []*resourcev1.DeviceClass
+	for _, object := range objects {
+		if class, ok := object.(*resourcev1.DeviceClass); ok {
+			classes = append(classes, class)
+		}
+	}
+	slices.SortFunc(classes, func(a, b *resourcev1.DeviceClass) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	e.ledger.SetClasses(classes)
+}
+
+func (e *Engine) setClaim(before, after *resourcev1.ResourceClaim) {
+	if after == nil {
+		e.ledger.SetClaim(before.Namespace+"/"+before.Name, nil)
+		return
+	}
+	e.ledger.SetClaim(after.Namespace+"/"+after.Name, after)
+}

@@ -1,0 +1,74 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func waits(name string, priority int32) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Name, p.UID, p.Spec.Priority = name, types.UID(name), &priority
+	return p
+}
+
+// A line is served by priority and age, one pod after the other; lines take turns.
+func TestWaiting(t *testing.T) {
+	var w Waiting
+	w.init()
+	for _, p := range []*corev1.Pod{waits("low", 0), waits("high", 9), waits("later", 0)} {
+		w.Add(p, "small")
+	}
+	w.Add(waits("big", 0), "large")
+	w.Add(waits("high", 9), "small") // refused again: it keeps its place
+	first := w.First()
+	if len(first) != 2 || first[0].Name != "high" || first[1].Name != "big" {
+		t.Fatalf("first are %v", names(first))
+	}
+	for _, want := range []string{"low", "later"} {
+		if next := w.Next(first[0].UID); next == nil || next.Name != want {
+			t.Fatalf("next is %v, want %s", next, want)
+		} else {
+			first[0] = next
+		}
+	}
+	if next := w.Next(first[0].UID); next != nil || w.Has("high") || !w.Has("big") {
+		t.Errorf("left are %v", next)
+	}
+	w.Remove("big")
+	if first := w.First(); len(first) != 0 || len(w.order) != 0 || len(w.lines) != 0 {
+		t.Errorf("nobody waits, and first are %v", names(first))
+	}
+}
+
+// One event tries few lines, and no line twice before all others.
+func TestWaitingTurns(t *testing.T) {
+	var w Waiting
+	w.init()
+	const lines = 3*mostTried + 1
+	for i := range lines {
+		w.Add(waits(fmt.Sprint("pod-", i), 0), fmt.Sprint("shape-", i))
+	}
+	tried := map[string]int{}
+	for range 4 {
+		first := w.First()
+		if len(first) > mostTried {
+			t.Fatalf("%d are tried", len(first))
+		}
+		for _, p := range first {
+			tried[p.Name]++
+		}
+	}
+	if len(tried) != lines {
+		t.Errorf("%d of %d lines had a turn", len(tried), lines)
+	}
+}
+
+func names(pods []*corev1.Pod) (all []string) {
+	for _, p := range pods {
+		all = append(all, p.Name)
+	}
+	return all
+}

@@ -1,0 +1,202 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
+)
+
+// Steps after which a scheduler can die, by the names that a test's hook hears.
+const (
+	StepMade      = "claim-made"
+	StepAllocated = "claim-allocated"
+	StepBound     = "pod-bound"
+)
+
+// errClaim marks claims that somebody else has changed meanwhile, so that the pod is to be planned again.
+var errClaim = errors.New("claim has changed")
+
+// Writer writes what units get. Anybody may call its methods; one unit is one goroutine's at a time.
+type Writer struct {
+	Client kubernetes.Interface
+	// Step is called after each step of the list above, if it is there.
+	Step func(step string)
+}
+
+func (w *Writer) step(name string) {
+	if w.Step != nil {
+		w.Step(name)
+	}
+}
+
+// Write makes the unit's claims that are not there, and gives all of them their devices and the pod's reservation, each in
+// one update. What was written when it fails stays until [Writer.TakeBack].
+func (w *Writer) Write(ctx context.Context, u *Unit) error {
+	for i := range u.Allocations {
+		if err := w.allocate(ctx, u, &u.Allocations[i]); err != nil {
+			return err
+		}
+	}
+	for _, claim := range u.Existing {
+		if claim.Status.Allocation == nil || resourceclaim.IsReservedForPod(u.Pod, claim, false) {
+			continue
+		}
+		if err := w.update(ctx, u, claim, claim.Status.Allocation); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Writer) allocate(ctx context.Context, u *Unit, a *demand.Allocation) error {
+	claim := u.Existing[a.Claim.Key()]
+	if claim == nil {
+		made, err := w.make(ctx, u.Pod, &a.Claim)
+		if err != nil {
+			return err
+		}
+		claim = made
+		w.step(StepMade)
+	}
+	if err := w.update(ctx, u, claim, a.Result); err != nil {
+		return err
+	}
+	w.step(StepAllocated)
+	return nil
+}
+
+// make makes a claim that the pod describes. It is born with the finalizer that claims with devices have, which would
+// otherwise cost a write of its own.
+func (w *Writer) make(ctx context.Context, pod *corev1.Pod, c *demand.Claim) (*resourcev1.ResourceClaim, error) {
+	made := &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.Namespace, Name: c.Name, Finalizers: []string{resourcev1.Finalizer},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
+		},
+		Spec: *c.Spec,
+	}
+	claims := w.Client.ResourceV1().ResourceClaims(c.Namespace)
+	created, err := claims.Create(ctx, made, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		// A scheduler before this one made it, or this one whose answer was lost.
+		if created, err = claims.Get(ctx, c.Name, metav1.GetOptions{}); err == nil {
+			err = mayUse(pod, created, true)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make claim %s: %w", c.Name, err)
+	}
+	return created, nil
+}
+
+// update gives a claim its devices and the pod's reservation. A claim that has other devices by now is an error.
+func (w *Writer) update(ctx context.Context, u *Unit, claim *resourcev1.ResourceClaim, result *resourcev1.AllocationResult) error {
+	claims := w.Client.ResourceV1().ResourceClaims(claim.Namespace)
+	for {
+		given := claim.DeepCopy()
+		given.Status.Allocation = result
+		if !resourceclaim.IsReservedForPod(u.Pod, claim, false) {
+			given.Status.ReservedFor = append(given.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: u.Pod.Name, UID: u.Pod.UID})
+		}
+		// From here on it may be written, whatever the answer says.
+		u.written = append(u.written, given)
+		_, err := claims.UpdateStatus(ctx, given, metav1.UpdateOptions{})
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return fmt.Errorf("write claim %s: %w", claim.Name, err)
+		}
+		u.written = u.written[:len(u.written)-1]
+		fresh, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return fmt.Errorf("read claim %s again: %w", claim.Name, err)
+		case fresh.UID != claim.UID || fresh.DeletionTimestamp != nil:
+			return fmt.Errorf("%w: %s is another one", errClaim, claim.Name)
+		case fresh.Status.Allocation != nil && !equality.Semantic.DeepEqual(fresh.Status.Allocation, result):
+			return fmt.Errorf("%w: %s has other devices", errClaim, claim.Name)
+		}
+		claim = fresh
+	}
+}
+
+// again is how often what must be known is asked for, until the API server answers.
+var again = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 1 << 20, Cap: 10 * time.Second}
+
+// TakeBack clears what was written for a unit whose pod has no node, and returns once it is known what the API server has.
+// A pod that has a node keeps its claims. It reports whether they were cleared.
+func (w *Writer) TakeBack(ctx context.Context, u *Unit) (cleared bool) {
+	if len(u.written) == 0 {
+		return true
+	}
+	err := wait.ExponentialBackoffWithContext(ctx, again, func(ctx context.Context) (bool, error) {
+		pod, err := w.Client.CoreV1().Pods(u.Pod.Namespace).Get(ctx, u.Pod.Name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, nil //nolint:nilerr // the next try may get an answer
+		}
+		if err == nil && pod.UID == u.Pod.UID && pod.Spec.NodeName != "" {
+			cleared = false
+			return true, nil
+		}
+		for _, claim := range u.written {
+			if !w.Release(ctx, claim.Namespace, claim.Name, u.Pod) {
+				return false, nil
+			}
+		}
+		cleared = true
+		return true, nil
+	})
+	if err == nil {
+		u.written = nil
+	}
+	return cleared && err == nil
+}
+
+// Release takes a pod that has ended, or has no node, out of a claim, and the devices with the last pod. It reports
+// whether that is so now; otherwise it is to be tried again. Claims with other drivers' devices are left to Kubernetes.
+func (w *Writer) Release(ctx context.Context, namespace, name string, pod *corev1.Pod) bool {
+	claims := w.Client.ResourceV1().ResourceClaims(namespace)
+	claim, err := claims.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	if !has(claim) || !onlyOurs(claim) {
+		return true
+	}
+	others := slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor), func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
+	if len(others) == len(claim.Status.ReservedFor) && len(others) > 0 {
+		return true
+	}
+	released := claim.DeepCopy()
+	released.Status.ReservedFor = others
+	if len(others) == 0 {
+		released.Status.ReservedFor, released.Status.Allocation, released.Status.Devices = nil, nil, nil
+	}
+	_, err = claims.UpdateStatus(ctx, released, metav1.UpdateOptions{})
+	return err == nil || apierrors.IsNotFound(err)
+}
+
+// onlyOurs reports whether all devices of a claim are Divvy's.
+func onlyOurs(claim *resourcev1.ResourceClaim) bool {
+	for i := range claim.Status.Allocation.Devices.Results {
+		if claim.Status.Allocation.Devices.Results[i].Driver != v1alpha1.Driver {
+			return false
+		}
+	}
+	return true
+}
