@@ -84,6 +84,9 @@ func (e *Engine) positions(inv *alloc.Inventory, names []string) *alloc.NodeSet 
 
 // Reserve notes the unit's place in the ledger. The error is ledger.ErrTaken, and nothing is noted then.
 func (e *Engine) Reserve(u *Unit) error {
+	if len(u.reserved) > 0 {
+		return nil // with its gang
+	}
 	for i := range u.Allocations {
 		if err := e.reserve(u, u.Allocations[i].Claim, u.Allocations[i].Result); err != nil {
 			e.unreserve(u)

@@ -34,6 +34,10 @@ type Engine struct {
 	described described
 	// Waiting are the pods for which there is no room.
 	Waiting Waiting
+	// Gangs are the pods that belong together.
+	Gangs Gangs
+	// labels are those of nodes, by their names.
+	labels map[string]map[string]string
 
 	mutex  sync.Mutex
 	events []func()
@@ -50,6 +54,8 @@ func New(policy alloc.Policy, claims Claims) (*Engine, error) {
 	}
 	e := &Engine{ledger: l, claims: claims, uses: map[string]int64{}, pools: map[string]map[string]*resourcev1.ResourceSlice{}}
 	e.Waiting.init()
+	e.Gangs.init()
+	e.labels = map[string]map[string]string{}
 	return e, nil
 }
 

@@ -52,8 +52,12 @@ func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*core
 			if after == nil {
 				e.described.forget(before.UID)
 				e.Waiting.Remove(before.UID)
+				e.Gangs.Remove(before)
 				gone(before)
-			} else if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "") {
+				return
+			}
+			e.Gangs.Set(after)
+			if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "") {
 				e.described.forget(after.UID)
 				e.Waiting.Remove(after.UID)
 			}
@@ -115,9 +119,11 @@ func (e *Engine) setNode(before, after *corev1.Node) {
 	if after == nil {
 		e.ledger.SetNode(before.Name, nil)
 		delete(e.uses, before.Name)
+		delete(e.labels, before.Name)
 		return
 	}
 	e.ledger.SetNode(after.Name, after)
+	e.labels[after.Name] = after.Labels
 }
 
 func (e *Engine) setSlice(before, after *resourcev1.ResourceSlice) {

@@ -24,6 +24,8 @@ type Unit struct {
 	Allocations []demand.Allocation
 	// Existing are the claims that are there, by namespace and name.
 	Existing map[string]*resourcev1.ResourceClaim
+	// Team is the part of its gang with which the pod is placed, nil for a pod alone.
+	Team     *Team
 	reserved []string
 	written  []*resourcev1.ResourceClaim
 }

@@ -42,6 +42,7 @@ type adapter struct {
 	schedulePod func(context.Context, framework.Framework, fwk.CycleState, *framework.QueuedPodInfo) (kubescheduler.ScheduleResult, error)
 	fail        kubescheduler.FailureHandlerFn
 	begun       bool
+	handing     handing
 }
 
 // adapt replaces the scheduler's decisions for pods with claims for Divvy's devices.
@@ -91,6 +92,9 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		a.release.Run(a.ctx)
 		a.sweep()
 	}
+	if info := a.member(logger); info != nil {
+		return info, nil
+	}
 	return a.nextPod(logger)
 }
 
@@ -110,7 +114,8 @@ func (a *adapter) sweep() {
 // schedule finds a node for a pod: by Divvy's order for pods with claims for its devices, and as Kubernetes does for others.
 func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fwk.CycleState, info *framework.QueuedPodInfo) (kubescheduler.ScheduleResult, error) {
 	a.engine.Drain()
-	if len(info.Pod.Spec.ResourceClaims) == 0 {
+	inGang := a.engine.Gangs.In(info.Pod)
+	if len(info.Pod.Spec.ResourceClaims) == 0 && !inGang {
 		return a.schedulePod(ctx, fw, state, info)
 	}
 	if a.isUndoing(info.Pod.UID) {
@@ -120,6 +125,13 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 	nodes, err := a.use(fw)
 	if err != nil {
 		return kubescheduler.ScheduleResult{}, err
+	}
+	if unit := a.handing.units[info.Pod.UID]; unit != nil {
+		return a.scheduleMember(ctx, fw, state, unit, newRefusal(info.Pod, nodes))
+	}
+	if inGang {
+		state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: info.Pod}})
+		return a.gang(ctx, fw, state, info.Pod, newRefusal(info.Pod, nodes))
 	}
 	unit, err := a.engine.Read(info.Pod)
 	if scheduler.Elsewhere(err) {
@@ -196,7 +208,7 @@ func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.
 
 // failed puts a pod back as Kubernetes does, but has reasons of Divvy's pods written by a client of their own.
 func (a *adapter) failed(ctx context.Context, fw framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
-	if len(info.Pod.Spec.ResourceClaims) == 0 {
+	if len(info.Pod.Spec.ResourceClaims) == 0 && !a.engine.Gangs.In(info.Pod) {
 		a.fail(ctx, fw, info, status, nominating, start)
 		return
 	}

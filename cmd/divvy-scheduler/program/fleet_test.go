@@ -289,3 +289,9 @@ func (f *fleet) bound(n int) []corev1.Pod {
 	})
 	return all
 }
+
+// dead waits until a scheduler has ended.
+func (f *fleet) dead(name string) {
+	f.t.Helper()
+	f.until(name+" is dead", func(context.Context) (bool, string) { return f.Process(name).Alive() != nil, "it lives" })
+}

@@ -92,10 +92,14 @@ func (p *plugin) Name() string { return PluginName }
 
 // PreEnqueue implements fwk.PreEnqueuePlugin. Claims that the scheduler makes itself need not be there.
 func (p *plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
-	if len(pod.Spec.ResourceClaims) == 0 {
-		return nil
+	others, err := p.engine.Gangs.Hold(pod)
+	if len(others) > 0 {
+		go p.activate(others...) // the queue is locked here
 	}
-	if err := p.engine.Ready(pod); err != nil {
+	if err == nil {
+		err = p.engine.Ready(pod)
+	}
+	if err != nil {
 		if p.reasons != nil {
 			p.reasons.Say(pod, unschedulable(pod, err.Error()), nil)
 		}
@@ -216,6 +220,10 @@ func (p *plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *corev
 		}
 		return
 	}
+	if c.unit.Team != nil {
+		c.unit.Team.Fail(errors.New("pod " + pod.Name + " cannot be bound"))
+		p.engine.Gangs.Assume(pod, "")
+	}
 	p.setUndoing(pod.UID, true)
 	go func() {
 		defer p.setUndoing(pod.UID, false)
@@ -249,8 +257,12 @@ func (p *plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *corev1.
 }
 
 // Bind implements fwk.BindPlugin: it writes the claims and leaves the binding itself to Kubernetes' plugin.
-func (p *plugin) Bind(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) *fwk.Status {
-	if unit := ours(state); unit != nil {
+func (p *plugin) Bind(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, node string) *fwk.Status {
+	unit := ours(state)
+	if unit != nil && unit.Team != nil {
+		return fwk.AsStatus(p.bindMember(ctx, unit, node))
+	}
+	if unit != nil {
 		if err := p.writer.Write(ctx, unit); err != nil {
 			return fwk.AsStatus(err)
 		}

@@ -1,0 +1,167 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/divvy-gpu/divvy/internal/scheduler"
+)
+
+var (
+	errGone    = errors.New("a member has gone")
+	errRefused = errors.New("a member's node does not let it any more")
+	errSurplus = errors.New("no room for more members than the minimum")
+)
+
+// handing is members of a gang that were planned together and are handed out one after the other.
+type handing struct {
+	team *scheduler.Team
+	rest []*scheduler.Unit
+	// units are those handed out and not scheduled yet.
+	units map[types.UID]*scheduler.Unit
+}
+
+// member is the next member of the gang that was planned last, nil where none is left.
+func (a *adapter) member(logger klog.Logger) *framework.QueuedPodInfo {
+	if len(a.handing.rest) == 0 {
+		return nil
+	}
+	unit := a.handing.rest[0]
+	info := a.sched.SchedulingQueue.PopSpecificPod(logger, unit.Pod)
+	if info == nil {
+		a.stop(errGone)
+		return nil
+	}
+	a.handing.rest = a.handing.rest[1:]
+	a.handing.units[unit.Pod.UID] = unit
+	return info
+}
+
+// stop ends a gang of which not all members were handed out: those that were do not bind.
+func (a *adapter) stop(why error) {
+	if a.handing.team != nil {
+		a.handing.team.Fail(why)
+	}
+	a.engine.Drop(a.handing.rest)
+	for _, unit := range a.handing.units {
+		a.engine.Drop([]*scheduler.Unit{unit})
+	}
+	a.handing = handing{}
+}
+
+// gang plans the gang of a pod, and schedules this pod as its first member.
+func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.CycleState, pod *corev1.Pod, refusal *refusal) (kubescheduler.ScheduleResult, error) {
+	var none kubescheduler.ScheduleResult
+	if slices.ContainsFunc(a.engine.Gangs.Waiting(pod), func(p *corev1.Pod) bool { return a.isUndoing(p.UID) }) {
+		return none, errUndoing
+	}
+	a.stop(errGone)
+	team, err := a.engine.PlanGang(pod, a.trials(ctx, fw))
+	if err != nil {
+		if errors.Is(err, scheduler.ErrRoom) {
+			a.engine.Waiting.Add(pod, "gang "+pod.Namespace+" "+err.Error())
+		}
+		return none, refusal.because(err.Error())
+	}
+	a.handing = handing{team: team, units: map[types.UID]*scheduler.Unit{}}
+	for _, unit := range team.Units {
+		if unit.Pod.UID == pod.UID {
+			a.handing.units[pod.UID] = unit
+		} else {
+			a.handing.rest = append(a.handing.rest, unit)
+		}
+	}
+	unit := a.handing.units[pod.UID]
+	if unit == nil {
+		a.stop(errSurplus)
+		return none, refusal.because(errSurplus.Error())
+	}
+	return a.scheduleMember(ctx, fw, state, unit, refusal)
+}
+
+// scheduleMember gives a member the node that was planned, if Kubernetes' filters still let it.
+func (a *adapter) scheduleMember(ctx context.Context, fw framework.Framework, state fwk.CycleState, unit *scheduler.Unit, refusal *refusal) (kubescheduler.ScheduleResult, error) {
+	state.Write(cycleKey, &cycle{unit: unit})
+	node := unit.Place.Name
+	_, status, _ := fw.RunPreFilterPlugins(ctx, state, unit.Pod)
+	if status.IsSuccess() {
+		info, err := fw.SnapshotSharedLister().NodeInfos().Get(node)
+		if err != nil {
+			status = fwk.AsStatus(err)
+		} else {
+			status = fw.RunFilterPluginsWithNominatedPods(ctx, state, unit.Pod, info)
+		}
+	}
+	if !status.IsSuccess() {
+		a.stop(fmt.Errorf("%w: pod %s, node %s: %s", errRefused, unit.Pod.Name, node, status.Message()))
+		return kubescheduler.ScheduleResult{}, refusal.because(status.Message())
+	}
+	delete(a.handing.units, unit.Pod.UID)
+	a.engine.Waiting.Remove(unit.Pod.UID)
+	a.engine.Gangs.Assume(unit.Pod, node)
+	return kubescheduler.ScheduleResult{SuggestedHost: node, EvaluatedNodes: 1, FeasibleNodes: 1}, nil
+}
+
+// trials says whether Kubernetes' filters let members onto nodes, before any of them has a cycle.
+func (a *adapter) trials(ctx context.Context, fw framework.Framework) func(*corev1.Pod, string) bool {
+	states := map[types.UID]fwk.CycleState{}
+	return func(pod *corev1.Pod, node string) bool {
+		state, known := states[pod.UID]
+		if !known {
+			state = framework.NewCycleState()
+			state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: pod}})
+			if pre, status, _ := fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() || !pre.AllNodes() && !pre.NodeNames.Has(node) {
+				return false
+			}
+			states[pod.UID] = state
+		}
+		info, err := fw.SnapshotSharedLister().NodeInfos().Get(node)
+		return err == nil && fw.RunFilterPluginsWithNominatedPods(ctx, state, pod, info).IsSuccess()
+	}
+}
+
+// again is how a binding is repeated after the other members may have bound.
+var again = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 9}
+
+// bindMember binds a pod once all members of its gang have their claims.
+func (p *plugin) bindMember(ctx context.Context, unit *scheduler.Unit, node string) error {
+	if err := p.writer.Write(ctx, unit); err != nil {
+		unit.Team.Fail(err)
+		return err
+	}
+	if err := unit.Team.Arrive(ctx); err != nil {
+		return err
+	}
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: unit.Pod.Namespace, Name: unit.Pod.Name, UID: unit.Pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}
+	var last error
+	err := wait.ExponentialBackoffWithContext(ctx, again, func(ctx context.Context) (bool, error) {
+		last = p.handle.ClientSet().CoreV1().Pods(unit.Pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+		if last == nil {
+			return true, nil
+		}
+		if apierrors.IsNotFound(last) {
+			return false, last
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("bind %s after its gang was let on: %w", unit.Pod.Name, errors.Join(last, err))
+	}
+	return nil
+}

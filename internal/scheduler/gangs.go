@@ -1,0 +1,242 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
+	"github.com/divvy-gpu/divvy/internal/scheduler/gang"
+)
+
+// Gangs follows which pods belong together. Anybody may call its methods.
+type Gangs struct {
+	mutex   sync.Mutex
+	members *gang.Members
+	pods    map[string]*corev1.Pod // those of gangs, by namespace/name
+	// released are gangs whose waiting members were told that the gang is complete.
+	released map[string]bool
+	// refused are gangs for which there was no room, until there may be more. The scheduling cycle alone has them.
+	refused map[string]refused
+}
+
+// refused is why a gang got no places, and when: by the count of events that make room, and its members.
+type refused struct {
+	freed   uint64
+	waiting int
+	err     error
+}
+
+func (g *Gangs) init() {
+	g.members = gang.NewMembers(nil)
+	g.pods, g.released, g.refused = map[string]*corev1.Pod{}, map[string]bool{}, map[string]refused{}
+}
+
+func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// Set notes a pod as it is.
+func (g *Gangs) Set(pod *corev1.Pod) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	g.members.Set(pod)
+	if _, in, _ := g.members.Of(keyOf(pod)); in {
+		g.pods[keyOf(pod)] = pod
+	}
+}
+
+// Remove notes that a pod has gone.
+func (g *Gangs) Remove(pod *corev1.Pod) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	g.members.Remove(pod.Namespace, pod.Name)
+	delete(g.pods, keyOf(pod))
+}
+
+// Assume notes the node of a member until its pod tells it, and takes it back with an empty node.
+func (g *Gangs) Assume(pod *corev1.Pod, node string) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if node == "" {
+		g.members.Forget(keyOf(pod))
+	} else {
+		g.members.Assume(keyOf(pod), node)
+	}
+}
+
+// In reports whether a pod is in a gang.
+func (g *Gangs) In(pod *corev1.Pod) bool {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	_, in, _ := g.members.Of(keyOf(pod))
+	return in
+}
+
+// Hold says why a member is held back, nil for pods of no gang and of gangs that can be planned. The first time that a gang
+// can be planned, it returns the other members that wait.
+func (g *Gangs) Hold(pod *corev1.Pod) (others []*corev1.Pod, err error) {
+	g.Set(pod)
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	id, in, err := g.members.Of(keyOf(pod))
+	if !in {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrWait, err)
+	}
+	state := g.members.State(id)
+	if state.Reason != "" {
+		delete(g.released, id)
+		return nil, fmt.Errorf("%w: %s", ErrWait, state.Reason)
+	}
+	if g.released[id] {
+		return nil, nil
+	}
+	g.released[id] = true
+	for _, key := range state.Waiting {
+		if other := g.pods[key]; other != nil && other.UID != pod.UID {
+			others = append(others, other)
+		}
+	}
+	return others, nil
+}
+
+// incomplete has the members told again when the gang can be planned.
+func (g *Gangs) incomplete(id string) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	delete(g.released, id)
+}
+
+// Waiting are the members of a pod's gang that wait.
+func (g *Gangs) Waiting(pod *corev1.Pod) []*corev1.Pod {
+	_, _, waiting, _ := g.state(pod)
+	return waiting
+}
+
+// state is what there is of a pod's gang: the members that wait and those that have nodes.
+func (g *Gangs) state(pod *corev1.Pod) (id string, s gang.State, waiting, bound []*corev1.Pod) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	id, _, _ = g.members.Of(keyOf(pod))
+	s = g.members.State(id)
+	for _, key := range s.Waiting {
+		waiting = append(waiting, g.pods[key])
+	}
+	for _, key := range s.Bound {
+		bound = append(bound, g.pods[key])
+	}
+	return id, s, waiting, bound
+}
+
+// Team is members of a gang that are placed together. Their places are noted in the ledger.
+type Team struct {
+	ID    string
+	Units []*Unit
+	*Barrier
+}
+
+// PlanGang places all members of a pod's gang that wait. lets says whether Kubernetes' filters let a member onto a node. The
+// error is [ErrRoom], [ErrWait] or demand's, and nothing is noted then.
+func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node string) bool) (*Team, error) {
+	id, state, waiting, bound := e.Gangs.state(pod)
+	if state.Reason != "" {
+		e.Gangs.incomplete(id)
+		return nil, fmt.Errorf("%w: %s", ErrWait, state.Reason)
+	}
+	if last, ok := e.Gangs.refused[id]; ok && last.freed == e.freed.Load() && last.waiting == len(waiting) {
+		return nil, last.err
+	}
+	delete(e.Gangs.refused, id)
+	units, members, err := e.members(waiting, bound, lets)
+	if err != nil {
+		return nil, err
+	}
+	plan, refusal := gang.Place(e.ledger.Inventory(), state.Gang, members, labels{e})
+	if refusal != nil {
+		err := fmt.Errorf("%w: %w", ErrRoom, refusal)
+		e.Gangs.refused[id] = refused{e.seen.Load(), len(waiting), err}
+		return nil, err
+	}
+	team := &Team{ID: id}
+	for _, placement := range plan.Placements {
+		u := units[placement.Member.Key]
+		u.Place = placement.Assignment
+		if u.Allocations, err = u.Demand.Allocations(u.Place, e.ledger); err == nil {
+			err = e.Reserve(u)
+		}
+		if err != nil {
+			e.Drop(team.Units)
+			return nil, err
+		}
+		team.Units = append(team.Units, u)
+	}
+	for key, u := range units { // those that a scheduler before this one has given their devices
+		if node := u.Demand.Node(); node != "" && len(u.Demand.Claims()) == 0 {
+			u.Place = alloc.Assignment{Name: node, Node: -1}
+			team.Units = append(team.Units, units[key])
+		}
+	}
+	team.Barrier = newBarrier(len(team.Units))
+	for _, u := range team.Units {
+		u.Team = team
+	}
+	return team, nil
+}
+
+// members are the members of a gang as the planner wants them.
+func (e *Engine) members(waiting, bound []*corev1.Pod, lets func(*corev1.Pod, string) bool) (map[string]*Unit, []gang.Member, error) {
+	units := map[string]*Unit{}
+	var all []gang.Member
+	inv := e.ledger.Inventory()
+	for i, pod := range append(append([]*corev1.Pod(nil), waiting...), bound...) {
+		u, err := e.Read(pod)
+		if errors.Is(err, demand.ErrElsewhere) {
+			return nil, nil, fmt.Errorf("%w: pod %s of the gang asks for what Divvy does not place", ErrWait, pod.Name)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("pod %s of the gang: %w", pod.Name, err)
+		}
+		m := gang.Member{Key: keyOf(pod), Pod: *u.Demand.Pod(), Lets: func(node int) bool { return lets(pod, inv.Node(node).Name) }}
+		if i >= len(waiting) || u.Demand.Node() != "" && len(u.Demand.Claims()) == 0 {
+			placed := e.held(u)
+			m.Placed = &placed
+		}
+		if i < len(waiting) {
+			units[m.Key] = u
+		}
+		all = append(all, m)
+	}
+	return units, all, nil
+}
+
+// held is what a member's claims have.
+func (e *Engine) held(u *Unit) alloc.Assignment {
+	held := alloc.Assignment{Node: -1, Name: u.Pod.Spec.NodeName}
+	for _, claim := range u.Existing {
+		one := demand.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Spec: &claim.Spec, Allocation: claim.Status.Allocation}
+		if a, ok := demand.Adopt(&one, e.ledger); ok {
+			held.Name, held.Shares = a.Name, append(held.Shares, a.Shares...)
+		}
+	}
+	return held
+}
+
+// Drop takes back what is noted for units that were not handed out.
+func (e *Engine) Drop(units []*Unit) {
+	for _, u := range units {
+		e.unreserve(u)
+	}
+}
+
+// labels are those of the inventory's nodes.
+type labels struct{ *Engine }
+
+// Label implements gang.Nodes.
+func (l labels) Label(position int, label string) (string, bool) {
+	value, ok := l.labels[l.ledger.Inventory().Node(position).Name][label]
+	return value, ok
+}
