@@ -45,7 +45,7 @@ func (d *Demand) Allocations(a alloc.Assignment, published Published) ([]Allocat
 	all := make([]Allocation, len(d.claims))
 	chosen := make([][]*way, len(d.claims))
 	for i := range all {
-		all[i] = Allocation{Claim: d.claims[i], Result: &resourcev1.AllocationResult{NodeSelector: selectorOf(a.Name)}}
+		all[i] = Allocation{Claim: d.claims[i], Result: &resourcev1.AllocationResult{}}
 	}
 	for i := range d.wants {
 		want := &d.wants[i]
@@ -54,6 +54,7 @@ func (d *Demand) Allocations(a alloc.Assignment, published Published) ([]Allocat
 			return nil, err
 		}
 		one := &all[want.claim]
+		one.Result.NodeSelector = selectorOf(a.Name) // not of a claim without requests, which binds to no node
 		if err := one.add(a.Name, w, given[i], published); err != nil {
 			return nil, err
 		}

@@ -87,6 +87,7 @@ func TestAllocationsAreThoseOfKubernetes(t *testing.T) {
 		claims []resourcev1.ResourceClaimSpec
 		want   string // the devices, each as its form or its profile and its GPU's number; "" for none
 	}{
+		"no request":                {specs(resourcev1.ResourceClaimSpec{}, share()), "shared"},
 		"all of the memory":         {specs(share("cores", "30")), "shared"},
 		"an odd amount":             {specs(share("memory", "1500k", "cores", "500m")), "shared"},
 		"zero cores":                {specs(selected(share("memory", "1Gi", "cores", "0"), `device.capacity["divvy.dev"].memory.compareTo(quantity("80Gi")) >= 0`)), "shared"},

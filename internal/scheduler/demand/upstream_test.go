@@ -200,7 +200,7 @@ func (c *cluster) adoptsAgain(t testing.TB, a alloc.Assignment, written []demand
 		claim := written[i].Claim
 		claim.Allocation = written[i].Result
 		adopted, ok := demand.Adopt(&claim, c)
-		if !ok || adopted.Name != a.Name || adopted.CPU != 0 || adopted.Memory != 0 {
+		if ok != (len(claim.Allocation.Devices.Results) > 0) || ok && adopted.Name != a.Name || adopted.CPU != 0 || adopted.Memory != 0 {
 			t.Errorf("adopted is %+v", adopted)
 		}
 		again = append(again, adopted.Shares...)
