@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// newPlane starts an API server. It skips where Kubernetes' programs were not built.
-func newPlane(t *testing.T) *plane.Plane {
+// newPlane starts an API server, with an authorization mode if one is given. It skips where Kubernetes' programs were not built.
+func newPlane(t *testing.T, authorization string) *plane.Plane {
 	t.Helper()
 	components, err := plane.Components("../..")
 	if err != nil {
 		installtest.Missing(t, "kubernetes", err)
 	}
-	p, err := plane.Start(t.Context(), plane.Options{Components: components, Log: t.Logf})
+	p, err := plane.Start(t.Context(), plane.Options{Components: components, Authorization: authorization, Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func newPlane(t *testing.T) *plane.Plane {
 
 // TestOneWriter asks an API server with the chart's policy, as different users.
 func TestOneWriter(t *testing.T) {
-	p := newPlane(t)
+	p := newPlane(t, "")
 	documents := rendered(t, newest, "scheduler: {enabled: true}\nallocators: []")
 	for _, policy := range find[*admissionregistrationv1.ValidatingAdmissionPolicy](t, documents) {
 		if policy.Name != "divvy-allocations" {

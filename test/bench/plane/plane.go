@@ -3,7 +3,7 @@
 // They need no root, listen on the loopback interface alone, and keep their state in a folder that ends with them.
 //
 // Nothing watches over nodes here, so that nodes which are only objects stay ready. Whoever has the token may do
-// everything: what the API server authorizes is no subject here.
+// everything.
 package plane
 
 import (
@@ -44,6 +44,8 @@ const clientRate = 5000
 type Options struct {
 	// Components is the folder of the programs; [Components] finds it.
 	Components string
+	// Authorization is the API server's --authorization-mode; empty lets everybody do everything.
+	Authorization string
 	// Log is told what happens; nil: nobody is.
 	Log func(format string, args ...any)
 }

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -40,7 +41,7 @@ func (p *Plane) apiserver(etcd string) Program {
 				"--secure-port=" + strconv.Itoa(ports[0]), "--cert-dir=" + p.file("apiserver"),
 				// An endpoint cannot have a loopback address, and nobody here looks for the Service.
 				"--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
-				"--authorization-mode=AlwaysAllow", "--anonymous-auth=false", "--token-auth-file=" + p.file("tokens.csv"),
+				"--authorization-mode=" + cmp.Or(p.options.Authorization, "AlwaysAllow"), "--anonymous-auth=false", "--token-auth-file=" + p.file("tokens.csv"),
 				// Pods need no service account, and nodes that nobody watches over are not tainted until somebody does.
 				"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
 				"--service-account-issuer=https://plane.test", "--service-account-key-file=" + p.file("accounts.key"),
