@@ -59,38 +59,45 @@ func (t *Translator) checkLeaving(pod *corev1.Pod) error {
 	if !t.foreign(scheduler) {
 		return nil
 	}
-	group, ok := groupOf(pod)
+	group, known, ok := groupOf(pod)
 	if !ok {
 		return nil
 	}
-	return refuse("the pod is one of the group %q of scheduler %s, which would wait for it and run none: name %s as scheduler of the whole workload, which then starts without a group",
-		group, scheduler, t.scheduler)
+	after := ", which then starts without a group"
+	if known && t.makes() {
+		after = ", which knows the group too"
+	}
+	return refuse("the pod is one of the group %q of scheduler %s, which would wait for it and run none: name %s as scheduler of the whole workload%s",
+		group, scheduler, t.scheduler, after)
 }
 
 // Names by which pods say that they start together.
 var (
-	groupAnnotations = []string{"scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "gang.scheduling.koordinator.sh/name", "pod-group-name"}
+	groupAnnotations = []string{"scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "gang.scheduling.koordinator.sh/name", kaiGroup}
 	groupLabels      = []string{"scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.sigs.k8s.io/name"}
 	// groupKinds are workloads that these schedulers group by themselves, without a word in the pod.
 	groupKinds = []string{"JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "RayCluster", "TFJob", "XGBoostJob"}
 )
 
-// groupOf returns the name of the group of pods that start together.
-func groupOf(pod *corev1.Pod) (name string, ok bool) {
+// kaiGroup is KAI's annotation, whose groups Divvy's scheduler does not know.
+const kaiGroup = "pod-group-name"
+
+// groupOf returns the name of the group of pods that start together, and whether Divvy's scheduler knows groups of its form.
+func groupOf(pod *corev1.Pod) (name string, known, ok bool) {
 	for _, key := range groupAnnotations {
 		if name, ok := pod.Annotations[key]; ok {
-			return name, true
+			return name, key != kaiGroup, true
 		}
 	}
 	for _, key := range groupLabels {
 		if name, ok := pod.Labels[key]; ok {
-			return name, true
+			return name, true, true
 		}
 	}
 	for _, owner := range pod.OwnerReferences {
 		if slices.Contains(groupKinds, owner.Kind) {
-			return owner.Name, true
+			return owner.Name, false, true
 		}
 	}
-	return "", false
+	return "", false, false
 }

@@ -83,3 +83,21 @@ func TestKoordinatorHints(t *testing.T) {
 		t.Errorf("a pod without GPUs: %s", got)
 	}
 }
+
+// TestGroupsThatTheSchedulerKnows tells who leaves a scheduler whether Divvy's keeps the group.
+func TestGroupsThatTheSchedulerKnows(t *testing.T) {
+	translator := newScheduled(t, "{nvidia: {}, volcano: {}, kai: {}}")
+	for meta, want := range map[string]string{
+		`annotations: {scheduling.k8s.io/group-name: g}`:        "which knows the group too",
+		`annotations: {gang.scheduling.koordinator.sh/name: g}`: "which knows the group too",
+		`labels: {scheduling.x-k8s.io/pod-group: g}`:            "which knows the group too",
+		`annotations: {pod-group-name: g}`:                      "which then starts without a group",
+		`ownerReferences: [{kind: MPIJob, name: g}]`:            "which then starts without a group",
+	} {
+		pod := readPod(t, `{metadata: {`+meta+`}, spec: {schedulerName: volcano, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}`)
+		_, err := translator.Translate(pod, numbered(sixteen))
+		if err == nil || !strings.HasSuffix(err.Error(), "name divvy-scheduler as scheduler of the whole workload, "+want) {
+			t.Errorf("%s: %v", meta, err)
+		}
+	}
+}
