@@ -29,6 +29,7 @@ type Engine struct {
 	uses map[string]int64
 	// slices are those of each pool, by their names.
 	pools map[string]map[string]*resourcev1.ResourceSlice
+	bare  bare
 
 	handlers  []cache.ResourceEventHandlerRegistration
 	described described

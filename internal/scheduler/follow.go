@@ -118,15 +118,19 @@ func has(claim *resourcev1.ResourceClaim) bool {
 func (e *Engine) setNode(before, after *corev1.Node) {
 	if after == nil {
 		e.ledger.SetNode(before.Name, nil)
+		e.bare.setNode(before.Name, false)
 		delete(e.uses, before.Name)
 		delete(e.labels, before.Name)
 		return
 	}
 	e.ledger.SetNode(after.Name, after)
 	e.labels[after.Name] = after.Labels
+	e.bare.setNode(after.Name, true)
 }
 
 func (e *Engine) setSlice(before, after *resourcev1.ResourceSlice) {
+	e.bare.addSlice(before, -1)
+	e.bare.addSlice(after, 1)
 	changed := map[string]bool{}
 	if before != nil {
 		delete(e.pools[before.Spec.Pool.Name], before.Name)

@@ -116,7 +116,7 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 	a.engine.Drain()
 	inGang := a.engine.Gangs.In(info.Pod)
 	if len(info.Pod.Spec.ResourceClaims) == 0 && !inGang {
-		return a.schedulePod(ctx, fw, state, info)
+		return a.plain(ctx, fw, state, info)
 	}
 	if a.isUndoing(info.Pod.UID) {
 		return kubescheduler.ScheduleResult{}, errUndoing

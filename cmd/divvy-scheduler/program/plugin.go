@@ -153,7 +153,11 @@ func (p *plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 	if ours(state) != nil {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	return p.DynamicResources.PreFilter(ctx, state, pod, nodes)
+	result, status := p.DynamicResources.PreFilter(ctx, state, pod, nodes)
+	if only := restricted(state); only != nil && status.IsSkip() {
+		return only, nil
+	}
+	return result, status
 }
 
 // PostFilter implements fwk.PostFilterPlugin.
