@@ -14,11 +14,14 @@ type File struct {
 	// For is said at the top of the file.
 	For        string
 	Kubernetes string
+	// Values are the chart's that differ from its own.
+	Values string
 }
 
 // Files are all of them.
 var Files = []File{
 	{Name: "divvy.yaml", For: "Kubernetes 1.36 and later", Kubernetes: "v1.36.0"},
+	{Name: "divvy-with-scheduler.yaml", For: "Kubernetes 1.36 and later, with Divvy's scheduler", Kubernetes: "v1.36.0", Values: "scheduler: {enabled: true}"},
 	{Name: "divvy-slots.yaml", For: "Kubernetes 1.34 and 1.35", Kubernetes: "v1.34.0"},
 }
 
@@ -34,7 +37,7 @@ metadata:
 
 // Render returns what the file should hold.
 func (f File) Render(chart string) ([]byte, error) {
-	documents, err := render.Chart(chart, render.Options{Namespace: "divvy-system", Kubernetes: f.Kubernetes})
+	documents, err := render.Chart(chart, render.Options{Namespace: "divvy-system", Kubernetes: f.Kubernetes, Values: f.Values})
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", f.Name, err)
 	}
