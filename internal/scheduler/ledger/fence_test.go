@@ -72,8 +72,11 @@ func TestContradictionsFence(t *testing.T) {
 func TestPlacesThatHaveGone(t *testing.T) {
 	request := alloc.Request{Count: 1, Whole: true, Among: alloc.Names(uuidOf(0, 0))}
 	for name, change := range map[string]func(*Ledger){
-		"fence":      func(l *Ledger) { l.Fence("node0", uuidOf(0, 0), "somebody looks at it") },
-		"claim":      func(l *Ledger) { l.SetClaim("ns/other", share(0, 0)) },
+		"fence": func(l *Ledger) { l.Fence("node0", uuidOf(0, 0), "somebody looks at it") },
+		"claim": func(l *Ledger) { l.SetClaim("ns/other", share(0, 0)) },
+		"nothing": func(l *Ledger) {
+			l.SetClaim("ns/other", claimOf(result("node0", dra.Name(uuidOf(0, 0), dra.Shared), "0", "0", "1")))
+		},
 		"node":       func(l *Ledger) { l.SetNode("node0", nil) },
 		"pool":       func(l *Ledger) { l.SetPool("node0", slicesOf(t, "node0", gpusOf(0, 2)[1:])) },
 		"same claim": func(l *Ledger) { l.SetClaim("ns/claim", share(0, 1)) },

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
@@ -215,6 +216,30 @@ func fits(left map[string]int64, d *resourcev1.Device) bool {
 		}
 	}
 	return true
+}
+
+// Engines that others use are counted, also where their memory slices are free, and what can never be given is not offered.
+func TestEnginesOfOthers(t *testing.T) {
+	m := hopper(t)
+	gpu := divided(m, gpusOf(0, 1)[0], 0, true)
+	gpu.Division.Used[layouts.ComputeSlices] = 5
+	l := oneGPU(t, gpu)
+	reserve(t, l, "ns/a", alloc.Request{Count: 1, Profile: "1g.10gb"})
+	reserve(t, l, "ns/b", alloc.Request{Count: 1, Profile: "1g.20gb"})
+	a, err := alloc.Search(l.Inventory(), alloc.Request{Count: 1, Profile: "1g.10gb"})
+	if err == nil {
+		err = l.Reserve("ns/c", a)
+	}
+	if !errors.Is(err, ErrTaken) {
+		t.Errorf("a third compute slice of two: %v", err)
+	}
+	l.Unreserve("ns/a")
+	reserve(t, l, "ns/c", alloc.Request{Count: 1, Profile: "1g.10gb"})
+	for _, profile := range []string{"3g.40gb", "7g.80gb"} {
+		if a, err := alloc.Search(oneGPU(t, gpu).Inventory(), alloc.Request{Count: 1, Profile: profile}); err == nil {
+			t.Errorf("of two compute slices, %s is given: %+v", profile, a)
+		}
+	}
 }
 
 // A sick instance takes nobody, and who has it keeps it.

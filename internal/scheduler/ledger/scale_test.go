@@ -93,6 +93,25 @@ func TestSelectorsAreAskedOnce(t *testing.T) {
 	}
 }
 
+// What was said of a device is not said of another that comes in its stead.
+func TestAnswersEndWithTheDevice(t *testing.T) {
+	l := newLedger(t)
+	for i := range 8 {
+		gpus := gpusOf(i, 2)
+		if i%2 == 1 {
+			gpus[1].Location.Switch = "0000:01:00.0"
+		}
+		l.SetPool("a", slicesOf(t, "a", gpus))
+		_, among := l.Serving([]string{`device.attributes["divvy.dev"].exists(name, name == "pcieSwitch")`})
+		if among.Has(uuidOf(i, 1)) != (i%2 == 1) {
+			t.Fatalf("after %d pools, %q has a switch", i, among)
+		}
+	}
+	if len(l.sorts.devices) > 4 || len(l.sorts.pinned) != 2 {
+		t.Errorf("of two devices there are %d numbers and %d UUIDs", len(l.sorts.devices), len(l.sorts.pinned))
+	}
+}
+
 const benchNodes = 5000
 
 // BenchmarkStart is the whole cluster, with a claim for each GPU.
