@@ -55,6 +55,6 @@ func FuzzOf(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%+v cannot be written: %v", a, err)
 		}
-		c.adoptsAgain(t, a, written)
+		adoptsAgain(t, c, a, written)
 	})
 }

@@ -125,12 +125,18 @@ func (c *cluster) place(t testing.TB, d *demand.Demand) (alloc.Assignment, bool)
 // devices, and with what is read of it again. It returns the devices, or nil where the claims do not fit.
 func (c *cluster) check(t testing.TB, pod *corev1.Pod, specs ...resourcev1.ResourceClaimSpec) []string {
 	t.Helper()
+	return c.checkBy(t, c, func(d *demand.Demand) (alloc.Assignment, bool) { return c.place(t, d) }, pod, specs...)
+}
+
+// checkBy is check by what somebody else tells and where they place.
+func (c *cluster) checkBy(t testing.TB, by demand.Published, place func(d *demand.Demand) (alloc.Assignment, bool), pod *corev1.Pod, specs ...resourcev1.ResourceClaimSpec) []string {
+	t.Helper()
 	claims := claimsOf(specs...)
-	d, err := demand.Of(pod, claims, c)
+	d, err := demand.Of(pod, claims, by)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, ok := c.place(t, &d)
+	a, ok := place(&d)
 	var asked []*resourcev1.ResourceClaim
 	if !ok {
 		for i := range claims {
@@ -143,7 +149,7 @@ func (c *cluster) check(t testing.TB, pod *corev1.Pod, specs ...resourcev1.Resou
 		}
 		return nil
 	}
-	got, err := d.Allocations(a, c)
+	got, err := d.Allocations(a, by)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +179,7 @@ func (c *cluster) check(t testing.TB, pod *corev1.Pod, specs ...resourcev1.Resou
 			devices = append(devices, r.Device)
 		}
 	}
-	c.adoptsAgain(t, a, got)
+	adoptsAgain(t, by, a, got)
 	return devices
 }
 
@@ -193,13 +199,13 @@ func repeats(claims []*resourcev1.ResourceClaim, results []resourcev1.Allocation
 }
 
 // adoptsAgain compares a place with what is read of its allocations.
-func (c *cluster) adoptsAgain(t testing.TB, a alloc.Assignment, written []demand.Allocation) {
+func adoptsAgain(t testing.TB, by demand.Published, a alloc.Assignment, written []demand.Allocation) {
 	t.Helper()
 	var again []alloc.Share
 	for i := range written {
 		claim := written[i].Claim
 		claim.Allocation = written[i].Result
-		adopted, ok := demand.Adopt(&claim, c)
+		adopted, ok := demand.Adopt(&claim, by)
 		if ok != (len(claim.Allocation.Devices.Results) > 0) || ok && adopted.Name != a.Name || adopted.CPU != 0 || adopted.Memory != 0 {
 			t.Errorf("adopted is %+v", adopted)
 		}
@@ -208,7 +214,7 @@ func (c *cluster) adoptsAgain(t testing.TB, a alloc.Assignment, written []demand
 	plain := func(shares []alloc.Share) []alloc.Share {
 		shares = slices.Clone(shares)
 		for i := range shares {
-			shares[i].Claim, shares[i].Alternative = 0, 0
+			shares[i].Claim, shares[i].Alternative, shares[i].GPU = 0, 0, 0
 		}
 		slices.SortFunc(shares, func(x, y alloc.Share) int {
 			return cmp.Or(cmp.Compare(x.UUID, y.UUID), cmp.Compare(x.Start, y.Start), cmp.Compare(x.Limit, y.Limit), cmp.Compare(x.Cores, y.Cores))
