@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // list is the listing for a peer. Command lines may hold secrets: of another user's
@@ -150,8 +152,11 @@ type untold struct {
 
 // complain logs that the driver did not answer a question about a GPU, once for as
 // long as the reason stays the same: the driver is asked every second, and a GPU
-// may be lost for days.
+// may be lost for days. Not to ask it while a MIG mode changes is the agent's own doing, and no complaint.
 func (a *Agent) complain(ctx context.Context, what string, gpu int, err error) {
+	if errors.Is(err, nvml.ErrLetGo) {
+		return
+	}
 	text := ""
 	if err != nil {
 		text = err.Error()
