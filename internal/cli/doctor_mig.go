@@ -88,7 +88,7 @@ func instanceChecks(g control.Formed) (checks []doctor.Check) {
 			checks = append(checks, doctor.Check{
 				Name: nameOfMIG(g), Status: doctor.Warn,
 				Found: fmt.Sprintf("another tool left %s at memory slice %s, which no program can use: %s", i.Profile, slicesText(i.Instance), i.Half),
-				Next:  fmt.Sprintf("as root, unless that tool is at work: `nvidia-smi mig -i %d -gi %d -dgi`", g.Index, i.GPUInstance),
+				Next:  fmt.Sprintf("as root, unless that tool is at work: `nvidia-smi mig -i %d -gi %d -dci` where it has a compute instance, then `nvidia-smi mig -i %[1]d -gi %[2]d -dgi`", g.Index, i.GPUInstance),
 			})
 		case i.Half != "":
 			checks = append(checks, doctor.Check{

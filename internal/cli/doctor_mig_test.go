@@ -29,7 +29,7 @@ func TestDoctorOfMIG(t *testing.T) {
 		"a fixed layout":        {control.Info{}, control.Formed{Layout: "fixed", MIG: &control.Divided{On: true, Pending: true}}, []doctor.Check{{Status: doctor.Warn, Found: "keeps its layout fixed", Next: "divvy gpu apply"}}},
 		"ours":                  {control.Info{}, control.Formed{MIG: instance(backend.OriginLayout, "")}, nil},
 		"another tool's":        {control.Info{}, control.Formed{MIG: instance(backend.OriginForeign, "")}, []doctor.Check{{Status: doctor.OK, Found: "another tool made 1g.10gb at memory slice 2"}}},
-		"left by another tool":  {control.Info{}, control.Formed{MIG: instance(backend.OriginForeign, "no compute instance")}, []doctor.Check{{Status: doctor.Warn, Found: "another tool left 1g.10gb at memory slice 2", Next: "-gi 9 -dgi"}}},
+		"left by another tool":  {control.Info{}, control.Formed{MIG: instance(backend.OriginForeign, "no compute instance")}, []doctor.Check{{Status: doctor.Warn, Found: "another tool left 1g.10gb at memory slice 2", Next: "`nvidia-smi mig -i 0 -gi 9 -dci` where it has a compute instance, then `nvidia-smi mig -i 0 -gi 9 -dgi`"}}},
 		"half made":             {control.Info{}, control.Formed{MIG: instance(backend.OriginShare, "no compute instance")}, []doctor.Check{{Status: doctor.Warn, Found: "is half made", Next: "start the agent again"}}},
 		"pending":               {control.Info{}, control.Formed{Index: 4, MIG: &control.Divided{Pending: true}}, []doctor.Check{{Status: doctor.Warn, Found: "is off and will be on", Next: "divvy gpu set 4 --mig off"}}},
 		"not known":             {control.Info{}, control.Formed{MIG: &control.Divided{Unknown: "no answer"}}, []doctor.Check{{Status: doctor.Warn, Found: "is not known: no answer", Next: "nvidia-smi"}}},
