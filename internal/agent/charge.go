@@ -79,6 +79,19 @@ func (a *Agent) leastNeed(uid int, r alloc.Request) need {
 	return n
 }
 
+// needOn is what a request takes at least if a GPU serves it. A part of an instance that would have to be made there takes
+// all of that instance. Agent.mu is held.
+func (a *Agent) needOn(uuid string, uid int, r alloc.Request) need {
+	d := a.divisions.get(uuid)
+	size, ok := d.size(r.Profile)
+	there := slices.ContainsFunc(d.Parts, func(p backend.Part) bool { return p.Profile == r.Profile })
+	if !ok || there || r.Form == string(v1alpha1.BackendMIG) {
+		return a.leastNeed(uid, r)
+	}
+	size.Parent = uuid
+	return need{memory: size.Bytes, cores: a.percentOf(size), made: r.Profile}
+}
+
 // percentWithin is the least that a share with these cores counts in an instance of a profile, or the whole instance.
 func (a *Agent) percentWithin(profile string, whole bool, cores int) int {
 	least := -1

@@ -67,6 +67,29 @@ func TestInstancesCountAgainstLimits(t *testing.T) {
 	}
 }
 
+// Who waits for a part of an instance that would have to be made, and may not have all of it, keeps no GPU from others. One
+// that joins another user's instance takes a part, and may wait for room there.
+func TestWaitingBeyondALimitKeepsNoInstance(t *testing.T) {
+	q := newQuarry(t)
+	r := q.run("users: {ada: {memory: 50Gi}}")
+	waits := q.wait(r, q.asker(ada), within("7g.80gb", v1alpha1.BackendSlice, gib))
+	if kept := q.list(r).Waiting[0].Keeps; len(kept) != 0 {
+		t.Errorf("kept for what exceeds the user's limit: GPUs %v", kept)
+	}
+	small := q.asker(bob)
+	q.grant(r, small, instanceOf("1g.10gb"))
+	small.end()
+	q.becomes()
+	q.grant(r, q.asker(bob), within("7g.80gb", v1alpha1.BackendSlice, 60*gib))
+	if err := <-waits.done; err != nil {
+		t.Fatal(err)
+	}
+	q.wait(r, q.asker(ada), within("7g.80gb", v1alpha1.BackendSlice, 30*gib))
+	if kept := q.list(r).Waiting[0].Keeps; len(kept) != 1 || kept[0] != 0 {
+		t.Errorf("kept for a part of another user's instance: GPUs %v", kept)
+	}
+}
+
 // had is what a user has of their limits.
 func (r *running) had(uid int) held {
 	r.mu.Lock()

@@ -60,7 +60,7 @@ func (k *keeping) next(t *ticket) {
 		sum += t.Request.Memory.Of(k.gpus[i].Capacity)
 	}
 	if t.Request.Profile != "" {
-		least := k.agent.leastNeed(t.UID, k.agent.requestOf(t.UID, t.Request))
+		least := k.agent.needOn(k.gpus[chosen[0]].UUID, t.UID, k.agent.requestOf(t.UID, t.Request))
 		sum, cores = least.memory, least.cores
 	}
 	if who.room(*had, len(chosen), sum, cores) != nil {
