@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,37 +69,63 @@ func measureGangs(ctx context.Context, o options) (rows []measurement.Row, err e
 func (b *bench) gang(ctx context.Context, k kind, name string, size int, waits bool) (time.Duration, error) {
 	k.name = name
 	k.annotations = map[string]string{v1alpha1.GangAnnotation: name, v1alpha1.GangSizeAnnotation: strconv.Itoa(size)}
+	m := &gangTimes{size: size, made: map[string]bool{}}
 	t := newTally()
-	var last atomic.Int64
-	var end atomic.Int64
-	t.also = func(pod *corev1.Pod) {
-		now := time.Now().UnixNano()
-		switch {
-		case pod.Spec.NodeName != "":
-			if !waits {
-				end.Store(now)
-			}
-		case unschedulable(pod):
-			if waits {
-				end.CompareAndSwap(0, now)
-			}
-		default:
-			last.Store(max(last.Load(), now))
-		}
-	}
-	o, err := b.roundWith(ctx, t, size, roundLimit, func(bound, waiting int) bool {
-		return bound == size || waits && waiting > 0
-	}, k)
+	t.also = m.see
+	o, err := b.roundWith(ctx, t, size, roundLimit, func(bound, _ int) bool { return bound == size || waits && m.told() }, k)
 	if err != nil {
 		return 0, err
 	}
-	if waits && (o.bound > 0 || o.waiting == 0) || !waits && o.bound != size {
+	if waits && (o.bound > 0 || !m.told()) || !waits && o.bound != size {
 		return 0, fmt.Errorf("place gang %s: of %d members %d are bound and %d wait", name, size, o.bound, o.waiting)
 	}
 	if err := b.check(ctx); err != nil {
 		return 0, err
 	}
-	took := time.Duration(end.Load() - last.Load())
+	took := m.bound.Sub(m.last)
+	if waits {
+		took = m.refused.Sub(m.last)
+	}
 	b.say("gang %s of %d: %.2f s", name, size, took.Seconds())
 	return took, b.clear(ctx)
+}
+
+// gangTimes has when the last member of a gang was made, when the last was bound, and when one first said why it waits
+// though all are there.
+type gangTimes struct {
+	size                 int
+	mutex                sync.Mutex
+	made                 map[string]bool
+	last, bound, refused time.Time
+}
+
+func (g *gangTimes) see(pod *corev1.Pod) {
+	now := time.Now()
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if !g.made[pod.Name] {
+		g.made[pod.Name], g.last = true, now
+	}
+	switch {
+	case pod.Spec.NodeName != "":
+		g.bound = now
+	case len(g.made) == g.size && g.refused.IsZero() && unschedulable(pod) && !strings.Contains(reasonOf(pod), "waits for members"):
+		g.refused = now
+	}
+}
+
+func (g *gangTimes) told() bool {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	return !g.refused.IsZero()
+}
+
+// reasonOf is what a pod says of why it waits.
+func reasonOf(pod *corev1.Pod) string {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled {
+			return condition.Message
+		}
+	}
+	return ""
 }
