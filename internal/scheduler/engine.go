@@ -26,7 +26,8 @@ type Engine struct {
 	ledger *ledger.Ledger
 	claims Claims
 	// uses are the generations of nodes whose use is in the ledger.
-	uses map[string]int64
+	uses  map[string]int64
+	added int
 	// slices are those of each pool, by their names.
 	pools map[string]map[string]*resourcev1.ResourceSlice
 	bare  bare
@@ -99,6 +100,9 @@ func (e *Engine) Use(node string, generation int64, use func() (cpu int64, memor
 	e.ledger.SetHostUse(node, cpu, memory)
 	e.uses[node] = generation
 }
+
+// Added counts the nodes that have come. The use of a node that has come is to be told, even if it was before.
+func (e *Engine) Added() int { return e.added }
 
 // Fences are the GPUs that take no more shares though nothing is wrong with them.
 func (e *Engine) Fences() []ledger.Fence { return e.ledger.Fences() }

@@ -20,49 +20,60 @@ func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*core
 		e.freed.Add(1)
 		woken()
 	}
+	classes := factory.Resource().V1().DeviceClasses().Informer()
 	return e.handle(
-		follower{factory.Core().V1().Nodes().Informer(), handler(func(before, after *corev1.Node) {
-			e.tell(func() { e.setNode(before, after) })
-			if before == nil || after != nil && !before.Status.Allocatable.Cpu().Equal(*after.Status.Allocatable.Cpu()) {
-				room()
-			}
-		})},
-		follower{factory.Resource().V1().ResourceSlices().Informer(), handler(func(before, after *resourcev1.ResourceSlice) {
-			if driverOf(before) != v1alpha1.Driver && driverOf(after) != v1alpha1.Driver {
-				return
-			}
-			e.tell(func() { e.setSlice(before, after) })
+		follower{factory.Core().V1().Nodes().Informer(), handler(func(before, after *corev1.Node) { e.onNode(before, after, room) })},
+		follower{factory.Resource().V1().ResourceSlices().Informer(), handler(func(before, after *resourcev1.ResourceSlice) { e.onSlice(before, after, room) })},
+		follower{classes, handler(func(_, _ *resourcev1.DeviceClass) {
+			e.tell(func() { e.setClasses(classes.GetStore().List()) })
 			room()
 		})},
-		follower{factory.Resource().V1().DeviceClasses().Informer(), handler(func(_, _ *resourcev1.DeviceClass) {
-			classes := factory.Resource().V1().DeviceClasses().Informer().GetStore()
-			e.tell(func() { e.setClasses(classes.List()) })
-			room()
-		})},
-		follower{factory.Resource().V1().ResourceClaims().Informer(), handler(func(before, after *resourcev1.ResourceClaim) {
-			if !has(before) && !has(after) {
-				return
-			}
-			e.tell(func() { e.setClaim(before, after) })
-			if has(before) && !has(after) {
-				room()
-			}
-		})},
-		follower{factory.Core().V1().Pods().Informer(), handler(func(before, after *corev1.Pod) {
-			if after == nil {
-				e.described.forget(before.UID)
-				e.Waiting.Remove(before.UID)
-				e.Gangs.Remove(before)
-				gone(before)
-				return
-			}
-			e.Gangs.Set(after)
-			if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "") {
-				e.described.forget(after.UID)
-				e.Waiting.Remove(after.UID)
-			}
-		})},
+		follower{factory.Resource().V1().ResourceClaims().Informer(), handler(func(before, after *resourcev1.ResourceClaim) { e.onClaim(before, after, room) })},
+		follower{factory.Core().V1().Pods().Informer(), handler(func(before, after *corev1.Pod) { e.onPod(before, after, gone) })},
 	)
+}
+
+func (e *Engine) onNode(before, after *corev1.Node, room func()) {
+	e.tell(func() { e.setNode(before, after) })
+	if after == nil {
+		return
+	}
+	if before == nil || !before.Status.Allocatable.Cpu().Equal(*after.Status.Allocatable.Cpu()) {
+		room()
+	}
+}
+
+func (e *Engine) onSlice(before, after *resourcev1.ResourceSlice, room func()) {
+	if driverOf(before) != v1alpha1.Driver && driverOf(after) != v1alpha1.Driver {
+		return
+	}
+	e.tell(func() { e.setSlice(before, after) })
+	room()
+}
+
+func (e *Engine) onClaim(before, after *resourcev1.ResourceClaim, room func()) {
+	if !has(before) && !has(after) {
+		return
+	}
+	e.tell(func() { e.setClaim(before, after) })
+	if !has(after) {
+		room()
+	}
+}
+
+func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod)) {
+	if after == nil {
+		e.described.forget(before.UID)
+		e.Waiting.Remove(before.UID)
+		e.Gangs.Remove(before)
+		gone(before)
+		return
+	}
+	e.Gangs.Set(after)
+	if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "") {
+		e.described.forget(after.UID)
+		e.Waiting.Remove(after.UID)
+	}
 }
 
 // follower is an informer and what is to hear of its objects.
@@ -122,6 +133,10 @@ func (e *Engine) setNode(before, after *corev1.Node) {
 		delete(e.uses, before.Name)
 		delete(e.labels, before.Name)
 		return
+	}
+	if before == nil {
+		delete(e.uses, after.Name)
+		e.added++
 	}
 	e.ledger.SetNode(after.Name, after)
 	e.labels[after.Name] = after.Labels

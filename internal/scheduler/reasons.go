@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,7 +33,12 @@ type saying struct {
 	condition *corev1.PodCondition
 	// nominated replaces the node on which room is made for the pod, nil to leave it.
 	nominated *string
+	// due is when it is written, if the pod still waits then.
+	due time.Time
 }
+
+// reasonDelay spares the reasons of pods that wait for a moment only, such as for the last member of their gang.
+const reasonDelay = 300 * time.Millisecond
 
 // reasonWriters is how many reasons are written side by side.
 const reasonWriters = 4
@@ -52,8 +58,10 @@ func (r *Reasons) Run(ctx context.Context) {
 					return
 				case <-r.more:
 				}
-				for next := r.next(); next != nil; next = r.next() {
-					r.write(ctx, next)
+				for uid, due := r.next(); !due.IsZero(); uid, due = r.next() {
+					if r.wait(ctx, due) {
+						r.write(ctx, r.take(uid))
+					}
 				}
 			}
 		}()
@@ -74,7 +82,11 @@ func (r *Reasons) Say(pod *corev1.Pod, condition *corev1.PodCondition, nominated
 	if r.waits[pod.UID] == nil {
 		r.order = append(r.order, pod.UID)
 	}
-	r.waits[pod.UID] = &saying{pod, condition, nominated}
+	due := time.Now().Add(reasonDelay)
+	if before := r.waits[pod.UID]; before != nil {
+		due = before.due
+	}
+	r.waits[pod.UID] = &saying{pod, condition, nominated, due}
 	select {
 	case r.more <- struct{}{}:
 	default: // all writers know already
@@ -96,23 +108,49 @@ func textOf(c *corev1.PodCondition) string {
 	return c.Reason + ": " + c.Message
 }
 
-func (r *Reasons) next() *saying {
+// next is the pod whose reason is to be written next, and when; the zero time where there is none.
+func (r *Reasons) next() (types.UID, time.Time) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	for len(r.order) > 0 {
 		uid := r.order[0]
 		r.order = r.order[1:]
 		if one := r.waits[uid]; one != nil {
-			delete(r.waits, uid)
-			r.written[uid] = textOf(one.condition)
-			return one
+			return uid, one.due
 		}
 	}
-	return nil
+	return "", time.Time{}
+}
+
+// wait waits until a time. It reports false if the context ends before.
+func (r *Reasons) wait(ctx context.Context, until time.Time) bool {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// take is the last that was said of a pod, nil if it does not wait any more.
+func (r *Reasons) take(uid types.UID) *saying {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	one := r.waits[uid]
+	if one != nil {
+		delete(r.waits, uid)
+		r.written[uid] = textOf(one.condition)
+	}
+	return one
 }
 
 // write patches one condition: conditions of a pod's status are merged by their type.
 func (r *Reasons) write(ctx context.Context, s *saying) {
+	if s == nil {
+		return
+	}
 	status := map[string]any{}
 	if c := s.condition; c != nil && !said(s.pod, c) {
 		one := *c

@@ -25,7 +25,9 @@ type Unit struct {
 	// Existing are the claims that are there, by namespace and name.
 	Existing map[string]*resourcev1.ResourceClaim
 	// Team is the part of its gang with which the pod is placed, nil for a pod alone.
-	Team     *Team
+	Team *Team
+	// missing are claims that the scheduler is to make.
+	missing  []demand.Claim
 	reserved []string
 	written  []*resourcev1.ResourceClaim
 }
@@ -37,6 +39,11 @@ func (e *Engine) Read(pod *corev1.Pod) (*Unit, error) {
 		return nil, err
 	}
 	u := &Unit{Pod: pod, Existing: existing}
+	for i := range claims {
+		if claims[i].UID == "" {
+			u.missing = append(u.missing, claims[i])
+		}
+	}
 	u.Demand, err = demand.Of(pod, claims, e.ledger)
 	return u, err
 }

@@ -149,3 +149,10 @@ func (w *Waiting) Next(uid types.UID) *corev1.Pod {
 // Late reports whether room may have come since the start of this cycle, so that a pod that was refused is to be tried
 // again at once.
 func (e *Engine) Late() bool { return e.freed.Load() != e.seen.Load() }
+
+// Len is how many pods wait for room.
+func (w *Waiting) Len() int {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return len(w.of)
+}

@@ -103,6 +103,40 @@ func (w *Writer) make(ctx context.Context, pod *corev1.Pod, c *demand.Claim) (*r
 	return created, nil
 }
 
+// Missing tells that claims of the unit are not there yet.
+func (u *Unit) Missing() bool { return len(u.missing) > 0 }
+
+// Make makes the unit's claims that are not there, without devices: Kubernetes' own allocator knows only claims that are.
+func (w *Writer) Make(ctx context.Context, u *Unit) error {
+	for i := range u.missing {
+		if _, err := w.make(ctx, u.Pod, &u.missing[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stuck tells that the unit's claims have devices of a node, and nobody but its pod needs them there.
+func (u *Unit) Stuck() bool {
+	for _, claim := range u.Existing {
+		if slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != u.Pod.UID }) {
+			return false
+		}
+	}
+	return u.Demand.Node() != ""
+}
+
+// Leave takes the devices of a stuck unit's claims away, so that its pod can be placed elsewhere. It returns once that is
+// known.
+func (w *Writer) Leave(ctx context.Context, u *Unit) {
+	for _, claim := range u.Existing {
+		if has(claim) {
+			u.written = append(u.written, claim)
+		}
+	}
+	w.TakeBack(ctx, u)
+}
+
 // update gives a claim its devices and the pod's reservation. A claim that has other devices by now is an error.
 func (w *Writer) update(ctx context.Context, u *Unit, claim *resourcev1.ResourceClaim, result *resourcev1.AllocationResult) error {
 	claims := w.Client.ResourceV1().ResourceClaims(claim.Namespace)

@@ -29,6 +29,9 @@ const (
 	syncPoll = 20 * time.Millisecond
 )
 
+// errMaking marks pods whose claims are being made for Kubernetes' own plugin.
+var errMaking = errors.New("its claims are being made")
+
 // errUndoing marks pods whose claims are being taken back. They are tried again after a pause.
 var errUndoing = errors.New("claims of the last try are being taken back")
 
@@ -43,6 +46,12 @@ type adapter struct {
 	fail        kubescheduler.FailureHandlerFn
 	begun       bool
 	handing     handing
+	// generations are those of the nodes in the order of the snapshot, whose use the engine knows.
+	generations []int64
+	added       int
+	// fenced are the fences that were told of, at the last look.
+	fenced map[string]bool
+	looked time.Time
 }
 
 // adapt replaces the scheduler's decisions for pods with claims for Divvy's devices.
@@ -122,6 +131,7 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 		return kubescheduler.ScheduleResult{}, errUndoing
 	}
 	a.settle()
+	a.fences()
 	nodes, err := a.use(fw)
 	if err != nil {
 		return kubescheduler.ScheduleResult{}, err
@@ -134,6 +144,10 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 		return a.gang(ctx, fw, state, info.Pod, newRefusal(info.Pod, nodes))
 	}
 	unit, err := a.engine.Read(info.Pod)
+	if scheduler.Elsewhere(err) && unit.Missing() {
+		a.make(unit)
+		return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(errMaking.Error())
+	}
 	if scheduler.Elsewhere(err) {
 		state.Write(cycleKey, &cycle{unit: unit, elsewhere: true})
 		return a.schedulePod(ctx, fw, state, info)
@@ -156,7 +170,15 @@ func (a *adapter) use(fw framework.Framework) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list the nodes: %w", err)
 	}
-	for _, n := range nodes {
+	if added := a.engine.Added(); added != a.added || len(nodes) != len(a.generations) {
+		a.added, a.generations = added, make([]int64, len(nodes))
+	}
+	for i, n := range nodes {
+		// No two states of nodes have one generation.
+		if a.generations[i] == n.GetGeneration() {
+			continue
+		}
+		a.generations[i] = n.GetGeneration()
 		a.engine.Use(n.Node().Name, n.GetGeneration(), func() (int64, uint64) {
 			return n.GetRequested().GetMilliCPU(), uint64(max(0, n.GetRequested().GetMemory()))
 		})
@@ -180,6 +202,7 @@ func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.
 	if !pre.AllNodes() {
 		among = sets.List(pre.NodeNames)
 	}
+	begun := time.Now()
 	err := a.engine.Choose(unit, among, func(node string) bool {
 		result.EvaluatedNodes++
 		info, err := fw.SnapshotSharedLister().NodeInfos().Get(node)
@@ -192,7 +215,11 @@ func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.
 		}
 		return status.IsSuccess()
 	})
+	measured(begun, err)
 	switch {
+	case errors.Is(err, scheduler.ErrRoom) && unit.Stuck():
+		a.leave(unit)
+		return result, errUndoing
 	case errors.Is(err, scheduler.ErrRoom):
 		a.engine.Waiting.Add(pod, unit.Shape())
 		return result, refusal.because(err.Error())
@@ -204,6 +231,25 @@ func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.
 	}
 	result.SuggestedHost, result.FeasibleNodes = unit.Place.Name, 1
 	return result, nil
+}
+
+// make makes claims that Kubernetes' own plugin is to place. When they have come, the pod is tried again.
+func (a *adapter) make(unit *scheduler.Unit) {
+	go func() {
+		if err := a.writer.Make(a.ctx, unit); err != nil {
+			klog.FromContext(a.ctx).Error(err, "Claims not made", "pod", klog.KObj(unit.Pod))
+			a.activate(unit.Pod)
+		}
+	}()
+}
+
+// leave frees a pod from the node of its claims, where it may not be.
+func (a *adapter) leave(unit *scheduler.Unit) {
+	a.setUndoing(unit.Pod.UID, true)
+	go func() {
+		defer a.setUndoing(unit.Pod.UID, false)
+		a.writer.Leave(a.ctx, unit)
+	}()
 }
 
 // failed puts a pod back as Kubernetes does, but has reasons of Divvy's pods written by a client of their own.

@@ -56,6 +56,7 @@ func (c *core) begin(handle fwk.Handle, hook func(step string)) error {
 	if c.engine, err = scheduler.New(policy, known{c.claims}); err != nil {
 		return fmt.Errorf("make the engine: %w", err)
 	}
+	registerMetrics()
 	c.undoing = map[types.UID]bool{}
 	c.writer = &scheduler.Writer{Client: handle.ClientSet(), Step: hook}
 	c.release = scheduler.NewRelease(c.writer)
@@ -96,6 +97,7 @@ func (c *core) setUndoing(uid types.UID, is bool) {
 	} else {
 		delete(c.undoing, uid)
 	}
+	undoingPods.Set(float64(len(c.undoing)))
 }
 
 // settle ends what Kubernetes' own allocator was told of claims that it knows by now.

@@ -69,7 +69,9 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 		return none, errUndoing
 	}
 	a.stop(errGone)
+	begun := time.Now()
 	team, err := a.engine.PlanGang(pod, a.trials(ctx, fw))
+	measured(begun, err)
 	if err != nil {
 		if errors.Is(err, scheduler.ErrRoom) {
 			a.engine.Waiting.Add(pod, "gang "+pod.Namespace+" "+err.Error())

@@ -263,6 +263,9 @@ func (p *plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *corev1.
 // Bind implements fwk.BindPlugin: it writes the claims and leaves the binding itself to Kubernetes' plugin.
 func (p *plugin) Bind(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, node string) *fwk.Status {
 	unit := ours(state)
+	if unit != nil {
+		p.reasons.Forget(unit.Pod.UID)
+	}
 	if unit != nil && unit.Team != nil {
 		return fwk.AsStatus(p.bindMember(ctx, unit, node))
 	}

@@ -1,0 +1,72 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/scheduler"
+)
+
+// A pod with a claim that the scheduler makes and one for another driver's device gets both on one node, from Kubernetes'
+// own allocator, which counts what Divvy's has given.
+func TestMixed(t *testing.T) {
+	f := newFleet(t, 2, 1)
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	for i := range 2 {
+		f.create(describing(t, fmt.Sprintf("single-%d", i), share(50, 10)))
+	}
+	f.bound(2)
+	for i := range 3 {
+		claim := &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("nic-%d", i), Namespace: namespace},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Name: "nic", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: otherDriver}},
+			}}},
+		}
+		if _, err := f.client.ResourceV1().ResourceClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		both := describing(t, fmt.Sprintf("both-%d", i), share(25, 10))
+		both.Spec.ResourceClaims = append(both.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "nic", ResourceClaimName: &claim.Name})
+		f.create(both)
+	}
+	f.bound(4)
+	f.check()
+}
+
+// A pod whose claim has devices of a node that does not let it any more gets others elsewhere.
+func TestLeavesNode(t *testing.T) {
+	f := newFleet(t, 2, 1)
+	f.run("first", crashing, []string{"DIVVY_CRASH_AFTER=" + scheduler.StepAllocated, "DIVVY_CRASH_MARKS=" + t.TempDir()}, single)
+	made := f.create(describing(t, "pod", share(50, 10)))
+	f.dead("first")
+	claim, err := f.client.ResourceV1().ResourceClaims(namespace).Get(t.Context(), *made.Spec.ResourceClaims[0].ResourceClaimName, metav1.GetOptions{})
+	if err != nil || claim.Status.Allocation == nil {
+		t.Fatalf("%+v: %v", claim.Status, err)
+	}
+	from := claim.Status.Allocation.Devices.Results[0].Pool
+	node, err := f.client.CoreV1().Nodes().Get(t.Context(), from, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Spec.Unschedulable = true
+	if _, err := f.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	second := f.run("second", shipped, nil, single)
+	if pods := f.bound(1); pods[0].Spec.NodeName == from {
+		t.Errorf("it is on %s", from)
+	}
+	f.check()
+	f.until("the figures are told", func(ctx context.Context) (bool, string) {
+		text, err := second.Get(ctx, "/metrics")
+		return err == nil && strings.Contains(string(text), "divvy_scheduler_plan_seconds_count"), fmt.Sprint(err)
+	})
+}
