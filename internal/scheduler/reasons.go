@@ -38,7 +38,7 @@ type saying struct {
 }
 
 // reasonDelay spares the reasons of pods that wait for a moment only, such as for the last member of their gang.
-const reasonDelay = 300 * time.Millisecond
+const reasonDelay = 100 * time.Millisecond
 
 // reasonWriters is how many reasons are written side by side.
 const reasonWriters = 4
