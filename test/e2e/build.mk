@@ -19,6 +19,7 @@ e2e: e2e-deps $(B)/test/e2e/crashing ## the whole on real clusters, as root (ONL
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
 		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 45m ./test/e2e/... ./test/bench/sched
+	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
 
 e2e-slots: ## mode slots on Kubernetes 1.35, as root: its components are built once
 	hack/e2e-deps.sh v1.35
