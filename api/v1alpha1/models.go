@@ -6,14 +6,6 @@ import (
 	"strings"
 )
 
-// Annotations of pods that say which GPUs they accept and prefer. Whoever writes the pod writes them.
-const (
-	// ModelsAnnotation is a [GPUModels].
-	ModelsAnnotation = Domain + "/gpu-models"
-	// PreferAnnotation is a [GPUPreference].
-	PreferAnnotation = Domain + "/gpu-prefer"
-)
-
 // GPUModels are the models of GPU that a pod accepts, with commas between them, such as "A100,H100". Empty accepts
 // every model. See [ModelMatches] for what a name means.
 type GPUModels string

@@ -43,7 +43,8 @@ func TestNoteCondition(t *testing.T) {
 	}
 	type notes = map[string]string
 	for _, name := range []string{
-		"divvy.dev/claims", "divvy.dev/gpu-models", "divvy.dev/gpu-prefer", "divvy.dev/gang", "divvy.dev/gang-size", "divvy.dev/gang-minimum", "divvy.dev/gang-topology", "divvy.dev/gang-share-gpus",
+		v1alpha1.ClaimsAnnotation, v1alpha1.ModelsAnnotation, v1alpha1.PreferAnnotation, v1alpha1.GangAnnotation,
+		v1alpha1.GangSizeAnnotation, v1alpha1.GangMinimumAnnotation, v1alpha1.GangTopologyAnnotation, v1alpha1.GangShareGPUsAnnotation,
 	} {
 		with, other := noted(notes{name: "a", "z": "1"}), noted(notes{name: "b"})
 		if !sent(nil, with) {
@@ -67,7 +68,7 @@ func TestNoteCondition(t *testing.T) {
 			}
 		}
 	}
-	for _, pod := range []*corev1.Pod{noted(nil), noted(notes{"divvy.dev/claim-templates": "{}"}), noted(notes{"divvy.dev/gangs": "a"})} {
+	for _, pod := range []*corev1.Pod{noted(nil), noted(notes{v1alpha1.TemplatesAnnotation: "{}"}), noted(notes{"divvy.dev/gangs": "a"})} {
 		if sent(nil, pod) || sent(noted(nil), pod) {
 			t.Errorf("a pod with %v is looked at", pod.Annotations)
 		}

@@ -113,7 +113,7 @@ func TestNotesAreChecked(t *testing.T) {
 		"forged claims":  {change: gangs(v1alpha1.ClaimsAnnotation, strings.Replace(pod.Annotations[v1alpha1.ClaimsAnnotation], `"count":1`, `"count":99`, 1)), create: "99 devices", updated: "does not change"},
 		"removed claims": {change: func(p *corev1.Pod) { delete(p.Annotations, v1alpha1.ClaimsAnnotation) }, updated: "does not change"},
 		"models":         {change: gangs(v1alpha1.ModelsAnnotation, "A100"), updated: "divvy.dev/gpu-models does not change"},
-		"bad models":     {change: gangs(v1alpha1.ModelsAnnotation, "$"), create: "divvy.dev/gpu-models", updated: "does not change"},
+		"bad models":     {change: gangs(v1alpha1.ModelsAnnotation, "$"), create: v1alpha1.ModelsAnnotation, updated: "does not change"},
 		"a gang":         {change: gangs(v1alpha1.GangAnnotation, "g", v1alpha1.GangSizeAnnotation, "4096", v1alpha1.GangMinimumAnnotation, "1", v1alpha1.GangTopologyAnnotation, "rack=required,leaf=preferred")},
 		"no size":        {gangs(v1alpha1.GangAnnotation, "g"), "gang-size is missing", "gang-size is missing"},
 		"size 0":         {gangs(v1alpha1.GangAnnotation, "g", v1alpha1.GangSizeAnnotation, "0"), "no number from 1 to 4096", "no number from 1 to 4096"},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -290,7 +291,7 @@ func (w *world) live(t *testing.T, l *life, ofPod bool) {
 		changed := l.claim.DeepCopy()
 		amounts := changed.Spec.Devices.Requests[0].Exactly.Capacity.Requests
 		changed.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-			{Request: "gpu", Driver: "divvy.dev", Pool: "n1", Device: "gpu-0-shared", ShareID: ptr(types.UID("s")), ConsumedCapacity: amounts},
+			{Request: "gpu", Driver: v1alpha1.Driver, Pool: "n1", Device: "gpu-0-shared", ShareID: ptr(types.UID("s")), ConsumedCapacity: amounts},
 		}}}
 		do(t, store.Update(changed))
 	case "delete":

@@ -37,7 +37,7 @@ func TestExplanationPrinted(t *testing.T) {
 			Namespace: "ns", Pod: "train-0", State: explanation.Bound, Since: &since, Scheduler: v1alpha1.SchedulerName, Node: "n1",
 			Gang: &explanation.Gang{Name: "ns/llama", Minimum: 2, Waiting: []string{"a", "b"}, Extra: []string{"c"}, Ended: 1},
 			Claims: []explanation.Claim{{Name: "claim", State: explanation.Allocated, Devices: []explanation.Device{
-				{Driver: "divvy.dev", Pool: "n1", Device: "gpu-1-shared", Memory: 8 << 30, Cores: 30}, {Driver: "nic.example.com", Pool: "p", Device: "nic-1"},
+				{Driver: v1alpha1.Driver, Pool: "n1", Device: "gpu-1-shared", Memory: 8 << 30, Cores: 30}, {Driver: "nic.example.com", Pool: "p", Device: "nic-1"},
 			}}},
 		},
 	} {

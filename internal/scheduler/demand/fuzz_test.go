@@ -20,7 +20,7 @@ func FuzzOf(f *testing.F) {
 	for _, spec := range specs(
 		share("memory", "1500k", "cores", "30"), asks(v1alpha1.ClassWhole, 2), matching(joined(mig("memory", "5Gi"), mig()), "divvy.dev/parentUUID"),
 		either(share("memory", "90Gi"), asks(v1alpha1.ClassMPS, 1)), distinct(joined(share(), share()), "divvy.dev/uuid"),
-		configured(share(), "divvy.dev", ours(`,"gpuModels":"T4"`), "gpu"), asks("any.example.com", 1, "memory", "1Ei", "cores", "1n"),
+		configured(share(), v1alpha1.Driver, ours(`,"gpuModels":"T4"`), "gpu"), asks("any.example.com", 1, "memory", "1Ei", "cores", "1n"),
 	) {
 		text, err := json.Marshal(spec)
 		if err != nil {

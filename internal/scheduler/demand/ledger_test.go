@@ -9,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 	"github.com/divvy-gpu/divvy/internal/scheduler/ledger"
@@ -80,12 +81,12 @@ func TestByTheLedger(t *testing.T) {
 // The claim's configuration stands in for the class's.
 func TestClaimsGoBeforeClasses(t *testing.T) {
 	c := every(t)
-	class := c.DeviceClass("share.divvy.dev")
-	class.Spec.Config = []resourcev1.DeviceClassConfiguration{{DeviceConfiguration: opaque("divvy.dev", ours(`,"gpuModels":"H100"`))}}
+	class := c.DeviceClass(v1alpha1.ClassShare)
+	class.Spec.Config = []resourcev1.DeviceClassConfiguration{{DeviceConfiguration: opaque(v1alpha1.Driver, ours(`,"gpuModels":"H100"`))}}
 	for _, test := range []struct {
 		spec resourcev1.ResourceClaimSpec
 		want alloc.Names
-	}{{share(), "H100"}, {configured(share(), "divvy.dev", ours(`,"gpuModels":"T4"`)), "T4"}} {
+	}{{share(), "H100"}, {configured(share(), v1alpha1.Driver, ours(`,"gpuModels":"T4"`)), "T4"}} {
 		d, err := demand.Of(&corev1.Pod{}, claimsOf(test.spec), c)
 		if err != nil || d.Pod().Claims[0][0].Models != test.want {
 			t.Errorf("models are %+v, %v", d.Pod().Claims, err)

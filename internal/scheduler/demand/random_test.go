@@ -154,12 +154,12 @@ func TestAdoptOfWhatIsGone(t *testing.T) {
 	}
 	yes := true
 	claim.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Request: "gpu", Driver: "divvy.dev", Pool: "gone", Device: "gpu-00000999-0000-0000-0000-000000000000-shared",
+		{Request: "gpu", Driver: v1alpha1.Driver, Pool: "gone", Device: "gpu-00000999-0000-0000-0000-000000000000-shared",
 			ConsumedCapacity: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse("8Gi"), "cores": resource.MustParse("0")}},
-		{Request: "gpu", Driver: "divvy.dev", Pool: "gone", Device: "gpu-00000998-0000-0000-0000-000000000000-mig-2g20gb-2"},
-		{Request: "gpu", Driver: "divvy.dev", Pool: "gone", Device: "gpu-00000997-0000-0000-0000-000000000000-shared", AdminAccess: &yes},
+		{Request: "gpu", Driver: v1alpha1.Driver, Pool: "gone", Device: "gpu-00000998-0000-0000-0000-000000000000-mig-2g20gb-2"},
+		{Request: "gpu", Driver: v1alpha1.Driver, Pool: "gone", Device: "gpu-00000997-0000-0000-0000-000000000000-shared", AdminAccess: &yes},
 		{Request: "gpu", Driver: "nic.example.com", Pool: "gone", Device: "nic-0"},
-		{Request: "gpu", Driver: "divvy.dev", Pool: "gone", Device: "strange"},
+		{Request: "gpu", Driver: v1alpha1.Driver, Pool: "gone", Device: "strange"},
 	}}}
 	a, ok := demand.Adopt(&claim, c)
 	want := fmt.Sprint([]alloc.Share{

@@ -31,17 +31,17 @@ func TestInvalidDemands(t *testing.T) {
 		"17 GPUs":                       asks(v1alpha1.ClassWhole, 17),
 		"leaves GPU time to the driver": asks(v1alpha1.ClassTimeslice, 1, "cores", "1"),
 		"2 GPUs with backend mps":       asks(v1alpha1.ClassMPS, 2),
-		"write class mps.divvy.dev":     configured(share(), "divvy.dev", ours(`,"backend":"mps"`)),
-		`unknown field "color"`:         configured(share(), "divvy.dev", ours(`,"color":"red"`)),
-		"contradict":                    configured(configured(share(), "divvy.dev", ours(`,"weight":2`)), "divvy.dev", ours(`,"weight":3`), "gpu"),
-		"gpu-models":                    configured(share(), "divvy.dev", ours(`,"gpuModels":"T4,,"`)),
+		"write class mps.divvy.dev":     configured(share(), v1alpha1.Driver, ours(`,"backend":"mps"`)),
+		`unknown field "color"`:         configured(share(), v1alpha1.Driver, ours(`,"color":"red"`)),
+		"contradict":                    configured(configured(share(), v1alpha1.Driver, ours(`,"weight":2`)), v1alpha1.Driver, ours(`,"weight":3`), "gpu"),
+		"gpu-models":                    configured(share(), v1alpha1.Driver, ours(`,"gpuModels":"T4,,"`)),
 		"2 MIG instances":               asks(v1alpha1.ClassMIG, 2),
 		`no "slots"`:                    mig("slots", "1"),
 		"cores 0: ":                     mig("cores", "0"),
-		"leave out the backend":         configured(mig(), "divvy.dev", ours(`,"backend":"slice"`)),
+		"leave out the backend":         configured(mig(), v1alpha1.Driver, ours(`,"backend":"slice"`)),
 		"sharing.strategy":              configured(asks(v1alpha1.ClassNVIDIA, 1), "gpu.nvidia.com", `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"Both"}}`),
 		"2 GPUs with strategy MPS":      configured(asks(v1alpha1.ClassNVIDIA, 2), "gpu.nvidia.com", `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"MPS"}}`),
-		"needs policy":                  configured(share(), "divvy.dev", ours(`,"weight":5,"policy":"fixed"`)),
+		"needs policy":                  configured(share(), v1alpha1.Driver, ours(`,"weight":5,"policy":"fixed"`)),
 	} {
 		_, err := demand.Of(&corev1.Pod{}, claimsOf(spec), c)
 		if !errors.Is(err, demand.ErrDemand) || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "claim claim-0, request gpu: ") || strings.ContainsRune(err.Error(), '\n') {

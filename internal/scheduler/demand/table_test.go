@@ -127,9 +127,9 @@ func TestAllocationsAreThoseOfKubernetes(t *testing.T) {
 		"two whole layouts":         {specs(matching(joined(selected(mig(), profileIs+`"7g.80gb"`), mig("memory", "1Gi")), "divvy.dev/parentUUID")), ""},
 		"an administrator's class":  {specs(asks("any.example.com", 1, "memory", "1Gi", "cores", "50", "slots", "1")), "mps"},
 		"several claims":            {specs(share("memory", "60Gi"), share("memory", "60Gi"), asks(v1alpha1.ClassWhole, 2)), "4 shared"},
-		"configured":                {specs(configured(configured(both, "divvy.dev", ours(`,"policy":"weighted"`), "gpu-0"), "gpu.example.com", `{}`)), "2 shared"},
+		"configured":                {specs(configured(configured(both, v1alpha1.Driver, ours(`,"policy":"weighted"`), "gpu-0"), "gpu.example.com", `{}`)), "2 shared"},
 		"configured twice over":     {specs(configured(both, "other.example.com", `{}`, "gpu-0", "gpu-1")), "2 shared"},
-		"an alternative configured": {specs(configured(configured(either(share("memory", "90Gi"), share("memory", "1Gi")), "divvy.dev", ours(`,"weight":2`), "gpu/way-0"), "divvy.dev", ours(`,"weight":3`), "gpu/way-1")), "shared"},
+		"an alternative configured": {specs(configured(configured(either(share("memory", "90Gi"), share("memory", "1Gi")), v1alpha1.Driver, ours(`,"weight":2`), "gpu/way-0"), v1alpha1.Driver, ours(`,"weight":3`), "gpu/way-1")), "shared"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.want == "elsewhere" {
@@ -169,10 +169,10 @@ func short(devices []string) string {
 func TestConfigurationsOfClasses(t *testing.T) {
 	c := every(t)
 	c.classes[v1alpha1.ClassShare].Spec.Config = []resourcev1.DeviceClassConfiguration{
-		{DeviceConfiguration: opaque("divvy.dev", ours(`,"gpuModels":"T4, A100"`))}, {DeviceConfiguration: opaque("other.example.com", `{}`)},
+		{DeviceConfiguration: opaque(v1alpha1.Driver, ours(`,"gpuModels":"T4, A100"`))}, {DeviceConfiguration: opaque("other.example.com", `{}`)},
 	}
 	both := joined(share("memory", "10Gi"), asks(v1alpha1.ClassWhole, 1), share("memory", "70Gi"))
-	if got := short(c.check(t, &corev1.Pod{}, both, configured(share("memory", "1Gi"), "divvy.dev", ours("")))); got != "4 shared" {
+	if got := short(c.check(t, &corev1.Pod{}, both, configured(share("memory", "1Gi"), v1alpha1.Driver, ours("")))); got != "4 shared" {
 		t.Errorf("devices are %s", got)
 	}
 }
@@ -195,7 +195,7 @@ func TestModelsAndPreferences(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.ModelsAnnotation: test.models, v1alpha1.PreferAnnotation: test.prefer}}}
 			spec := share("memory", "1Gi")
 			if test.config != "" {
-				spec = configured(spec, "divvy.dev", ours(test.config))
+				spec = configured(spec, v1alpha1.Driver, ours(test.config))
 			}
 			d, err := demand.Of(pod, claimsOf(spec), c)
 			if err != nil {

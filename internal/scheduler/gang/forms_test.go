@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // objects are PodGroups by form and name.
@@ -145,7 +147,7 @@ func FuzzOf(f *testing.F) {
 	f.Add("a\n", "-1", "1e3", "=,=required,", "TRUE")
 	f.Add("x", "4096", "4096", strings.Repeat("a=required,", 9), "")
 	f.Fuzz(func(t *testing.T, name, size, minimum, topology, share string) {
-		for _, prefix := range []string{"divvy.dev/gang", "gang.scheduling.koordinator.sh/"} {
+		for _, prefix := range []string{v1alpha1.GangAnnotation, "gang.scheduling.koordinator.sh/"} {
 			pod := podWith("p", "divvy.dev/gang-topology="+topology, "divvy.dev/gang-share-gpus="+share)
 			pod.Annotations[strings.TrimSuffix(prefix, "/")] = name
 			pod.Annotations[prefix+"name"] = name
