@@ -78,10 +78,7 @@ func (p Dirs) Make() error {
 		return err
 	}
 	for _, dir := range []string{p.Pipe, p.Log} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Dir(dir)), open); err != nil {
-			return fmt.Errorf("%w: %w", ErrDirectory, err)
-		}
-		if err := os.Mkdir(filepath.Dir(dir), private); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := makeAbove(filepath.Dir(dir)); err != nil {
 			return fmt.Errorf("%w: %w", ErrDirectory, err)
 		}
 		if err := os.Mkdir(dir, open); err != nil && !errors.Is(err, os.ErrExist) {
@@ -92,6 +89,26 @@ func (p Dirs) Make() error {
 		}
 	}
 	return nil
+}
+
+// mostMakes bounds how often a directory is made again whose parent vanishes.
+const mostMakes = 100
+
+// makeAbove makes the directory that only this user passes, and those above it. Whoever ends the last daemon of another
+// GPU removes the directory of all daemons if it is empty, also in the moment before this one is in it.
+func makeAbove(dir string) (err error) {
+	for range mostMakes {
+		if err := os.MkdirAll(filepath.Dir(dir), open); err != nil {
+			return err
+		}
+		if err = os.Mkdir(dir, private); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return err
 }
 
 // Remove removes them with what a daemon left there, and the directory that [DirsOf] has them in. No daemon may run. What
