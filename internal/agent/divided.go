@@ -28,7 +28,7 @@ func (a *Agent) InstanceUses() []InstanceUse {
 	for _, t := range a.sorted() {
 		for _, s := range t.Shares {
 			if s.Instance != nil {
-				all = append(all, InstanceUse{GPU: s.UUID, Profile: s.Instance.Profile, Start: s.Instance.Start, Claim: t.isTenancy() && t.Tenancy.Claim != "", Gone: t.gone != ""})
+				all = append(all, InstanceUse{GPU: s.UUID, Profile: s.Instance.Profile, Start: s.Instance.Start, Claim: t.Tenancy != nil && t.Tenancy.Claim != "", Gone: t.gone != ""})
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func (a *Agent) intervals() map[string]string {
 		}
 	}
 	for _, t := range a.tenants {
-		if !t.isTenancy() {
+		if t.Tenancy == nil {
 			continue
 		}
 		for _, s := range t.Tenancy.Shares {
