@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -97,6 +98,9 @@ func (b *bench) restart(ctx context.Context, k kind, run int) (float64, error) {
 	text, err := b.Process(ours).Get(ctx, "/metrics")
 	if err != nil {
 		return 0, err
+	}
+	if !strings.Contains(string(text), "\n"+difference+" ") {
+		return 0, fmt.Errorf("the scheduler does not tell %s, so nobody knows whether its ledger is equal to a rebuild", difference)
 	}
 	if n := metric(string(text), difference); n != 0 {
 		return 0, fmt.Errorf("after a restart %v GPUs of the ledger differ from a rebuild", n)
