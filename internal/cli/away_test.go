@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/rundir"
@@ -24,6 +25,9 @@ func TestAgentOfAnotherRunDirectory(t *testing.T) {
 			_ = agent.Process.Kill()
 			_ = agent.Wait() // its status is that of the signal
 		})
+		for deadline := time.Now().Add(time.Minute); rundirOf(agent.Process.Pid) != dir && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond) // exec(2) sets the environment after it closed the pipe that Start waits for
+		}
 		found, next := unanswering(gpulock.Holder{UUID: "GPU-0", PID: agent.Process.Pid, System: true})
 		if !strings.Contains(found, want) || next == "" {
 			t.Errorf("%q: found %q, next %q, want %q", dir, found, next, want)

@@ -19,8 +19,8 @@ import (
 	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
-// divided is a machine with eight H200, of which the first two are in MIG mode, in a pid namespace of its own with a system
-// agent.
+// divided is a machine with eight H200, of which the first two are in MIG mode, with a system agent in namespaces of its
+// own. Other tests' programs would find the agent by its process, its sockets and its locks in /dev/shm.
 type divided struct {
 	*host
 	pid   int // the namespace's first process
@@ -34,7 +34,8 @@ func newDivided(t *testing.T) *divided {
 		installtest.Missing(t, "users", errors.New("only root starts a system agent"))
 	}
 	h := newHostOf(t, "h200x8", "--set", "gpus[0].migMode=true", "--set", "gpus[1].migMode=true")
-	room := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", "echo made; cat")
+	const apart = `mount --bind "$0" /mnt && mount -t tmpfs none /dev/shm && mkdir -p "$0" && mount --move /mnt "$0" && echo made && cat`
+	room := exec.Command("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c", apart, h.rundir)
 	input, err := room.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func newDivided(t *testing.T) *divided {
 
 // inside is a command of divvy's in the namespace.
 func (d *divided) inside(args ...string) *exec.Cmd {
-	args = append([]string{"-t", strconv.Itoa(d.pid), "-p", "-m", "--", filepath.Join(string(d.tree), "bin", "divvy")}, args...)
+	args = append([]string{"-t", strconv.Itoa(d.pid), "-p", "-m", "-n", "--", filepath.Join(string(d.tree), "bin", "divvy")}, args...)
 	return d.command("nsenter", args...)
 }
 
