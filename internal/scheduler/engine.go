@@ -87,7 +87,7 @@ func (e *Engine) Synced() bool {
 			return false
 		}
 	}
-	return true
+	return e.Gangs.settled()
 }
 
 // Use says what the pods of a node ask of it, as a cycle sees the node: thousandths of a processor and bytes. A generation

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,17 +23,20 @@ type Gangs struct {
 	released map[string]bool
 	// refused are gangs for which there was no room, until there may be more. The scheduling cycle alone has them.
 	refused map[string]refused
+	groups  groups
 }
 
 // refused is why a gang got no places, and when: by the count of events that make room, and its members.
 type refused struct {
 	freed   uint64
 	waiting int
+	gang    gang.Gang
 	err     error
 }
 
 func (g *Gangs) init() {
-	g.members = gang.NewMembers(nil)
+	g.groups.init()
+	g.members = gang.NewMembers(&g.groups)
 	g.pods, g.released, g.refused = map[string]*corev1.Pod{}, map[string]bool{}, map[string]refused{}
 }
 
@@ -117,12 +122,21 @@ func (g *Gangs) Waiting(pod *corev1.Pod) []*corev1.Pod {
 	return waiting
 }
 
-// state is what there is of a pod's gang: the members that wait and those that have nodes.
+// state is what there is of a pod's gang: the members that wait and those that have nodes. A pod of which it is not known
+// which gang it is in, or that is more than its gang has, is a reason to wait.
 func (g *Gangs) state(pod *corev1.Pod) (id string, s gang.State, waiting, bound []*corev1.Pod) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	id, _, _ = g.members.Of(keyOf(pod))
+	id, in, err := g.members.Of(keyOf(pod))
 	s = g.members.State(id)
+	switch {
+	case err != nil:
+		s.Reason = err.Error()
+	case !in:
+		s.Reason = "its gang has gone"
+	case s.Reason == "" && slices.Contains(s.Extra, keyOf(pod)):
+		s.Reason = fmt.Sprintf("gang %s has all its members without this pod", id)
+	}
 	for _, key := range s.Waiting {
 		waiting = append(waiting, g.pods[key])
 	}
@@ -147,7 +161,7 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 		e.Gangs.incomplete(id)
 		return nil, fmt.Errorf("%w: %s", ErrWait, state.Reason)
 	}
-	if last, ok := e.Gangs.refused[id]; ok && last.freed == e.freed.Load() && last.waiting == len(waiting) {
+	if last, ok := e.Gangs.refused[id]; ok && last.freed == e.freed.Load() && last.waiting == len(waiting) && reflect.DeepEqual(last.gang, state.Gang) {
 		return nil, last.err
 	}
 	delete(e.Gangs.refused, id)
@@ -158,7 +172,7 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 	plan, refusal := gang.Place(e.ledger.Inventory(), state.Gang, members, labels{e})
 	if refusal != nil {
 		err := fmt.Errorf("%w: %w", ErrRoom, refusal)
-		e.Gangs.refused[id] = refused{e.seen.Load(), len(waiting), err}
+		e.Gangs.refused[id] = refused{e.seen.Load(), len(waiting), state.Gang, err}
 		return nil, err
 	}
 	team := &Team{ID: id}

@@ -78,7 +78,7 @@ func (c *core) adapt(config *schedulerconfig.CompletedConfig, sched *kubeschedul
 		sched.SchedulingQueue.Activate(klog.FromContext(c.ctx), named)
 	}
 	sched.NextPod, sched.SchedulePod, sched.FailureHandler = a.next, a.schedule, a.failed
-	return nil
+	return c.followGroups(config.KubeConfig)
 }
 
 // record tells the user of a pod why it waits.

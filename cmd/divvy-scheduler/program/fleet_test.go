@@ -40,14 +40,14 @@ type fleet struct {
 	client kubernetes.Interface
 }
 
-// newFleet starts an API server with so many nodes of so many GPUs. It skips where Kubernetes' programs were not built.
-func newFleet(t *testing.T, nodes, gpus int) *fleet {
+// newFleet starts an API server, with arguments of its own, and so many nodes of so many GPUs. It skips where Kubernetes' programs were not built.
+func newFleet(t *testing.T, nodes, gpus int, apiserver ...string) *fleet {
 	t.Helper()
 	components, err := plane.Components(checkout)
 	if err != nil {
 		installtest.Missing(t, "kubernetes", err)
 	}
-	p, err := plane.Start(t.Context(), plane.Options{Components: components, Log: t.Logf})
+	p, err := plane.Start(t.Context(), plane.Options{Components: components, APIServer: apiserver, Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,8 +87,8 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 		}
 	}
 	unit := a.handing.units[pod.UID]
-	if unit == nil {
-		a.stop(errSurplus)
+	if unit == nil { // the others are handed out after it
+		a.engine.Waiting.Add(pod, "gang "+team.ID+" "+errSurplus.Error())
 		return none, refusal.because(errSurplus.Error())
 	}
 	return a.scheduleMember(ctx, fw, state, unit, refusal)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -127,6 +128,17 @@ func (m *Members) Changed(form Form, namespace, name string) (waiting []string) 
 		}
 		if p.node == "" {
 			waiting = append(waiting, p.key)
+		}
+	}
+	return waiting
+}
+
+// ChangedForm is Changed for all PodGroups of a form.
+func (m *Members) ChangedForm(form Form) (waiting []string) {
+	for id := range m.gangs {
+		namespace, rest, _ := strings.Cut(id, "/")
+		if name, ok := strings.CutPrefix(rest, form.String()+"/"); ok {
+			waiting = append(waiting, m.Changed(form, namespace, name)...)
 		}
 	}
 	return waiting

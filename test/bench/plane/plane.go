@@ -46,6 +46,8 @@ type Options struct {
 	Components string
 	// Authorization is the API server's --authorization-mode; empty lets everybody do everything.
 	Authorization string
+	// APIServer are more arguments of the API server.
+	APIServer []string
 	// Log is told what happens; nil: nobody is.
 	Log func(format string, args ...any)
 }

@@ -36,7 +36,7 @@ func (p *Plane) apiserver(etcd string) Program {
 	return Program{
 		Name: APIServer, Path: p.component(APIServer), Ports: 1, Scheme: "https", Ready: answers("/readyz", p.token),
 		Args: func(ports []int) []string {
-			return []string{
+			return append([]string{
 				"--etcd-servers=" + etcd, "--bind-address=" + loopback, "--advertise-address=" + loopback,
 				"--secure-port=" + strconv.Itoa(ports[0]), "--cert-dir=" + p.file("apiserver"),
 				// An endpoint cannot have a loopback address, and nobody here looks for the Service.
@@ -46,7 +46,7 @@ func (p *Plane) apiserver(etcd string) Program {
 				"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
 				"--service-account-issuer=https://plane.test", "--service-account-key-file=" + p.file("accounts.key"),
 				"--service-account-signing-key-file=" + p.file("accounts.key"), "--delete-collection-workers=8",
-			}
+			}, p.options.APIServer...)
 		},
 	}
 }
