@@ -327,7 +327,7 @@ func (c *ShareConfig) validatePolicy(cores int, fault func(format string, args .
 		}
 	case PolicyWeighted:
 	case PolicyBurst:
-		if cores == 0 {
+		if cores == 0 && c.Backend != BackendMIG && c.Backend != BackendMPS { // which have no such policy
 			fault("policy burst needs the cores it guarantees: add --cores, 1 to %d", MaxCores)
 		}
 	default:

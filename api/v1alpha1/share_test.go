@@ -115,6 +115,17 @@ func TestValidateNamesTheFault(t *testing.T) {
 	}
 }
 
+// A policy that a backend does not have is one fault, and no advice for that policy follows.
+func TestPolicyThatABackendLacks(t *testing.T) {
+	for _, b := range []Backend{BackendMIG, BackendMPS} {
+		r := ShareRequest{ShareConfig: ShareConfig{Policy: PolicyBurst, Backend: b}}
+		r.Default()
+		if err := r.Validate(); err == nil || strings.Contains(err.Error(), "add --cores") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("backend %s: %v", b, err)
+		}
+	}
+}
+
 func TestValidateJoinsFaults(t *testing.T) {
 	r := ShareRequest{Name: "?", Cores: 200, ShareConfig: ShareConfig{Class: "x"}}
 	r.Default()

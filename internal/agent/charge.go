@@ -173,6 +173,9 @@ func (w requester) roomFor(had held, shares int, n need) error {
 		return err
 	}
 	e.memory, e.cores = 0, 0 // less of an instance does not make it smaller
+	if w.room(held{}, shares, n.memory, n.cores) != nil {
+		e.beyond = n.made
+	}
 	whole := *e.Refusal
 	whole.Text += fmt.Sprintf(" (a MIG instance %s is made for it and counts whole)", n.made)
 	e.Refusal = &whole

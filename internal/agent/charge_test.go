@@ -15,7 +15,7 @@ func TestInstancesCountAgainstLimits(t *testing.T) {
 	r := q.run("users: {ada: {memory: 50Gi, cores: 60}}")
 	part := within("7g.80gb", v1alpha1.BackendSlice, gib)
 	text, code := q.refusal(r, ada, part)
-	if want := "the request needs 80Gi more, and the administrator lets you have at most 50Gi in all (a MIG instance 7g.80gb is made for it and counts whole)"; code != control.CodeRefused || !strings.Contains(text, want) {
+	if want := "the request needs 80Gi more, and the administrator lets you have at most 50Gi in all (a MIG instance 7g.80gb is made for it and counts whole): ask for a part of a 4g.40gb at most or add --wait to queue for a part of somebody else's 7g.80gb"; code != control.CodeRefused || !strings.Contains(text, want) {
 		t.Errorf("a part of a whole GPU: %s, %s; want %q", code, text, want)
 	}
 	holder := q.asker(bob)

@@ -86,7 +86,8 @@ func (a *Agent) giveForm(ctx context.Context, peer *control.Peer, p control.Form
 	if err != nil {
 		return nil, err
 	}
-	release, err := a.closeGPU(ctx, gpu, p.Wait)
+	tell := tellAwaited(ctx)
+	release, err := a.closeGPU(ctx, gpu, p.Wait, tell)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +97,8 @@ func (a *Agent) giveForm(ctx context.Context, peer *control.Peer, p control.Form
 		return nil, err
 	}
 	a.step("form-given")
-	if err := a.changeForm(ctx, gpu, p.Wait); err != nil {
-		err = errors.Join(control.Errorf(control.CodeRefused, "GPU %d keeps its form: %v", gpu.Index, err), back())
+	if err := a.changeForm(ctx, gpu, p.Wait, tell); err != nil {
+		err = errors.Join(control.Errorf(control.CodeRefused, "GPU %d keeps its form: %v%s", gpu.Index, err, orWait(err, modes.ErrInUse)), back())
 		a.settleForm(context.WithoutCancel(ctx), gpu)
 		return nil, err
 	}
@@ -149,8 +150,28 @@ func (a *Agent) formable(peer *control.Peer, p control.FormParams) (gpu backend.
 	return gpu, nil
 }
 
+// tellAwaited returns a function that tells the asker of a request for what it waits, a reason once for as long as it stays
+// the same. Agent.mu is not held while it is called.
+func tellAwaited(ctx context.Context) func(reason string) {
+	told := ""
+	return func(reason string) {
+		if reason != told {
+			control.Tell(ctx, control.Awaited{Reason: reason})
+			told = reason
+		}
+	}
+}
+
+// orWait is the advice to wait for who keeps a GPU from a change, "" where another error keeps it.
+func orWait(err, used error) string {
+	if errors.Is(err, used) {
+		return ", or wait with --wait"
+	}
+	return ""
+}
+
 // closeGPU keeps new shares from a GPU when it has none, and waits for that if wanted. Release opens it again.
-func (a *Agent) closeGPU(ctx context.Context, gpu backend.GPU, wait bool) (release func(), err error) {
+func (a *Agent) closeGPU(ctx context.Context, gpu backend.GPU, wait bool, tell func(reason string)) (release func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f := a.formings[gpu.UUID]
@@ -177,6 +198,7 @@ func (a *Agent) closeGPU(ctx context.Context, gpu backend.GPU, wait bool) (relea
 		}
 		changed := a.changed
 		a.mu.Unlock()
+		tell(fmt.Sprintf("GPU %d has shares: %s", gpu.Index, strings.Join(users, ", ")))
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -209,12 +231,13 @@ const leaves = 200 * time.Millisecond
 
 // changeForm makes a GPU without shares as it is given. Processes without a share on it are waited for if wanted, and
 // refuse the change otherwise.
-func (a *Agent) changeForm(ctx context.Context, gpu backend.GPU, wait bool) error {
+func (a *Agent) changeForm(ctx context.Context, gpu backend.GPU, wait bool, tell func(reason string)) error {
 	for {
 		err := a.changeFormNow(ctx, gpu)
 		if !wait || !errors.Is(err, modes.ErrInUse) {
 			return err
 		}
+		tell(fmt.Sprintf("GPU %d: %v", gpu.Index, err))
 		select {
 		case <-time.After(leaves):
 		case <-ctx.Done():

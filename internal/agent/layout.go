@@ -142,7 +142,7 @@ func (a *Agent) inPlace(gpu backend.GPU, d division) (have []migfile.Instance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range d.Parts {
-		one := migfile.Instance{UUID: p.UUID, Profile: p.Profile, Start: p.Start}
+		one := migfile.Instance{UUID: p.UUID, Profile: p.Profile, Start: p.Start, Half: p.Half != "" && p.Origin == backend.OriginForeign}
 		var users []string
 		for _, t := range a.sorted() {
 			if p.UUID != "" && t.has(p.UUID) {

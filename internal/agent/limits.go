@@ -200,6 +200,9 @@ type errLimited struct {
 	// help.
 	memory uint64
 	cores  int
+	// beyond is the profile of an instance that would be made for the request and is more than its user may ever have, ""
+	// where the request fits once the user's shares end.
+	beyond string
 }
 
 // Unwrap makes it a refusal that waits.

@@ -89,6 +89,9 @@ func TestFormOfMIGMode(t *testing.T) {
 	if f.GPUs[0].Form != v1alpha1.BackendMIG || f.GPUs[0].MIG == nil || !f.GPUs[0].MIG.On || f.GPUs[0].Fault != "" {
 		t.Errorf("GPU 0 is %+v", f.GPUs[0])
 	}
+	if l := q.list(r); !strings.Contains(l.GPUs[1].Misgiven, "divvy gpu set 1 --mig on") || l.GPUs[0].Misgiven != "" {
+		t.Errorf("listed %+v", l.GPUs)
+	}
 	if !strings.Contains(f.GPUs[1].Fault, "divvy gpu set 1 --mig on") {
 		t.Errorf("GPU 1 has fault %q", f.GPUs[1].Fault)
 	}

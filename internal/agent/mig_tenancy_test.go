@@ -9,6 +9,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 var first = backend.GPU{UUID: firstID}
@@ -116,6 +117,41 @@ func TestTenancyWithoutAnInstance(t *testing.T) {
 func (q *quarry) turn(r *running, gpu string, on bool) error {
 	_, err := r.migMode(q.t.Context(), &control.Peer{UID: os.Getuid()}, control.MIGModeParams{GPU: gpu, On: on})
 	return err
+}
+
+// Who waits for the mode is told once what keeps it, and again when something else does. Who does not wait is told that it
+// can be waited for.
+func TestMIGModeWaits(t *testing.T) {
+	q := newQuarry(t)
+	q.mig.Turn(firstID, false)
+	r := q.run("")
+	asker := q.asker(os.Getuid())
+	name := q.grant(r, asker, askOn("0", gib)).Tenant.Name
+	q.mig.Use(firstID, "", "dcgm (pid 7, root)")
+	told, answer := make(chan string, 64), make(chan error, 1)
+	ctx := control.Telling(t.Context(), func(progress any) { told <- progress.(control.Awaited).Reason })
+	go func() {
+		_, err := r.migMode(ctx, &control.Peer{UID: os.Getuid()}, control.MIGModeParams{GPU: "0", On: true, Wait: true})
+		answer <- err
+	}()
+	if got, want := <-told, "GPU 0 has shares: "+process.UserName(os.Getuid())+"/"+name; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	asker.end()
+	if got := <-told; !strings.HasPrefix(got, "GPU 0: in use by dcgm (pid 7, root)") {
+		t.Errorf("told %q", got)
+	}
+	q.mig.Use(firstID, "", "")
+	if err := <-answer; err != nil || !r.inMIGMode(firstID) {
+		t.Errorf("turned on: %v", err)
+	}
+	if len(told) != 0 {
+		t.Errorf("told %q again", <-told)
+	}
+	q.mig.Use(firstID, "", "dcgm (pid 7, root)")
+	if err := q.turn(r, "0", false); err == nil || !strings.HasSuffix(err.Error(), "dcgm (pid 7, root): end them first, or wait with --wait") {
+		t.Errorf("without --wait: %v", err)
+	}
 }
 
 // The mode changes on a GPU without shares, and without anybody else's instances.

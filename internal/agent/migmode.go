@@ -38,7 +38,8 @@ func (a *Agent) migMode(ctx context.Context, peer *control.Peer, p control.MIGMo
 	if err != nil {
 		return nil, err
 	}
-	release, err := a.closeGPU(ctx, gpu, p.Wait)
+	tell := tellAwaited(ctx)
+	release, err := a.closeGPU(ctx, gpu, p.Wait, tell)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +50,9 @@ func (a *Agent) migMode(ctx context.Context, peer *control.Peer, p control.MIGMo
 			break
 		}
 		if !p.Wait || !errors.Is(err, mig.ErrUsed) {
-			return nil, control.Errorf(control.CodeRefused, "GPU %d keeps its MIG mode: %v", gpu.Index, err)
+			return nil, control.Errorf(control.CodeRefused, "GPU %d keeps its MIG mode: %v%s", gpu.Index, err, orWait(err, mig.ErrUsed))
 		}
+		tell(fmt.Sprintf("GPU %d: %v", gpu.Index, err))
 		select {
 		case <-time.After(leaves):
 		case <-ctx.Done():

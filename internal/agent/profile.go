@@ -74,10 +74,24 @@ func (a *Agent) inMode(r v1alpha1.ShareRequest) (in []backend.GPU, err error) {
 	case !a.Divides():
 		return nil, control.Errorf(control.CodeInvalid, "this agent makes no MIG instances")
 	case len(r.Among) > 0:
-		return nil, control.Errorf(control.CodeInvalid, "%s %s not in MIG mode: turn it on with `divvy gpu set GPU --mig on`, as root, or name other GPUs%s",
-			a.namesOf(a.setOf(r.Among)), plural(len(r.Among), "is", "are"), unread)
+		return nil, control.Errorf(control.CodeInvalid, "%s %s not in MIG mode: %sname other GPUs%s",
+			a.namesOf(a.setOf(r.Among)), plural(len(r.Among), "is", "are"), a.turnOn(r.Among, ", or "), unread)
 	}
-	return nil, control.Errorf(control.CodeInvalid, "no GPU of this machine is in MIG mode: turn it on with `divvy gpu set GPU --mig on`, as root%s", unread)
+	if on := a.turnOn(nil, ""); on != "" {
+		return nil, control.Errorf(control.CodeInvalid, "no GPU of this machine is in MIG mode: %s%s", on, unread)
+	}
+	return nil, control.Errorf(control.CodeInvalid, "no GPU of this machine has MIG: leave out --profile and --backend mig")
+}
+
+// turnOn is the advice to turn the MIG mode of one of some GPUs on, of any where none is named, with what follows it; ""
+// where none has MIG.
+func (a *Agent) turnOn(among []string, then string) string {
+	for _, gpu := range a.gpus {
+		if (len(among) == 0 || slices.Contains(among, gpu.UUID)) && a.dividableGPU(gpu) {
+			return fmt.Sprintf("turn it on with `divvy gpu set %d --mig on`, as root%s", gpu.Index, then)
+		}
+	}
+	return ""
 }
 
 func plural(n int, one, several string) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -134,12 +135,7 @@ func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal,
 	had := a.heldBy(who.uid, who.except)
 	var limit errLimited
 	if errors.As(err, &limit) {
-		if less := a.lessWithin(ctx, limit, who); less != "" {
-			ways = append(ways, less)
-		}
-		if len(had.names) > 0 {
-			ways = append(ways, fmt.Sprintf("end one of your shares (`divvy stop %s`)", had.names[0]))
-		}
+		ways = a.waysWithin(ctx, limit, who, had)
 	} else if less := a.less(ctx, refusal, who, had); less != "" {
 		ways = append(ways, less)
 	}
@@ -156,7 +152,10 @@ func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal,
 			}
 		}
 	}
-	if who.waits {
+	switch {
+	case who.waits && limit.beyond != "":
+		ways = append(ways, "add --wait to queue for a part of somebody else's "+limit.beyond)
+	case who.waits:
 		ways = append(ways, "add --wait to queue")
 	}
 	over := who.request
@@ -165,6 +164,41 @@ func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal,
 		ways = append(ways, "add --overcommit")
 	}
 	return ways
+}
+
+// waysWithin are what the requester can do about a limit. Agent.mu is held.
+func (a *Agent) waysWithin(ctx context.Context, limit errLimited, who requester, had held) (ways []string) {
+	if less := a.lessWithin(ctx, limit, who); less != "" {
+		ways = append(ways, less)
+	}
+	switch {
+	case limit.beyond != "":
+		return append(ways, a.lesserProfile(ctx, who, had)...)
+	case len(had.names) > 0:
+		return append(ways, fmt.Sprintf("end one of your shares (`divvy stop %s`)", had.names[0]))
+	}
+	return ways
+}
+
+// lesserProfile is the largest profile of which an instance can be made for the request within its user's limits, as
+// advice, none if there is none. Agent.mu is held.
+func (a *Agent) lesserProfile(ctx context.Context, who requester, had held) (ways []string) {
+	var best backend.Instance
+	for _, gpu := range a.gpus {
+		d := a.divisions.get(gpu.UUID)
+		for _, s := range d.Sizes {
+			s.Parent = gpu.UUID
+			fewer := who.request
+			fewer.Profile = s.Profile
+			if bySize(s, best) > 0 && who.room(had, 1, s.Bytes, a.percentOf(s)) == nil && a.fits(ctx, who, fewer) {
+				best = s
+			}
+		}
+	}
+	if best.Profile == "" {
+		return nil
+	}
+	return []string{"ask for a part of a " + best.Profile + " at most"}
 }
 
 // lessWithin is the most that the requester's limit leaves, as advice, "" if it does not

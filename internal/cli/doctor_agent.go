@@ -237,6 +237,9 @@ func (s sight) known(h gpulock.Holder) bool {
 	if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 {
 		return true
 	}
+	if s.list != nil && h.PID == 0 && h.UID == s.list.Info.UID {
+		return true // they are in another pid namespace, where the process that answers may be the one that holds
+	}
 	if s.list != nil && !s.list.Info.Ephemeral {
 		return false
 	}

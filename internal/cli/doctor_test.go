@@ -50,6 +50,10 @@ func TestDoctorFindsEachFault(t *testing.T) {
 			s.list.Info.Ephemeral, s.configured = true, false
 			s.held = []gpulock.Holder{{UUID: "GPU-0", PID: 9, System: true}}
 		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent, process 9, does not answer", Next: "it runs"}},
+		"system agent of another namespace": {func(s *sight) {
+			s.list.Info.Ephemeral, s.configured = true, false
+			s.held = []gpulock.Holder{{UUID: "GPU-0", System: true, UID: 1}}
+		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent, a process of another pid namespace, does not answer", Next: "it runs in another pid namespace"}},
 		"unreachable":          {func(s *sight) { s.list, s.err = nil, errors.New("it hangs") }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "it hangs"}},
 		"waiting":              {func(s *sight) { s.list.Waiting = []control.Waiting{{Reason: "it is full"}} }, doctor.Check{Name: "agent", Status: doctor.OK, Found: "1 request waits, the first since"}},
 		"left out":             {func(s *sight) { s.list.LeftOut = []int{3} }, doctor.Check{Name: "GPU 3", Status: doctor.Warn, Found: "GPU 3 is left out: the driver has not answered", Next: "dmesg"}},

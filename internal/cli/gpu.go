@@ -160,9 +160,9 @@ keep the mode when the machine starts again, later ones do not.`,
 			}
 			return a.giveForm(cmd.Context(), o.machine, func(c *control.Client) (*control.Formed, error) {
 				if o.mig.given {
-					return c.MIGMode(cmd.Context(), control.MIGModeParams{GPU: args[0], On: o.mig.on, Wait: o.wait})
+					return c.MIGMode(cmd.Context(), control.MIGModeParams{GPU: args[0], On: o.mig.on, Wait: o.wait}, a.tellAwaited)
 				}
-				return c.GiveForm(cmd.Context(), control.FormParams{GPU: args[0], Form: form, Wait: o.wait})
+				return c.GiveForm(cmd.Context(), control.FormParams{GPU: args[0], Form: form, Wait: o.wait}, a.tellAwaited)
 			})
 		},
 	}
@@ -220,6 +220,9 @@ func (a *app) giveForm(ctx context.Context, machine string, give func(*control.C
 	}
 	return nil
 }
+
+// tellAwaited tells for what the change of a GPU waits.
+func (a *app) tellAwaited(w control.Awaited) { a.tell("waiting: " + w.Reason) }
 
 // onMachine asks the agent of this machine, or of the simulated one, about its GPUs. It returns the simulated machine's
 // name where an agent of its own serves it.
@@ -333,7 +336,7 @@ func modeText(g control.Formed, name string) string {
 func sharesText(shares []control.FormedShare) string {
 	var names []string
 	for _, s := range shares {
-		names = append(names, s.Name)
+		names = append(names, s.FullName())
 	}
 	return orDash(strings.Join(names, ", "))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/migfile"
 )
@@ -47,7 +48,8 @@ func newGPUApply(a *app) *cobra.Command {
 		Long: `Give GPUs the MIG layout of a file, as root. What there is to do is printed before
 it is done. Instances that shares or other processes use, and those of other tools,
 stay where they are: a layout that fits only without them is refused, and then
-nothing is changed on any GPU. Afterwards the instances of these GPUs stay when
+nothing is changed on any GPU. One that no program can use counts as none of the
+layout's. Afterwards the instances of these GPUs stay when
 their last share ends. The MIG mode changes as with 'divvy gpu set --mig'.` + layoutFormat,
 		Example: `  divvy gpu apply -f layouts.yaml --config small --dry-run
   divvy gpu apply -f layouts.yaml --config small`,
@@ -231,6 +233,11 @@ func (a *app) applyLayout(ctx context.Context, c *control.Client, wanted configu
 			continue
 		}
 		printRearrangement(&text, *r)
+		for _, half := range halvesOf(gpu) {
+			if half.Origin == backend.OriginForeign && e.Enabled {
+				fmt.Fprintf(&text, "GPU %d: %s at memory slice %s stays, and counts as none of the layout's: %s\n", gpu.Index, half.Profile, slicesText(half.Instance), half.Half)
+			}
+		}
 		if p.Dry = false; !r.Empty() || p.On { // also where all is there: what was made for shares is to stay
 			todo = append(todo, p)
 		}
@@ -246,7 +253,7 @@ func (a *app) applyLayout(ctx context.Context, c *control.Client, wanted configu
 	}
 	for done, p := range todo {
 		if _, err := c.Layout(ctx, p); err != nil {
-			return fmt.Errorf("%s does not have the layout, and %d of %d GPUs have it: %w", p.GPU, done, len(todo), err)
+			return fmt.Errorf("%w; %d of %d GPUs have the new one", err, done, len(todo)) // it names the GPU
 		}
 	}
 	return nil

@@ -73,11 +73,15 @@ func (l *line) on(args ...string) (status int, out, errOut string) {
 
 func TestMIGModeIsTurned(t *testing.T) {
 	l := succession(t, deeds{control.MethodMIGMode: func() (any, error) {
-		return control.Formed{Index: 1, Name: "H100", Form: "mig", MIG: &control.Divided{On: true, Pending: true}}, nil
+		formed := control.Formed{Index: 1, Name: "H100", Form: "mig", MIG: &control.Divided{On: true, Pending: true}}
+		return awaiting{[]string{"GPU 1 has shares: ada/train", "GPU 1: in use by dcgm"}, formed}, nil
 	}})
 	status, out, errOut := l.on("gpu", "set", "1", "--mig", "on", "--wait")
 	if status != 0 || !strings.Contains(out, "MIG MODE") || !strings.Contains(out, "mig") {
 		t.Errorf("status %d, %s%s", status, out, errOut)
+	}
+	if want := "divvy: waiting: GPU 1 has shares: ada/train\ndivvy: waiting: GPU 1: in use by dcgm\n"; errOut != want {
+		t.Errorf("told %q, want %q", errOut, want)
 	}
 	if want := []string{`mig-mode {"gpu":"1","on":true,"wait":true}`}; !slices.Equal(l.asked, want) {
 		t.Errorf("asked %q, want %q", l.asked, want)
@@ -148,15 +152,28 @@ func TestLayoutIsApplied(t *testing.T) {
 		"for real":  {nil, nil, 0, done},
 		"dry":       {[]string{"--dry-run"}, nil, 0, dry},
 		"refused":   {nil, refused, 1, dry},
+		"fails":     {nil, nil, 1, done},
 		"no change": {[]string{"--config", "same"}, nil, 0, dry[:1]},
 	} {
-		l := succession(t, rearranging(c.fault))
+		agent := rearranging(c.fault)
+		if lay := agent[control.MethodLayout]; name == "fails" {
+			n := 0
+			agent[control.MethodLayout] = func() (any, error) {
+				if n++; n == 4 {
+					return nil, errors.New("GPU 1 keeps its layout: the driver failed")
+				}
+				return lay()
+			}
+		}
+		l := succession(t, agent)
 		status, out, errOut := l.on(append([]string{"gpu", "apply", "-f", file, "--config", "small"}, c.args...)...)
 		if status != c.status || !slices.Equal(l.asked, c.asked) {
 			t.Errorf("%s: status %d, asked %q, want %q; %s", name, status, l.asked, c.asked, errOut)
 		}
 		switch {
 		case c.fault != nil && (!strings.Contains(errOut, "nothing was changed") || !strings.Contains(errOut, "share train of ada")):
+			t.Errorf("%s: %s", name, errOut)
+		case name == "fails" && errOut != "divvy: GPU 1 keeps its layout: the driver failed; 1 of 2 GPUs have the new one\n":
 			t.Errorf("%s: %s", name, errOut)
 		case name == "for real":
 			golden(t, "gpu-apply.text", out)

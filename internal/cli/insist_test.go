@@ -38,6 +38,12 @@ type line struct {
 }
 
 // succession serves a run directory with agents, the next one where one dies.
+// awaiting is an answer before which the asker is told for what the agent waits.
+type awaiting struct {
+	reasons []string
+	answer  any
+}
+
 func succession(t *testing.T, agents ...deeds) *line {
 	t.Helper()
 	l := &line{dir: t.TempDir()}
@@ -73,6 +79,12 @@ func (l *line) serve(t *testing.T, agents []deeds) {
 			l.asked = append(l.asked, string(method)+" "+string(params))
 			l.mu.Unlock()
 			answer, err := do()
+			if told, ok := answer.(awaiting); ok {
+				for _, reason := range told.reasons {
+					control.Tell(ctx, control.Awaited{Reason: reason})
+				}
+				answer = told.answer
+			}
 			if errors.Is(err, errDies) {
 				if err := os.Remove(socket); err != nil {
 					t.Error(err)

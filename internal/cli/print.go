@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -277,8 +278,8 @@ func gpuNotes(l listing) (notes []string) {
 		note("! %s", awaited(gpu, l.Refused))
 	}
 	for _, g := range l.GPUs {
-		if g.Fault != "" {
-			note("! GPU %d takes no new shares: %s", g.Index, g.Fault)
+		if why := cmp.Or(g.Fault, g.Misgiven); why != "" {
+			note("! GPU %d takes no new shares: %s", g.Index, why)
 		}
 		if g.Unwatched != "" && g.Fault == "" && len(l.Tenants) > 0 {
 			note("GPU %d: %s", g.Index, g.Unwatched)

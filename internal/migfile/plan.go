@@ -23,6 +23,9 @@ type Instance struct {
 	Start   int
 	// Fixed is why it has to stay where it is, such as "in use by pid 7", empty for one that may be taken away.
 	Fixed string
+	// Half is true for one that no program can use and that has to stay. It has its place, and counts as none of those that
+	// are wanted.
+	Half bool
 }
 
 // Plan is what has to be done for a GPU to have a layout: first everything of Remove ends, then Add is made.
@@ -45,6 +48,7 @@ func PlanFor(m *layouts.Model, have []Instance, want map[string]int) (Plan, erro
 		}
 		count[at] = want[name]
 	}
+	total := slices.Clone(count) // with those that no program can use
 	var fixed, all layouts.Layout
 	for _, i := range have {
 		at := m.Profile(i.Profile)
@@ -52,13 +56,16 @@ func PlanFor(m *layouts.Model, have []Instance, want map[string]int) (Plan, erro
 			return Plan{}, fmt.Errorf("%w: instance %s, %s at memory slice %d, is none that the driver offers", ErrLayout, i.UUID, i.Profile, i.Start)
 		}
 		all |= m.Placed(at, i.Start)
-		if i.Fixed != "" {
+		if i.Fixed != "" || i.Half {
 			fixed |= m.Placed(at, i.Start)
 		}
+		if i.Half {
+			total[at]++
+		}
 	}
-	best, found := nearest(m, fixed, all, count)
+	best, found := nearest(m, fixed, all, total)
 	if !found {
-		return Plan{}, refusal(m, have, fixed, count)
+		return Plan{}, refusal(m, have, fixed, count, total)
 	}
 	return changes(m, have, all, best), nil
 }
@@ -100,7 +107,7 @@ func (i Instance) text() string {
 }
 
 // refusal says what is in the way.
-func refusal(m *layouts.Model, have []Instance, fixed layouts.Layout, count []int) error {
+func refusal(m *layouts.Model, have []Instance, fixed layouts.Layout, count, total []int) error {
 	if _, found := nearest(m, 0, 0, count); !found {
 		return fmt.Errorf("%w: so many instances do not fit together", ErrLayout)
 	}
@@ -111,8 +118,8 @@ func refusal(m *layouts.Model, have []Instance, fixed layouts.Layout, count []in
 		}
 	}
 	for profile, n := range m.Count(fixed) {
-		if n > count[profile] {
-			return fmt.Errorf("%w: it has %d of %s that have to stay, and the layout has %d: %s", ErrLayout, n, m.Profiles()[profile].Name, count[profile], strings.Join(stay, ", "))
+		if more := n - total[profile]; more > 0 {
+			return fmt.Errorf("%w: it has %d of %s that have to stay, and the layout has %d: %s", ErrLayout, count[profile]+more, m.Profiles()[profile].Name, count[profile], strings.Join(stay, ", "))
 		}
 	}
 	return fmt.Errorf("%w: it fits only if instances move that have to stay: %s", ErrLayout, strings.Join(stay, ", "))

@@ -29,14 +29,18 @@ func h100(t *testing.T) *layouts.Model {
 	return m
 }
 
-// instances reads such as "1g.10gb@3" and "3g.40gb@4!" for one that has to stay.
+// instances reads such as "1g.10gb@3", "3g.40gb@4!" for one that has to stay, and "1g.10gb@3?" for one that no program can
+// use.
 func instances(text string) (all []Instance) {
 	for one := range strings.FieldsSeq(text) {
 		i := Instance{UUID: "MIG-" + strings.TrimSuffix(one, "!")}
 		if strings.HasSuffix(one, "!") {
 			i.Fixed = "in use by pid 7"
 		}
-		name, start, _ := strings.Cut(strings.TrimSuffix(one, "!"), "@")
+		if i.Half = strings.HasSuffix(one, "?"); i.Half {
+			i.Fixed = "another tool's"
+		}
+		name, start, _ := strings.Cut(strings.TrimRight(one, "!?"), "@")
 		i.Profile = name
 		fmt.Sscan(start, &i.Start)
 		all = append(all, i)
@@ -62,12 +66,14 @@ func TestPlanFor(t *testing.T) {
 		want map[string]int
 		plan string
 	}{
-		"nothing":                    {"", nil, ""},
-		"as it is":                   {"1g.10gb@3 3g.40gb@4!", map[string]int{"1g.10gb": 1, "3g.40gb": 1}, ""},
-		"cleared":                    {"1g.10gb@3 2g.20gb@4", nil, "-1g.10gb@3 -2g.20gb@4"},
-		"around what stays":          {"1g.10gb@5!", map[string]int{"1g.10gb": 1, "3g.40gb": 1}, "+3g.40gb@0"},
-		"the rest moves if it must":  {"1g.10gb@0 1g.10gb@5!", map[string]int{"1g.10gb": 2, "3g.40gb": 1}, "-1g.10gb@0 +1g.10gb@4 +3g.40gb@0"},
-		"no more changes than needs": {"1g.10gb@0 1g.10gb@1 1g.10gb@6", map[string]int{"1g.10gb": 2}, "-1g.10gb@6"},
+		"nothing":                   {"", nil, ""},
+		"as it is":                  {"1g.10gb@3 3g.40gb@4!", map[string]int{"1g.10gb": 1, "3g.40gb": 1}, ""},
+		"cleared":                   {"1g.10gb@3 2g.20gb@4", nil, "-1g.10gb@3 -2g.20gb@4"},
+		"around what stays":         {"1g.10gb@5!", map[string]int{"1g.10gb": 1, "3g.40gb": 1}, "+3g.40gb@0"},
+		"the rest moves if it must": {"1g.10gb@0 1g.10gb@5!", map[string]int{"1g.10gb": 2, "3g.40gb": 1}, "-1g.10gb@0 +1g.10gb@4 +3g.40gb@0"},
+		"one that no program can use counts as none": {"1g.10gb@5?", map[string]int{"1g.10gb": 1}, "+1g.10gb@0"},
+		"it stays beside others":                     {"1g.10gb@5? 1g.10gb@6", map[string]int{"1g.10gb": 1}, ""},
+		"no more changes than needs":                 {"1g.10gb@0 1g.10gb@1 1g.10gb@6", map[string]int{"1g.10gb": 2}, "-1g.10gb@6"},
 	} {
 		plan, err := PlanFor(m, instances(c.have), c.want)
 		if err != nil {

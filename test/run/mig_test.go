@@ -51,7 +51,7 @@ func TestMIGByCommands(t *testing.T) {
 	gpu := func(args ...string) outcome {
 		return h.divvy(append([]string{"gpu"}, append(args, "--simgpu", "m")...)...)
 	}
-	h.run("--profile", "1g.10gb", "--", "true").told(t, "without the mode", 125, "divvy gpu set GPU --mig on")
+	h.run("--profile", "1g.10gb", "--", "true").told(t, "without the mode", 125, "turn it on with `divvy gpu set 0 --mig on`")
 	gpu("set", "0", "--mig", "on").told(t, "the mode", 0, "mig")
 	sleeper := []string{"sh", "-c", "echo; read x"}
 	part := h.hold([]string{"--gpu", "0", "--profile", "3g.40gb", "--backend", "slice", "--memory", "50%", "--cores", "30", "--name", "part"}, sleeper...)

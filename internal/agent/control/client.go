@@ -95,6 +95,8 @@ func stuck(agent *unix.Ucred, reader int) string {
 	switch {
 	case agent == nil:
 		return "it does not answer: end it, the next one finds its shares"
+	case agent.Pid == 0:
+		return "it does not answer, and runs in another pid namespace: end it there, the next one finds its shares"
 	case reader == 0 || reader == int(agent.Uid):
 		return fmt.Sprintf("it does not answer: end it (`kill -KILL %d`), the next one finds its shares", agent.Pid)
 	}

@@ -44,13 +44,10 @@ type Placement struct {
 	Start int `json:"start"`
 }
 
-// MIGMode turns the MIG mode of a GPU on or off and returns what the GPU is then.
-func (c *Client) MIGMode(ctx context.Context, p MIGModeParams) (*Formed, error) {
-	var f Formed
-	if err := c.call(ctx, MethodMIGMode, p, &f); err != nil {
-		return nil, err
-	}
-	return &f, nil
+// MIGMode turns the MIG mode of a GPU on or off and returns what the GPU is then. Told, which may be nil, is called when it
+// begins to wait and whenever the reason changes.
+func (c *Client) MIGMode(ctx context.Context, p MIGModeParams, told func(Awaited)) (*Formed, error) {
+	return c.changeGPU(ctx, MethodMIGMode, p, told)
 }
 
 // Layout gives a GPU a layout and returns what that took.

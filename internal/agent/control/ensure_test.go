@@ -311,6 +311,7 @@ func TestAdviceAboutAStuckAgent(t *testing.T) {
 		"it does not answer: end it (`kill -KILL 32`), the next one finds its shares":                                    {&unix.Ucred{Pid: 32, Uid: 1000}, 1000},
 		"it does not answer: end it (`kill -KILL 33`), the next one finds its shares":                                    {&unix.Ucred{Pid: 33}, 0},
 		"it does not answer: end it, the next one finds its shares":                                                      {nil, 1000},
+		"it does not answer, and runs in another pid namespace: end it there, the next one finds its shares":             {&unix.Ucred{}, 0},
 		"it does not answer: ask an administrator to end it (process 35) and start the next one, which finds its shares": {&unix.Ucred{Pid: 35}, 1000},
 	} {
 		if got := stuck(c.agent, c.reader); got != want {

@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
@@ -93,6 +95,14 @@ type FormedShare struct {
 	User string `json:"user"`
 }
 
+// FullName is the share's name with that of its user. That of a pod's share has its namespace.
+func (s FormedShare) FullName() string {
+	if s.User == "" || strings.HasPrefix(s.Name, s.User+"/") {
+		return s.Name
+	}
+	return s.User + "/" + s.Name
+}
+
 // GPUMode is a mode of a GPU.
 type GPUMode struct {
 	Mode string `json:"mode"`
@@ -116,10 +126,27 @@ func (c *Client) Forms(ctx context.Context) (*Forms, error) {
 	return &f, nil
 }
 
-// GiveForm gives a GPU a form and returns what it has then.
-func (c *Client) GiveForm(ctx context.Context, p FormParams) (*Formed, error) {
+// Awaited says for what the change of a GPU waits.
+type Awaited struct {
+	Reason string `json:"reason"`
+}
+
+// GiveForm gives a GPU a form and returns what it has then. Told, which may be nil, is called when it begins to wait and
+// whenever the reason changes.
+func (c *Client) GiveForm(ctx context.Context, p FormParams, told func(Awaited)) (*Formed, error) {
+	return c.changeGPU(ctx, MethodGiveForm, p, told)
+}
+
+// changeGPU asks for a change of a GPU, for which the agent may wait, and returns what the GPU is then.
+func (c *Client) changeGPU(ctx context.Context, method Method, params any, told func(Awaited)) (*Formed, error) {
 	var f Formed
-	if err := c.call(ctx, MethodGiveForm, p, &f); err != nil {
+	progress := func(data json.RawMessage) {
+		var awaited Awaited
+		if err := json.Unmarshal(data, &awaited); err == nil && told != nil {
+			told(awaited)
+		}
+	}
+	if err := c.callTold(ctx, method, params, &f, progress); err != nil {
 		return nil, err
 	}
 	return &f, nil

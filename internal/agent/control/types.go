@@ -65,8 +65,9 @@ type GPU struct {
 	Hidden string `json:"hidden,omitempty"`
 	// Excess says what is in use beyond what anybody may hold, else empty.
 	Excess string `json:"excess,omitempty"`
-	// Fault says why the GPU takes no new shares, as because the driver is silent about
-	// it, empty while it does.
+	// Misgiven says that its MIG mode does not fit the form that it is given, for which it takes no new shares.
+	Misgiven string `json:"misgiven,omitempty"`
+	// Fault says why the GPU takes no new shares, as because the driver is silent about it, empty while it does.
 	Fault string `json:"fault,omitempty"`
 	// Form is the backend of the GPU's shares, or the one that it is given; empty where its first share decides.
 	Form v1alpha1.Backend `json:"form,omitempty"`

@@ -127,7 +127,11 @@ func (s *service) ask(ctx context.Context, h gpulock.Holder) (agent.Heritage, er
 		return agent.Heritage{}, err
 	}
 	if uid == 0 && !client.Info().Ephemeral {
-		return agent.Heritage{}, fmt.Errorf("%w: process %d: use that one, or end it first", ErrServed, pid)
+		who := fmt.Sprintf("process %d", pid)
+		if pid == 0 { // which the kernel tells of a process that this one does not see
+			who = "a process of another pid namespace"
+		}
+		return agent.Heritage{}, fmt.Errorf("%w: %s: use that one, or end it first", ErrServed, who)
 	}
 	left, err := client.HandOver(ctx)
 	if err != nil {

@@ -75,6 +75,8 @@ func (h Holder) String() string {
 		return "shares of user " + h.User + " whose agent has ended"
 	case h.UID < 0:
 		return "a process that does not answer"
+	case h.System && h.PID == 0: // it lives in a pid namespace that this process does not see
+		return "the system agent, a process of another pid namespace"
 	case h.System:
 		return fmt.Sprintf("the system agent, process %d", h.PID)
 	case h.PID == 0:
@@ -105,6 +107,8 @@ func (h Holder) Remedy(reader int) string {
 // serves them.
 func (h Holder) Ways(reader int) []string {
 	switch {
+	case h.System && reader == 0 && h.PID == 0:
+		return []string{"it runs in another pid namespace, such as a container: use it there, or end it there and start `divvy agent` here"}
 	case h.System && reader == 0:
 		return []string{fmt.Sprintf("it runs, its directory is missing or is another one, and its log says why; if it does not make the directory again, end process %d and start `divvy agent`", h.PID)}
 	case h.System:

@@ -188,6 +188,10 @@ func TestRemedies(t *testing.T) {
 		}
 	}
 	texts := []string{Holder{UID: -1}.String(), Holder{UID: os.Getuid(), User: process.UserName(os.Getuid())}.String()}
+	for reader := range 2 {
+		elsewhere := Holder{UUID: "GPU-1", System: true, User: "root"} // as one of another pid namespace is
+		texts = append(texts, (&HeldError{elsewhere}).Error(), elsewhere.Remedy(reader))
+	}
 	if slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, "process 0") }) {
 		t.Errorf("%q", texts)
 	}

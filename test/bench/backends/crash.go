@@ -58,13 +58,13 @@ func (b bench) crash(m *simulated.Machine, from, to form, after time.Duration) (
 	if err != nil {
 		return nil, err
 	}
-	if _, err := client.GiveForm(b.ctx, control.FormParams{GPU: "0", Form: from.given}); err != nil {
+	if _, err := client.GiveForm(b.ctx, control.FormParams{GPU: "0", Form: from.given}, nil); err != nil {
 		return nil, errors.Join(err, client.Close(), first.end())
 	}
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		_, _ = client.GiveForm(b.ctx, control.FormParams{GPU: "0", Form: to.given}) // whose answer may never come
+		_, _ = client.GiveForm(b.ctx, control.FormParams{GPU: "0", Form: to.given}, nil) // whose answer may never come
 	}()
 	select {
 	case <-time.After(after):
@@ -100,7 +100,7 @@ func (b bench) whole(client *control.Client, m *simulated.Machine, from, to form
 	if err := isMade(b.ctx, store, m.Instance, has); err != nil {
 		return err
 	}
-	if _, err := client.GiveForm(b.ctx, control.FormParams{GPU: "0"}); err != nil {
+	if _, err := client.GiveForm(b.ctx, control.FormParams{GPU: "0"}, nil); err != nil {
 		return err
 	}
 	left, err := filepath.Glob(filepath.Join(os.Getenv("DIVVY_RUNDIR"), "mps", "*"))

@@ -74,7 +74,7 @@ func (b bench) switches() (rows []measurement.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := client.GiveForm(b.ctx, control.FormParams{GPU: "0"}); err != nil {
+	if _, err := client.GiveForm(b.ctx, control.FormParams{GPU: "0"}, nil); err != nil {
 		return nil, err
 	}
 	row := measurement.Of("form.switch_s", "s", switchGoal, measurement.Lower, command("form.switch_s"), percentile(times, 99))
@@ -92,7 +92,7 @@ func (b bench) play(client *control.Client, m *simulated.Machine, count int) (ti
 		}
 		has = f
 		begun := time.Now()
-		if _, err := client.GiveForm(b.ctx, control.FormParams{GPU: "0", Form: f.given}); err != nil {
+		if _, err := client.GiveForm(b.ctx, control.FormParams{GPU: "0", Form: f.given}, nil); err != nil {
 			return fmt.Errorf("give form %+v: %w", f.given, err)
 		}
 		times = append(times, time.Since(begun).Seconds())
