@@ -36,6 +36,9 @@ const (
 	Scheduler = "kube-scheduler"
 )
 
+// User is whom the plane's own clients and programs are to the API server, one who may do everything.
+const User = "plane"
+
 // clientRate is what clients are allowed in requests per second: more than this machine can serve, so that it is the
 // programs that are measured and not their bounds.
 const clientRate = 5000
@@ -195,7 +198,7 @@ func (p *Plane) component(name string) string { return filepath.Join(p.options.C
 // without which the API server does not start.
 func (p *Plane) writeCredentials() error {
 	p.token = rand.Text()
-	line := p.token + ",plane,plane,system:masters\n"
+	line := p.token + "," + User + ",plane,system:masters\n"
 	if err := os.WriteFile(p.file("tokens.csv"), []byte(line), 0o600); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ func schedFigures(ctx context.Context, o options) []measurement.Figure {
 	}
 	return []measurement.Figure{
 		{IDs: placedRate + " " + placedCPU + " " + placedWrites + " " + plainRatio, Measure: of(measurePlaced)},
+		{IDs: askedRate, Measure: of(measureAsked)},
 		{IDs: templateRate, Measure: of(measureTemplates)},
 		{IDs: bindTime, Measure: of(measureBindTime)},
 		{IDs: restartTime, Measure: of(measureRestart)},

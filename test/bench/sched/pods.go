@@ -25,6 +25,8 @@ type kind struct {
 	template *resourcev1.ResourceClaimTemplate
 	// claim is what one holds, as JSON, that the pod names and the scheduler makes.
 	claim string
+	// limits are what the container asks for as users write it, for the webhook to translate.
+	limits corev1.ResourceList
 	// scheduler is the program that places the pods, "" for Kubernetes' own.
 	scheduler string
 	// requests replace those of the container.
@@ -33,7 +35,7 @@ type kind struct {
 }
 
 // gpus reports whether the pods have claims.
-func (k kind) gpus() bool { return k.template != nil || k.claim != "" }
+func (k kind) gpus() bool { return k.template != nil || k.claim != "" || k.limits != nil }
 
 // by are the same pods, placed by Divvy's scheduler.
 func (k kind) by(scheduler string) kind {
@@ -114,7 +116,8 @@ func podOf(k kind, i int) *corev1.Pod {
 	if k.requests != nil {
 		pod.Spec.Containers[0].Resources.Requests = k.requests
 	}
-	if !k.gpus() {
+	pod.Spec.Containers[0].Resources.Limits = k.limits.DeepCopy()
+	if !k.gpus() || k.limits != nil {
 		return pod
 	}
 	use := corev1.PodResourceClaim{Name: "gpu"}
