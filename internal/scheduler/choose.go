@@ -122,12 +122,14 @@ func (e *Engine) reserve(u *Unit, claim demand.Claim, result *resourcev1.Allocat
 		return fmt.Errorf("reserve %s for %s: %w", claim.Key(), u.Pod.Name, err)
 	}
 	u.reserved = append(u.reserved, claim.Key())
+	e.unwritten.set(claim.Key(), true)
 	return nil
 }
 
 func (e *Engine) unreserve(u *Unit) {
 	for _, key := range u.reserved {
 		e.ledger.Unreserve(key)
+		e.unwritten.set(key, false)
 	}
 	u.reserved = nil
 }

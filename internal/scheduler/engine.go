@@ -41,6 +41,9 @@ type Engine struct {
 	// labels are those of nodes, by their names.
 	labels map[string]map[string]string
 
+	comparisons comparisons
+	unwritten   unwritten
+
 	mutex  sync.Mutex
 	events []func()
 	// freed counts the events after which there may be more room.

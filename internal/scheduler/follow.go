@@ -56,7 +56,9 @@ func (e *Engine) onClaim(before, after *resourcev1.ResourceClaim, room func()) {
 		return
 	}
 	e.tell(func() { e.setClaim(before, after) })
-	if !has(after) {
+	if has(after) {
+		e.unwritten.set(after.Namespace+"/"+after.Name, false)
+	} else {
 		room()
 	}
 }

@@ -100,6 +100,8 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		a.reasons.Run(a.ctx)
 		a.release.Run(a.ctx)
 		a.sweep()
+		a.engine.Drain()
+		a.compare()
 	}
 	if info := a.member(logger); info != nil {
 		return info, nil
@@ -131,7 +133,7 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 		return kubescheduler.ScheduleResult{}, errUndoing
 	}
 	a.settle()
-	a.fences()
+	a.fences() //nolint:contextcheck // the comparison goes on after this cycle
 	nodes, err := a.use(fw)
 	if err != nil {
 		return kubescheduler.ScheduleResult{}, err

@@ -56,7 +56,7 @@ func (c *core) begin(handle fwk.Handle, hook func(step string)) error {
 	if c.engine, err = scheduler.New(policy, known{c.claims}); err != nil {
 		return fmt.Errorf("make the engine: %w", err)
 	}
-	registerMetrics()
+	registerMetrics(c.engine)
 	c.undoing = map[types.UID]bool{}
 	c.writer = &scheduler.Writer{Client: handle.ClientSet(), Step: hook}
 	c.release = scheduler.NewRelease(c.writer)

@@ -2,12 +2,15 @@ package program
 
 import (
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 
 	"github.com/divvy-gpu/divvy/internal/scheduler"
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
@@ -35,14 +38,47 @@ var (
 		Subsystem: metricsStart, Name: "undoing_pods", StabilityLevel: metrics.ALPHA,
 		Help: "Pods whose claims are being taken back.",
 	})
-	waitingPods = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem: metricsStart, Name: "waiting_pods", StabilityLevel: metrics.ALPHA,
-		Help: "Pods for which there is no room.",
+	compareSeconds = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: metricsStart, Name: "ledger_compare_seconds", StabilityLevel: metrics.ALPHA,
+		Help:    "Time to compare the ledger with a rebuild, beside the scheduling cycle.",
+		Buckets: metrics.ExponentialBuckets(0.001, 2, 16),
 	})
+	// ledgerDifferences is served after the first comparison: 0 says that one found nothing.
+	ledgerDifferences atomic.Int64
+	firstComparison   sync.Once
 )
 
-func registerMetrics() {
-	legacyregistry.MustRegister(planSeconds, refusals, fencedGPUs, undoingPods, waitingPods)
+// registerMetrics has figures served. Those that change while no cycle runs are asked for when they are read.
+func registerMetrics(engine *scheduler.Engine) {
+	legacyregistry.MustRegister(planSeconds, refusals, fencedGPUs, undoingPods, compareSeconds)
+	asked("waiting_pods", "Pods for which there is no room.", engine.Waiting.Len)
+	asked("unwritten_claims", "Claims whose places are noted in the ledger and that have not come with their allocation.", engine.Unwritten)
+}
+
+// asked is a figure that is asked for when it is read.
+func asked(name, help string, value func() int) {
+	opts := &metrics.GaugeOpts{Subsystem: metricsStart, Name: name, StabilityLevel: metrics.ALPHA, Help: help}
+	legacyregistry.RawMustRegister(metrics.NewGaugeFunc(opts, func() float64 { return float64(value()) }))
+}
+
+// compare has the ledger compared with a rebuild, if that is due.
+func (a *adapter) compare() {
+	a.engine.Compare(time.Now, func(c scheduler.Comparison, err error) {
+		log := klog.FromContext(a.ctx)
+		if err != nil {
+			log.Error(err, "Ledger not compared")
+			return
+		}
+		if c.Differences > 0 {
+			log.Error(nil, "Ledger differs from a rebuild", "differences", c.Differences, "first", c.First)
+		}
+		compareSeconds.Observe(c.Took.Seconds())
+		ledgerDifferences.Store(int64(c.Differences))
+		firstComparison.Do(func() {
+			asked("ledger_differences", "GPUs and nodes of which the ledger said something else than a rebuild, at the last comparison.",
+				func() int { return int(ledgerDifferences.Load()) })
+		})
+	})
 }
 
 // measured counts a try to place a pod.
@@ -71,7 +107,7 @@ func (a *adapter) fences() {
 		return
 	}
 	a.looked = now
-	waitingPods.Set(float64(a.engine.Waiting.Len()))
+	a.compare()
 	all := a.engine.Fences()
 	fencedGPUs.Set(float64(len(all)))
 	known := a.fenced

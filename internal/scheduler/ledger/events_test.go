@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -143,6 +144,35 @@ func TestAnyOrderOfEventsIsOneLedger(t *testing.T) {
 	}
 }
 
+// A comparison tells how many GPUs are counted otherwise, by the state that was copied, whatever the ledger does meanwhile.
+func TestDifferencesAreCounted(t *testing.T) {
+	pools, claims := large(t, 3)
+	l := start(t, pools, claims)
+	differ := func(s *State, want int, text string) {
+		t.Helper()
+		count, first, err := s.Differences(policyOf(t))
+		if err != nil || count != want || !strings.Contains(first, text) {
+			t.Errorf("%d differences, %q: %v; want %d and %q", count, first, err, want, text)
+		}
+	}
+	before := l.State()
+	differ(before, 0, "")
+	for k := range 2 {
+		l.inv.Adopt(alloc.Assignment{Node: -1, Name: "node1", Shares: []alloc.Share{{UUID: uuidOf(1, k), Limit: gib, NIC: -1}}})
+	}
+	after := l.State()
+	differ(before, 0, "")
+	differ(after, 2, "node node1: a GPU is "+uuidOf(1, 0))
+	l.SetNode("node1", nil)
+	l.SetClaim("ns/2-2", nil)
+	l.SetClasses(nil)
+	differ(after, 2, "node node1")
+	// A claim that is counted with other amounts is seen, though its sums are told by the same claim.
+	l = start(t, pools, claims)
+	l.claims["ns/0-0"].takings[0].memory--
+	differ(l.State(), 1, "node node0: a GPU is "+uuidOf(0, 0))
+}
+
 // change lets something happen, and tells the ledger.
 func (o *objects) change(t *testing.T, random *rand.Rand, l *Ledger) string {
 	name := fmt.Sprint("node", random.IntN(randomNodes))
@@ -236,7 +266,7 @@ func (l *Ledger) comparables() (all []string) {
 	inv := l.Inventory()
 	for i := range inv.Len() {
 		for _, g := range inv.Node(i).GPUs {
-			all = append(all, l.comparable(g))
+			all = append(all, standing(g, l.sorts.byNumber[g.Class].id))
 		}
 	}
 	return all
