@@ -229,6 +229,7 @@ launches, copies and synchronises, "nvml" asks about a device. --return is the
 result of the call, a number of CUresult or nvmlReturn_t. "silent" lets no NVML call
 about the GPU return until --clear, and "silent-init" no nvmlInit either. "reset" resets a
 GPU that no process uses: it answers again, and whoever had NVML open must open it anew.
+With "no-reset" the driver cannot reset the GPU until --clear, as in a virtual machine.
 --xid reports a critical error to programs that wait for NVML events. Only root and who
 started the machine may do this.`,
 		Example: `  divvy simgpu inject --call nvmlDeviceGetMemoryInfo --return 999
@@ -264,7 +265,7 @@ started the machine may do this.`,
 	}
 	flags := command.Flags()
 	flags.IntVar(&o.gpu, "gpu", 0, "`INDEX` of the GPU, in NVML's order")
-	flags.StringVar(&o.call, "call", "", "exported `NAME`, or alloc, work, nvml, silent, silent-init or reset")
+	flags.StringVar(&o.call, "call", "", "exported `NAME`, or alloc, work, nvml, silent, silent-init, reset or no-reset")
 	flags.Uint32Var(&o.result, "return", 0, "`RESULT` of the call (default: the true one)")
 	flags.DurationVar(&o.delay, "delay", 0, "additional time that the call takes")
 	flags.Uint64Var(&o.count, "count", 0, "number of calls to change (default: all)")

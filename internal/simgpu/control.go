@@ -112,6 +112,10 @@ var CallsSilence = []string{"silent", "silent-init"}
 // whoever has NVML open from before must open it anew.
 const CallReset = "reset"
 
+// CallNoReset is no call: until the injections are cleared the driver cannot reset the GPU, as in a virtual machine that was
+// given it.
+const CallNoReset = "no-reset"
+
 // maxCall is the length of the longest name that the shared state holds.
 const maxCall = 63
 
@@ -119,7 +123,7 @@ const maxCall = 63
 func (in Injection) Validate() error {
 	class := slices.Contains(CallClasses, in.Call)
 	named := strings.HasPrefix(in.Call, "cu") || strings.HasPrefix(in.Call, "nvml")
-	silence := slices.Contains(CallsSilence, in.Call) || in.Call == CallReset
+	silence := slices.Contains(append([]string{CallReset, CallNoReset}, CallsSilence...), in.Call)
 	switch {
 	case silence && in != (Injection{Call: in.Call}):
 		return fmt.Errorf("%s goes with no result, delay or count", in.Call)

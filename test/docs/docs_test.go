@@ -16,7 +16,7 @@ import (
 const root = "../.."
 
 // Flags of other programs that the documents name by themselves.
-var foreignFlags = []string{"no-hooks", "admission-control-config-file"} // helm, kube-apiserver
+var foreignFlags = []string{"no-hooks", "admission-control-config-file", "gpu-reset"} // helm, kube-apiserver, nvidia-smi
 
 // Files that a command of the documents makes.
 var madeLater = []string{"docs/measurements/cards/report.md"}

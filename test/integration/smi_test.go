@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 // tool runs nvidia-smi somewhere and returns what it says and its exit status.
-func (o occupied) tool(t *testing.T, where place, args ...string) (text string, status int) {
+func (m *machine) tool(t *testing.T, where place, args ...string) (text string, status int) {
 	t.Helper()
-	out, err := where(t, filepath.Join(o.instance.Dir, "nvidia-smi"), args...).Output()
+	out, err := where(t, filepath.Join(m.instance.Dir, "nvidia-smi"), args...).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return string(out), exit.ExitCode()
@@ -64,4 +66,42 @@ func TestInstancesByTool(t *testing.T) {
 	if text, status := o.tool(t, o.outside(), "mig", "-lgi", "-i", "1"); status != 6 || text != "No MIG-enabled devices found.\n" {
 		t.Errorf("nvidia-smi of a GPU without MIG ends with %d: %s", status, text)
 	}
+}
+
+// nvidia-smi turns the MIG mode of an idle GPU, by a reset on Ampere. What keeps it from that leaves the mode pending, until
+// the GPU is reset.
+func TestMIGModeByTool(t *testing.T) {
+	m := startMachine(t, "a800x8")
+	says := func(status int, text string, args ...string) {
+		t.Helper()
+		if got, ended := m.tool(t, m.outside(), args...); ended != status || !strings.Contains(got, text) {
+			t.Errorf("nvidia-smi %s ends with %d: %s; want %d, %s", strings.Join(args, " "), ended, got, status, text)
+		}
+	}
+	mode := func(on, pending bool) {
+		t.Helper()
+		if g := m.report(t).GPUs[0].MIG; g.On != on || g.Pending != pending {
+			t.Errorf("the mode is %v and will be %v, want %v and %v", g.On, g.Pending, on, pending)
+		}
+	}
+	gpu := m.report(t).GPUs[0]
+	says(0, "Enabled MIG Mode for GPU 00000000:", "-i", "0", "-mig", "1")
+	mode(true, true)
+	t.Run("beside a program", func(t *testing.T) {
+		hold(t, m.outside(), "1", "1Mi")
+		says(0, "Warning: MIG mode is in pending disable state for GPU 00000000:", "--id="+gpu.UUID, "-mig", "DISABLED")
+		mode(true, false)
+		says(255, "In use by another client", "--gpu-reset", "-i", "0")
+		mode(true, false)
+	})
+	says(0, "was successfully reset.", "--gpu-reset", "-i", "0")
+	mode(false, false)
+	must(t, m.store.Inject(t.Context(), m.instance, 0, simgpu.Injection{Call: simgpu.CallNoReset}))
+	says(0, ":Not Supported\nReboot the system or try nvidia-smi --gpu-reset", "-i", "0", "-mig", "1")
+	mode(false, true)
+	says(3, "is not supported.", "-r", "-i", "0")
+	says(2, "Invalid Multi-Instance GPU mode", "-mig", "2")
+	says(255, "Invalid combination", "-mig", "1", "-r")
+	says(6, "No devices were found", "-i", "9", "-mig", "1")
+	mode(false, true)
 }

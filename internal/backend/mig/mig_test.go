@@ -18,27 +18,20 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
-// machines are those with MIG: which can change the mode at once, and the smallest and the largest profile.
-var machines = []struct {
-	name, small, large string
-	reset              bool
-}{
-	{"h200x8", "1g.18gb", "7g.141gb", false},
-	{"h100x8", "1g.10gb", "7g.80gb", false},
-	{"b200x8", "1g.23gb", "7g.180gb", false},
-	{"a30", "1g.6gb", "4g.24gb", true},
-	{"a100-80g", "1g.10gb", "7g.80gb", true},
+// machines are those with MIG, with the smallest and the largest profile.
+var machines = []struct{ name, small, large string }{
+	{"h200x8", "1g.18gb", "7g.141gb"},
+	{"h100x8", "1g.10gb", "7g.80gb"},
+	{"b200x8", "1g.23gb", "7g.180gb"},
+	{"a30", "1g.6gb", "4g.24gb"},
+	{"a100-80g", "1g.10gb", "7g.80gb"},
 }
 
 func TestInstancesOfEveryMachine(t *testing.T) {
 	for _, m := range machines {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			var changes []string
-			if m.reset {
-				changes = []string{"gpus[0].migMode=true"}
-			}
-			b := newBench(t, m.name, changes...)
+			b := newBench(t, m.name)
 			a := b.agent()
 			if err := a.SetMode(t.Context(), b.gpu, true); err != nil {
 				t.Fatal(err)
@@ -82,21 +75,32 @@ func TestInstancesOfEveryMachine(t *testing.T) {
 			if err := a.Destroy(t.Context(), b.gpu, whole.UUID); err != nil {
 				t.Error(err)
 			}
-			off(t, b, a, m.reset)
+			off(t, b, a)
 		})
 	}
 }
 
-// off turns the mode off, which needs a reset on some GPUs. The pending mode is taken back then.
-func off(t *testing.T, b *bench, a *Backend, reset bool) {
+// off turns the mode off.
+func off(t *testing.T, b *bench, a *Backend) {
 	t.Helper()
-	err := a.SetMode(t.Context(), b.gpu, false)
-	d := b.divide(a)
-	switch {
-	case reset && (!errors.Is(err, mig.ErrReset) || !d.On || !d.Pending):
-		t.Errorf("off: %v, and it is divided as %+v", err, d)
-	case !reset && (err != nil || d.On || d.Pending):
-		t.Errorf("off: %v, and it is divided as %+v", err, d)
+	if err := a.SetMode(t.Context(), b.gpu, false); err != nil {
+		t.Errorf("off: %v", err)
+	}
+	if d := b.divide(a); d.On || d.Pending {
+		t.Errorf("off, and it is divided as %+v", d)
+	}
+}
+
+// Where the driver cannot reset an Ampere GPU, the pending mode is taken back, and what to run is said.
+func TestDriverThatCannotReset(t *testing.T) {
+	b := newBench(t, "a800x8")
+	a := b.agent()
+	if err := b.store.Inject(t.Context(), b.instance, 0, simgpu.Injection{Call: simgpu.CallNoReset}); err != nil {
+		t.Fatal(err)
+	}
+	err := a.SetMode(t.Context(), b.gpu, true)
+	if d := b.divide(a); !errors.Is(err, mig.ErrReset) || !strings.Contains(err.Error(), "--gpu-reset") || d.On || d.Pending {
+		t.Errorf("on: %v, and it is divided as %+v", err, d)
 	}
 }
 

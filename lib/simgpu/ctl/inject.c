@@ -80,21 +80,12 @@ static void inject_xid(struct sg_faults *faults, uint32_t xid) {
 /* Resets the GPU, after which it answers again. Like the driver it refuses that while a process
  * uses the GPU. The state is locked. */
 static bool reset(struct sg_instance *in, const char *dir, uint32_t gpu) {
-    struct sg_faults *faults = &in->state->gpus[gpu].faults;
-
-    sg_reap_gpu(in, gpu);
-    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
-        if (in->state->clients[i].contexts[gpu] != 0 || sg_client_used(in, i, gpu) != 0) {
-            fprintf(stderr, "%s: GPU %u is in use and cannot be reset: end its processes first\n",
-                    dir, gpu);
-            return false;
-        }
+    if (sg_reset(in, gpu) == 0) {
+        return true;
     }
-    sg_slice_level_set(in, gpu, SG_SLICE_DEFAULT);
-    sg_mig_reset(in, gpu);
-    __atomic_fetch_add(&faults->resets, 1, __ATOMIC_RELEASE);
-    __atomic_store_n(&faults->silence, 0, __ATOMIC_RELEASE);
-    return true;
+    fprintf(stderr, "%s: GPU %u is in use and cannot be reset: end its processes first\n", dir,
+            gpu);
+    return false;
 }
 
 /* Opens the instance and finds a GPU of it; says why when there is none. */
@@ -129,6 +120,8 @@ int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what) 
         status = reset(&in, dir, gpu) ? 0 : 1;
     } else if (strcmp(what->call, "xid") == 0) {
         inject_xid(faults, what->result);
+    } else if (strcmp(what->call, "no-reset") == 0) {
+        faults->unresettable = 1;
     } else if (inject_silence(faults, what) || inject_class(faults, what) ||
                inject_call(faults, what)) {
         __atomic_store_n(&faults->armed, 1, __ATOMIC_RELEASE);

@@ -29,19 +29,6 @@ static uint32_t bits(uint32_t start, uint32_t size) {
 
 /* ---- the mode ---- */
 
-/* "If device unbind fails because the device isn't idle": whoever else has the driver open keeps it from that. */
-static bool is_open(struct sg_instance *in, uint32_t gpu) {
-    sg_reap_gpu(in, gpu);
-    for (uint32_t i = 0; i < SG_CLIENTS_MAX + SG_VISITORS_MAX; i++) {
-        if (i != in->id &&
-            (i >= SG_CLIENTS_MAX || in->state->clients_used[i / 64] >> (i % 64) & 1) &&
-            sg_alive(in, i)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void sg_mig_reset(struct sg_instance *in, uint32_t gpu) {
     struct sg_mig *mig = mig_of(in, gpu);
 
@@ -56,11 +43,14 @@ int sg_mig_set(struct sg_instance *in, uint32_t gpu, bool on, bool by_reset) {
     if (mig->on == mig->pending) {
         return 0;
     }
-    if (is_open(in, gpu)) {
+    if (sg_opened_elsewhere(in, gpu)) { /* "if device unbind fails because the device isn't idle" */
         return -EBUSY;
     }
-    if (by_reset) {
+    if (by_reset && in->state->gpus[gpu].faults.unresettable) {
         return -EAGAIN;
+    }
+    if (by_reset) {
+        sg_slice_level_set(in, gpu, SG_SLICE_DEFAULT);
     }
     sg_mig_reset(in, gpu);
     return 0;

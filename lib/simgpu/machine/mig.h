@@ -59,8 +59,8 @@ uint64_t sg_mig_reserved(const struct sg_instance *in, uint32_t profile);
 
 /* mig.c; the state lock is held unless a comment says otherwise. Dead processes are freed where that decides. */
 bool sg_mig_on(const struct sg_instance *in, uint32_t gpu); /* without the lock */
-/* Sets the mode that the next activation takes, and activates it where the GPU needs no reset for that: 0,
- * -EBUSY while somebody else has the GPU open, -EAGAIN where a reset is required. */
+/* Sets the mode that the next activation takes, and activates it, by a reset of the GPU if it needs one: 0, -EBUSY while
+ * somebody else has the GPU open, -EAGAIN where a reset is needed and the driver cannot do it. */
 int sg_mig_set(struct sg_instance *in, uint32_t gpu, bool on, bool by_reset);
 /* The GPU was reset: the pending mode is the current one, and there are no instances. */
 void sg_mig_reset(struct sg_instance *in, uint32_t gpu);

@@ -149,8 +149,11 @@ struct sg_faults {
     uint32_t nvml_result;   /* every NVML device query answers it */
     uint32_t call_delay_us; /* added to every call that enters the driver */
     uint32_t silence;       /* which NVML calls never return while it stands: enum sg_silence */
-    uint64_t xid;           /* last injected Xid; information for event readers */
-    uint64_t resets;        /* of the GPU so far: who has NVML open from before lost it */
+    uint32_t
+        unresettable; /* the driver cannot reset the GPU, as in a virtual machine that was given it */
+    uint32_t pad;
+    uint64_t xid;    /* last injected Xid; information for event readers */
+    uint64_t resets; /* of the GPU so far: who has NVML open from before lost it */
     struct sg_call_fault calls[SG_CALL_FAULTS];
 };
 

@@ -25,8 +25,9 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
     return NVML_SUCCESS;
 }
 
-/* MIG user guide: the mode needs a reset on Ampere, and none from Hopper on. Whether this call resets an idle GPU
- * itself, or leaves that to its caller, depends on the platform; it leaves it here. */
+/* MIG user guide: the mode needs a reset on Ampere, and none from Hopper on. nvml.h: the call "may unbind or reset the
+ * device to activate the requested mode", and where a reset is not exposed, as with a GPU that was passed through to a virtual
+ * machine, the activation status says that one is required. */
 nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlReturn_t *status) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(status && mode <= NVML_DEVICE_MIG_ENABLE);

@@ -31,6 +31,9 @@ static bool find(void *from, const char *name, void *function) {
 
 static bool find_all(void *from) {
     return find(from, "nvmlInit_v2", &library.init) &&
+           find(from, "nvmlShutdown", &library.shutdown) &&
+           find(from, "nvmlDeviceGetPciInfo_v3", &library.pci) &&
+           find(from, "nvmlDeviceSetMigMode", &library.set_mode) &&
            find(from, "nvmlDeviceGetCount_v2", &library.count) &&
            find(from, "nvmlDeviceGetHandleByIndex_v2", &library.by_index) &&
            find(from, "nvmlDeviceGetName", &library.name) &&
@@ -60,14 +63,17 @@ const struct smi_library *smi_open(void) {
 
 bool smi_gpu_at(const struct smi_library *nvml, unsigned int index, struct smi_gpu *gpu) {
     unsigned int count, mode, pending;
+    nvmlPciInfo_t pci;
 
     *gpu = (struct smi_gpu){.index = index};
     if (nvml->count(&count) != NVML_SUCCESS || index >= count ||
         nvml->by_index(index, &gpu->device) != NVML_SUCCESS ||
         nvml->name(gpu->device, gpu->name, sizeof gpu->name) != NVML_SUCCESS ||
-        nvml->uuid(gpu->device, gpu->uuid, sizeof gpu->uuid) != NVML_SUCCESS) {
+        nvml->uuid(gpu->device, gpu->uuid, sizeof gpu->uuid) != NVML_SUCCESS ||
+        nvml->pci(gpu->device, &pci) != NVML_SUCCESS) {
         return false;
     }
+    memcpy(gpu->bus, pci.busId, sizeof gpu->bus);
     gpu->mig = nvml->mode(gpu->device, &mode, &pending) == NVML_SUCCESS && mode;
     return true;
 }
@@ -118,6 +124,8 @@ const char *smi_text(nvmlReturn_t result) {
     switch (result) {
     case NVML_ERROR_NO_PERMISSION:
         return "Insufficient Permissions";
+    case NVML_ERROR_IN_USE:
+        return "In use by another client";
     case NVML_ERROR_NOT_FOUND:
         return "Not Found";
     case NVML_ERROR_NOT_SUPPORTED:

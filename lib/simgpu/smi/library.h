@@ -13,18 +13,21 @@
 struct smi_gpu {
     unsigned int index;
     nvmlDevice_t device;
-    char name[96], uuid[96];
+    char name[96], uuid[96], bus[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE];
     bool mig; /* in MIG mode */
 };
 
 /* What the listings use. */
 struct smi_library {
     nvmlReturn_t (*init)(void);
+    nvmlReturn_t (*shutdown)(void);
     nvmlReturn_t (*count)(unsigned int *);
     nvmlReturn_t (*by_index)(unsigned int, nvmlDevice_t *);
     nvmlReturn_t (*name)(nvmlDevice_t, char *, unsigned int);
     nvmlReturn_t (*uuid)(nvmlDevice_t, char *, unsigned int);
+    nvmlReturn_t (*pci)(nvmlDevice_t, nvmlPciInfo_t *);
     nvmlReturn_t (*mode)(nvmlDevice_t, unsigned int *, unsigned int *);
+    nvmlReturn_t (*set_mode)(nvmlDevice_t, unsigned int, nvmlReturn_t *);
     nvmlReturn_t (*most)(nvmlDevice_t, unsigned int *);
     nvmlReturn_t (*mig)(nvmlDevice_t, unsigned int, nvmlDevice_t *);
     nvmlReturn_t (*profile)(nvmlDevice_t, unsigned int, nvmlGpuInstanceProfileInfo_v2_t *);

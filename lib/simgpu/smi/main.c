@@ -14,9 +14,13 @@ int main(int argc, char **argv) {
     if (argc == 2 && (strcmp(argv[1], "-L") == 0 || strcmp(argv[1], "--list-gpus") == 0)) {
         return (int)smi_list();
     }
+    if (smi_is_mode(argc - 1, argv + 1)) {
+        return (int)smi_mode(argc - 1, argv + 1);
+    }
     if (argc == 1) {
-        fputs("simgpu's nvidia-smi has -L and the subcommands compute-policy and mig alone: "
-              "`divvy simgpu report` tells more\n",
+        fputs("simgpu's nvidia-smi has -L, -mig, --gpu-reset and the subcommands compute-policy "
+              "and mig "
+              "alone: `divvy simgpu report` tells more\n",
               stderr);
         return SMI_UNKNOWN;
     }

@@ -189,20 +189,20 @@ static enum smi_status set(struct sg_instance *in, uint32_t gpus, unsigned long 
 }
 
 /* The machine whose directory the program lies in. */
-static const sim_machine *open_machine(struct sg_instance *in) {
+static bool open_machine(struct sg_instance *in) {
     char dir[SG_PATH_BYTES], tag[SG_TAG_BYTES];
     size_t bytes;
 
     if (sg_find(help, dir, tag) != 0 || sg_open(in, dir, tag, false) != 0) {
-        return NULL;
+        return false;
     }
     const sim_machine *machine = sg_state_machine(in, &bytes);
     if (bytes == sizeof *machine && machine->magic == SIM_MAGIC &&
         machine->version == SIM_VERSION) {
-        return machine;
+        return true;
     }
     sg_close(in);
-    return NULL;
+    return false;
 }
 
 static enum smi_status answer(struct sg_instance *in, const sim_machine *machine,
@@ -225,20 +225,27 @@ static enum smi_status answer(struct sg_instance *in, const sim_machine *machine
     return r->given[OPTION_LIST] ? list(in, gpus) : set(in, gpus, r->level);
 }
 
+bool smi_machine(struct sg_instance *in) {
+    if (open_machine(in)) {
+        return true;
+    }
+    puts("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make "
+         "sure that the latest NVIDIA driver is installed and running.\n");
+    return false;
+}
+
 /* A driver that is not there is told before anything is read. */
 enum smi_status smi_compute_policy(int argc, char **argv) {
     struct request r = {.id = NULL};
     struct sg_instance in;
-    const sim_machine *machine = open_machine(&in);
+    size_t bytes;
 
-    if (!machine) {
-        puts("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make "
-             "sure that the latest NVIDIA driver is installed and running.\n");
+    if (!smi_machine(&in)) {
         return SMI_NO_DRIVER;
     }
     enum smi_status status = read_request(&r, argc, argv);
     if (status == SMI_DONE) {
-        status = answer(&in, machine, &r);
+        status = answer(&in, sg_state_machine(&in, &bytes), &r);
     }
     sg_close(&in);
     return status;

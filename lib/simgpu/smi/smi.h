@@ -1,4 +1,4 @@
-/* nvidia-smi, as far as simgpu has it: the subcommand compute-policy, -L, and what the subcommand mig lists.
+/* nvidia-smi, as far as simgpu has it: the subcommand compute-policy, -L, what the subcommand mig lists, -mig and --gpu-reset.
  *
  * Its words and exit statuses are those of nvidia-smi 550.163.01 when NVML's answers are given to it: that
  * program's texts, its order of checks, its rows. 470, 535 and 555 print the same list. Exit statuses are NVML's numbers
@@ -6,10 +6,13 @@
 #ifndef SIMGPU_SMI_SMI_H
 #define SIMGPU_SMI_SMI_H
 
+#include <stdbool.h>
+
 /* The exit statuses that it ends with. */
 enum smi_status {
     SMI_DONE = 0,
     SMI_INVALID_ARGUMENT = 2,
+    SMI_UNSUPPORTED = 3,
     SMI_NO_PERMISSION = 4,
     SMI_NOT_FOUND = 6,
     SMI_NO_DRIVER = 9,
@@ -24,5 +27,14 @@ enum smi_status smi_compute_policy(int argc, char **argv);
  * is Divvy's. */
 enum smi_status smi_list(void);
 enum smi_status smi_mig(int argc, char **argv);
+
+/* The same for `nvidia-smi -mig` and `nvidia-smi --gpu-reset`; whether the arguments, which follow the program's name, are
+ * for one of these. */
+bool smi_is_mode(int argc, char **argv);
+enum smi_status smi_mode(int argc, char **argv);
+
+/* Opens the machine in whose directory the program lies; false where there is none, which is told. */
+struct sg_instance;
+bool smi_machine(struct sg_instance *in);
 
 #endif

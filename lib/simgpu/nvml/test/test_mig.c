@@ -51,7 +51,7 @@ static nvmlComputeInstance_t compute(nvmlGpuInstance_t gi, unsigned int profile)
     return ci;
 }
 
-/* What another opener of the machine does to a change of the mode, and what a reset is for. */
+/* What another opener of the machine does to a change of the mode, and a driver that cannot reset the GPU. */
 static void check_mode(bool hopper) {
     struct sg_instance other;
     nvmlReturn_t status;
@@ -67,11 +67,22 @@ static void check_mode(bool hopper) {
     OK(nvmlDeviceSetMigMode(device, 0, &status));
     CHECK_EQUAL(status, NVML_SUCCESS); /* the pending mode is taken back */
     expect_mode(device, 0, 0);
-    OK(nvmlDeviceSetMigMode(device, 1, &status));
+    for (unsigned int i = 0; i < 2; i++) { /* an idle GPU changes at once, by a reset on Ampere */
+        CHECK_EQUAL(sg_open(&other, getenv("DIVVY_SIMGPU"), "", false), 0);
+        sg_slice_level_set(&other, 0, SG_SLICE_LONG);
+        sg_close(&other);
+        OK(nvmlDeviceSetMigMode(device, !i, &status));
+        CHECK_EQUAL(status, NVML_SUCCESS);
+        expect_mode(device, !i, !i);
+        CHECK_EQUAL(sg_open(&other, getenv("DIVVY_SIMGPU"), "", false), 0);
+        CHECK_EQUAL(sg_slice_level(&other, 0), hopper ? SG_SLICE_LONG : SG_SLICE_DEFAULT);
+        other.state->gpus[0].faults.unresettable = i;
+        sg_close(&other);
+    }
+    OK(nvmlDeviceSetMigMode(device, 1, &status)); /* where the driver cannot reset the GPU */
     CHECK_EQUAL(status, hopper ? NVML_SUCCESS : NVML_ERROR_RESET_REQUIRED);
     expect_mode(device, hopper, 1);
     OK(nvmlDeviceSetMigMode(device, 0, &status));
-    CHECK_EQUAL(status, NVML_SUCCESS);
     expect_mode(device, 0, 0);
 }
 
