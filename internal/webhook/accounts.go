@@ -43,10 +43,11 @@ type account struct {
 	admitted map[key]admittedClaim
 	expected []admittedClaim
 	// promised are the claims that pods describe which wait for Divvy's scheduler, by the claims' keys, and pods the keys
-	// that each of them describes. What is promised counts until there is a claim of that name.
+	// that each of them describes. What is promised counts until there is a claim of that name that takes as much: somebody
+	// may have made a smaller one, and delete it again.
 	promised map[key][]promise
 	pods     map[key][]key
-	// sum is of settled and open claims, and of those that are promised; all but settled ones are counted with these sizes.
+	// sum is of the weights of settled, open and promised claims; all but settled ones are counted with these sizes.
 	sum   dialect.Use
 	sizes *dialect.Sizes
 }
@@ -149,22 +150,28 @@ func (a *accounts) put(claim brief[dialect.Counted]) {
 // enter counts a claim that is not in the sum.
 func (one *account) enter(id key, counted dialect.Counted) {
 	use, settled := counted.Use(one.sizes)
-	one.sum = one.sum.Minus(one.promise(id)).Plus(use)
-	if settled {
-		one.settled[id] = settledClaim{use, counted.Allocation()}
-		return
-	}
-	one.open[id] = openClaim{counted, use}
+	one.change(id, func() {
+		if settled {
+			one.settled[id] = settledClaim{use, counted.Allocation()}
+		} else {
+			one.open[id] = openClaim{counted, use}
+		}
+	})
+}
+
+// change changes what is known of a claim's name, and the sum with it.
+func (one *account) change(id key, do func()) {
+	before := one.weight(id)
+	do()
+	one.sum = one.sum.Minus(before).Plus(one.weight(id))
 }
 
 // remove takes a claim out of the sum. What is promised of it counts again.
 func (one *account) remove(id key) {
-	if !one.has(id) {
-		return
-	}
-	one.sum = one.sum.Minus(one.known(id)).Plus(one.promise(id))
-	delete(one.settled, id)
-	delete(one.open, id)
+	one.change(id, func() {
+		delete(one.settled, id)
+		delete(one.open, id)
+	})
 }
 
 // known returns what a claim in the sum takes.
@@ -184,14 +191,15 @@ func (a *accounts) refresh(one *account) {
 	one.sizes = sizes
 	a.looked.Add(int64(len(one.open)))
 	for id, claim := range one.open {
-		use, settled := claim.counted.Use(sizes)
-		one.sum = one.sum.Minus(claim.use).Plus(use)
-		if claim.use = use; !settled {
-			one.open[id] = claim
-			continue
-		}
-		delete(one.open, id)
-		one.settled[id] = settledClaim{use, claim.counted.Allocation()}
+		one.change(id, func() {
+			use, settled := claim.counted.Use(sizes)
+			if claim.use = use; !settled {
+				one.open[id] = claim
+				return
+			}
+			delete(one.open, id)
+			one.settled[id] = settledClaim{use, claim.counted.Allocation()}
+		})
 	}
 	a.looked.Add(int64(len(one.promised)))
 	one.renewPromises()
@@ -307,7 +315,7 @@ func (a *accounts) checkClaim(namespace, name string, limits []dialect.Limit, us
 		if expected {
 			one.fulfil(use)
 		}
-		one.admitted[claim] = admittedClaim{use, a.now().Add(admittedFor)}
+		one.admitted[claim] = admittedClaim{use.Larger(one.admitted[claim].use), a.now().Add(admittedFor)}
 		return nil
 	})
 }
@@ -316,9 +324,10 @@ func (a *accounts) checkClaim(namespace, name string, limits []dialect.Limit, us
 func (one *account) used() dialect.Use {
 	used := one.sum
 	for id, claim := range one.admitted {
-		used = used.Plus(claim.use)
-		if !one.has(id) {
-			used = used.Minus(one.promise(id))
+		if one.has(id) {
+			used = used.Plus(claim.use)
+		} else {
+			used = used.Minus(one.promise(id)).Plus(claim.use.Larger(one.promise(id)))
 		}
 	}
 	for _, claim := range one.expected {

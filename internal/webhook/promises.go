@@ -121,14 +121,15 @@ func (one *account) promise(id key) (most dialect.Use) {
 
 // setPromises replaces what is promised of a claim.
 func (one *account) setPromises(id key, all []promise) {
-	before := one.promise(id)
-	if one.promised[id] = all; len(all) == 0 {
-		delete(one.promised, id)
-	}
-	if !one.has(id) {
-		one.sum = one.sum.Minus(before).Plus(one.promise(id))
-	}
+	one.change(id, func() {
+		if one.promised[id] = all; len(all) == 0 {
+			delete(one.promised, id)
+		}
+	})
 }
+
+// weight is what a claim's name counts for: what there is, or what pods that wait make of it if that is more.
+func (one *account) weight(id key) dialect.Use { return one.known(id).Larger(one.promise(id)) }
 
 // renewPromises counts what is promised with the sizes that are known now.
 func (one *account) renewPromises() {
@@ -143,13 +144,15 @@ func (one *account) renewPromises() {
 
 // counts is what a claim counts for: what it takes, what was let through, or what is promised.
 func (one *account) counts(id key) dialect.Use {
-	if claim, ok := one.admitted[id]; ok {
-		return one.known(id).Plus(claim.use)
+	claim, ok := one.admitted[id]
+	switch {
+	case ok && one.has(id):
+		return one.weight(id).Plus(claim.use)
+	case ok:
+		return one.promise(id).Larger(claim.use)
+	default:
+		return one.weight(id)
 	}
-	if one.has(id) {
-		return one.known(id)
-	}
-	return one.promise(id)
 }
 
 // checkDescribed asks whether a namespace that has these limits may have the claims that a pod describes. If it may, and
@@ -165,8 +168,8 @@ func (a *accounts) checkDescribed(namespace string, limits []dialect.Limit, clai
 			return err
 		}
 		for id, use := range claims {
-			if !one.has(id) && len(one.promised[id]) == 0 {
-				one.admitted[id] = admittedClaim{use, a.now().Add(expectedFor)}
+			if weight := one.weight(id); weight.Larger(use) != weight {
+				one.admitted[id] = admittedClaim{use.Larger(one.admitted[id].use), a.now().Add(expectedFor)}
 			}
 		}
 		return nil
