@@ -12,6 +12,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/ptr"
 
@@ -230,7 +232,11 @@ func (l *lab) allocate(name, class string, given resourcev1.DeviceRequestAllocat
 		Devices:      resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{given}},
 		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{on}},
 	}
-	claim, err = claims.UpdateStatus(l.ctx, claim, metav1.UpdateOptions{})
+	config := rest.CopyConfig(l.Config())
+	config.Impersonate.UserName = "system:kube-scheduler" // the admission policy lets nobody else give GPUs
+	scheduler, err := kubernetes.NewForConfig(config)
+	l.must(err)
+	claim, err = scheduler.ResourceV1().ResourceClaims(l.namespace).UpdateStatus(l.ctx, claim, metav1.UpdateOptions{})
 	l.must(err)
 	return claim
 }
