@@ -35,6 +35,8 @@ type Options struct {
 	Leases coordination.LeasesGetter
 	// Namespace is where the lease is.
 	Namespace string
+	// Scheduler is the name under which Divvy's scheduler runs, if it runs. It says itself why its pods wait.
+	Scheduler string
 	// Plain answers metrics and probes; the controller closes it.
 	Plain net.Listener
 	Log   *slog.Logger
@@ -51,7 +53,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	identity := host + "_" + string(uuid.NewUUID())
 	registry := prometheus.NewRegistry()
-	c := newController(o.Client, identity, o.Log, registry)
+	c := newController(o.Client, o.Scheduler, identity, o.Log, registry)
 	leading, stop := context.WithCancel(ctx)
 	defer stop()
 	probes := &http.Server{Handler: probes(registry), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
@@ -137,9 +139,9 @@ type controller struct {
 	collected, explained prometheus.Counter
 }
 
-func newController(client kubernetes.Interface, identity string, log *slog.Logger, registry prometheus.Registerer) *controller {
+func newController(client kubernetes.Interface, scheduler, identity string, log *slog.Logger, registry prometheus.Registerer) *controller {
 	c := &controller{
-		client: client, known: newKnown(client), cluster: newEmptyCluster(celCache()), now: time.Now, log: log,
+		client: client, known: newKnown(client, scheduler), cluster: newEmptyCluster(celCache()), now: time.Now, log: log,
 		reasons: &reasons{client: client, now: time.Now, instance: identity, said: make(map[types.UID]*saying)},
 		collected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "divvy_controller_templates_collected_total", Help: "Claim templates deleted because no pod used them.",

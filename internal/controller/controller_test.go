@@ -136,7 +136,7 @@ func TestCollectDeletesWhatItSaw(t *testing.T) {
 			return true, nil, fault
 		})
 		var text strings.Builder
-		c := newController(client, "me", slog.New(slog.NewTextHandler(&text, nil)), prometheus.NewRegistry())
+		c := newController(client, v1alpha1.SchedulerName, "me", slog.New(slog.NewTextHandler(&text, nil)), prometheus.NewRegistry())
 		c.now = func() time.Time { return noon }
 		ctx, stop := context.WithCancel(context.Background())
 		if err := c.known.start(ctx); err != nil {
@@ -183,7 +183,7 @@ func TestWork(t *testing.T) {
 		said <- event.Regarding.Name + ": " + event.Note
 		return false, nil, nil
 	})
-	c := newController(client, "me", silent(), prometheus.NewRegistry())
+	c := newController(client, v1alpha1.SchedulerName, "me", silent(), prometheus.NewRegistry())
 	var mu sync.Mutex
 	now := noon
 	clock := func() time.Time {

@@ -43,9 +43,9 @@ const (
 	byWaiting = "waiting"
 )
 
-func newKnown(client kubernetes.Interface) *known {
+func newKnown(client kubernetes.Interface, scheduler string) *known {
 	only := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
-		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(lighten), informers.WithTweakListOptions(tweak))
+		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(lightenBeside(scheduler)), informers.WithTweakListOptions(tweak))
 	}
 	return &known{
 		slices: only(func(o *metav1.ListOptions) {
@@ -58,15 +58,19 @@ func newKnown(client kubernetes.Interface) *known {
 	}
 }
 
-// lighten drops from cached objects what nobody reads here: of pods and of claims that have their GPUs, almost
-// everything.
-func lighten(object any) (any, error) {
+// lightenBeside drops from cached objects what nobody reads here: of pods and of claims that have their GPUs, almost
+// everything. The name is that of Divvy's scheduler.
+func lightenBeside(scheduler string) cache.TransformFunc {
+	return func(object any) (any, error) { return lighten(object, scheduler) }
+}
+
+func lighten(object any, scheduler string) (any, error) {
 	if m, err := meta.Accessor(object); err == nil {
 		m.SetManagedFields(nil)
 	}
 	switch o := object.(type) {
 	case *corev1.Pod:
-		slimPod(o)
+		slimPod(o, scheduler)
 	case *corev1.Node:
 		o.Annotations, o.Status = nil, corev1.NodeStatus{}
 	case *resourcev1.ResourceClaim:

@@ -59,7 +59,7 @@ func newMaking(t *testing.T, objects ...runtime.Object) *making {
 		m.said = append(m.said, event.Regarding.Name+": "+event.Reason+": "+event.Note)
 		return false, nil, nil
 	})
-	c := newController(m.client, "me", silent(), prometheus.NewRegistry())
+	c := newController(m.client, v1alpha1.SchedulerName, "me", silent(), prometheus.NewRegistry())
 	c.reasons.now = func() time.Time { return m.now }
 	m.maker = c.maker
 	ctx, stop := context.WithCancel(context.Background())

@@ -198,7 +198,7 @@ func TestRefreshTakesInChanges(t *testing.T) {
 		objects = append(objects, claim)
 	}
 	client := fake.NewClientset(objects...)
-	c := newController(client, "me", silent(), prometheus.NewRegistry())
+	c := newController(client, v1alpha1.SchedulerName, "me", silent(), prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	defer c.known.stop()
 	defer stop()

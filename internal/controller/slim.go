@@ -21,10 +21,10 @@ const (
 
 // slimPod replaces a pod's specification and status by what is read here. Of a pod that is too large even so, only the
 // claims' names are kept and that it carries templates; why it waits is then not explained.
-func slimPod(pod *corev1.Pod) {
+func slimPod(pod *corev1.Pod, scheduler string) {
 	carried := stillCarried(pod)
 	spec := corev1.PodSpec{NodeName: pod.Spec.NodeName}
-	if schedulersOwn(pod) {
+	if schedulersOwn(pod, scheduler) {
 		spec.SchedulerName = v1alpha1.SchedulerName
 	}
 	if len(pod.Spec.ResourceClaims) > 0 {
@@ -43,11 +43,11 @@ func slimPod(pod *corev1.Pod) {
 	pod.Annotations, pod.Labels, pod.Finalizers, pod.OwnerReferences = carried, nil, nil, nil
 }
 
-// schedulersOwn reports whether Divvy's scheduler places a pod, and so says itself why it waits: also under another name,
-// because no other scheduler makes claims.
-func schedulersOwn(pod *corev1.Pod) bool {
+// schedulersOwn reports whether Divvy's scheduler, of that name, places a pod, and so says itself why it waits. No other
+// scheduler makes claims, whatever it is called.
+func schedulersOwn(pod *corev1.Pod, scheduler string) bool {
 	_, described := pod.Annotations[v1alpha1.ClaimsAnnotation]
-	return described || pod.Spec.SchedulerName == v1alpha1.SchedulerName
+	return described || pod.Spec.SchedulerName == scheduler
 }
 
 // left reports whether what a pod carries was too long to be kept: it is read from the API server.

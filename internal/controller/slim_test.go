@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func TestKeptOfLargeObjects(t *testing.T) {
 			}}}},
 		},
 	} {
-		if _, err := lighten(object); err != nil {
+		if _, err := lighten(object, v1alpha1.SchedulerName); err != nil {
 			t.Fatal(err)
 		}
 		if object.Size() > largestKept {
@@ -73,14 +74,15 @@ func TestMakesWhatIsTooLongToKeep(t *testing.T) {
 func TestSilentForTheScheduler(t *testing.T) {
 	name, waiting := "gpu", corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}}
 	for what, c := range map[string]struct {
-		scheduler, note string
-		more            int
-		explained       bool
+		scheduler, note, ours string
+		more                  int
+		explained             bool
 	}{
 		"the stock scheduler's":                    {scheduler: "default-scheduler", explained: true},
 		"somebody's":                               {explained: true},
 		"the scheduler's":                          {scheduler: v1alpha1.SchedulerName},
 		"the scheduler's, with claims by hand":     {scheduler: v1alpha1.SchedulerName, more: 4000},
+		"the stock scheduler's, replaced by ours":  {scheduler: "default-scheduler", ours: "default-scheduler"},
 		"one that describes claims":                {scheduler: "default-scheduler", note: "{}"},
 		"one that describes more than can be kept": {scheduler: "default-scheduler", note: strings.Repeat("x", 200<<10), more: 4000},
 	} {
@@ -92,7 +94,7 @@ func TestSilentForTheScheduler(t *testing.T) {
 			template := fmt.Sprint("template-", i)
 			pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: template, ResourceClaimTemplateName: &template})
 		}
-		if _, err := lighten(pod); err != nil {
+		if _, err := lighten(pod, cmp.Or(c.ours, v1alpha1.SchedulerName)); err != nil {
 			t.Fatal(err)
 		}
 		if index, err := waitingIndex(pod); err != nil || (len(index) > 0) != c.explained {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // However many pods of one namespace wait, one of another is the next but one.
@@ -54,7 +56,7 @@ func TestExplanationsTakeTurns(t *testing.T) {
 	}
 	add("quiet", "first")
 	add("quiet", "second")
-	c := newController(client, "me", silent(), prometheus.NewRegistry())
+	c := newController(client, v1alpha1.SchedulerName, "me", silent(), prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	defer c.known.stop()
 	defer stop()

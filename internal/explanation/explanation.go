@@ -152,7 +152,9 @@ func (r Reader) waits(ctx context.Context, pod *corev1.Pod, e *Explanation) erro
 		if said != "" {
 			e.Reason = said
 		}
-		return err
+		if said != "" || err != nil {
+			return err
+		}
 	}
 	if e.Next == "" {
 		e.Next = e.needs()

@@ -51,6 +51,8 @@ func TestAllocationsAreTheSchedulers(t *testing.T) {
 		{"ours", "scheduler: {enabled: true}", scheduler, allocated("", ""), allocated(ours, "p"), ""},
 		{"the stock one beside ours", "scheduler: {enabled: true}", stock, allocated("", ""), allocated(ours, "p"), ""},
 		{"the stock one, taken out", "scheduler: {enabled: true}\nallocators: []", stock, allocated("", ""), allocated(ours, "p"), with},
+		{"ours in the stock one's place", "scheduler: {replacesDefault: true}\nallocators: []", stock, allocated("", ""), allocated(ours, "p"), ""},
+		{"another beside it", "scheduler: {replacesDefault: true}", "other", allocated("", ""), allocated(ours, "p"), without},
 		{"an administrator", "", "kubernetes-admin", allocated("", ""), allocated(ours, ""), without},
 		{"one device of ours among others", "", "other", allocated("", ""), allocated(other+" "+ours, "p"), without},
 		{"other devices", "", "other", allocated("", ""), allocated(other, "p"), ""},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,8 +56,8 @@ func install(t *testing.T, p *plane.Plane, documents []render.Document, kinds ma
 	}
 }
 
-// TestSchedulersRights runs the scheduler as the chart does, with the account's rights alone: it leads, makes a pod's claim and
-// binds the pod, and is refused nothing.
+// TestSchedulersRights runs the scheduler as the chart does, and as kubeadm runs the cluster's own in whose place it is, with that
+// user's rights alone: it leads, makes a pod's claim and binds the pod, and is refused nothing.
 func TestSchedulersRights(t *testing.T) {
 	program, err := filepath.Abs("../../build/libexec/divvy/divvy-scheduler")
 	if err != nil {
@@ -65,17 +66,33 @@ func TestSchedulersRights(t *testing.T) {
 	if _, err := os.Stat(program); err != nil {
 		installtest.Missing(t, "build", err)
 	}
-	p := newPlane(t, "RBAC")
-	if _, err := p.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	for values, pods := range map[string]string{
+		"scheduler: {enabled: true}\nallocators: []":         v1alpha1.SchedulerName,
+		"scheduler: {replacesDefault: true}\nallocators: []": corev1.DefaultSchedulerName,
+	} {
+		t.Run(pods, func(t *testing.T) {
+			p := newPlane(t, "RBAC")
+			if _, err := p.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			documents := rendered(t, newest, values)
+			install(t, p, documents, map[string]string{
+				"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Role": "roles", "RoleBinding": "rolebindings", "DeviceClass": "deviceclasses",
+				"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+			})
+			if pods == corev1.DefaultSchedulerName {
+				runScheduler(t, p, program, staticArguments(t, p))
+			} else {
+				runScheduler(t, p, program, arguments(t, p, documents))
+			}
+			awaitBound(t, p, offer(t, p, pods))
+		})
 	}
-	documents := rendered(t, newest, "scheduler: {enabled: true}\nallocators: []")
-	install(t, p, documents, map[string]string{
-		"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Role": "roles", "RoleBinding": "rolebindings", "DeviceClass": "deviceclasses",
-		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-	})
-	process := runScheduler(t, p, program, documents)
-	pod := offer(t, p)
+}
+
+// awaitBound waits until a pod is bound. Nothing may have been forbidden to the scheduler.
+func awaitBound(t *testing.T, p *plane.Plane, pod string) {
+	t.Helper()
 	bound := func(ctx context.Context) (bool, error) {
 		now, err := p.Client().CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
 		return err == nil && now.Spec.NodeName != "", err
@@ -83,7 +100,7 @@ func TestSchedulersRights(t *testing.T) {
 	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 60*time.Second, true, bound); err != nil {
 		t.Errorf("wait until the pod is bound: %v", err)
 	}
-	log, err := os.ReadFile(filepath.Join(p.Dir(), process+".log"))
+	log, err := os.ReadFile(filepath.Join(p.Dir(), v1alpha1.SchedulerName+".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,49 +117,87 @@ func TestSchedulersRights(t *testing.T) {
 	}
 }
 
-// runScheduler starts the scheduler with the arguments and the configuration of the chart, and returns its name.
-func runScheduler(t *testing.T, p *plane.Plane, program string, documents []render.Document) string {
+// kubeconfigAs writes access to the API server as a user, and returns the file's path.
+func kubeconfigAs(t *testing.T, p *plane.Plane, name string) string {
 	t.Helper()
 	access, err := clientcmd.LoadFromFile(p.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, user := range access.AuthInfos {
-		user.Impersonate = scheduler
+		user.Impersonate = name
 	}
-	kubeconfig, config := filepath.Join(p.Dir(), "as-scheduler"), filepath.Join(p.Dir(), "configuration")
+	kubeconfig := filepath.Join(p.Dir(), "as-scheduler")
 	if err := clientcmd.WriteToFile(*access, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
+	return kubeconfig
+}
+
+// arguments are those of the chart, with its configuration.
+func arguments(t *testing.T, p *plane.Plane, documents []render.Document) []string {
+	t.Helper()
+	kubeconfig, config := kubeconfigAs(t, p, scheduler), filepath.Join(p.Dir(), "configuration")
 	text := strings.Replace(configured(t, documents, "scheduler.yaml"), "clientConnection:\n", "clientConnection:\n  kubeconfig: "+kubeconfig+"\n", 1)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.Run(t.Context(), plane.Program{
+	args := []string{"--bind-address=127.0.0.1", "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig}
+	for _, arg := range deployment(t, documents, v1alpha1.SchedulerName).Spec.Template.Spec.Containers[0].Args {
+		if strings.HasPrefix(arg, "--config=") {
+			arg = "--config=" + config
+		}
+		args = append(args, arg)
+	}
+	return args
+}
+
+// staticArguments are those that kubeadm gives the cluster's own scheduler in its static pod, with the configuration that the
+// manual has added.
+func staticArguments(t *testing.T, p *plane.Plane) []string {
+	t.Helper()
+	manual, err := os.ReadFile("../../docs/scheduler.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for line := range strings.Lines(string(manual)) {
+		if code, found := strings.CutPrefix(line, "       "); found && (text.Len() > 0 || strings.HasPrefix(code, "apiVersion: kubescheduler.")) {
+			text.WriteString(code)
+		} else if text.Len() > 0 {
+			break
+		}
+	}
+	kubeconfig, config := kubeconfigAs(t, p, stock), filepath.Join(p.Dir(), "configuration")
+	const told = "/etc/kubernetes/scheduler.conf"
+	if !strings.Contains(text.String(), told) {
+		t.Fatalf("the manual's configuration is %q", text.String())
+	}
+	if err := os.WriteFile(config, []byte(strings.Replace(text.String(), told, kubeconfig, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1",
+		"--kubeconfig=" + kubeconfig, "--leader-elect=true", "--config=" + config,
+	}
+}
+
+// runScheduler starts the scheduler.
+func runScheduler(t *testing.T, p *plane.Plane, program string, args []string) {
+	t.Helper()
+	args = slices.DeleteFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--secure-port=") })
+	_, err := p.Run(t.Context(), plane.Program{
 		Name: v1alpha1.SchedulerName, Path: program, Ports: 1, Scheme: "https", Ready: plane.Answers("/readyz"),
-		Args: func(ports []int) []string {
-			args := []string{"--bind-address=127.0.0.1", "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig}
-			for _, arg := range deployment(t, documents, v1alpha1.SchedulerName).Spec.Template.Spec.Containers[0].Args {
-				switch name, _, _ := strings.Cut(arg, "="); name {
-				case "--config":
-					arg = "--config=" + config
-				case "--secure-port":
-					arg = "--secure-port=" + strconv.Itoa(ports[0])
-				}
-				args = append(args, arg)
-			}
-			return args
-		},
+		Args: func(ports []int) []string { return append(args, "--secure-port="+strconv.Itoa(ports[0])) },
 	})
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(p.Dir(), v1alpha1.SchedulerName+".log"))
 		t.Fatalf("%v\n%s", err, log)
 	}
-	return v1alpha1.SchedulerName
 }
 
-// offer makes a node with a GPU and a pod that describes a claim for a part of it, and returns the pod's name.
-func offer(t *testing.T, p *plane.Plane) string {
+// offer makes a node with a GPU and a pod of a scheduler that describes a claim for a part of it, and returns the pod's name.
+func offer(t *testing.T, p *plane.Plane, scheduler string) string {
 	t.Helper()
 	const node, claim = "n1", "divvy-aaaaaaaaaaaaaaaa"
 	amounts := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"), corev1.ResourcePods: resource.MustParse("10")}
@@ -156,7 +211,7 @@ func offer(t *testing.T, p *plane.Plane) string {
 			ObjectMeta: metav1.ObjectMeta{Name: "pod", Annotations: map[string]string{v1alpha1.ClaimsAnnotation: fmt.Sprintf(
 				`{"%s":{"devices":{"requests":[{"name":"gpu","exactly":{"deviceClassName":"share.divvy.dev","allocationMode":"ExactCount","count":1,"capacity":{"requests":{"memory":"8Gi","slots":"1"}}}}]}}}`, claim)}},
 			Spec: corev1.PodSpec{
-				SchedulerName: v1alpha1.SchedulerName, ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr(claim)}},
+				SchedulerName: scheduler, ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr(claim)}},
 				Containers: []corev1.Container{{Name: "main", Image: "none", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}},
 			},
 		},

@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,33 @@ func TestWebhookKnowsTheScheduler(t *testing.T) {
 		if !strings.Contains(configured(t, documents, "scheduler.yaml"), "\n  - schedulerName: "+name) {
 			t.Errorf("%q: the scheduler is not %s", values, name)
 		}
+	}
+}
+
+// In the place of the cluster's own scheduler it is that one's user and has that one's name, and the chart runs none.
+func TestSchedulerInPlaceOfTheDefault(t *testing.T) {
+	documents := rendered(t, newest, "scheduler: {replacesDefault: true}\nallocators: []")
+	text := configured(t, documents, "webhook.yaml")
+	if !strings.Contains(text, "\nschedulerName: default-scheduler\n") || !strings.Contains(text, "\n  users: [\""+stock+"\"]\n") {
+		t.Errorf("the webhook is told\n%s", text)
+	}
+	if translator := translatorOf(t, documents); translator.Scheduler() != "default-scheduler" || len(translator.Makers()) != 1 {
+		t.Errorf("pods get scheduler %s, whose claims %v make", translator.Scheduler(), translator.Makers())
+	}
+	for _, d := range find[*appsv1.Deployment](t, documents) {
+		if d.Name == v1alpha1.SchedulerName {
+			t.Error("the chart runs a scheduler too")
+		}
+	}
+	if args := deployment(t, documents, "divvy-controller").Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--scheduler=default-scheduler") {
+		t.Errorf("the controller is told %q, and would give reasons beside the scheduler", args)
+	}
+	bound := false
+	for _, b := range find[*rbacv1.ClusterRoleBinding](t, documents) {
+		bound = bound || b.RoleRef.Name == v1alpha1.SchedulerName && len(b.Subjects) == 1 && b.Subjects[0].Kind == rbacv1.UserKind && b.Subjects[0].Name == stock
+	}
+	if !bound {
+		t.Errorf("%s may not make claims", stock)
 	}
 }
 

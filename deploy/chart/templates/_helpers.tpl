@@ -101,10 +101,10 @@ seccompProfile: {type: RuntimeDefault}
 apiVersion: divvy.dev/v1alpha1
 kind: WebhookConfig
 mode: {{ include "divvy.mode" . }}
-{{- with .Values.schedulerName }}
+{{- with include "divvy.schedulerName" . }}
 schedulerName: {{ . }}
 {{- end }}
-{{- if .Values.scheduler.enabled }}
+{{- if include "divvy.schedulerRuns" . }}
 scheduler:
   users: [{{ include "divvy.schedulerUser" . | quote }}]
 {{- end }}
@@ -133,9 +133,21 @@ profiles:
   - schedulerName: {{ .Values.schedulerName | default "divvy-scheduler" }}
 {{- end -}}
 
+{{- /* Says something where Divvy's scheduler runs. */ -}}
+{{- define "divvy.schedulerRuns" -}}
+{{- if and .Values.scheduler.enabled .Values.scheduler.replacesDefault }}{{ fail "scheduler: with replacesDefault it runs in the place of the cluster's own: leave enabled off" }}{{ end }}
+{{- if and .Values.scheduler.replacesDefault (ne (include "divvy.mode" .) "claims") }}{{ fail "scheduler.replacesDefault: the scheduler gives claims, so it needs mode claims and Kubernetes 1.36" }}{{ end }}
+{{- if or .Values.scheduler.enabled .Values.scheduler.replacesDefault }}yes{{ end }}
+{{- end -}}
+
+{{- /* The value schedulerName, or else the name that the cluster's own scheduler has where Divvy's replaces it. */ -}}
+{{- define "divvy.schedulerName" -}}
+{{- if .Values.schedulerName }}{{ .Values.schedulerName }}{{ else if .Values.scheduler.replacesDefault }}default-scheduler{{ end }}
+{{- end -}}
+
 {{- /* As whom Divvy's scheduler asks the API server. */ -}}
 {{- define "divvy.schedulerUser" -}}
-system:serviceaccount:{{ .Release.Namespace }}:divvy-scheduler
+{{- if .Values.scheduler.replacesDefault }}system:kube-scheduler{{ else }}system:serviceaccount:{{ .Release.Namespace }}:divvy-scheduler{{ end }}
 {{- end -}}
 
 {{- define "divvy.agentConfig" -}}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/controller"
 	"github.com/divvy-gpu/divvy/internal/dialect"
@@ -19,6 +20,7 @@ import (
 type controllerOptions struct {
 	cluster   connection
 	namespace string
+	scheduler string
 	metrics   string
 	mode      string
 	check     bool
@@ -42,6 +44,7 @@ anything does.`,
 	flags := command.Flags()
 	o.cluster.flags(flags)
 	flags.StringVar(&o.namespace, "namespace", "divvy-system", "where the lease is")
+	flags.StringVar(&o.scheduler, "scheduler", v1alpha1.SchedulerName, "the name under which Divvy's scheduler runs, which says itself why its pods wait")
 	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
 	flags.StringVar(&o.mode, "mode", dialect.ModeClaims, "the form that requests are given: claims or slots; with --check-uninstall only")
 	flags.BoolVar(&o.check, "check-uninstall", false, "list what holds GPUs, and end")
@@ -75,7 +78,7 @@ func (o *controllerOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
-	return controller.Run(ctx, controller.Options{Client: client, Leases: leases, Namespace: o.namespace, Plain: plain, Log: log})
+	return controller.Run(ctx, controller.Options{Client: client, Leases: leases, Namespace: o.namespace, Scheduler: o.scheduler, Plain: plain, Log: log})
 }
 
 // connect returns a client, and one for the lease alone. Each has a bound of requests of its own: however much there is
