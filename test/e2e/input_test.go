@@ -12,8 +12,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/ptr"
 
@@ -232,10 +230,7 @@ func (l *lab) allocate(name, class string, given resourcev1.DeviceRequestAllocat
 		Devices:      resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{given}},
 		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{on}},
 	}
-	config := rest.CopyConfig(l.Config())
-	config.Impersonate.UserName = "system:kube-scheduler" // the admission policy lets nobody else give GPUs
-	scheduler, err := kubernetes.NewForConfig(config)
-	l.must(err)
+	scheduler := l.as("system:kube-scheduler") // the admission policy lets nobody else give GPUs
 	claim, err = scheduler.ResourceV1().ResourceClaims(l.namespace).UpdateStatus(l.ctx, claim, metav1.UpdateOptions{})
 	l.must(err)
 	return claim

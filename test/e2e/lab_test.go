@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -300,4 +302,14 @@ func decode(text string, into any) error {
 		return errors.New("it printed nothing")
 	}
 	return json.Unmarshal(last, into)
+}
+
+// as is a client of the API server with somebody's rights.
+func (l *lab) as(user string) *kubernetes.Clientset {
+	l.t.Helper()
+	config := rest.CopyConfig(l.Config())
+	config.Impersonate.UserName = user
+	client, err := kubernetes.NewForConfig(config)
+	l.must(err)
+	return client
 }

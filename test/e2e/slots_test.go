@@ -12,8 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/e2e/binder"
@@ -98,10 +96,7 @@ func (l *lab) startBinder() {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: binderName}},
 	}, metav1.CreateOptions{})
 	l.must(err)
-	config := rest.CopyConfig(l.Config())
-	config.Impersonate.UserName = binderUser
-	client, err := kubernetes.NewForConfig(config)
-	l.must(err)
+	client := l.as(binderUser)
 	ctx, cancel := context.WithCancel(l.ctx)
 	ended := make(chan error, 1)
 	go func() {
