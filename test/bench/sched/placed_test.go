@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 
@@ -86,5 +87,20 @@ func TestTraceKinds(t *testing.T) {
 				t.Fatalf("%+v of %d thousandths asks %+v", pods[i].Request, pods[i].Milli, asked)
 			}
 		}
+	}
+}
+
+// The ratio and the processor times are of the kinds that they are said to be of.
+func TestRatesByKind(t *testing.T) {
+	var r rates
+	share := outcome{bound: 100, took: time.Second, scheduler: 200 * time.Millisecond, server: 600 * time.Millisecond}
+	plain := outcome{bound: 200, took: time.Second, scheduler: 800 * time.Millisecond, server: 200 * time.Millisecond}
+	r.add([3]outcome{share, plain, {bound: 300, took: time.Second}})
+	const costs = "the last round took for each pod with a share scheduler 2.0 ms, API server 6.0 ms, for each plain pod scheduler 4.0 ms, API server 1.0 ms"
+	if r.costs != costs {
+		t.Errorf("costs are %q", r.costs)
+	}
+	if r.ofPlain[0] != 0.5 || r.ofStock[0] != 1.5 || r.cpu[0] != 2 {
+		t.Errorf("of plain pods %v, plain pods %v, processor time %v", r.ofPlain, r.ofStock, r.cpu)
 	}
 }

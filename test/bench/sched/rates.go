@@ -22,6 +22,7 @@ const (
 type rates struct {
 	shares, plain, theirs        []float64 // pods per second
 	ofPlain, ofStock, cpu, wrote []float64
+	costs                        string // of the last rounds
 }
 
 // measurePlaced compares pods in the plain form with plain pods of Kubernetes' scheduler, and plain pods of both. The
@@ -78,7 +79,8 @@ func (o options) placedOn(ctx context.Context, nodes int) (rows []measurement.Ro
 		r.add(took)
 	}
 	on := fmt.Sprintf("%d nodes", nodes)
-	note := fmt.Sprintf("of 8 GPUs, controller manager at its default rate; %.0f shares/s, plain pods %.0f/s, alternated", middle(r.shares), middle(r.plain))
+	note := fmt.Sprintf("of 8 GPUs, controller manager at its default rate; %.0f shares/s, plain pods %.0f/s, alternated; %s",
+		middle(r.shares), middle(r.plain), r.costs)
 	return []measurement.Row{
 		rowOf(placedRate, on+", of plain pods' rate", "", 0.7, r.ofPlain, note),
 		rowOf(placedRate, on+", pods with a share", "pods/s", 0, r.shares, ""),
@@ -95,6 +97,7 @@ func (r *rates) add(took [3]outcome) {
 	r.shares, r.plain, r.theirs = append(r.shares, shares), append(r.plain, plain), append(r.theirs, theirs)
 	r.ofPlain, r.ofStock = append(r.ofPlain, shares/plain), append(r.ofStock, theirs/plain)
 	r.cpu = append(r.cpu, took[0].scheduler.Seconds()*1000/float64(max(took[0].bound, 1)))
+	r.costs = fmt.Sprintf("the last round took for each pod with a share %s, for each plain pod %s", took[0].costs(), took[1].costs())
 }
 
 func middle(runs []float64) float64 {
