@@ -21,7 +21,7 @@ type Gangs struct {
 	pods    map[string]*corev1.Pod // those of gangs, by namespace/name
 	// released are gangs whose waiting members were told that the gang is complete.
 	released map[string]bool
-	// refused are gangs for which there was no room, until there may be more. The scheduling cycle alone has them.
+	// refused are gangs for which there was no room, until there may be more.
 	refused map[string]refused
 	groups  groups
 }
@@ -46,9 +46,16 @@ func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 func (g *Gangs) Set(pod *corev1.Pod) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
+	before, _, _ := g.members.Of(keyOf(pod))
 	g.members.Set(pod)
-	if _, in, _ := g.members.Of(keyOf(pod)); in {
+	id, in, _ := g.members.Of(keyOf(pod))
+	if in {
 		g.pods[keyOf(pod)] = pod
+	} else {
+		delete(g.pods, keyOf(pod))
+	}
+	if before != id {
+		g.prune(before)
 	}
 }
 
@@ -56,8 +63,38 @@ func (g *Gangs) Set(pod *corev1.Pod) {
 func (g *Gangs) Remove(pod *corev1.Pod) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
+	id, _, _ := g.members.Of(keyOf(pod))
 	g.members.Remove(pod.Namespace, pod.Name)
 	delete(g.pods, keyOf(pod))
+	g.prune(id)
+}
+
+// prune forgets what was noted of a gang of which no pod is left.
+func (g *Gangs) prune(id string) {
+	if !g.members.There(id) {
+		delete(g.released, id)
+		delete(g.refused, id)
+	}
+}
+
+// refusal is why there was no room for a gang when it was planned last, nil where something has changed since.
+func (g *Gangs) refusal(id string, now refused) error {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if last, ok := g.refused[id]; ok && last.freed == now.freed && last.waiting == now.waiting && reflect.DeepEqual(last.gang, now.gang) {
+		return last.err
+	}
+	delete(g.refused, id)
+	return nil
+}
+
+// refuse notes that there was no room for a gang.
+func (g *Gangs) refuse(id string, why refused) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if g.members.There(id) {
+		g.refused[id] = why
+	}
 }
 
 // Assume notes the node of a member until its pod tells it, and takes it back with an empty node.
@@ -161,10 +198,9 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 		e.Gangs.incomplete(id)
 		return nil, fmt.Errorf("%w: %s", ErrWait, state.Reason)
 	}
-	if last, ok := e.Gangs.refused[id]; ok && last.freed == e.freed.Load() && last.waiting == len(waiting) && reflect.DeepEqual(last.gang, state.Gang) {
-		return nil, last.err
+	if err := e.Gangs.refusal(id, refused{freed: e.freed.Load(), waiting: len(waiting), gang: state.Gang}); err != nil {
+		return nil, err
 	}
-	delete(e.Gangs.refused, id)
 	units, members, err := e.members(waiting, bound, lets)
 	if err != nil {
 		return nil, err
@@ -172,7 +208,7 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 	plan, refusal := gang.Place(e.ledger.Inventory(), state.Gang, members, labels{e})
 	if refusal != nil {
 		err := fmt.Errorf("%w: %w", ErrRoom, refusal)
-		e.Gangs.refused[id] = refused{e.seen.Load(), len(waiting), state.Gang, err}
+		e.Gangs.refuse(id, refused{e.seen.Load(), len(waiting), state.Gang, err})
 		return nil, err
 	}
 	team := &Team{ID: id}

@@ -175,3 +175,34 @@ func TestPlanGangWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Nothing is left of gangs whose pods have gone, whether they were placed or not, and however the pods went.
+func TestGangsThatWentAway(t *testing.T) {
+	claims := claimsByName{}
+	e := engineOf(t, 1, claims)
+	for i := range 100 {
+		notes := map[string]string{v1alpha1.GangAnnotation: fmt.Sprint("g", i)}
+		pods := gangOf(e, claims, 3, notes)
+		for _, pod := range pods {
+			if _, err := e.Gangs.Hold(pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := e.PlanGang(pods[0], anywhere); !errors.Is(err, ErrRoom) {
+			t.Fatal(err)
+		}
+		if len(e.Gangs.refused) != 1 || len(e.Gangs.released) != 1 || len(e.Gangs.pods) != 3 {
+			t.Fatalf("%d refused, %d released and %d pods of one gang", len(e.Gangs.refused), len(e.Gangs.released), len(e.Gangs.pods))
+		}
+		e.Gangs.Remove(pods[0])
+		failed := pods[1].DeepCopy()
+		failed.Status.Phase = corev1.PodFailed
+		e.Gangs.Set(failed)
+		other := pods[2].DeepCopy()
+		other.UID, other.Annotations = "another", nil
+		e.Gangs.Set(other)
+		if n := len(e.Gangs.refused) + len(e.Gangs.released) + len(e.Gangs.pods); n != 0 {
+			t.Fatalf("%d notes are left of gang %d", n, i)
+		}
+	}
+}

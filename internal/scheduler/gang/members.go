@@ -153,6 +153,9 @@ func (m *Members) Of(key string) (id string, ok bool, err error) {
 	return p.gang.String(), true, p.err
 }
 
+// There reports whether a pod that is there names a gang.
+func (m *Members) There(id string) bool { return len(m.gangs[id]) > 0 }
+
 // State is what there is of a gang.
 type State struct {
 	// Gang is what is still to be placed: members that have ended well are not counted in its Size and Minimum.
