@@ -3,7 +3,6 @@ package scheduler
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -23,21 +22,15 @@ type Gangs struct {
 	released map[string]bool
 	// refused are gangs for which there was no room, until there may be more.
 	refused map[string]refused
-	groups  groups
-}
-
-// refused is why a gang got no places, and when: by the count of events that make room, and its members.
-type refused struct {
-	freed   uint64
-	waiting int
-	gang    gang.Gang
-	err     error
+	// lacks is why gangs cannot be planned, as their members say it or are to.
+	lacks  map[string]lack
+	groups groups
 }
 
 func (g *Gangs) init() {
 	g.groups.init()
 	g.members = gang.NewMembers(&g.groups)
-	g.pods, g.released, g.refused = map[string]*corev1.Pod{}, map[string]bool{}, map[string]refused{}
+	g.pods, g.released, g.refused, g.lacks = map[string]*corev1.Pod{}, map[string]bool{}, map[string]refused{}, map[string]lack{}
 }
 
 func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
@@ -56,7 +49,9 @@ func (g *Gangs) Set(pod *corev1.Pod) {
 	}
 	if before != id {
 		g.prune(before)
+		g.touch(before)
 	}
+	g.touch(id)
 }
 
 // Remove notes that a pod has gone.
@@ -67,6 +62,7 @@ func (g *Gangs) Remove(pod *corev1.Pod) {
 	g.members.Remove(pod.Namespace, pod.Name)
 	delete(g.pods, keyOf(pod))
 	g.prune(id)
+	g.touch(id)
 }
 
 // prune forgets what was noted of a gang of which no pod is left.
@@ -74,26 +70,7 @@ func (g *Gangs) prune(id string) {
 	if !g.members.There(id) {
 		delete(g.released, id)
 		delete(g.refused, id)
-	}
-}
-
-// refusal is why there was no room for a gang when it was planned last, nil where something has changed since.
-func (g *Gangs) refusal(id string, now refused) error {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	if last, ok := g.refused[id]; ok && last.freed == now.freed && last.waiting == now.waiting && reflect.DeepEqual(last.gang, now.gang) {
-		return last.err
-	}
-	delete(g.refused, id)
-	return nil
-}
-
-// refuse notes that there was no room for a gang.
-func (g *Gangs) refuse(id string, why refused) {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	if g.members.There(id) {
-		g.refused[id] = why
+		delete(g.lacks, id)
 	}
 }
 
@@ -132,7 +109,7 @@ func (g *Gangs) Hold(pod *corev1.Pod) (others []*corev1.Pod, err error) {
 	state := g.members.State(id)
 	if state.Reason != "" {
 		delete(g.released, id)
-		return nil, fmt.Errorf("%w: %s", ErrWait, state.Reason)
+		return nil, lacking(state.Reason)
 	}
 	if g.released[id] {
 		return nil, nil
@@ -155,13 +132,15 @@ func (g *Gangs) incomplete(id string) {
 
 // Waiting are the members of a pod's gang that wait.
 func (g *Gangs) Waiting(pod *corev1.Pod) []*corev1.Pod {
-	_, _, waiting, _ := g.state(pod)
-	return waiting
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	id, _, _ := g.members.Of(keyOf(pod))
+	return g.podsOf(g.members.State(id).Waiting)
 }
 
-// state is what there is of a pod's gang: the members that wait and those that have nodes. A pod of which it is not known
-// which gang it is in, or that is more than its gang has, is a reason to wait.
-func (g *Gangs) state(pod *corev1.Pod) (id string, s gang.State, waiting, bound []*corev1.Pod) {
+// state is what there is of a pod's gang. A pod of which it is not known which gang it is in, or that is more than its gang
+// has, is a reason to wait.
+func (g *Gangs) state(pod *corev1.Pod) (id string, s gang.State) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	id, in, err := g.members.Of(keyOf(pod))
@@ -174,13 +153,14 @@ func (g *Gangs) state(pod *corev1.Pod) (id string, s gang.State, waiting, bound 
 	case s.Reason == "" && slices.Contains(s.Extra, keyOf(pod)):
 		s.Reason = fmt.Sprintf("gang %s has all its members without this pod", id)
 	}
-	for _, key := range s.Waiting {
-		waiting = append(waiting, g.pods[key])
-	}
-	for _, key := range s.Bound {
-		bound = append(bound, g.pods[key])
-	}
-	return id, s, waiting, bound
+	return id, s
+}
+
+// pair are the pods of the members that wait, and of those that have nodes.
+func (g *Gangs) pair(s *gang.State) (waiting, bound []*corev1.Pod) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	return g.podsOf(s.Waiting), g.podsOf(s.Bound)
 }
 
 // Team is members of a gang that are placed together. Their places are noted in the ledger.
@@ -193,14 +173,15 @@ type Team struct {
 // PlanGang places all members of a pod's gang that wait. lets says whether Kubernetes' filters let a member onto a node. The
 // error is [ErrRoom], [ErrWait] or demand's, and nothing is noted then.
 func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node string) bool) (*Team, error) {
-	id, state, waiting, bound := e.Gangs.state(pod)
+	id, state := e.Gangs.state(pod)
 	if state.Reason != "" {
 		e.Gangs.incomplete(id)
-		return nil, fmt.Errorf("%w: %s", ErrWait, state.Reason)
+		return nil, lacking(state.Reason)
 	}
-	if err := e.Gangs.refusal(id, refused{freed: e.freed.Load(), waiting: len(waiting), gang: state.Gang}); err != nil {
+	if err := e.Gangs.refusal(id, refused{freed: e.freed.Load(), waiting: len(state.Waiting), gang: state.Gang}); err != nil {
 		return nil, err
 	}
+	waiting, bound := e.Gangs.pair(&state)
 	units, members, err := e.members(waiting, bound, lets)
 	if err != nil {
 		return nil, err
@@ -208,7 +189,7 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 	plan, refusal := gang.Place(e.ledger.Inventory(), state.Gang, members, labels{e})
 	if refusal != nil {
 		err := fmt.Errorf("%w: %w", ErrRoom, refusal)
-		e.Gangs.refuse(id, refused{e.seen.Load(), len(waiting), state.Gang, err})
+		e.Gangs.refuse(id, refused{freed: e.seen.Load(), waiting: len(state.Waiting), gang: state.Gang, err: err})
 		return nil, err
 	}
 	team := &Team{ID: id}

@@ -6,11 +6,13 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -191,6 +193,7 @@ func TestGangsThatWentAway(t *testing.T) {
 		if _, err := e.PlanGang(pods[0], anywhere); !errors.Is(err, ErrRoom) {
 			t.Fatal(err)
 		}
+		e.Gangs.Set(pods[0])
 		if len(e.Gangs.refused) != 1 || len(e.Gangs.released) != 1 || len(e.Gangs.pods) != 3 {
 			t.Fatalf("%d refused, %d released and %d pods of one gang", len(e.Gangs.refused), len(e.Gangs.released), len(e.Gangs.pods))
 		}
@@ -201,8 +204,68 @@ func TestGangsThatWentAway(t *testing.T) {
 		other := pods[2].DeepCopy()
 		other.UID, other.Annotations = "another", nil
 		e.Gangs.Set(other)
-		if n := len(e.Gangs.refused) + len(e.Gangs.released) + len(e.Gangs.pods); n != 0 {
+		if n := len(e.Gangs.refused) + len(e.Gangs.released) + len(e.Gangs.lacks) + len(e.Gangs.pods); n != 0 {
 			t.Fatalf("%d notes are left of gang %d", n, i)
 		}
+	}
+}
+
+// All members say what the gang lacks once it has stopped changing, and nobody says it again before it changes.
+func TestGangsLack(t *testing.T) {
+	claims := claimsByName{}
+	e := engineOf(t, 1, claims)
+	pods := gangOf(e, claims, 4, map[string]string{v1alpha1.GangSizeAnnotation: "5"})
+	said := func(after time.Duration) (all []string) {
+		e.Gangs.Lacking(time.Now().Add(after), func(pod *corev1.Pod, reason string) { all = append(all, pod.Name+" "+reason) })
+		return all
+	}
+	if all := said(0); len(all) != 0 {
+		t.Errorf("at once: %v", all)
+	}
+	all := said(lackPause)
+	if len(all) != 4 {
+		t.Fatal(all)
+	}
+	for _, one := range all {
+		if !strings.HasSuffix(one, "not yet: gang team/train waits for members: 4 of 5 are there") {
+			t.Error(one)
+		}
+	}
+	e.Gangs.Set(pods[0]) // a resync
+	if all := said(time.Hour); len(all) != 0 {
+		t.Errorf("again: %v", all)
+	}
+	e.Gangs.Remove(pods[3])
+	if all := said(lackPause); len(all) != 3 || !strings.Contains(all[0], "3 of 5") {
+		t.Errorf("a member has gone: %v", all)
+	}
+	ends := pods[2].DeepCopy()
+	ends.DeletionTimestamp = &metav1.Time{}
+	e.Gangs.Set(ends)
+	if all := said(lackPause); len(all) != 2 || !strings.Contains(all[0], "2 of 5") {
+		t.Errorf("a member ends: %v", all)
+	}
+	gangOf(e, claims, 5, nil)
+	if all := said(time.Hour); len(all) != 0 {
+		t.Errorf("the gang is complete: %v", all)
+	}
+}
+
+// The members of a gang that was refused are named once for each plan.
+func TestGangsRefused(t *testing.T) {
+	claims := claimsByName{}
+	e := engineOf(t, 1, claims)
+	pods := gangOf(e, claims, 3, nil)
+	for round := range 2 {
+		for i, pod := range pods {
+			if _, err := e.PlanGang(pod, anywhere); !errors.Is(err, ErrRoom) {
+				t.Fatal(err)
+			}
+			if id, members := e.Gangs.Refused(pod); id != "team/train" || (len(members) == 3) != (i == 0) {
+				t.Errorf("round %d, member %d: %d members of %s are named", round, i, len(members), id)
+			}
+		}
+		e.freed.Add(1)
+		e.Drain()
 	}
 }

@@ -15,16 +15,21 @@ import (
 )
 
 // Reasons writes on pods why they wait: when that changes, in the order in which it was said, and never more than the last
-// reason of a pod. It has a client of its own, so that no binding waits for it. Anybody may call its methods.
+// reason of a pod. Pods that were tried come before those that are held back. It has a client of its own, so that no binding
+// waits for it. Anybody may call its methods.
 type Reasons struct {
 	client kubernetes.Interface
 	record func(pod *corev1.Pod, reason string)
 
-	mutex   sync.Mutex
-	waits   map[types.UID]*saying // not written yet
-	order   []types.UID
-	written map[types.UID]string
-	more    chan struct{}
+	mutex sync.Mutex
+	waits map[types.UID]*saying // not written yet
+	// order are the pods that were tried, held those that are held back. A pod that is not in waits, or in the other list, is
+	// left out when its turn comes.
+	order, held []types.UID
+	// heldNext is when the next reason of a pod that is held back may be written.
+	heldNext time.Time
+	written  map[types.UID]string
+	more     chan struct{}
 }
 
 // saying is what is to be written on a pod.
@@ -35,13 +40,21 @@ type saying struct {
 	nominated *string
 	// due is when it is written, if the pod still waits then.
 	due time.Time
+	// held tells that the pod is held back.
+	held bool
 }
 
-// reasonDelay spares the reasons of pods that wait for a moment only, such as for the last member of their gang.
-const reasonDelay = 100 * time.Millisecond
-
-// reasonWriters is how many reasons are written side by side.
-const reasonWriters = 4
+const (
+	// reasonDelay spares the reasons of pods that wait for a moment only.
+	reasonDelay = 100 * time.Millisecond
+	// heldDelay spares those of members that wait for others which are just being made.
+	heldDelay = time.Second
+	// heldPause is the time between two reasons of pods that are held back: they take no more than half of the client's rate,
+	// and leave its burst to those that were tried.
+	heldPause = 10 * time.Millisecond
+	// reasonWriters is how many reasons are written side by side.
+	reasonWriters = 4
+)
 
 // NewReasons makes a writer. record tells the user the same as an event.
 func NewReasons(client kubernetes.Interface, record func(pod *corev1.Pod, reason string)) *Reasons {
@@ -52,44 +65,63 @@ func NewReasons(client kubernetes.Interface, record func(pod *corev1.Pod, reason
 func (r *Reasons) Run(ctx context.Context) {
 	for range reasonWriters {
 		go func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-r.more:
+			for ctx.Err() == nil {
+				one, due := r.next(time.Now())
+				if one != nil {
+					r.write(ctx, one)
+					continue
 				}
-				for uid, due := r.next(); !due.IsZero(); uid, due = r.next() {
-					if r.wait(ctx, due) {
-						r.write(ctx, r.take(uid))
-					}
-				}
+				r.wait(ctx, due)
 			}
 		}()
 	}
 }
 
-// Say has a condition written on a pod, unless it was written already.
+// Say has a condition written on a pod that was tried, unless it was written already.
 func (r *Reasons) Say(pod *corev1.Pod, condition *corev1.PodCondition, nominated *string) {
 	if nominated != nil && *nominated == pod.Status.NominatedNodeName {
 		nominated = nil
 	}
+	r.say(&saying{pod: pod, condition: condition, nominated: nominated, due: time.Now().Add(reasonDelay)})
+}
+
+// SayHeld has a condition written on a pod that is held back, unless it was written already.
+func (r *Reasons) SayHeld(pod *corev1.Pod, condition *corev1.PodCondition) {
+	r.say(&saying{pod: pod, condition: condition, due: time.Now().Add(heldDelay), held: true})
+}
+
+func (r *Reasons) say(one *saying) {
+	uid, text := one.pod.UID, textOf(one.condition)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	text := textOf(condition)
-	if nominated == nil && (r.waits[pod.UID] == nil && r.written[pod.UID] == text || r.waits[pod.UID] != nil && textOf(r.waits[pod.UID].condition) == text) {
+	if _, known := r.written[uid]; !known && said(one.pod, one.condition) {
+		r.written[uid] = text // by the scheduler before this one; later, what is known of the pod may be older than what was written
+	}
+	before := r.waits[uid]
+	if one.nominated == nil && (before == nil && r.written[uid] == text || before != nil && before.held == one.held && textOf(before.condition) == text) {
 		return
 	}
-	if r.waits[pod.UID] == nil {
-		r.order = append(r.order, pod.UID)
+	switch {
+	case before != nil && before.held == one.held:
+		one.due = before.due
+	case one.held:
+		r.held = append(r.held, uid)
+	default:
+		r.order = append(r.order, uid)
 	}
-	due := time.Now().Add(reasonDelay)
-	if before := r.waits[pod.UID]; before != nil {
-		due = before.due
-	}
-	r.waits[pod.UID] = &saying{pod, condition, nominated, due}
+	r.waits[uid] = one
 	select {
 	case r.more <- struct{}{}:
 	default: // all writers know already
+	}
+}
+
+// Withdraw ends what is not written yet of a pod that was held back.
+func (r *Reasons) Withdraw(uid types.UID) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if one := r.waits[uid]; one != nil && one.held {
+		delete(r.waits, uid)
 	}
 }
 
@@ -108,51 +140,73 @@ func textOf(c *corev1.PodCondition) string {
 	return c.Reason + ": " + c.Message
 }
 
-// next is the pod whose reason is to be written next, and when; the zero time where there is none.
-func (r *Reasons) next() (types.UID, time.Time) {
+// next takes what is to be written at a time. Where there is nothing, it is nil, and due is when there may be; the zero time is
+// when more is said.
+func (r *Reasons) next(now time.Time) (one *saying, due time.Time) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	for len(r.order) > 0 {
-		uid := r.order[0]
-		r.order = r.order[1:]
-		if one := r.waits[uid]; one != nil {
-			return uid, one.due
+	if one := r.first(&r.order, false); one != nil {
+		if !one.due.After(now) {
+			return r.take(&r.order), time.Time{}
+		}
+		due = one.due
+	}
+	if one := r.first(&r.held, true); one != nil {
+		at := one.due
+		if r.heldNext.After(at) {
+			at = r.heldNext
+		}
+		if !at.After(now) {
+			r.heldNext = now.Add(heldPause)
+			return r.take(&r.held), time.Time{}
+		}
+		if due.IsZero() || at.Before(due) {
+			due = at
 		}
 	}
-	return "", time.Time{}
+	return nil, due
 }
 
-// wait waits until a time. It reports false if the context ends before.
-func (r *Reasons) wait(ctx context.Context, until time.Time) bool {
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+// first is the first of a list that is still to be written.
+func (r *Reasons) first(list *[]types.UID, held bool) *saying {
+	for len(*list) > 0 {
+		if one := r.waits[(*list)[0]]; one != nil && one.held == held {
+			return one
+		}
+		*list = (*list)[1:]
 	}
+	return nil
 }
 
-// take is the last that was said of a pod, nil if it does not wait any more.
-func (r *Reasons) take(uid types.UID) *saying {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
+// take takes the first of a list, which is to be written.
+func (r *Reasons) take(list *[]types.UID) *saying {
+	uid := (*list)[0]
+	*list = (*list)[1:]
 	one := r.waits[uid]
-	if one != nil {
-		delete(r.waits, uid)
-		r.written[uid] = textOf(one.condition)
-	}
+	delete(r.waits, uid)
+	r.written[uid] = textOf(one.condition)
 	return one
+}
+
+// wait waits until a time, if it is one, or until more is said or the context ends.
+func (r *Reasons) wait(ctx context.Context, until time.Time) {
+	var over <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-over:
+	case <-r.more:
+	case <-ctx.Done():
+	}
 }
 
 // write patches one condition: conditions of a pod's status are merged by their type.
 func (r *Reasons) write(ctx context.Context, s *saying) {
-	if s == nil {
-		return
-	}
 	status := map[string]any{}
-	if c := s.condition; c != nil && !said(s.pod, c) {
+	if c := s.condition; c != nil {
 		one := *c
 		one.LastTransitionTime = metav1.Now()
 		for i := range s.pod.Status.Conditions {
@@ -183,6 +237,9 @@ func (r *Reasons) write(ctx context.Context, s *saying) {
 
 // said reports whether a pod has a condition already.
 func said(pod *corev1.Pod, c *corev1.PodCondition) bool {
+	if c == nil {
+		return false
+	}
 	for i := range pod.Status.Conditions {
 		if have := &pod.Status.Conditions[i]; have.Type == c.Type {
 			return have.Status == c.Status && textOf(have) == textOf(c)

@@ -48,3 +48,46 @@ func TestReasons(t *testing.T) {
 		t.Errorf("what was written is written again")
 	}
 }
+
+// Reasons of pods that were tried overtake those of pods that are held back, which are written later, one after the other, and
+// not at all once their pods are let on.
+func TestReasonsOfPodsThatAreHeldBack(t *testing.T) {
+	r := NewReasons(nil, nil)
+	because := func(text string) *corev1.PodCondition {
+		return &corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: text}
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		r.SayHeld(waits(name, 0), because("waits for members"))
+	}
+	now := time.Now()
+	if one, due := r.next(now); one != nil || due.Sub(now) < heldDelay/2 {
+		t.Fatalf("a pod that is held back says so at once: %v, %v", one, due)
+	}
+	r.Withdraw("b")
+	r.Say(waits("e", 0), because("no room"), nil)
+	r.Say(waits("c", 0), because("no room"), nil)
+	r.Withdraw("c") // which was tried since
+	now = now.Add(time.Hour)
+	var order []string
+	for range 10 {
+		one, due := r.next(now)
+		switch {
+		case one != nil:
+			order = append(order, one.pod.Name+" "+one.condition.Message)
+		case due.IsZero():
+			order = append(order, "end")
+		case due.Sub(now) > heldPause:
+			t.Fatalf("the next is due in %v", due.Sub(now))
+		default:
+			order = append(order, "pause")
+			now = due
+		}
+	}
+	if got := strings.Join(order[:6], "; "); got != "e no room; c no room; a waits for members; pause; d waits for members; end" {
+		t.Error(got)
+	}
+	r.SayHeld(waits("a", 0), because("waits for members"))
+	if len(r.waits)+len(r.held) != 0 {
+		t.Error("what was written is written again")
+	}
+}

@@ -23,8 +23,10 @@ import (
 )
 
 const (
-	// reasonRate is how many reasons per second are written on pods. Bindings have the rate of the configuration.
-	reasonRate = 200
+	// reasonRate is how many reasons per second are written on pods, and reasonBurst how many at once, so that all members of a
+	// gang say together why it waits. Bindings have the rate of the configuration.
+	reasonRate  = 200
+	reasonBurst = 1200
 	// syncPoll is the time between two looks whether everything that is there is known.
 	syncPoll = 20 * time.Millisecond
 )
@@ -60,7 +62,7 @@ func (c *core) adapt(config *schedulerconfig.CompletedConfig, sched *kubeschedul
 		return errProfile
 	}
 	slow := rest.CopyConfig(config.KubeConfig)
-	slow.QPS, slow.Burst = reasonRate, 2*reasonRate
+	slow.QPS, slow.Burst = reasonRate, reasonBurst
 	client, err := kubernetes.NewForConfig(slow)
 	if err != nil {
 		return fmt.Errorf("make the client that writes reasons: %w", err)
@@ -98,6 +100,7 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		}
 		a.lead()
 		a.reasons.Run(a.ctx)
+		a.lacking()
 		a.release.Run(a.ctx)
 		a.sweep()
 		a.engine.Drain()

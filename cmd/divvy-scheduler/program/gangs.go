@@ -26,6 +26,9 @@ var (
 	errSurplus = errors.New("no room for more members than the minimum")
 )
 
+// lackPoll is the time between two looks whether gangs lack something else than their members say.
+const lackPoll = 500 * time.Millisecond
+
 // handing is members of a gang that were planned together and are handed out one after the other.
 type handing struct {
 	team *scheduler.Team
@@ -73,10 +76,11 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 	team, err := a.engine.PlanGang(pod, a.trials(ctx, fw))
 	measured(begun, err)
 	if err != nil {
+		because := refusal.because(err.Error())
 		if errors.Is(err, scheduler.ErrRoom) {
-			a.engine.Waiting.Add(pod, "gang "+pod.Namespace+" "+err.Error())
+			a.refused(pod, because)
 		}
-		return none, refusal.because(err.Error())
+		return none, because
 	}
 	a.handing = handing{team: team, units: map[types.UID]*scheduler.Unit{}}
 	for _, unit := range team.Units {
@@ -88,10 +92,31 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 	}
 	unit := a.handing.units[pod.UID]
 	if unit == nil { // the others are handed out after it
-		a.engine.Waiting.Add(pod, "gang "+team.ID+" "+errSurplus.Error())
+		a.engine.Waiting.Add(pod, "surplus of gang "+team.ID)
 		return none, refusal.because(errSurplus.Error())
 	}
 	return a.scheduleMember(ctx, fw, state, unit, refusal)
+}
+
+// refused puts all members of a gang for which there is no room into one line, and has all of them say why: otherwise each
+// would say so when its turn comes, and those that have had it would say what was true then.
+func (a *adapter) refused(pod *corev1.Pod, because error) {
+	id, members := a.engine.Gangs.Refused(pod)
+	a.engine.Waiting.Add(pod, "gang "+id)
+	for _, member := range members {
+		if a.engine.Waiting.Add(member, "gang "+id); member.UID != pod.UID {
+			a.reasons.Say(member, unschedulable(member, because.Error()), nil)
+		}
+	}
+}
+
+// lacking has members of gangs say anew what their gangs lack, until the context ends.
+func (a *adapter) lacking() {
+	go wait.UntilWithContext(a.ctx, func(context.Context) {
+		a.engine.Gangs.Lacking(time.Now(), func(pod *corev1.Pod, reason string) {
+			a.reasons.SayHeld(pod, unschedulable(pod, reason))
+		})
+	}, lackPoll)
 }
 
 // scheduleMember gives a member the node that was planned, if Kubernetes' filters still let it.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/scheduler"
@@ -64,4 +65,32 @@ func TestGangKilled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// All members say the same: how many are there, and why there is no room, also after one has come or gone.
+func TestGangReasons(t *testing.T) {
+	f := newFleet(t, 1, 4)
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	const size = 6
+	for i := range size - 1 {
+		f.create(gangOf(t, "six", size, i, 60))
+	}
+	for i := range size - 1 {
+		f.says(fmt.Sprint("six-", i), "5 of 6 are there")
+	}
+	f.create(gangOf(t, "six", size, size-1, 60))
+	for i := range size {
+		f.says(fmt.Sprint("six-", i), "only 4 of 6 members fit together")
+	}
+	now := int64(0)
+	if err := f.client.CoreV1().Pods(namespace).Delete(t.Context(), "six-2", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{0, 1, 3, 4, 5} {
+		f.says(fmt.Sprint("six-", i), "5 of 6 are there")
+	}
+	f.addNode(1, 4)
+	f.create(gangOf(t, "six", size, 2, 60))
+	f.bound(size)
+	f.check()
 }

@@ -101,9 +101,12 @@ func (p *plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	}
 	if err != nil {
 		if p.reasons != nil {
-			p.reasons.Say(pod, unschedulable(pod, err.Error()), nil)
+			p.reasons.SayHeld(pod, unschedulable(pod, err.Error()))
 		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	}
+	if p.reasons != nil {
+		p.reasons.Withdraw(pod.UID)
 	}
 	return nil
 }

@@ -112,6 +112,11 @@ func FuzzMembers(f *testing.F) {
 			case 5:
 				m.Assume(key, "n1")
 			}
+			for id := range m.gangs { // what is remembered of a gang is what it is
+				if got, want := m.State(id), m.state(id); !reflect.DeepEqual(got, want) {
+					t.Fatalf("%s: %+v, and is %+v", id, got, want)
+				}
+			}
 		}
 		for which := range 6 {
 			m.Forget(fmt.Sprint("team/p", which))
@@ -129,7 +134,7 @@ func FuzzMembers(f *testing.F) {
 		for which := range 6 {
 			m.Remove("team", fmt.Sprint("p", which))
 		}
-		if len(m.pods)+len(m.gangs) != 0 {
+		if len(m.pods)+len(m.gangs)+len(m.states) != 0 {
 			t.Fatal("something is left of pods that have gone")
 		}
 	})

@@ -3,6 +3,7 @@ package gang
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -15,6 +16,8 @@ type Members struct {
 	groups PodGroups
 	pods   map[string]*member
 	gangs  map[string]map[string]*member // by namespace/name of the gang, and by key of the pod
+	// states are those of gangs of which nothing has changed since they were asked for.
+	states map[string]State
 }
 
 // member is a pod that names a gang.
@@ -35,7 +38,7 @@ type member struct {
 
 // NewMembers makes a registry without pods.
 func NewMembers(groups PodGroups) *Members {
-	return &Members{groups: groups, pods: map[string]*member{}, gangs: map[string]map[string]*member{}}
+	return &Members{groups: groups, pods: map[string]*member{}, gangs: map[string]map[string]*member{}, states: map[string]State{}}
 }
 
 // Set notes a pod as it is. What a pod says of its gang counts until it has a node.
@@ -51,7 +54,10 @@ func (m *Members) Set(pod *corev1.Pod) {
 		return
 	}
 	if old != nil && old.node != "" && !old.assumed {
-		old.ended = pod.Status.Phase == corev1.PodSucceeded
+		if ended := pod.Status.Phase == corev1.PodSucceeded; ended != old.ended {
+			old.ended = ended
+			delete(m.states, old.gang.String())
+		}
 		return
 	}
 	next := &member{
@@ -61,13 +67,28 @@ func (m *Members) Set(pod *corev1.Pod) {
 	if old != nil && old.assumed && next.node == "" {
 		next.node, next.assumed = old.node, true
 	}
+	next.gang, next.in, next.err = Of(next.pod, m.groups)
+	if old != nil && old.same(next) {
+		old.pod, old.assumed = next.pod, next.assumed
+		return
+	}
 	m.Remove(pod.Namespace, pod.Name)
-	m.read(next)
+	m.add(next)
 }
 
-// read puts a pod into the gang that it names, if any.
-func (m *Members) read(p *member) {
-	p.gang, p.in, p.err = Of(p.pod, m.groups)
+// same reports whether a pod says what it said before.
+func (p *member) same(q *member) bool {
+	text := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	return p.made == q.made && p.node == q.node && p.ended == q.ended && p.in == q.in && text(p.err) == text(q.err) && reflect.DeepEqual(p.gang, q.gang)
+}
+
+// add puts a pod into the gang that it names, if any.
+func (m *Members) add(p *member) {
 	if p.gang.Name == "" && p.err == nil {
 		return
 	}
@@ -80,6 +101,7 @@ func (m *Members) read(p *member) {
 		m.gangs[id] = map[string]*member{}
 	}
 	m.gangs[id][p.key] = p
+	delete(m.states, id)
 }
 
 // named is what a pod says of its gang, without the rest of it.
@@ -99,6 +121,7 @@ func (m *Members) Remove(namespace, name string) {
 	}
 	delete(m.pods, key)
 	id := p.gang.String()
+	delete(m.states, id)
 	if delete(m.gangs[id], key); len(m.gangs[id]) == 0 {
 		delete(m.gangs, id)
 	}
@@ -108,6 +131,7 @@ func (m *Members) Remove(namespace, name string) {
 func (m *Members) Assume(key, node string) {
 	if p := m.pods[key]; p != nil && p.node == "" {
 		p.node, p.assumed = node, true
+		delete(m.states, p.gang.String())
 	}
 }
 
@@ -115,6 +139,7 @@ func (m *Members) Assume(key, node string) {
 func (m *Members) Forget(key string) {
 	if p := m.pods[key]; p != nil && p.assumed {
 		p.node, p.assumed = "", false
+		delete(m.states, p.gang.String())
 	}
 }
 
@@ -122,6 +147,7 @@ func (m *Members) Forget(key string) {
 // nodes stay in a gang whose object has gone.
 func (m *Members) Changed(form Form, namespace, name string) (waiting []string) {
 	id := (&Gang{Namespace: namespace, Name: form.String() + "/" + name}).String()
+	delete(m.states, id)
 	for _, p := range m.sorted(id) {
 		if g, in, err := Of(p.pod, m.groups); p.node == "" || err == nil && in {
 			p.gang, p.in, p.err = g, in, err
@@ -170,8 +196,18 @@ type State struct {
 	Reason string
 }
 
-// State is that of a gang by the name that [Members.Of] returned.
+// State is that of a gang by the name that [Members.Of] returned. The caller must not change its slices.
 func (m *Members) State(id string) State {
+	s, known := m.states[id]
+	if !known {
+		if s = m.state(id); m.There(id) {
+			m.states[id] = s
+		}
+	}
+	return s
+}
+
+func (m *Members) state(id string) State {
 	var s State
 	var first *member
 	ended, all := 0, m.sorted(id)

@@ -79,7 +79,7 @@ func TestMembers(t *testing.T) {
 	for i := range 3 {
 		m.Remove("team", fmt.Sprint("p", i))
 	}
-	if len(m.pods)+len(m.gangs) != 0 {
+	if len(m.pods)+len(m.gangs)+len(m.states) != 0 {
 		t.Fatal("something is left of a gang that has gone")
 	}
 }
