@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,6 +79,9 @@ func serve(opts *options.Options, hook func(step string)) error {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
 	defer config.Close()
+	if reflect.ValueOf(opts.Metrics.MetricsConfiguration).IsZero() {
+		opts.Metrics = nil // nothing is to be applied; Kubernetes would look for a manifest and log an error for that
+	}
 	gates := opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
 	if err := logsapi.ValidateAndApply(opts.Logs, gates); err != nil {
 		return fmt.Errorf("begin the log: %w", err)

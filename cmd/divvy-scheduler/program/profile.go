@@ -27,6 +27,9 @@ const PluginName = "Divvy"
 // errProfile marks a profile in which Divvy's plugin has no place.
 var errProfile = errors.New("profile without dynamic resources")
 
+// errExtenders marks a configuration with extenders.
+var errExtenders = errors.New("extenders are not asked for pods with claims for GPUs, so " + v1alpha1.SchedulerName + " takes no configuration with them; leave pods for them to another scheduler")
+
 // requestRate is how many requests per second the scheduler makes where no configuration says: its own default of 50
 // would bind no more than a dozen pods per second.
 const requestRate = 2000
@@ -38,6 +41,9 @@ func configure(opts *options.Options) (*os.File, error) {
 	loaded, err := load(opts)
 	if err != nil {
 		return nil, err
+	}
+	if len(loaded.Extenders) > 0 {
+		return nil, fmt.Errorf("%w: %s", errExtenders, loaded.Extenders[0].URLPrefix)
 	}
 	for i := range loaded.Profiles {
 		if err := place(loaded.Profiles[i].Plugins); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,7 @@ func TestStrictArguments(t *testing.T) {
 		"argument":      {[]string{"serve"}, `"serve" is no flag`},
 		"key":           {[]string{"--config", file(head + "noSuchKey: 1\n")}, `unknown field "noSuchKey"`},
 		"no file":       {[]string{"--config", "/no/such/file"}, "no such file"},
+		"extenders":     {[]string{"--config", file(head + "extenders: [{urlPrefix: \"http://127.0.0.1:1\", filterVerb: filter}]\n")}, "extenders are not asked"},
 		"without place": {[]string{"--config", file(head + "profiles: [{plugins: {multiPoint: {disabled: [{name: DynamicResources}]}}}]\n")}, "profile without dynamic resources"},
 	} {
 		command := newCommand(nil)
@@ -114,6 +116,10 @@ func TestOthersPods(t *testing.T) {
 	got, err := f.client.ResourceV1().ResourceClaims(namespace).Get(t.Context(), claim.Name, metav1.GetOptions{})
 	if err != nil || got.Status.Allocation == nil || len(got.Status.ReservedFor) != 1 {
 		t.Fatalf("the claim has %+v: %v", got.Status, err)
+	}
+	// A start without faults logs none.
+	if log := f.logs(); regexp.MustCompile(`(?m)^E\d{4} `).MatchString(log) {
+		t.Error(log)
 	}
 	for i := range pods {
 		if pods[i].Name == with.Name && got.Status.Allocation.Devices.Results[0].Pool != pods[i].Spec.NodeName {
