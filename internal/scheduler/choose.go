@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
@@ -96,21 +97,29 @@ func (e *Engine) Reserve(u *Unit) error {
 	return nil
 }
 
-// ReserveFound notes in the ledger what Kubernetes' own allocator found for claims, by namespace and name.
-func (e *Engine) ReserveFound(u *Unit, found map[string]*resourcev1.AllocationResult) error {
-	for key, result := range found {
-		claim := u.Existing[key]
-		if claim == nil {
-			continue
-		}
+// ReserveFound notes in the ledger what Kubernetes' own allocator found for claims, which have it as their allocation. A claim
+// for extended resources has no name yet: it is noted under its pod's, until the claim comes that the pod owns.
+func (e *Engine) ReserveFound(u *Unit, found []*resourcev1.ResourceClaim) error {
+	for _, claim := range found {
 		one := demand.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Spec: &claim.Spec}
-		if err := e.reserve(u, one, result); err != nil {
+		if forExtended(claim) {
+			one.Name = extendedName(u.Pod.UID)
+		}
+		if err := e.reserve(u, one, claim.Status.Allocation); err != nil {
 			e.unreserve(u)
 			return err
 		}
 	}
 	return nil
 }
+
+// forExtended reports whether Kubernetes made a claim for a pod's extended resources.
+func forExtended(claim *resourcev1.ResourceClaim) bool {
+	return claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true"
+}
+
+// extendedName is under what the extended resources of a pod are noted. No claim can have such a name.
+func extendedName(pod types.UID) string { return "extended resources of " + string(pod) }
 
 func (e *Engine) reserve(u *Unit, claim demand.Claim, result *resourcev1.AllocationResult) error {
 	claim.Allocation = result

@@ -5,6 +5,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/divvy-gpu/divvy/internal/alloc"
 )
 
@@ -83,5 +87,38 @@ func TestUnwritten(t *testing.T) {
 	e.Drain()
 	if n := e.Unwritten(); n != 0 {
 		t.Errorf("the other was taken back, and %d are told", n)
+	}
+}
+
+// What Kubernetes' own plugin found for a pod's extended resources is noted until the claim of the pod comes, by whatever name:
+// then the claim has it, and the GPU was given once all the time.
+func TestReserveFoundForExtendedResources(t *testing.T) {
+	claims := claimsByName{}
+	e := engineOf(t, 1, claims)
+	pod := gangOf(e, claims, 1, nil)[0]
+	u, err := e.Read(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Choose(u, nil, func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	claim := claims["team/p0"].DeepCopy()
+	claim.Name, claim.Annotations = "<extended-resources>", map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+	claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
+	claim.Status.Allocation = u.Allocations[0].Result
+	tenants := func() (n int) {
+		for _, g := range e.ledger.Inventory().Node(0).GPUs {
+			n += g.Tenants
+		}
+		return n
+	}
+	if err := e.ReserveFound(&Unit{Pod: pod}, []*resourcev1.ResourceClaim{claim}); err != nil || tenants() != 1 || e.Unwritten() != 1 {
+		t.Fatalf("%d shares are counted, %d of them unwritten: %v", tenants(), e.Unwritten(), err)
+	}
+	claim.Name = "p0-extended-resources-x7k2p"
+	e.setClaim(nil, claim)
+	if tenants() != 1 || e.Unwritten() != 0 || len(e.Fences()) > 0 {
+		t.Errorf("%d shares are counted, %d of them unwritten, fenced is %v", tenants(), e.Unwritten(), e.Fences())
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
@@ -193,6 +194,11 @@ func (e *Engine) setClaim(before, after *resourcev1.ResourceClaim) {
 	if after == nil {
 		e.ledger.SetClaim(before.Namespace+"/"+before.Name, nil)
 		return
+	}
+	if owner := metav1.GetControllerOf(after); owner != nil && forExtended(after) && has(after) {
+		key := after.Namespace + "/" + extendedName(owner.UID)
+		e.ledger.Unreserve(key)
+		e.unwritten.set(key, false)
 	}
 	e.ledger.SetClaim(after.Namespace+"/"+after.Name, after)
 }

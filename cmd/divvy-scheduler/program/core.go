@@ -27,6 +27,8 @@ type core struct {
 	claims  fwk.ResourceClaimTracker
 	// activate has the queue try pods again.
 	activate func(pods ...*corev1.Pod)
+	// found are claims for which Kubernetes' own plugin found devices since the cycle cleared them, with their allocations.
+	found []*resourcev1.ResourceClaim
 	// leads is set once this scheduler binds pods. The others only follow.
 	leads bool
 

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -75,4 +76,24 @@ func TestLeavesNode(t *testing.T) {
 		}
 		return err == nil, fmt.Sprint(err)
 	})
+}
+
+// A pod that asks for a GPU as an extended resource gets it from Kubernetes' own plugin, which makes the claim late. What it
+// found is noted before that, so that a pod with a share that comes next gets none of it.
+func TestExtendedResources(t *testing.T) {
+	f := newFleet(t, 1, 1)
+	const name, one = corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix + v1alpha1.ClassWhole), "1"
+	whole := pod("first") // by the name, because both are there before the scheduler
+	whole.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse(one)}
+	whole.Spec.Containers[0].Resources.Requests[name] = resource.MustParse(one)
+	f.create(whole)
+	f.create(describing(t, "next", share(20, 10)))
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	f.waiting(1)
+	if pods := f.bound(1); pods[0].Spec.NodeName == "" {
+		t.Errorf("the pod that came first waits: %v", pods[0].Status)
+	}
+	if pods := f.check(); len(pods) != 1 {
+		t.Errorf("given is %v", pods)
+	}
 }

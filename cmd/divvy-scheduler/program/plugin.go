@@ -74,7 +74,7 @@ func (c *core) newPlugin(ctx context.Context, args runtime.Object, handle fwk.Ha
 		if known.Name != names.DynamicResources {
 			continue
 		}
-		made, err := dynamicresources.New(ctx, known.Args, handle, feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate))
+		made, err := dynamicresources.New(ctx, known.Args, heard{handle, c}, feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate))
 		if err != nil {
 			return nil, fmt.Errorf("make Kubernetes' plugin %s: %w", names.DynamicResources, err)
 		}
@@ -175,16 +175,15 @@ func (p *plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 func (p *plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	c := cycleOf(state)
 	if c == nil || c.elsewhere {
-		if status := p.DynamicResources.Reserve(ctx, state, pod, node); !status.IsSuccess() || c == nil || c.unit == nil {
+		p.found = nil
+		if status := p.DynamicResources.Reserve(ctx, state, pod, node); !status.IsSuccess() || len(p.found) == 0 {
 			return status
 		}
-		found := map[string]*resourcev1.AllocationResult{}
-		for key, claim := range c.unit.Existing {
-			if result := p.claims.GetPendingAllocation(claim.UID); result != nil && claim.Status.Allocation == nil {
-				found[key] = result
-			}
+		if c == nil { // a pod with extended resources alone
+			c = &cycle{unit: &scheduler.Unit{Pod: pod}, elsewhere: true}
+			state.Write(cycleKey, c)
 		}
-		return reserved(p.engine.ReserveFound(c.unit, found))
+		return reserved(p.engine.ReserveFound(c.unit, p.found))
 	}
 	if err := p.engine.Reserve(c.unit); err != nil {
 		return reserved(err)
