@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
@@ -65,12 +66,15 @@ func (r *Release) Pod(pod *corev1.Pod) {
 	}
 }
 
-// Sweep releases claims that are still reserved for pods that ended while nobody led. there says whether a pod is there and
-// runs.
+// Sweep releases claims that are still reserved for pods that ended while nobody led, or for nobody. there says whether a pod
+// is there and runs.
 func (r *Release) Sweep(claims []*resourcev1.ResourceClaim, there func(namespace string, user resourcev1.ResourceClaimConsumerReference) bool) {
 	for _, claim := range claims {
 		if !has(claim) {
 			continue
+		}
+		if len(claim.Status.ReservedFor) == 0 {
+			r.queue.Add(released{claim.Name, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace}}})
 		}
 		for _, user := range claim.Status.ReservedFor {
 			if user.Resource == "pods" && !there(claim.Namespace, user) {

@@ -139,24 +139,15 @@ func (w *Writer) Leave(ctx context.Context, u *Unit) {
 
 // update gives a claim its devices and the pod's reservation. A claim that has other devices by now is an error.
 func (w *Writer) update(ctx context.Context, u *Unit, claim *resourcev1.ResourceClaim, result *resourcev1.AllocationResult) error {
-	claims := w.Client.ResourceV1().ResourceClaims(claim.Namespace)
 	for {
-		given := claim.DeepCopy()
-		given.Status.Allocation = result
-		if !resourceclaim.IsReservedForPod(u.Pod, claim, false) {
-			given.Status.ReservedFor = append(given.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: u.Pod.Name, UID: u.Pod.UID})
-		}
-		// From here on it may be written, whatever the answer says.
-		u.written = append(u.written, given)
-		_, err := claims.UpdateStatus(ctx, given, metav1.UpdateOptions{})
+		err := w.give(ctx, u, claim, result)
 		if err == nil {
 			return nil
 		}
 		if !apierrors.IsConflict(err) {
 			return fmt.Errorf("write claim %s: %w", claim.Name, err)
 		}
-		u.written = u.written[:len(u.written)-1]
-		fresh, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
+		fresh, err := w.Client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return fmt.Errorf("read claim %s again: %w", claim.Name, err)
@@ -167,6 +158,32 @@ func (w *Writer) update(ctx context.Context, u *Unit, claim *resourcev1.Resource
 		}
 		claim = fresh
 	}
+}
+
+// give is one try of update. A claim that somebody else made gets the finalizer before: without it, who deletes the claim
+// takes the devices from a pod that runs, and the controller manager does not clear them when the pod has ended.
+func (w *Writer) give(ctx context.Context, u *Unit, claim *resourcev1.ResourceClaim, result *resourcev1.AllocationResult) error {
+	claims := w.Client.ResourceV1().ResourceClaims(claim.Namespace)
+	given := claim.DeepCopy()
+	if !slices.Contains(given.Finalizers, resourcev1.Finalizer) {
+		given.Finalizers = append(given.Finalizers, resourcev1.Finalizer)
+		protected, err := claims.Update(ctx, given, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		given = protected
+	}
+	given.Status.Allocation = result
+	if !resourceclaim.IsReservedForPod(u.Pod, given, false) {
+		given.Status.ReservedFor = append(given.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: u.Pod.Name, UID: u.Pod.UID})
+	}
+	// From here on it may be written, whatever the answer says.
+	u.written = append(u.written, given)
+	_, err := claims.UpdateStatus(ctx, given, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		u.written = u.written[:len(u.written)-1]
+	}
+	return err
 }
 
 // again is how often what must be known is asked for, until the API server answers.
@@ -188,7 +205,7 @@ func (w *Writer) TakeBack(ctx context.Context, u *Unit) (cleared bool) {
 			return true, nil
 		}
 		for _, claim := range u.written {
-			if !w.Release(ctx, claim.Namespace, claim.Name, u.Pod) {
+			if !w.clear(ctx, claim.Namespace, claim.Name, u.Pod, claim.Status.Allocation) {
 				return false, nil
 			}
 		}
@@ -204,12 +221,17 @@ func (w *Writer) TakeBack(ctx context.Context, u *Unit) (cleared bool) {
 // Release takes a pod that has ended, or has no node, out of a claim, and the devices with the last pod. It reports
 // whether that is so now; otherwise it is to be tried again. Claims with other drivers' devices are left to Kubernetes.
 func (w *Writer) Release(ctx context.Context, namespace, name string, pod *corev1.Pod) bool {
+	return w.clear(ctx, namespace, name, pod, nil)
+}
+
+// clear is Release, of a claim that has other devices than only not: another scheduler has placed the pod anew.
+func (w *Writer) clear(ctx context.Context, namespace, name string, pod *corev1.Pod, only *resourcev1.AllocationResult) bool {
 	claims := w.Client.ResourceV1().ResourceClaims(namespace)
 	claim, err := claims.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return apierrors.IsNotFound(err)
 	}
-	if !has(claim) || !onlyOurs(claim) {
+	if !has(claim) || !onlyOurs(claim) || only != nil && !equality.Semantic.DeepEqual(claim.Status.Allocation, only) {
 		return true
 	}
 	others := slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor), func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
