@@ -42,7 +42,7 @@ override ONLY := $(value ONLY)
 export ONLY
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-steady test-deps test-drivers test-programs fuzz \
+.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-programs fuzz \
 	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-sched bench-time measurements FORCE
 
 # The objects that others link are named first.
@@ -102,6 +102,9 @@ test-go: build $(B)/bin/gpubench
 test-scheduler: build $(B)/test/scheduler/crashing ## the scheduler against a real API server, where Kubernetes' programs were built
 	$(call step,TEST,the scheduler)
 	+DIVVY_PREFIX=$(abspath $(B)) CGO_ENABLED=0 $(GO) test -C cmd/divvy-scheduler -count=1 -timeout 20m $(GOTESTFLAGS) ./...
+test-faults: build $(B)/test/scheduler/crashing ## bind pods while everything that the scheduler stands on fails at random (BINDS=20000, SEED=n repeats a run)
+	$(call step,TEST,the scheduler among faults)
+	+DIVVY_PREFIX=$(abspath $(B)) CGO_ENABLED=0 $(GO) test -C cmd/divvy-scheduler -count=1 -timeout 180m -v -run '^TestFaults$$' $(GOTESTFLAGS) ./faults -binds $${BINDS:-20000} -seed $${SEED:-0}
 # The scheduler that kills itself after the steps that a test names: no part of what is shipped.
 $(B)/test/scheduler/crashing: FORCE
 	$(call step,GO)

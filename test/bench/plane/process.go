@@ -52,7 +52,7 @@ const (
 func (p *Plane) Run(ctx context.Context, program Program) (*Process, error) {
 	for attempt := 1; ; attempt++ {
 		began := time.Now()
-		process, err := p.launch(program)
+		process, err := p.launch(program, nil)
 		if err == nil {
 			err = process.wait(ctx)
 		}
@@ -66,11 +66,28 @@ func (p *Plane) Run(ctx context.Context, program Program) (*Process, error) {
 	}
 }
 
-// launch starts a program; the plane knows it from then on.
-func (p *Plane) launch(program Program) (*Process, error) {
-	ports, err := freePorts(program.Ports)
+// Restart kills a program and starts it on the ports that it had, so that whoever is connected to it finds it again.
+func (p *Plane) Restart(ctx context.Context, name string) error {
+	before := p.Process(name)
+	before.Kill()
+	process, err := p.launch(before.program, before.ports)
+	if err == nil {
+		err = process.wait(ctx)
+	}
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("start %s again: %w", name, err)
+	}
+	return nil
+}
+
+// launch starts a program; the plane knows it from then on. Without ports it gets free ones.
+func (p *Plane) launch(program Program, ports []int) (*Process, error) {
+	if ports == nil {
+		free, err := freePorts(program.Ports)
+		if err != nil {
+			return nil, err
+		}
+		ports = free
 	}
 	log, err := os.Create(p.file(program.Name + ".log"))
 	if err != nil {
@@ -210,6 +227,14 @@ func (p *Process) Kill() {
 	if err := p.cmd.Process.Kill(); err == nil || errors.Is(err, os.ErrProcessDone) {
 		<-p.done
 	}
+}
+
+// Signal sends a signal to the process.
+func (p *Process) Signal(signal syscall.Signal) error {
+	if err := p.cmd.Process.Signal(signal); err != nil {
+		return fmt.Errorf("signal %s: %w", p.program.Name, err)
+	}
+	return nil
 }
 
 // tail is the end of a log.
