@@ -1,10 +1,12 @@
-// Command crashing is divvy-scheduler that kills itself: once after each step that DIVVY_CRASH_AFTER names, a list with
-// commas. A file in the directory DIVVY_CRASH_MARKS for each step that has been used keeps the next scheduler from ending
-// there, too. The scheduler's calls of the hook name the steps.
+// Command crashing is divvy-scheduler that does something to itself, once after each step of a list with commas: it kills
+// itself after those that DIVVY_CRASH_AFTER names, and stops itself after those of DIVVY_STOP_AFTER, until somebody has it go
+// on. A file in the directory DIVVY_CRASH_MARKS for each step that has been used, which holds the process's number, keeps the
+// next scheduler from the same. The scheduler's calls of the hook name the steps.
 package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,22 +18,33 @@ import (
 )
 
 func main() {
-	os.Exit(program.Main(os.Args[1:], crash))
+	os.Exit(program.Main(os.Args[1:], after))
 }
 
-// crash kills this process after a step, where the environment names it.
-func crash(step string) {
-	if !slices.Contains(strings.Split(os.Getenv("DIVVY_CRASH_AFTER"), ","), step) {
-		return
+// after kills or stops this process after a step, where the environment names it.
+func after(step string) {
+	switch {
+	case named("DIVVY_CRASH_AFTER", step) && mark("crashed-after-"+step):
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {} // the signal ends it
+	case named("DIVVY_STOP_AFTER", step) && mark("stopped-after-"+step):
+		_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
 	}
-	path := filepath.Join(os.Getenv("DIVVY_CRASH_MARKS"), "crashed-after-"+step)
-	mark, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+func named(variable, step string) bool {
+	return slices.Contains(strings.Split(os.Getenv(variable), ","), step)
+}
+
+// mark makes a mark, and reports false where there was one.
+func mark(name string) bool {
+	file, err := os.OpenFile(filepath.Join(os.Getenv("DIVVY_CRASH_MARKS"), name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return
+		return false
 	}
 	if err == nil {
-		mark.Close()
+		fmt.Fprint(file, os.Getpid()) //nolint:errcheck // a test that misses the number fails
+		file.Close()
 	}
-	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-	select {} // the signal ends it
+	return true
 }
