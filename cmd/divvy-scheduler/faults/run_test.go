@@ -111,7 +111,7 @@ func (r *run) step() {
 	if len(r.pods) > most*3/4 {
 		r.end(1 + r.rand.IntN(6))
 	}
-	r.world.start()
+	r.start()
 	switch {
 	case r.now != nil && (r.now.over == nil || r.now.over(r) || time.Since(r.began) > faultLimit):
 		r.finish()
@@ -225,7 +225,7 @@ func (r *run) rest() {
 	r.finish()
 	r.rested = len(r.bound)
 	r.until("the cluster is at rest", restLimit, func() (bool, string) {
-		r.world.start()
+		r.start()
 		if faults := r.look().restless(); len(faults) > 0 {
 			return false, fmt.Sprintf("%d contradictions: %s", len(faults), strings.Join(faults[:min(8, len(faults))], "; "))
 		}
