@@ -2,6 +2,8 @@ package reclaim
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -102,6 +104,30 @@ func TestVerdictIsBounded(t *testing.T) {
 	if refusal == nil || refusal.Steps > 3*len(s.candidates)+4000 {
 		t.Fatalf("%+v", refusal)
 	}
+}
+
+// TestVerdictTime tells how long a search takes that finds nobody among 8,000 pods on 1,000 nodes.
+func TestVerdictTime(t *testing.T) {
+	nodes, searches := 100, 3
+	if os.Getenv("DIVVY_LONG") == "queues" {
+		nodes, searches = 1000, 100
+	}
+	s := large(t, nodes, 1, 1, 8, func(i int, c *Candidate) {
+		if i%8 == 0 {
+			c.Quota = v1alpha1.QuotaGuaranteed
+		}
+	})
+	var took []time.Duration
+	for range searches {
+		begin := time.Now()
+		_, refusal := Find(s.inv, s.book, &s.demander, s.candidates, s.options)
+		took = append(took, time.Since(begin))
+		if refusal == nil {
+			t.Fatal("somebody ends for a pod that fits nowhere")
+		}
+	}
+	slices.Sort(took)
+	t.Logf("figure queue.verdict_ms %.1f", took[(searches*99-1)/100].Seconds()*1000)
 }
 
 func BenchmarkVerdict(b *testing.B) {

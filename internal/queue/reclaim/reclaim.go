@@ -34,8 +34,8 @@ type Candidate struct {
 	// Minimum is how many members must stay, or all end. Of a single pod it is 1.
 	Minimum int
 	Members []Member
-	// Leaving tells that it is ending already: what it holds comes free without a victim.
-	Leaving bool
+	// Ending tells that it is ending already: what it holds comes free without a victim.
+	Ending bool
 	// TookFrom are queues whose pods ended for it since demand, quotas or capacity changed. They do not take that back.
 	TookFrom []queue.Node
 }

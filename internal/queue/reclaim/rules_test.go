@@ -54,7 +54,7 @@ func TestWhoEnds(t *testing.T) {
 			}
 		}, "6[0]"},
 		{"none for whom places were taken back", 1, 1, 1, func(_ int, c *Candidate) { c.TookFrom = []queue.Node{0, 1, 2, 3} }, nobody},
-		{"none that ends already is a victim", 1, 2, 1, func(i int, c *Candidate) { c.Leaving = i > 5 }, ""},
+		{"none that ends already is a victim", 1, 2, 1, func(i int, c *Candidate) { c.Ending = i > 5 }, ""},
 		{"none where nothing helps", 1, 1, 4, func(i int, c *Candidate) {
 			if i > 2 {
 				c.Quota = v1alpha1.QuotaGuaranteed

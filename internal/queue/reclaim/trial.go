@@ -62,7 +62,7 @@ func newTrial(inv *alloc.Inventory, book *queue.Book, d *Demander, candidates []
 	for i := range candidates {
 		c := &candidates[i]
 		t.gone[i], t.left[i] = make([]bool, len(c.Members)), len(c.Members)
-		if c.Leaving {
+		if c.Ending {
 			for j := range c.Members {
 				t.inv.Unreserve(c.Members[j].Assignment)
 			}
@@ -81,7 +81,7 @@ func (t *trial) end() {
 		t.giveBack(len(t.items) - 1)
 	}
 	for i := range t.candidates {
-		if c := &t.candidates[i]; c.Leaving {
+		if c := &t.candidates[i]; c.Ending {
 			for j := range c.Members {
 				t.reserve(c.Members[j].Assignment)
 			}
@@ -331,7 +331,7 @@ func (t *trial) plan() *Plan {
 		}
 	}
 	for i := range t.candidates {
-		if c := &t.candidates[i]; c.Leaving && slices.ContainsFunc(c.Members, func(m Member) bool {
+		if c := &t.candidates[i]; c.Ending && slices.ContainsFunc(c.Members, func(m Member) bool {
 			return slices.ContainsFunc(m.Assignment.Shares, func(s alloc.Share) bool { return used[s.UUID] })
 		}) {
 			p.Awaits = append(p.Awaits, i)
