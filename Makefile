@@ -43,7 +43,7 @@ export ONLY
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-programs fuzz \
-	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-sched bench-time measurements FORCE
+	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-queues bench-sched bench-time measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
@@ -171,6 +171,9 @@ bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
 	$(GO) run ./test/bench/sched -build $(B) -v -only "$$ONLY"
+bench-queues: ## queues without a cluster: victims, random sequences, time of a refusal, overload
+	$(call step,BENCH,queues)
+	$(GO) run ./test/bench/queues -only "$$ONLY"
 measurements: ## the table for people from docs/measurements/*.json
 	$(call step,GEN,docs/measurements/README.md)
 	$(GO) run ./test/bench/table docs/measurements
