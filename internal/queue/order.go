@@ -14,45 +14,40 @@ import (
 // one has started, the order begins anew.
 func (b *Book) Order() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		leaves := b.lines(Top, nil)
-		for _, last := range []bool{false, true} {
-			for _, n := range leaves {
-				for _, e := range b.waiting[n] {
-					if (e.Quota == v1alpha1.QuotaOpportunistic) == last && !yield(e.ID) {
-						return
-					}
-				}
-			}
-		}
+		_ = b.walk(Top, false, yield) && b.walk(Top, true, yield)
 	}
 }
 
-// lines are the queues below one in which workloads wait, in order.
-func (b *Book) lines(n Node, lines []Node) []Node {
+// walk goes through the workloads that wait below a queue: those with opportunistic quota, or all others.
+func (b *Book) walk(n Node, opportunistic bool, yield func(string) bool) bool {
 	if b.many[n] == 0 {
-		return lines
+		return true
 	}
 	parts := b.tree.nodes[n].parts
-	if len(parts) == 0 {
-		return append(lines, n)
-	}
-	waiting := make([]Node, 0, len(parts))
-	for _, part := range parts {
-		if b.many[part] > 0 {
-			waiting = append(waiting, part)
+	for _, e := range b.waiting[n] { // only queues without parts have any
+		if (e.Quota == v1alpha1.QuotaOpportunistic) == opportunistic && !yield(e.ID) {
+			return false
 		}
 	}
-	use := make(map[Node]fraction, len(waiting))
-	for _, part := range waiting {
-		use[part] = b.dominant(part)
+	type share struct {
+		node Node
+		use  fraction
 	}
-	slices.SortFunc(waiting, func(x, y Node) int {
-		return cmp.Or(use[x].compare(use[y]), strings.Compare(b.tree.nodes[x].name, b.tree.nodes[y].name))
+	waiting := make([]share, 0, len(parts))
+	for _, part := range parts {
+		if b.many[part] > 0 {
+			waiting = append(waiting, share{part, b.dominant(part)})
+		}
+	}
+	slices.SortFunc(waiting, func(x, y share) int {
+		return cmp.Or(x.use.compare(y.use), strings.Compare(b.tree.nodes[x.node].name, b.tree.nodes[y.node].name))
 	})
-	for _, part := range waiting {
-		lines = b.lines(part, lines)
+	for _, w := range waiting {
+		if !b.walk(w.node, opportunistic, yield) {
+			return false
+		}
 	}
-	return lines
+	return true
 }
 
 // fraction is what is used of an entitlement.
