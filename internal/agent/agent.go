@@ -200,6 +200,8 @@ type tenant struct {
 	noticed    chan struct{}   // wakes who follows notices up
 	seen       backend.Figures // by the last look that could tell; fitting
 	seenAt     time.Time       // when that was
+	// request is what it asked for, nil for a tenant of an earlier agent's or of the cluster's.
+	request *alloc.Request
 	// on is what the driver tells of it, by UUID of the GPU.
 	on   map[string]*watched
 	plan *backend.Plan

@@ -96,3 +96,20 @@ func (r *running) had(uid int) held {
 	defer r.mu.Unlock()
 	return r.heldBy(uid, nil)
 }
+
+// Parts of an instance divide what the driver leaves of it, also those that were granted before it was made and that is known.
+func TestPartsDivideWhatTheDriverLeaves(t *testing.T) {
+	const kept = 12 << 20
+	q := newQuarry(t)
+	q.mig.Reserve(kept)
+	r := q.run("")
+	var total uint64
+	for range 2 {
+		half := within("7g.80gb", v1alpha1.BackendSlice, 0)
+		half.Request.Memory = v1alpha1.Percent(50)
+		total += q.grant(r, q.asker(ada), half).Tenant.Shares[0].Limit
+	}
+	if want := uint64(80*gib - kept); total > want || total < want-(2<<20) {
+		t.Errorf("two halves have %d bytes, and the instance has %d", total, want)
+	}
+}

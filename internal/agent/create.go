@@ -144,6 +144,8 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 		s.Made = a.makes(s)
 		t.Shares = append(t.Shares, s)
 	}
+	t.request = new(who.request)
+	t.request.Memory = r.Memory // as it was asked for: a percentage is one of what the instance has
 	a.takeDebts(t)
 	a.tenants[t.ID] = t
 	a.announce()

@@ -296,7 +296,7 @@ func (a *Agent) device(s share) backend.GPU {
 // instanceGPU is an instance of a GPU as a GPU.
 func instanceGPU(gpu backend.GPU, i backend.Instance) backend.GPU {
 	if gpu.Index >= 0 {
-		gpu.Total, gpu.Reserved = i.Bytes, 0
+		gpu.Total, gpu.Reserved = i.Bytes, i.Reserved
 	}
 	gpu.UUID, gpu.Instance, gpu.ContextBytes = i.UUID, i, cmp.Or(i.ContextBytes, gpu.ContextBytes)
 	return gpu

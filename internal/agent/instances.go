@@ -164,7 +164,7 @@ func (a *Agent) roomOn(p backend.Part, g *alloc.GPU, except *tenant, r alloc.Req
 // grantedOn is an instance as the allocator knows a GPU, with what tenants other than except hold of it. Agent.mu is
 // held.
 func (a *Agent) grantedOn(i backend.Instance, parent *alloc.GPU, except *tenant) alloc.GPU {
-	one := alloc.GPU{UUID: i.UUID, Index: parent.Index, Name: instanceOn(i, parent.Index), Capacity: i.Bytes, ContextBytes: cmp.Or(i.ContextBytes, parent.ContextBytes)}
+	one := alloc.GPU{UUID: i.UUID, Index: parent.Index, Name: instanceOn(i, parent.Index), Capacity: i.Capacity(), ContextBytes: cmp.Or(i.ContextBytes, parent.ContextBytes)}
 	for _, t := range a.tenants {
 		for n, s := range t.Shares {
 			if t == except || s.Instance == nil || s.UUID != i.Parent || s.Instance.Profile != i.Profile || s.Instance.Start != i.Start {
@@ -260,7 +260,7 @@ func fitsInside(size backend.Instance, parent *alloc.GPU, r alloc.Request) (limi
 	if r.Form == string(v1alpha1.BackendMIG) {
 		return size.Bytes, nil
 	}
-	one := alloc.GPU{UUID: parent.UUID, Index: parent.Index, Name: "a MIG instance " + r.Profile, Capacity: size.Bytes, ContextBytes: cmp.Or(size.ContextBytes, parent.ContextBytes)}
+	one := alloc.GPU{UUID: parent.UUID, Index: parent.Index, Name: "a MIG instance " + r.Profile, Capacity: size.Capacity(), ContextBytes: cmp.Or(size.ContextBytes, parent.ContextBytes)}
 	found, err := searchIn([]alloc.GPU{one}, ofInstance(r))
 	if err != nil {
 		return 0, err

@@ -44,13 +44,32 @@ func (a *Agent) makeInstances(ctx context.Context, t *tenant) error {
 		a.mu.Lock()
 		t.Shares = slices.Clone(t.Shares)
 		t.Shares[i].Instance = &made
-		err = a.save()
+		err = errors.Join(t.fit(i, gpu), a.save())
 		a.mu.Unlock()
 		if err != nil {
 			return err
 		}
 		a.step("instance-saved")
 	}
+	return nil
+}
+
+// fit makes the limit of a part of an instance that was made one of what the instance has for shares, which the driver tells
+// of instances that are there alone. Agent.mu is held.
+func (t *tenant) fit(share int, gpu backend.GPU) error {
+	s := &t.Shares[share]
+	if s.Backend == v1alpha1.BackendMIG {
+		return nil
+	}
+	if t.request == nil {
+		s.Limit = min(s.Limit, s.Instance.Capacity())
+		return nil
+	}
+	limit, err := fitsInside(*s.Instance, &alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, ContextBytes: gpu.ContextBytes}, *t.request)
+	if err != nil {
+		return fmt.Errorf("fit the share into the instance: %w", err)
+	}
+	s.Limit = limit
 	return nil
 }
 
@@ -86,6 +105,12 @@ func (a *Agent) addPart(gpu backend.GPU, p backend.Part) {
 	d := a.divisions.get(gpu.UUID)
 	d.Parts = append(slices.Clone(d.Parts), p)
 	slices.SortFunc(d.Parts, func(x, y backend.Part) int { return x.Start - y.Start })
+	d.Sizes = slices.Clone(d.Sizes)
+	for i := range d.Sizes {
+		if d.Sizes[i].Profile == p.Profile && p.Reserved > 0 {
+			d.Sizes[i].Reserved = p.Reserved // which was not known before the first of them
+		}
+	}
 	_ = a.divisions.set(gpu.UUID, d) // it was a model before
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -196,8 +196,13 @@ func (a *Agent) capacityFor(r v1alpha1.ShareRequest) uint64 {
 	least := uint64(0)
 	for _, gpu := range a.gpus {
 		d := a.divisions.get(gpu.UUID)
-		if s, ok := d.size(r.Profile); ok && (least == 0 || s.Bytes < least) {
-			least = s.Bytes
+		s, ok := d.size(r.Profile)
+		bytes := s.Bytes
+		if r.Backend != v1alpha1.BackendMIG {
+			bytes = s.Capacity()
+		}
+		if ok && (least == 0 || bytes < least) {
+			least = bytes
 		}
 	}
 	return least

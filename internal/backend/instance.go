@@ -22,9 +22,14 @@ type Instance struct {
 	// Bytes is its memory, Multiprocessors its SMs.
 	Bytes           uint64 `json:"bytes"`
 	Multiprocessors int    `json:"multiprocessors"`
+	// Reserved is what the driver keeps of its memory for itself, in bytes, 0 where that is not known.
+	Reserved uint64 `json:"reserved,omitempty"`
 	// ContextBytes is what the first context of a process takes there, 0 where only that of the GPU is known.
 	ContextBytes uint64 `json:"contextBytes,omitempty"`
 }
+
+// Capacity is what the instance has for the shares that divide it.
+func (i Instance) Capacity() uint64 { return i.Bytes - min(i.Reserved, i.Bytes) }
 
 // Origin says who made an instance.
 type Origin string

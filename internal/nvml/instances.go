@@ -55,7 +55,8 @@ func (l *Library) instances(index int) ([]MIGInstance, error) {
 func (l *Library) addCompute(device gonvml.Device, all []MIGInstance) error {
 	return l.eachMIG(device, func(mig gonvml.Device, instance, compute int, uuid string) error {
 		if at := slices.IndexFunc(all, func(i MIGInstance) bool { return i.ID == instance }); at >= 0 {
-			all[at].Compute = append(all[at].Compute, MIGCompute{compute, uuid, l.slicesOf(mig)})
+			m, _ := l.memory(mig) // what the driver does not tell is 0
+			all[at].Compute = append(all[at].Compute, MIGCompute{compute, uuid, l.slicesOf(mig), m.reserved})
 		}
 		return nil
 	})

@@ -63,6 +63,8 @@ type MIGCompute struct {
 	UUID string
 	// Slices are its compute slices, 0 where the driver does not tell.
 	Slices int
+	// Reserved is what the driver keeps of its GPU instance's memory for itself, in bytes, 0 where it does not tell.
+	Reserved uint64
 }
 
 // migCalls are the functions that are needed to read and change instances. The last came with driver 510.

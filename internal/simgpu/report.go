@@ -55,13 +55,15 @@ type MIGReport struct {
 	Instances []MIGInstance `json:"instances"`
 }
 
-// MIGInstance is a GPU instance. Start and Size are in memory slices; Used is what processes hold of its memory.
+// MIGInstance is a GPU instance. Start and Size are in memory slices; Used is what processes hold of its memory, of Capacity
+// that they can have.
 type MIGInstance struct {
 	ID       int          `json:"id"`
 	Profile  string       `json:"profile"`
 	Start    int          `json:"start"`
 	Size     int          `json:"size"`
 	Used     uint64       `json:"used"`
+	Capacity uint64       `json:"capacity"`
 	Computes []MIGCompute `json:"computes"`
 }
 

@@ -39,6 +39,7 @@ type MIG struct {
 	gpus     map[string]*migGPU
 	made     int
 	vanished []backend.Instance
+	reserved uint64
 }
 
 type migGPU struct {
@@ -86,13 +87,26 @@ func (m *MIG) Division(_ context.Context, gpu backend.GPU) (backend.Division, er
 	}
 	d := backend.Division{On: true, Pending: !g.leaves, Profiles: m.model.Profiles(), Parts: slices.Clone(g.parts)}
 	for _, p := range d.Profiles {
-		d.Sizes = append(d.Sizes, sizeOf(p))
+		size := sizeOf(p)
+		for _, part := range g.parts {
+			if part.Profile == p.Name {
+				size.Reserved = part.Reserved
+			}
+		}
+		d.Sizes = append(d.Sizes, size)
 	}
 	return d, nil
 }
 
 func sizeOf(p layouts.Profile) backend.Instance {
 	return backend.Instance{Profile: p.Name, Size: p.Size, Bytes: uint64(p.Size) * slice, Multiprocessors: 16 * int(p.Takes[layouts.ComputeSlices])}
+}
+
+// Reserve has the driver keep so many bytes of each instance that is made, which it tells of those that are there alone.
+func (m *MIG) Reserve(bytes uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reserved = bytes
 }
 
 // Create implements [backend.Divider].
@@ -129,6 +143,7 @@ func (m *MIG) create(gpu, profile string, start int, origin backend.Origin) (bac
 	m.made++
 	made := sizeOf(m.model.Profiles()[at])
 	made.UUID, made.Parent, made.Start, made.GPUInstance = fmt.Sprintf("MIG-00000000-0000-4000-8000-%012d", m.made), gpu, start, m.made
+	made.Reserved = m.reserved
 	g.parts = append(g.parts, backend.Part{Instance: made, Origin: origin})
 	slices.SortFunc(g.parts, func(a, b backend.Part) int { return cmp.Compare(a.Start, b.Start) })
 	return made, nil

@@ -63,10 +63,11 @@ func (b *Backend) Division(ctx context.Context, gpu backend.GPU) (backend.Divisi
 	}
 	d.Parts = parts(gpu.UUID, profiles, entries, found)
 	for i := range d.Parts {
+		b.NoteReserved(ctx, gpu, d.Parts[i].Instance)
 		d.Parts[i].ContextBytes = b.KnownContextOn(gpu, d.Parts[i].Instance)
 	}
 	for i := range d.Sizes {
-		d.Sizes[i].ContextBytes = b.KnownContextOn(gpu, d.Sizes[i])
+		d.Sizes[i].ContextBytes, d.Sizes[i].Reserved = b.KnownContextOn(gpu, d.Sizes[i]), b.KnownReservedOn(gpu, d.Sizes[i])
 	}
 	return d, nil
 }
@@ -103,7 +104,7 @@ func parts(parent string, profiles []nvml.MIGProfile, entries []mig.Entry, found
 			p.Half = half(i, 0)
 		}
 		if len(i.Compute) == 1 {
-			p.UUID, p.ComputeInstance = i.Compute[0].UUID, i.Compute[0].ID
+			p.UUID, p.ComputeInstance, p.Reserved = i.Compute[0].UUID, i.Compute[0].ID, i.Compute[0].Reserved
 		}
 		if e, ours := entryOf(entries, parent, i); ours {
 			p.Origin = originOf(e)

@@ -96,8 +96,26 @@ func (b *Backend) Create(ctx context.Context, gpu backend.GPU, profile string, s
 		return backend.Instance{}, err
 	}
 	i := instanceOf(e, p)
-	i.ContextBytes = b.ContextOn(ctx, gpu, i)
+	i.ContextBytes, i.Reserved = b.ContextOn(ctx, gpu, i), b.reservedOn(ctx, gpu, i)
 	return i, nil
+}
+
+// reservedOn is what the driver keeps of the memory of an instance that is there, 0 where it does not tell.
+func (b *Backend) reservedOn(ctx context.Context, gpu backend.GPU, i backend.Instance) uint64 {
+	if n := b.KnownReservedOn(gpu, i); n > 0 {
+		return n
+	}
+	found, err := b.options.Reader.MIGInstances(ctx, gpu.UUID)
+	if err != nil {
+		return 0 // the next reading of the GPU tells
+	}
+	for _, one := range found {
+		if one.ID == i.GPUInstance && len(one.Compute) == 1 {
+			i.Reserved = one.Compute[0].Reserved
+		}
+	}
+	b.NoteReserved(ctx, gpu, i)
+	return i.Reserved
 }
 
 // Destroy implements [backend.Divider].

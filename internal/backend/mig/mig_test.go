@@ -48,7 +48,7 @@ func TestInstancesOfEveryMachine(t *testing.T) {
 			for _, start := range d.Profiles[at].Starts {
 				i := b.create(a, m.small, start)
 				want := d.Sizes[at]
-				want.Start, want.UUID, want.GPUInstance, want.ComputeInstance, want.ContextBytes = start, i.UUID, i.GPUInstance, i.ComputeInstance, i.ContextBytes
+				want.Start, want.UUID, want.GPUInstance, want.ComputeInstance, want.ContextBytes, want.Reserved = start, i.UUID, i.GPUInstance, i.ComputeInstance, i.ContextBytes, i.Reserved
 				if i != want || !strings.HasPrefix(i.UUID, "MIG-") {
 					t.Errorf("made %+v, want %+v", i, want)
 				}

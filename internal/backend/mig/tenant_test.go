@@ -132,6 +132,44 @@ func TestInstanceWithoutCapabilities(t *testing.T) {
 	}
 }
 
+// What the driver keeps of an instance's memory is learnt with the first of its profile, by the next agent too: what is left is
+// what the simulated machine says that processes can have.
+func TestCapacityOfInstances(t *testing.T) {
+	b := newBench(t, "h100x8", "gpus[0].migMode=true")
+	a := b.agent()
+	first := b.create(a, "1g.10gb", 0)
+	if err := a.Destroy(t.Context(), b.gpu, first.UUID); err != nil {
+		t.Fatal(err)
+	}
+	made := []backend.Instance{first, b.create(a, "1g.10gb", 3), b.create(a, "3g.40gb", 4)}
+	report, err := b.store.Report(t.Context(), b.instance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range made {
+		for _, real := range report.GPUs[0].MIG.Instances {
+			if strings.HasSuffix(real.Profile, i.Profile) && i.Capacity() != real.Capacity {
+				t.Errorf("%s at %d has %d bytes for shares, want %d", i.Profile, i.Start, i.Capacity(), real.Capacity)
+			}
+		}
+	}
+	if made[1].Reserved == 0 || made[1].Bytes == made[1].Capacity() {
+		t.Errorf("the driver keeps nothing of %+v", made[1])
+	}
+	for name, d := range map[string]backend.Division{"this agent": b.divide(a), "the next one": b.divide(b.agent())} {
+		for _, s := range d.Sizes {
+			if (s.Reserved != 0) != (s.Profile == "1g.10gb" || s.Profile == "3g.40gb") {
+				t.Errorf("%s knows that the driver keeps %d bytes of a %s", name, s.Reserved, s.Profile)
+			}
+		}
+		for _, p := range d.Parts {
+			if p.Reserved == 0 {
+				t.Errorf("%s knows nothing of %+v", name, p)
+			}
+		}
+	}
+}
+
 // What a context takes on an instance is measured with the first of its profile, and known of the others.
 func TestContextsOnInstances(t *testing.T) {
 	b := newBench(t, "h100x8", "gpus[0].migMode=true")

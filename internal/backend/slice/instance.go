@@ -28,6 +28,26 @@ func (b *Backend) KnownContextOn(gpu backend.GPU, i backend.Instance) uint64 {
 	return n
 }
 
+// NoteReserved remembers what the driver keeps of an instance's memory, for the profile on GPUs of this model and version of
+// the driver. It tells that of instances that are there alone.
+func (b *Backend) NoteReserved(ctx context.Context, gpu backend.GPU, i backend.Instance) {
+	if i.Reserved > 0 && i.Reserved != b.KnownReservedOn(gpu, i) {
+		b.contexts.note(ctx, b.reservedKey(gpu, i), i.Reserved, true)
+	}
+}
+
+// KnownReservedOn is what the driver was seen to keep of an instance of a profile, 0 if none was seen.
+func (b *Backend) KnownReservedOn(gpu backend.GPU, i backend.Instance) uint64 {
+	_, _ = b.contexts.recall(instanceModel(gpu, i)) // which reads the file
+	b.contexts.mu.Lock()
+	defer b.contexts.mu.Unlock()
+	return b.contexts.known[b.reservedKey(gpu, i)]
+}
+
+func (b *Backend) reservedKey(gpu backend.GPU, i backend.Instance) string {
+	return "reserved on " + contextKey(instanceModel(gpu, i), b.options.Inventory)
+}
+
 // instanceModel is an instance as a GPU of a model of its own.
 func instanceModel(gpu backend.GPU, i backend.Instance) nvml.GPU {
 	return nvml.GPU{Name: gpu.Name + " MIG " + i.Profile, UUID: i.UUID}

@@ -47,9 +47,12 @@ void ctl_print_mig(FILE *out, const struct sg_instance *in, const sim_machine *m
         const sim_mig_profile *profile = &machine->mig_profiles[instance->profile];
         fprintf(out, "%s\n    {\"id\": %u, \"profile\": ", first ? "" : ",", gi);
         ctl_print_string(out, profile->name, sizeof profile->name);
-        fprintf(out, ", \"start\": %u, \"size\": %u, \"used\": %llu, \"computes\": [",
-                instance->start, profile->size,
-                (unsigned long long)(instance->used_blocks * SG_BLOCK_BYTES));
+        fprintf(
+            out,
+            ", \"start\": %u, \"size\": %u, \"used\": %llu, \"capacity\": %llu, \"computes\": [",
+            instance->start, profile->size,
+            (unsigned long long)(instance->used_blocks * SG_BLOCK_BYTES),
+            (unsigned long long)(sg_mig_blocks(in, gpu, gi) * SG_BLOCK_BYTES));
         print_computes(out, in, gpu, gi);
         fputs("]}", out);
         first = false;
