@@ -73,7 +73,7 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 	}
 	a.stop(errGone)
 	begun := time.Now()
-	team, err := a.engine.PlanGang(pod, a.trials(ctx, fw))
+	team, err := a.engine.PlanGang(pod, newTrials(ctx, fw).lets)
 	measured(begun, err)
 	if err != nil {
 		because := refusal.because(err.Error())
@@ -140,24 +140,6 @@ func (a *adapter) scheduleMember(ctx context.Context, fw framework.Framework, st
 	a.engine.Waiting.Remove(unit.Pod.UID)
 	a.engine.Gangs.Assume(unit.Pod, node)
 	return kubescheduler.ScheduleResult{SuggestedHost: node, EvaluatedNodes: 1, FeasibleNodes: 1}, nil
-}
-
-// trials says whether Kubernetes' filters let members onto nodes, before any of them has a cycle.
-func (a *adapter) trials(ctx context.Context, fw framework.Framework) func(*corev1.Pod, string) bool {
-	states := map[types.UID]fwk.CycleState{}
-	return func(pod *corev1.Pod, node string) bool {
-		state, known := states[pod.UID]
-		if !known {
-			state = framework.NewCycleState()
-			state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: pod}})
-			if pre, status, _ := fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() || !pre.AllNodes() && !pre.NodeNames.Has(node) {
-				return false
-			}
-			states[pod.UID] = state
-		}
-		info, err := fw.SnapshotSharedLister().NodeInfos().Get(node)
-		return err == nil && fw.RunFilterPluginsWithNominatedPods(ctx, state, pod, info).IsSuccess()
-	}
 }
 
 // again is how a binding is repeated after the other members may have bound.
