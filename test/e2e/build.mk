@@ -14,7 +14,7 @@ e2e-ready:
 $(B)/test/e2e/crashing: FORCE
 	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./test/e2e/crashing
 
-e2e: e2e-deps $(B)/test/e2e/crashing ## the whole on real clusters, as root (ONLY=TestName for a part)
+e2e: e2e-deps $(B)/test/e2e/crashing $(B)/test/scheduler/crashing ## the whole on real clusters, as root (ONLY=TestName for a part)
 	$(MAKE) --no-print-directory images
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
