@@ -254,7 +254,7 @@ func (r *run) agrees() (bool, string) {
 			return strings.TrimSpace(line) == ledgerDifferences+" 0", line
 		}
 	}
-	return true, "the scheduler does not tell " + ledgerDifferences
+	return false, "the scheduler does not tell " + ledgerDifferences
 }
 
 // sweep removes claims that were made by hand and that no pod names any more.
