@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -221,5 +222,21 @@ func BenchmarkSelector(b *testing.B) {
 	for b.Loop() {
 		i++
 		l.Serving([]string{sharedForm, fmt.Sprintf(`device.attributes["divvy.dev"].uuid == %q`, uuidOf(i, 3))})
+	}
+}
+
+// Profiles are tried in this order, so that a request for amounts takes no larger instance than it needs.
+func TestInstancesAreInOrder(t *testing.T) {
+	m, l := hopper(t), newLedger(t)
+	l.SetNode("a", machine("8", "64Gi"))
+	gpus := gpusOf(0, 1)
+	gpus[0] = divided(m, gpus[0], 0, true)
+	l.SetPool("a", slicesOf(t, "a", gpus))
+	var order []string
+	for _, i := range l.Instances(nil) {
+		order = append(order, i.Profile)
+	}
+	if want := []string{"1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"}; !slices.Equal(order, want) {
+		t.Errorf("got %v, want %v", order, want)
 	}
 }
