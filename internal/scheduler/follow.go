@@ -73,6 +73,9 @@ func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod)) {
 		return
 	}
 	e.Gangs.Set(after)
+	if after.DeletionTimestamp != nil { // it is not tried any more, however long its finalizers keep it
+		e.Waiting.Remove(after.UID)
+	}
 	if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "") {
 		e.described.forget(after.UID)
 		e.Waiting.Remove(after.UID)

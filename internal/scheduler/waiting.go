@@ -3,7 +3,9 @@ package scheduler
 import (
 	"cmp"
 	"container/list"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +18,9 @@ import (
 type Waiting struct {
 	mutex sync.Mutex
 	lines map[string]*list.List // of *waiter, the first to be served in front
-	order []string              // the lines, in the order in which their first pods are tried
+	// order are the lines of each namespace, in the order in which their first pods are tried, and turns the namespaces.
+	order map[string][]string
+	turns []string
 	of    map[types.UID]*waiter
 }
 
@@ -31,17 +35,38 @@ type waiter struct {
 const mostTried = 16
 
 func (w *Waiting) init() {
-	w.lines, w.of = map[string]*list.List{}, map[types.UID]*waiter{}
+	w.lines, w.order, w.of = map[string]*list.List{}, map[string][]string{}, map[types.UID]*waiter{}
 }
 
-// Shape names what a unit asks: pods of one shape fit in the same places.
+// Shape names what a unit asks: pods of one shape fit in the same places. What Kubernetes' filters read beside the demand is
+// part of it, so that a pod which may be nowhere keeps nobody else waiting.
 func (u *Unit) Shape() string {
 	spec := &u.Pod.Spec
-	return fmt.Sprintf("%+v %v %v %v %s", *u.Demand.Pod(), spec.NodeSelector, spec.Affinity, spec.Tolerations, u.Demand.Node())
+	filtered := corev1.PodSpec{
+		NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations, TopologySpreadConstraints: spec.TopologySpreadConstraints,
+		HostNetwork: spec.HostNetwork, RuntimeClassName: spec.RuntimeClassName, PreemptionPolicy: spec.PreemptionPolicy,
+	}
+	for i := range spec.Volumes {
+		if claim := spec.Volumes[i].PersistentVolumeClaim; claim != nil {
+			filtered.Volumes = append(filtered.Volumes, spec.Volumes[i])
+		}
+	}
+	for _, all := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range all {
+			filtered.Containers = append(filtered.Containers, corev1.Container{Ports: all[i].Ports})
+		}
+	}
+	var labels map[string]string
+	if spec.Affinity != nil || len(spec.TopologySpreadConstraints) > 0 {
+		labels = u.Pod.Labels
+	}
+	text, _ := json.Marshal(&filtered) // what was read of JSON can be written
+	return fmt.Sprintf("%+v %s %s %v", *u.Demand.Pod(), u.Demand.Node(), text, labels)
 }
 
 // Add puts a pod into the line of its shape.
 func (w *Waiting) Add(pod *corev1.Pod, shape string) {
+	shape = pod.Namespace + " " + shape // no namespace waits for another's pods
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if one, ok := w.of[pod.UID]; ok {
@@ -55,7 +80,10 @@ func (w *Waiting) Add(pod *corev1.Pod, shape string) {
 	if line == nil {
 		line = list.New()
 		w.lines[shape] = line
-		w.order = append(w.order, shape)
+		if len(w.order[pod.Namespace]) == 0 {
+			w.turns = append(w.turns, pod.Namespace)
+		}
+		w.order[pod.Namespace] = append(w.order[pod.Namespace], shape)
 	}
 	one := &waiter{pod: pod, shape: shape}
 	w.of[pod.UID] = one
@@ -96,11 +124,11 @@ func (w *Waiting) remove(one *waiter) {
 		return
 	}
 	delete(w.lines, one.shape)
-	for i, shape := range w.order {
-		if shape == one.shape {
-			w.order = append(w.order[:i:i], w.order[i+1:]...)
-			return
-		}
+	namespace := one.pod.Namespace
+	w.order[namespace] = slices.DeleteFunc(w.order[namespace], func(shape string) bool { return shape == one.shape })
+	if len(w.order[namespace]) == 0 {
+		delete(w.order, namespace)
+		w.turns = slices.DeleteFunc(w.turns, func(turn string) bool { return turn == namespace })
 	}
 }
 
@@ -111,19 +139,26 @@ func (w *Waiting) Has(uid types.UID) bool {
 	return w.of[uid] != nil
 }
 
-// First are the first pods of the lines whose turn it is.
+// First are the first pods of the lines whose turn it is. Namespaces take turns, and in each of them its lines, so that many
+// lines of one namespace delay no other.
 func (w *Waiting) First() []*corev1.Pod {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	n := min(mostTried, len(w.order))
-	turn := w.order[:n]
 	var first []*corev1.Pod
-	for _, shape := range turn {
-		if one, ok := w.lines[shape].Front().Value.(*waiter); ok {
+	taken := map[string]int{}
+	for n := min(mostTried, len(w.lines)); len(first) < n; {
+		namespace := w.turns[0]
+		w.turns = append(w.turns[1:], namespace)
+		lines := w.order[namespace]
+		if taken[namespace] == len(lines) {
+			continue // all of them have had their turn
+		}
+		taken[namespace]++
+		if one, ok := w.lines[lines[0]].Front().Value.(*waiter); ok {
 			first = append(first, one.pod)
 		}
+		w.order[namespace] = append(lines[1:], lines[0])
 	}
-	w.order = append(append([]string(nil), w.order[n:]...), turn...)
 	return first
 }
 

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +64,61 @@ func TestWaitingTurns(t *testing.T) {
 	}
 	if len(tried) != lines {
 		t.Errorf("%d of %d lines had a turn", len(tried), lines)
+	}
+}
+
+// Many lines of one namespace delay no other's, and no namespace is in another's line.
+func TestWaitingNamespaces(t *testing.T) {
+	var w Waiting
+	w.init()
+	for i := range 100 * mostTried {
+		w.Add(waits(fmt.Sprint("pod-", i), 0), fmt.Sprint("shape-", i))
+	}
+	for _, namespace := range []string{"one", "two"} {
+		other := waits(namespace, 0)
+		other.Namespace = namespace
+		w.Add(other, "shape-0")
+	}
+	for range 3 {
+		if first := names(w.First()); len(first) != mostTried || !slices.Contains(first, "one") || !slices.Contains(first, "two") {
+			t.Fatalf("first are %v", first)
+		}
+	}
+	for _, uid := range []types.UID{"one", "two"} {
+		w.Remove(uid)
+	}
+	if first := w.First(); len(first) != mostTried || len(w.turns) != 1 {
+		t.Errorf("first are %v", names(first))
+	}
+}
+
+// Equal pods are of one shape, wherever they lie in memory; pods that Kubernetes' filters tell apart are not.
+func TestShape(t *testing.T) {
+	of := func(change func(*corev1.PodSpec)) string {
+		pod, seconds := waits("pod", 0), int64(300)
+		pod.Spec.Tolerations = []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}
+		change(&pod.Spec)
+		return (&Unit{Pod: pod}).Shape()
+	}
+	plain := of(func(*corev1.PodSpec) {})
+	if again := of(func(*corev1.PodSpec) {}); again != plain {
+		t.Errorf("equal pods are %s and %s", plain, again)
+	}
+	for what, change := range map[string]func(*corev1.PodSpec){
+		"spread": func(s *corev1.PodSpec) {
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "rack"}}
+		},
+		"port": func(s *corev1.PodSpec) {
+			s.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 80}}}}
+		},
+		"network": func(s *corev1.PodSpec) { s.HostNetwork = true },
+		"volume": func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		},
+	} {
+		if of(change) == plain {
+			t.Errorf("a pod with a %s is in the line of pods without", what)
+		}
 	}
 }
 
