@@ -81,3 +81,31 @@ func TestAllocationsAreTheSchedulers(t *testing.T) {
 		t.Errorf("nobody may allocate: %v", err)
 	}
 }
+
+// TestClaimsWithDevicesKeepTheirFinalizer keeps claims from being deleted while they have devices.
+func TestClaimsWithDevicesKeepTheirFinalizer(t *testing.T) {
+	p := policies(t, rendered(t, newest, ""))["divvy-held"]
+	claim := func(drivers string, finalizers ...string) runtime.Object {
+		made, _ := allocated(drivers, "p").(*resourcev1.ResourceClaim)
+		made.Finalizers = finalizers
+		return made
+	}
+	const ours, other = v1alpha1.Driver + "/a", "gpu.example.com/a"
+	const finalizer, another = resourcev1.Finalizer, "example.com/audit"
+	for _, c := range []struct {
+		name     string
+		old, new runtime.Object
+		refused  bool
+	}{
+		{"with devices", claim(ours, finalizer), claim(ours), true},
+		{"one of several", claim(other+" "+ours, another, finalizer), claim(other+" "+ours, another), true},
+		{"another finalizer", claim(ours, another, finalizer), claim(ours, finalizer), false},
+		{"given", claim(ours), claim(ours, finalizer), false},
+		{"without devices", claim("", finalizer), claim(""), false},
+		{"with other devices", claim(other, finalizer), claim(other), false},
+	} {
+		if why := p.refused(t, attempt{"anybody", "", apiadmission.Update, "", c.old, c.new}); (why != "") != c.refused || strings.HasPrefix(why, "error") {
+			t.Errorf("%s: %q", c.name, why)
+		}
+	}
+}
