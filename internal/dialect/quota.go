@@ -7,7 +7,6 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -120,23 +119,6 @@ func CheckQuota(limits []Limit, used, more Use) error {
 		}
 	}
 	return nil
-}
-
-// Room refuses a claim for which a namespace's quotas have no room. Used is what the namespace's other claims take, each as
-// [UseOf] says. Allocation is what the claim is about to get; with nil it counts as the most that it can come to. An error
-// wraps [ErrRefused].
-//
-// The scheduler asks before it makes a claim, and knows then all that is taken, so of several pods that were created at
-// once only those get a claim for which there is room.
-func (t *Translator) Room(quotas []*corev1.ResourceQuota, used Use, spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.AllocationResult, sizes *Sizes) error {
-	var limits []Limit
-	for _, quota := range quotas {
-		limits = append(limits, t.Limits(quota)...)
-	}
-	if len(limits) == 0 {
-		return nil
-	}
-	return CheckQuota(limits, used, UseOf(spec, allocation, sizes))
 }
 
 func (l *Limit) check(used, more Use) error {
