@@ -72,13 +72,16 @@ func (r Reader) Pod(ctx context.Context, namespace, name string) (*Explanation, 
 	if err != nil {
 		return nil, fmt.Errorf("read pod %s of namespace %s: %w", name, namespace, err)
 	}
-	e := &Explanation{Namespace: namespace, Pod: name, Scheduler: pod.Spec.SchedulerName, Node: pod.Spec.NodeName}
+	e := &Explanation{Namespace: namespace, Pod: name, Scheduler: oneLine(pod.Spec.SchedulerName), Node: pod.Spec.NodeName}
 	e.State, e.Since = stateOf(pod)
 	if e.Claims, err = r.claims(ctx, pod); err != nil {
 		return nil, err
 	}
 	if e.Gang, err = r.gang(ctx, pod); err != nil {
 		return nil, err
+	}
+	if g := e.Gang; g != nil {
+		g.Name, g.Topology, g.Fault = oneLine(g.Name), oneLine(g.Topology), oneLine(g.Fault)
 	}
 	switch e.State {
 	case Waiting:

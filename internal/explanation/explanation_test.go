@@ -87,6 +87,11 @@ func TestReasons(t *testing.T) {
 			change: func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" },
 		},
 		{
+			name: "not looked at by one whose name would change a terminal", state: Waiting, reason: "scheduler x?[31m reason: fine has not looked at it yet",
+			next:   "if that stays so, check that a scheduler of this name runs",
+			change: func(p *corev1.Pod) { p.Spec.SchedulerName = "x\x1b[31m\n  reason: fine" },
+		},
+		{
 			name: "gated", state: Waiting, reason: "no scheduler may place it: it has the scheduling gates a, b",
 			next: "whoever set the gates removes them, such as a queue that admits pods",
 			change: func(p *corev1.Pod) {
@@ -150,6 +155,10 @@ func TestReasons(t *testing.T) {
 				t.Errorf("%s, %q, %q; want %s, %q, %q", e.State, e.Reason, e.Next, c.state, c.reason, c.next)
 			}
 		})
+	}
+	e, err := reader(podWith("p", func(p *corev1.Pod) { p.Spec.SchedulerName = "x\x1b[31m\n" })).Pod(t.Context(), "ns", "p")
+	if err != nil || e.Scheduler != "x?[31m" {
+		t.Errorf("scheduler %q, %v", e.Scheduler, err)
 	}
 	if _, err := reader().Pod(t.Context(), "ns", "p"); !errors.Is(err, ErrNoPod) {
 		t.Errorf("no pod: %v", err)
