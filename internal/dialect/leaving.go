@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // withoutClaims are schedulers that cannot allocate claims. No translated pod stays with them, whatever dialects are
@@ -36,13 +38,13 @@ func (t *Translator) places(pod *corev1.Pod) bool {
 // Scheduler is the name under which the scheduler runs that pods get.
 func (t *Translator) Scheduler() string { return t.scheduler }
 
-// MakerCondition returns the CEL expression that is true of requests of others than Divvy's scheduler, "" where it does not
-// run.
+// MakerCondition returns the CEL expression that is true of claims but those that Divvy's scheduler makes as pods describe them,
+// "" where it does not run. Those were checked with the pod. It makes other claims too: for extended resources of device classes.
 func (t *Translator) MakerCondition() string {
 	if !t.makes() {
 		return ""
 	}
-	return "!(request.userInfo.username in " + list(t.makers) + ")"
+	return "!(request.userInfo.username in " + list(t.makers) + " && object.metadata.name.matches('" + v1alpha1.ClaimNamePattern + "'))"
 }
 
 // Makers are the users as which Divvy's scheduler makes claims; none where it does not run.

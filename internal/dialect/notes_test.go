@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -174,20 +175,30 @@ func TestModelsNeedTheScheduler(t *testing.T) {
 	}
 }
 
-// TestMakerCondition exempts the scheduler, and nobody else.
+// TestMakerCondition exempts what the scheduler makes as a pod describes it, and nothing else.
 func TestMakerCondition(t *testing.T) {
 	translator := newScheduled(t, "{}")
 	matcher := compile(t, translator.MakerCondition())
-	claim := &resourcev1.ResourceClaim{}
 	kind := resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
-	for name, want := range map[string]bool{
-		"system:serviceaccount:divvy-system:divvy-scheduler": false, "system:serviceaccount:space:divvy-scheduler": true, "divvy-scheduler": true, "system:anonymous": true,
+	const scheduler, described = "system:serviceaccount:divvy-system:divvy-scheduler", "divvy-abcdefgh234567ab"
+	for _, c := range []struct {
+		name, claim string
+		want        bool
+	}{
+		{scheduler, described, false},
+		{"system:serviceaccount:space:divvy-scheduler", described, true},
+		{"divvy-scheduler", described, true},
+		{"system:anonymous", described, true},
+		{scheduler, "web-extended-resources-abcde", true},
+		{scheduler, "divvy-pod-extended-resources-abcde", true},
+		{scheduler, described + "a", true},
 	} {
-		attributes := admission.NewAttributesRecord(claim, nil, kind, "space", "name", resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "",
-			admission.Create, nil, false, &user.DefaultInfo{Name: name})
+		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: c.claim}}
+		attributes := admission.NewAttributesRecord(claim, nil, kind, "space", c.claim, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "",
+			admission.Create, nil, false, &user.DefaultInfo{Name: c.name})
 		result := matcher.Match(context.Background(), &admission.VersionedAttributes{Attributes: attributes, VersionedObject: claim, VersionedKind: kind}, nil, nil)
-		if result.Error != nil || result.Matches != want {
-			t.Errorf("user %q: reviewed %v, %v", name, result.Matches, result.Error)
+		if result.Error != nil || result.Matches != c.want {
+			t.Errorf("claim %s of user %q: reviewed %v, %v", c.claim, c.name, result.Matches, result.Error)
 		}
 	}
 	if got := newTranslator(t, "{}").MakerCondition(); got != "" {

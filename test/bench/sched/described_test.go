@@ -139,6 +139,7 @@ func TestPodsOfTheScheduler(t *testing.T) {
 	}
 	for name, spec := range names {
 		m.refused("a claim by hand", claim(m.b.client, "by-hand", spec), "8Gi are used")
+		m.refused("one that no pod describes", claim(m.as(schedulersUser), "web-extended-resources-abcde", spec), "8Gi are used")
 		m.do(claim(m.as(schedulersUser), name, spec))
 	}
 	_, err = m.create(nil)
