@@ -98,6 +98,15 @@ func makeOne(ctx context.Context, l library, b *Book, profile nvml.MIGProfile, a
 	if err != nil {
 		return err
 	}
+	for i := range listed {
+		for k := range listed[i].Compute {
+			c := &listed[i].Compute[k]
+			if c.Reserved == 0 {
+				return fmt.Errorf("the driver keeps nothing of the memory of %s", profile.Name)
+			}
+			c.Reserved = 0 // how much it keeps is the simulated driver's to say
+		}
+	}
 	want := []nvml.MIGInstance{{ID: e.ID, Profile: profile.ID, Placement: at, Compute: []nvml.MIGCompute{{ID: e.Compute, UUID: e.UUID, Slices: profile.Slices}}}}
 	if !slices.EqualFunc(listed, want, func(a, b nvml.MIGInstance) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		return fmt.Errorf("the driver lists %v, want %v", listed, want)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/scheduler/gang"
 )
 
@@ -167,7 +168,7 @@ func TestPodGroupChangesWhileItsGangHasNoRoom(t *testing.T) {
 func TestMoreThanTheGang(t *testing.T) {
 	claims := claimsByName{}
 	e := engineOf(t, 2, claims)
-	pods := gangOf(e, claims, 3, map[string]string{"divvy.dev/gang-size": "2"})
+	pods := gangOf(e, claims, 3, map[string]string{v1alpha1.GangSizeAnnotation: "2"})
 	if _, err := e.PlanGang(pods[2], anywhere); !errors.Is(err, ErrWait) || !strings.Contains(err.Error(), "has all its members without this pod") {
 		t.Fatal(err)
 	}

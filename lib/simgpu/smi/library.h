@@ -11,10 +11,10 @@
 
 /* A GPU with what is listed of it. */
 struct smi_gpu {
-    unsigned int index;
     nvmlDevice_t device;
-    char name[96], uuid[96], bus[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE];
+    unsigned int index;
     bool mig; /* in MIG mode */
+    char bus[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE], name[96], uuid[96];
 };
 
 /* What the listings use. */

@@ -186,10 +186,9 @@ enum smi_status smi_mode(int argc, char **argv) {
     struct request r = {.gpus = NULL};
     const char *unknown = read_request(&r, argc, argv);
 
-    if (!unknown && r.reset && r.mode) {
-        unknown = names[OPTION_RESET]; /* one of the two at a time */
-    }
-    if (unknown) {
+    bool one = r.reset ? !r.mode : r.mode != NULL; /* of the two at a time */
+
+    if (unknown || !one) {
         printf("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n");
         return SMI_UNKNOWN;
     }
@@ -197,6 +196,7 @@ enum smi_status smi_mode(int argc, char **argv) {
         return reset(r.gpus);
     }
     int on = mode_of(r.mode);
+
     if (on < 0) {
         printf("Invalid Multi-Instance GPU mode specified: %s\n", r.mode);
         return SMI_INVALID_ARGUMENT;
