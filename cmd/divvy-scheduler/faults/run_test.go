@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	wanted = flag.Int("binds", 200, "pods to bind among faults")
+	wanted = flag.Int("binds", 100, "pods to bind among faults")
 	seed   = flag.Uint64("seed", 0, "seed of a run, 0 for a new one")
 )
 
