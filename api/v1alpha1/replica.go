@@ -18,7 +18,7 @@ type Replica struct {
 	UUID string `json:"uuid"`
 	// Instance is the UUID of the MIG instance, MIG-…, of which this is all or a part; it is empty where a GPU is divided
 	// without MIG. Profile, Start and Memory are the instance's: the driver's name of the profile, the memory slice at
-	// which it begins, and its bytes.
+	// which it begins, and its bytes; where it is divided, those that the driver leaves to its shares.
 	Instance string `json:"instance,omitempty"`
 	Profile  string `json:"profile,omitempty"`
 	Start    int    `json:"start,omitempty"`

@@ -47,7 +47,7 @@ func replicasOfInstances(l *lab) {
 	for name, asked := range map[string]struct {
 		resource string
 		bytes    uint64
-	}{"small": {small, 5940 * mib}, "left": {part, 2976 * mib}, "right": {part, 2976 * mib}, "large": {large, 11944 * mib}} {
+	}{"small": {small, 5940 * mib}, "left": {part, 2970 * mib}, "right": {part, 2970 * mib}, "large": {large, 11944 * mib}} {
 		l.run(asking(name, asked.resource, "1"))
 		// The last allocation is refused at the instance's memory, or at the part of it.
 		if f := l.fill(name, "main", 0); f.Result != "CUDA_ERROR_OUT_OF_MEMORY" || f.Total != asked.bytes {

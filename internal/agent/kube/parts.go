@@ -128,6 +128,9 @@ func partOf(d *pluginfile.Device, gpus []dividedGPU) part {
 		one.Instance, one.Profile, one.Start, one.Memory = at.UUID, at.Profile, at.Start, at.Bytes
 	}
 	if e := d.Entry; e != nil {
+		if d.Instance >= 0 {
+			one.Memory = gpu.parts[d.Instance].Capacity()
+		}
 		one.Of, one.Backend, one.renamed, one.single = e.Replicas, e.Backend, e.Renamed, e.Single
 	}
 	return one
