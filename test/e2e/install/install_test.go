@@ -163,7 +163,7 @@ func (l *lab) trusted() {
 		return c != nil && len(c.Webhooks[0].ClientConfig.CABundle) > 0, nil
 	}))
 	l.must(cluster.Wait(l.ctx, client, "validatingwebhookconfigurations", "", "divvy-webhook", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) (bool, error) {
-		return c != nil && len(c.Webhooks) == 3 && len(c.Webhooks[2].ClientConfig.CABundle) > 0, nil
+		return c != nil && !slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return len(w.ClientConfig.CABundle) == 0 }), nil
 	}))
 }
 
