@@ -76,6 +76,30 @@ static void contexts_end_with_work_in_flight(void) {
     check_intervals();
 }
 
+/* Nobody knows what the first launch costs. It is found to be cheap after cheaper ones have followed,
+ * so that less is charged together with these than was charged before. */
+static void launches_count_beside_a_lower_price(void) {
+    CUmodule module;
+    CUfunction function;
+    uint64_t ns = US;
+    void *parameters[] = {&ns};
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, busy_image), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleGetFunction)(&function, module, "divvy_busy_ns"), CUDA_SUCCESS);
+    for (unsigned grid = 2; grid < 22; grid++) {
+        CUstream stream = new_stream();
+        uint64_t before = busy_bucket(&s, 0).launches;
+        for (int i = 0; i < 5; i++) {
+            CHECK_EQUAL(CUDA(&s, cuLaunchKernel)(function, grid, 1, 1, 1, 1, 1, 0, stream,
+                                                 parameters, NULL),
+                        CUDA_SUCCESS);
+        }
+        busy_sync(&s, stream);
+        CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+        CHECK_EQUAL(busy_bucket(&s, 0).launches - before, 5);
+    }
+    CHECK_EQUAL(CUDA(&s, cuModuleUnload)(module), CUDA_SUCCESS);
+}
+
 static void *launch_into_streams(void *unused) {
     CUstream streams[STREAMS];
     (void)unused;
@@ -197,6 +221,7 @@ int main(void) {
     CHECK_EQUAL(CUDA(&s, cuCtxGetCurrent)(&context), CUDA_SUCCESS);
     streams_end_with_work_in_flight();
     contexts_end_with_work_in_flight();
+    launches_count_beside_a_lower_price();
     many_launch_at_once();
     a_changed_graph_costs_anew();
     a_checkpoint_finds_nothing_under_way();

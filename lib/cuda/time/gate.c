@@ -40,12 +40,14 @@ void gate_charge(struct flight *flight, uint64_t ns, uint64_t now) {
     int32_t launches;
     int64_t owed = flight_settle(flight, &launches) + (int64_t)ns;
     launches += ns > 0;
-    uint32_t count = launches > 0 ? (uint32_t)launches : 0;
-    if (owed > 0) {
-        dv_time_charge(gpu->share, gpu->number, now, (uint64_t)owed, count);
-    } else if (owed < 0) {
-        uint32_t refused = launches < 0 ? (uint32_t)-launches : 0;
-        dv_time_return(gpu->share, gpu->number, (uint64_t)-owed, refused);
+    /* New launches may come with a price that fell by more than they cost. */
+    if (owed > 0 || launches > 0) {
+        dv_time_charge(gpu->share, gpu->number, now, owed > 0 ? (uint64_t)owed : 0,
+                       launches > 0 ? (uint32_t)launches : 0);
+    }
+    if (owed < 0 || launches < 0) {
+        dv_time_return(gpu->share, gpu->number, owed < 0 ? (uint64_t)-owed : 0,
+                       launches < 0 ? (uint32_t)-launches : 0);
     }
 }
 
