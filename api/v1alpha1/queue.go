@@ -51,7 +51,8 @@ func ParseQuota(s string) (Quota, error) {
 	return "", fmt.Errorf("%w: quota %q: choose guaranteed, borrowing or opportunistic", ErrRequest, s)
 }
 
-// QueueUnit is what an amount of a queue counts.
+// QueueUnit is what an amount of a queue counts. Amounts are written as [Amount] says, and computed in whole numbers of the
+// unit's smallest step.
 type QueueUnit string
 
 // The units.
@@ -66,8 +67,10 @@ const (
 
 // Bounds of a queue.
 const (
-	// MaxAmount bounds amounts, in their unit, so that sums over all queues of a cluster are exact.
+	// MaxAmount bounds amounts, in what their unit counts, so that sums over all queues of a cluster are exact.
 	MaxAmount = 1 << 40
+	// MaxQueueWeight bounds weights.
+	MaxQueueWeight = 1 << 30
 	// MaxQueueResources and MaxQueueNamespaces bound the lists of a queue.
 	MaxQueueResources  = 64
 	MaxQueueNamespaces = 1024
@@ -83,14 +86,14 @@ type QueueShare struct {
 	Model string `json:"model,omitempty"`
 	// Unit left out is gpus.
 	Unit QueueUnit `json:"unit,omitempty"`
-	// Guaranteed is what the queue gets whenever it asks.
-	Guaranteed int64 `json:"guaranteed,omitempty"`
+	// Guaranteed is what the queue gets whenever it asks; left out, nothing.
+	Guaranteed Amount `json:"guaranteed,omitzero"`
 	// Limit is the most that it uses; left out there is none.
-	Limit *int64 `json:"limit,omitempty"`
+	Limit Amount `json:"limit,omitzero"`
 	// LendingLimit is how much of its idle guarantee others may use; left out, all of it.
-	LendingLimit *int64 `json:"lendingLimit,omitempty"`
-	// Weight divides what is idle among queues that want more; left out it is Guaranteed. Queues with weight 0 get what
-	// the others leave.
+	LendingLimit Amount `json:"lendingLimit,omitzero"`
+	// Weight divides what is idle among queues that want more, 0 to [MaxQueueWeight]; left out it is Guaranteed, in GPUs, percent
+	// or GiB. Queues with weight 0 get what the others leave.
 	Weight *int64 `json:"weight,omitempty"`
 }
 
@@ -135,17 +138,13 @@ type QueueStatus struct {
 	Conditions         []QueueCondition `json:"conditions,omitempty"`
 }
 
-// QueueUse is where a queue stands in one model and unit.
+// QueueUse is where a queue stands in one model and unit, in what the unit counts. In JSON amounts are text, as
+// [QueueUnit.Format] writes them.
 type QueueUse struct {
-	Model string    `json:"model,omitempty"`
-	Unit  QueueUnit `json:"unit"`
+	Model string
+	Unit  QueueUnit
 	// Guaranteed is what is guaranteed in effect: less than was written where there is less.
-	Guaranteed int64 `json:"guaranteed"`
-	Entitled   int64 `json:"entitled"`
-	Used       int64 `json:"used"`
-	Lent       int64 `json:"lent"`
-	Borrowed   int64 `json:"borrowed"`
-	Demand     int64 `json:"demand"`
+	Guaranteed, Entitled, Used, Lent, Borrowed, Demand int64
 }
 
 // QueueCondition has the fields of a condition of Kubernetes.
@@ -241,22 +240,30 @@ func (r *QueueShare) UnitOrDefault() QueueUnit {
 }
 
 func (r *QueueShare) validate(fault func(format string, args ...any)) {
-	if u := r.UnitOrDefault(); u != UnitGPUs && u != UnitCores && u != UnitMemory {
-		fault("unit %q: choose gpus, cores or memory", u)
-	}
 	if r.Model != "" && !validModel(r.Model) {
 		fault("model %q is no name of a model", r.Model)
 	}
-	for _, a := range []struct {
-		what  string
-		value *int64
-	}{{"guaranteed", &r.Guaranteed}, {"limit", r.Limit}, {"lendingLimit", r.LendingLimit}, {"weight", r.Weight}} {
-		if v := a.value; v != nil && (*v < 0 || *v > MaxAmount) {
-			fault("%s %d: give 0 to %d", a.what, *v, int64(MaxAmount))
+	if r.Weight != nil && (*r.Weight < 0 || *r.Weight > MaxQueueWeight) {
+		fault("weight %d: give 0 to %d", *r.Weight, int64(MaxQueueWeight))
+	}
+	u := r.UnitOrDefault()
+	if u != UnitGPUs && u != UnitCores && u != UnitMemory {
+		fault("unit %q: choose gpus, cores or memory", u)
+		return
+	}
+	good, amounts := true, [3]int64{}
+	for i, a := range []struct {
+		what    string
+		written Amount
+	}{{"guaranteed", r.Guaranteed}, {"limit", r.Limit}, {"lendingLimit", r.LendingLimit}} {
+		var err error
+		if amounts[i], err = a.written.In(u); err != nil {
+			fault("%s %s: %v", a.what, a.written, err)
+			good = false
 		}
 	}
-	if r.Limit != nil && *r.Limit < r.Guaranteed {
-		fault("limit %d is below guaranteed %d", *r.Limit, r.Guaranteed)
+	if good && !r.Limit.IsZero() && amounts[1] < amounts[0] {
+		fault("limit %s is below guaranteed %s", r.Limit, r.Guaranteed)
 	}
 }
 
@@ -294,8 +301,7 @@ func (s *QueueSpec) DeepCopy() QueueSpec {
 	out := *s
 	out.Resources = slices.Clone(s.Resources)
 	for i := range out.Resources {
-		r := &out.Resources[i]
-		r.Limit, r.LendingLimit, r.Weight = clone(r.Limit), clone(r.LendingLimit), clone(r.Weight)
+		out.Resources[i].Weight = clone(out.Resources[i].Weight)
 	}
 	out.Grace, out.MinimumRunTime = clone(s.Grace), clone(s.MinimumRunTime)
 	out.Namespaces = slices.Clone(s.Namespaces)

@@ -10,7 +10,7 @@ import (
 )
 
 const queueText = `{"apiVersion":"divvy.dev/v1alpha1","kind":"Queue","metadata":{"name":"vision","generation":3,"labels":{"a":"b"}},
-"spec":{"parent":"research","resources":[{"model":"H100","unit":"gpus","guaranteed":4000,"limit":8000,"lendingLimit":0,"weight":2}],
+"spec":{"parent":"research","resources":[{"model":"H100","unit":"gpus","guaranteed":4,"limit":"8500m","lendingLimit":0,"weight":2}],
 "grace":"1m30s","minimumRunTime":"10m","namespaces":["vision"]},"status":{"running":2,"extra":1}}`
 
 func TestDecodeQueue(t *testing.T) {
@@ -19,8 +19,15 @@ func TestDecodeQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := q.Spec.Resources[0]
+	in := func(a Amount) int64 {
+		n, err := a.In(UnitGPUs)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
 	if q.Metadata.Name != "vision" || q.Metadata.Generation != 3 || q.Status.Running != 2 || time.Duration(*q.Spec.Grace) != 90*time.Second ||
-		r.Guaranteed != 4000 || *r.Limit != 8000 || *r.LendingLimit != 0 || *r.Weight != 2 {
+		in(r.Guaranteed) != 4000 || in(r.Limit) != 8500 || r.LendingLimit.IsZero() || in(r.LendingLimit) != 0 || *r.Weight != 2 {
 		t.Errorf("%+v", q)
 	}
 	if err := q.Spec.Validate(q.Metadata.Name); err != nil {
@@ -34,7 +41,7 @@ func TestDecodeQueue(t *testing.T) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	for old, new := range map[string]string{
-		`"parent"`: `"parents"`, `4000`: `4000.5`, `"1m30s"`: `"soon"`, `"Queue"`: `"Queues"`, `8000`: `99999999999999999999`, `"gpus"`: `7`,
+		`"parent"`: `"parents"`, `:4,`: `:[4],`, `"1m30s"`: `"soon"`, `"Queue"`: `"Queues"`, `"8500m"`: `{"gpus":8}`, `"gpus"`: `7`, `:2}`: `:2.5}`,
 	} {
 		if _, err := DecodeQueue([]byte(strings.Replace(queueText, old, new, 1))); !errors.Is(err, ErrRequest) {
 			t.Errorf("%s for %s: %v", new, old, err)
@@ -44,10 +51,10 @@ func TestDecodeQueue(t *testing.T) {
 
 func TestValidateQueue(t *testing.T) {
 	for old, want := range map[string][2]string{
-		`4000`:         {`-4000`, "guaranteed -4000"},
-		`8000`:         {`3999`, "limit 3999 is below"},
+		`:4,`:          {`:-4,`, "guaranteed -4: it is negative"},
+		`"8500m"`:      {`"3999m"`, "limit 3999m is below guaranteed 4"},
 		`"weight":2`:   {`"weight":-2`, "weight -2"},
-		`Limit":0`:     {`Limit":2000000000000`, "lendingLimit 2000000000000"},
+		`Limit":0`:     {`Limit":2000000000`, "lendingLimit 2000000000: it is more than any"},
 		`"unit":"gpus`: {`"unit":"tons`, `unit "tons"`},
 		`"H100"`:       {`"H100;"`, "model"},
 		`"1m30s"`:      {`"-1s"`, "grace -1s"},
@@ -75,8 +82,9 @@ func TestCopyOfAQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := q.DeepCopy()
-	*c.Spec.Resources[0].Limit, *c.Spec.Grace, c.Spec.Namespaces[0] = 1, 1, "other"
-	if *q.Spec.Resources[0].Limit != 8000 || time.Duration(*q.Spec.Grace) != 90*time.Second || q.Spec.Namespaces[0] != "vision" {
+	*c.Spec.Resources[0].Weight, *c.Spec.Grace, c.Spec.Namespaces[0] = 1, 1, "other"
+	c.Spec.Resources[0].Limit = Written("1")
+	if q.Spec.Resources[0].Limit != Written("8500m") || *q.Spec.Resources[0].Weight != 2 || time.Duration(*q.Spec.Grace) != 90*time.Second || q.Spec.Namespaces[0] != "vision" {
 		t.Errorf("%+v", q)
 	}
 }

@@ -31,13 +31,17 @@ type Refusal struct {
 
 // Error implements error.
 func (r *Refusal) Error() string {
+	used, asked, most := r.Dimension.Format(r.Used), r.Dimension.Format(r.Asked), r.Dimension.Format(r.Most)
 	switch r.Bound {
 	case BoundLimit:
-		return fmt.Sprintf("queue %s is limited to %d %s: it uses %d, and %d are asked for", r.Queue, r.Most, r.Dimension, r.Used, r.Asked)
+		return fmt.Sprintf("queue %s is limited to %s %s: it uses %s, and %s more are asked for", r.Queue, most, r.Dimension, used, asked)
 	case BoundGuarantee:
-		return fmt.Sprintf("queue %s has %d guaranteed %s: pods with guaranteed quota use %d, and %d are asked for", r.Queue, r.Most, r.Dimension, r.Used, r.Asked)
+		return fmt.Sprintf("queue %s has %s %s guaranteed: its pods with guaranteed quota use %s, and %s more are asked for", r.Queue, most, r.Dimension, used, asked)
 	case BoundLending:
-		return fmt.Sprintf("%d more %s than queue %s has guaranteed are asked for, and only %d may be lent", r.Asked, r.Dimension, r.Queue, r.Most)
+		if r.Queue == "" {
+			return fmt.Sprintf("%s more %s are asked for outside all queues, and only %s may be lent", asked, r.Dimension, most)
+		}
+		return fmt.Sprintf("%s more %s than queue %s has guaranteed are asked for, and only %s may be lent", asked, r.Dimension, r.Queue, most)
 	}
 	return r.text
 }

@@ -25,7 +25,7 @@ func TestFourOfEightComeBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			four := v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: 4000}}}
+			four := v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.Written("4")}}}
 			cluster.SetQueues([]queue.Spec{{Name: "a", QueueSpec: four}, {Name: "b", QueueSpec: four}})
 			arrive := func(name string, i, quarters, size int) {
 				cluster.Arrive(simulation.Workload{

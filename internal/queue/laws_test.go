@@ -109,18 +109,19 @@ func randomSpecs(random *rand.Rand, n int, bad bool) []Spec {
 			if random.IntN(3) == 0 {
 				continue
 			}
-			r := v1alpha1.QueueShare{Model: model, Guaranteed: int64(random.IntN(5)) * 1000}
+			guaranteed := int64(random.IntN(5)) * 1000
+			r := v1alpha1.QueueShare{Model: model, Guaranteed: v1alpha1.AmountOf(guaranteed, v1alpha1.UnitGPUs)}
 			if random.IntN(3) == 0 {
-				r.Limit = p(r.Guaranteed + int64(random.IntN(4))*1000)
+				r.Limit = v1alpha1.AmountOf(guaranteed+int64(random.IntN(4))*1000, v1alpha1.UnitGPUs)
 			}
 			if random.IntN(3) == 0 {
-				r.LendingLimit = p(int64(random.IntN(3)) * 1000)
+				r.LendingLimit = v1alpha1.AmountOf(int64(random.IntN(3))*1000, v1alpha1.UnitGPUs)
 			}
 			if random.IntN(2) == 0 {
 				r.Weight = p(int64(random.IntN(7)))
 			}
 			if bad && random.IntN(10) == 0 {
-				r.Guaranteed = -r.Guaranteed - 1
+				r.Guaranteed = v1alpha1.AmountOf(-guaranteed-1, v1alpha1.UnitGPUs)
 			}
 			s.Resources = append(s.Resources, r)
 		}
@@ -220,11 +221,11 @@ func FuzzTree(f *testing.F) {
 				}
 				switch i {
 				case 0:
-					r.Guaranteed = v
+					r.Guaranteed = v1alpha1.AmountOf(v, v1alpha1.UnitGPUs)
 				case 1:
-					r.Limit = &v
+					r.Limit = v1alpha1.AmountOf(v, v1alpha1.UnitGPUs)
 				case 2:
-					r.LendingLimit = &v
+					r.LendingLimit = v1alpha1.AmountOf(v, v1alpha1.UnitGPUs)
 				case 3:
 					r.Weight = &v
 				}

@@ -22,16 +22,19 @@ type Dimension struct {
 	Unit  v1alpha1.QueueUnit
 }
 
-// String names the unit and the model.
+// String names what amounts count, and the model.
 func (d Dimension) String() string {
 	unit := map[v1alpha1.QueueUnit]string{
-		v1alpha1.UnitGPUs: "thousandths of a GPU", v1alpha1.UnitCores: "percent of GPU time", v1alpha1.UnitMemory: "MiB of GPU memory",
+		v1alpha1.UnitGPUs: "GPUs", v1alpha1.UnitCores: "percent of GPU time", v1alpha1.UnitMemory: "of GPU memory",
 	}[d.Unit]
 	if d.Model != "" {
 		unit += " (" + d.Model + ")"
 	}
 	return unit
 }
+
+// Format writes an amount as users write it.
+func (d Dimension) Format(n int64) string { return d.Unit.Format(n) }
 
 // Vector has an amount for each dimension of a [Tree], in the order of [Tree.Dimensions].
 type Vector []int64

@@ -15,7 +15,13 @@ func p(v int64) *int64 { return &v }
 
 // share is of all GPUs.
 func share(guaranteed int64, limit, lending, weight *int64) v1alpha1.QueueSpec {
-	return v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: guaranteed, Limit: limit, LendingLimit: lending, Weight: weight}}}
+	of := func(n *int64) v1alpha1.Amount {
+		if n == nil {
+			return v1alpha1.Amount{}
+		}
+		return v1alpha1.AmountOf(*n, v1alpha1.UnitGPUs)
+	}
+	return v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: of(&guaranteed), Limit: of(limit), LendingLimit: of(lending), Weight: weight}}}
 }
 
 func named(name, parent string, s v1alpha1.QueueSpec) Spec {
@@ -66,6 +72,8 @@ func TestEntitlements(t *testing.T) {
 			map[string]int64{"a": 9000, "b": 9000, "c": 9000}, map[string]int64{"a": 2667, "b": 2667, "c": 2666}},
 		{"without weight what is left", []Spec{named("a", "", share(0, nil, nil, p(0))), named("b", "", share(0, nil, nil, p(1)))},
 			map[string]int64{"a": 9000, "b": 6000}, map[string]int64{"a": 2000, "b": 6000}},
+		{"a weight that is left out is the guarantee in GPUs", []Spec{named("a", "", share(2000, nil, nil, nil)), named("b", "", share(0, nil, nil, p(2)))},
+			map[string]int64{"a": 9000, "b": 9000}, map[string]int64{"a": 5000, "b": 3000}},
 		{"guarantees above the capacity are scaled", []Spec{named("a", "", share(12000, nil, nil, nil)), named("b", "", share(4000, nil, nil, nil))},
 			map[string]int64{"a": 16000, "b": 16000}, map[string]int64{"a": 6000, "b": 2000}},
 		{"parts divide what the whole has", []Spec{named("up", "", share(4000, nil, nil, nil)), named("x", "up", share(3000, nil, nil, nil)), named("y", "up", share(1000, nil, nil, nil)), named("b", "", share(4000, nil, nil, nil))},
@@ -119,7 +127,7 @@ func TestConditions(t *testing.T) {
 		named("a", "b", share(1000, nil, nil, nil)), named("b", "c", share(0, nil, nil, nil)), named("c", "b", share(0, nil, nil, nil)),
 		named("lost", "nowhere", share(4000, nil, nil, nil)), named("bad", "", negative), named("huge", "", share(1<<50, nil, nil, nil)),
 		named("ok", "", share(10000, nil, nil, nil)), named("part", "ok", share(9000, nil, nil, nil)),
-		{"tpu", v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Model: "A100", Guaranteed: 1}}, Namespaces: []string{"n"}}},
+		{"tpu", v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Model: "A100", Guaranteed: v1alpha1.Written("1m")}}, Namespaces: []string{"n"}}},
 		{"zoo", v1alpha1.QueueSpec{Namespaces: []string{"n"}}},
 	}, map[string]int64{"part": 9000, "a": 1000, "lost": 1000})
 	var got []string
@@ -175,12 +183,41 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// Refusals and conditions have amounts as users write them.
+func TestAmountsInWords(t *testing.T) {
+	b := bookOf(t, 8000, []Spec{
+		named("a", "", share(4000, p(4500), nil, nil)), named("big", "", share(12000, nil, p(0), nil)),
+		{"m", v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Unit: v1alpha1.UnitMemory, Limit: v1alpha1.Written("40Gi")}}}},
+	}, map[string]int64{"a": 5000})
+	b.Arrive(Workload{ID: "g", Queue: "a", Quota: v1alpha1.QuotaGuaranteed, Asks: gpus(2500)})
+	b.Arrive(Workload{ID: "o"})
+	b.Arrive(Workload{ID: "m", Queue: "m"})
+	for id, want := range map[string]string{
+		"a": "queue a is limited to 4.5 GPUs: it uses 0, and 5 more are asked for",
+		"g": "queue a has 2 GPUs guaranteed: its pods with guaranteed quota use 0, and 2.5 more are asked for",
+		"o": "5 more GPUs are asked for outside all queues, and only 2 may be lent",
+		"m": "queue m is limited to 40Gi of GPU memory: it uses 0, and 48Gi more are asked for",
+	} {
+		held := Charge{GPUs: 5000, Memory: 48 << 10}
+		if id == "g" {
+			held.GPUs = 2500
+		}
+		if err := b.Start(id, []Charge{held}); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	want := "queue a: Scaled: 2 instead of 4 GPUs are guaranteed in effect: there are 8 for it and its siblings"
+	if all := b.Conditions(); len(all) != 2 || all[0].String() != want {
+		t.Error(all)
+	}
+}
+
 // A pod that accepts several models is counted in the dimension of one of them when it has it.
 func TestDimensions(t *testing.T) {
 	tree := NewTree([]Spec{{"q", v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{
-		{Guaranteed: 1}, {Model: "H100", Guaranteed: 1}, {Model: "A100", Unit: v1alpha1.UnitMemory}, {Unit: v1alpha1.UnitCores},
+		{Guaranteed: v1alpha1.Written("1")}, {Model: "H100", Guaranteed: v1alpha1.Written("1")}, {Model: "A100", Unit: v1alpha1.UnitMemory}, {Unit: v1alpha1.UnitCores},
 	}}}})
-	if got := fmt.Sprint(tree.Dimensions()); got != "[percent of GPU time thousandths of a GPU MiB of GPU memory (A100) thousandths of a GPU (H100)]" {
+	if got := fmt.Sprint(tree.Dimensions()); got != "[percent of GPU time GPUs of GPU memory (A100) GPUs (H100)]" {
 		t.Error(got)
 	}
 	both := Charge{Models: []string{"NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"}, GPUs: 500, Cores: 50, Memory: 7}

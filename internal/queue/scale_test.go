@@ -14,7 +14,7 @@ func BenchmarkDecision(b *testing.B) {
 		b.Run(fmt.Sprint(queues, " queues"), func(b *testing.B) {
 			var specs []Spec
 			for i := range queues {
-				s := Spec{Name: fmt.Sprintf("q%04d", i), QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: 8000}, {Model: "H100", Unit: v1alpha1.UnitMemory, Guaranteed: 800_000}}}}
+				s := Spec{Name: fmt.Sprintf("q%04d", i), QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.AmountOf(8000, v1alpha1.UnitGPUs)}, {Model: "H100", Unit: v1alpha1.UnitMemory, Guaranteed: v1alpha1.AmountOf(800_000, v1alpha1.UnitMemory)}}}}
 				if i >= 10 {
 					s.Parent = fmt.Sprintf("q%04d", i%10)
 				}

@@ -91,11 +91,12 @@ func (b *Book) Conditions() []Condition {
 			if capacity[d] == 0 && dimension.Model != "" {
 				all = append(all, Condition{n.name, ConditionNoGPUs, fmt.Sprintf("no node has GPUs of model %s", dimension.Model)})
 			} else if s := b.shares[d]; s.scaled[i] {
-				of := "there are " + fmt.Sprint(s.guaranteed[n.parent])
+				of := "there are " + dimension.Format(s.guaranteed[n.parent])
 				if n.parent != Top {
-					of = fmt.Sprintf("queue %s has %d", b.tree.nodes[n.parent].name, s.guaranteed[n.parent])
+					of = fmt.Sprintf("queue %s has %s", b.tree.nodes[n.parent].name, dimension.Format(s.guaranteed[n.parent]))
 				}
-				all = append(all, Condition{n.name, ConditionScaled, fmt.Sprintf("%d of %d %s are guaranteed in effect: %s for it and its siblings", s.guaranteed[i], n.quotas[d].guaranteed, dimension, of)})
+				all = append(all, Condition{n.name, ConditionScaled, fmt.Sprintf("%s instead of %s %s are guaranteed in effect: %s for it and its siblings",
+					dimension.Format(s.guaranteed[i]), dimension.Format(n.quotas[d].guaranteed), dimension, of)})
 			}
 		}
 	}

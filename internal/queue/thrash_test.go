@@ -29,7 +29,7 @@ func overload(t *testing.T, random *rand.Rand, now time.Time) (*simulation.Clust
 		t.Fatal(err)
 	}
 	share := func(name string, guaranteed int64) queue.Spec {
-		return queue.Spec{Name: name, QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: guaranteed}}}}
+		return queue.Spec{Name: name, QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.AmountOf(guaranteed, v1alpha1.UnitGPUs)}}}}
 	}
 	c.SetQueues([]queue.Spec{share("a", 32000), share("b", 19000), share("c", 8000)})
 	count := 0

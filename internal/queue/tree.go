@@ -199,15 +199,20 @@ func (t *Tree) quotas(s *Spec) []quota {
 		r := &s.Resources[i]
 		at := slices.Index(t.dimensions, Dimension{r.Model, r.UnitOrDefault()})
 		q := &quotas[at]
-		q.named, q.guaranteed, q.weight = true, r.Guaranteed, r.Guaranteed
-		if r.Limit != nil {
-			q.limit = *r.Limit
+		unit := r.UnitOrDefault()
+		in := func(a v1alpha1.Amount) int64 {
+			n, _ := a.In(unit) // of a valid specification there is no error
+			return n
 		}
-		if r.LendingLimit != nil {
-			q.lends = *r.LendingLimit
+		q.named, q.guaranteed, q.weight = true, in(r.Guaranteed), in(r.Guaranteed)
+		if !r.Limit.IsZero() {
+			q.limit = in(r.Limit)
+		}
+		if !r.LendingLimit.IsZero() {
+			q.lends = in(r.LendingLimit)
 		}
 		if r.Weight != nil {
-			q.weight = *r.Weight
+			q.weight = unit.Weigh(*r.Weight)
 		}
 	}
 	return quotas

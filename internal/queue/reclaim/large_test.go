@@ -36,7 +36,7 @@ func large(t testing.TB, nodes, each, members, gpus int, borrower func(i int, c 
 	s := &scene{inv: inv, book: queue.NewBook(), options: Options{Now: now}}
 	half := int64(nodes) * 4000
 	share := func(g int64) v1alpha1.QueueSpec {
-		return v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: g}}}
+		return v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.AmountOf(g, v1alpha1.UnitGPUs)}}}
 	}
 	s.book.SetQueues([]queue.Spec{{Name: "a", QueueSpec: share(half)}, {Name: "b", QueueSpec: share(half)}})
 	s.book.SetCapacity([]queue.Charge{{Models: []string{"H100"}, GPUs: 2 * half}})

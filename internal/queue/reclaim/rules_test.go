@@ -102,8 +102,8 @@ func TestMinimumRunTime(t *testing.T) {
 	s := eight(t, 1, 1, 1, nil)
 	run := v1alpha1.Duration(2 * time.Hour)
 	s.book.SetQueues([]queue.Spec{
-		{Name: "a", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: 4000}}}},
-		{Name: "b", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: 4000}}, MinimumRunTime: &run}},
+		{Name: "a", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.Written("4")}}}},
+		{Name: "b", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.Written("4")}}, MinimumRunTime: &run}},
 	})
 	if got := victims(s); !strings.HasPrefix(got, "refused") {
 		t.Error(got)
@@ -134,8 +134,7 @@ func TestPriorityInsideAQueue(t *testing.T) {
 	if got := victims(s); got != "" {
 		t.Error(got)
 	}
-	limit := int64(7000)
-	s.book.SetQueues([]queue.Spec{{Name: "b", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Limit: &limit}}}}})
+	s.book.SetQueues([]queue.Spec{{Name: "b", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Limit: v1alpha1.Written("7")}}}}})
 	s.demander.Queue, _ = s.book.Tree().Find("b")
 	for i := range s.candidates {
 		s.candidates[i].Queue = s.demander.Queue

@@ -67,7 +67,7 @@ func draw(t testing.TB, random *rand.Rand) *scene {
 	}
 	s := &scene{inv: inv, book: queue.NewBook(), options: Options{Now: now, Budgets: []int{random.IntN(3)}}}
 	spec := func(name, parent string, guaranteed int) queue.Spec {
-		return queue.Spec{Name: name, QueueSpec: v1alpha1.QueueSpec{Parent: parent, Resources: []v1alpha1.QueueShare{{Guaranteed: int64(guaranteed) * 1000}}}}
+		return queue.Spec{Name: name, QueueSpec: v1alpha1.QueueSpec{Parent: parent, Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.AmountOf(int64(guaranteed)*1000, v1alpha1.UnitGPUs)}}}}
 	}
 	s.book.SetQueues([]queue.Spec{spec("a", "", random.IntN(gpus+1)), spec("b", "", gpus/3), spec("up", "", gpus/2), spec("c", "up", gpus/4), spec("d", "up", gpus/4)})
 	s.book.SetCapacity([]queue.Charge{{Models: []string{"H100"}, GPUs: int64(gpus) * 1000}})
