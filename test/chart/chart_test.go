@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/test/chart/render"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -33,6 +34,9 @@ const (
 // strict decodes one object by the types of Kubernetes: a field that they lack is an error.
 func strict(t *testing.T, text []byte) runtime.Object {
 	t.Helper()
+	if err := apiextensionsv1.AddToScheme(scheme.Scheme); err != nil {
+		t.Fatal(err)
+	}
 	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})
 	object, _, err := decoder.Decode(text, nil, nil)
 	if err != nil {

@@ -140,6 +140,11 @@ profiles:
 {{- if or .Values.scheduler.enabled .Values.scheduler.replacesDefault }}yes{{ end }}
 {{- end -}}
 
+{{- /* Says something where the scheduler serves queues. */ -}}
+{{- define "divvy.queues" -}}
+{{- if and .Values.scheduler.queues (include "divvy.schedulerRuns" .) }}yes{{ end }}
+{{- end -}}
+
 {{- /* The value schedulerName, or else the name that the cluster's own scheduler has where Divvy's replaces it. */ -}}
 {{- define "divvy.schedulerName" -}}
 {{- if .Values.schedulerName }}{{ .Values.schedulerName }}{{ else if .Values.scheduler.replacesDefault }}default-scheduler{{ end }}

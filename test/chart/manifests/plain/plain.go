@@ -35,6 +35,9 @@ metadata:
     pod-security.kubernetes.io/enforce: privileged
 `
 
+// kept tells Helm alone that an object stays.
+const kept = "  annotations:\n    helm.sh/resource-policy: keep\n"
+
 // Render returns what the file should hold.
 func (f File) Render(chart string) ([]byte, error) {
 	documents, err := render.Chart(chart, render.Options{Namespace: "divvy-system", Kubernetes: f.Kubernetes, Values: f.Values})
@@ -48,7 +51,7 @@ func (f File) Render(chart string) ([]byte, error) {
 			continue
 		}
 		text.WriteString("---\n")
-		text.Write(document.Text)
+		text.Write(bytes.ReplaceAll(document.Text, []byte(kept), nil))
 	}
 	return text.Bytes(), nil
 }
