@@ -20,8 +20,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 )
 
-// Steps after which a scheduler can die, by the names that a test's hook hears.
+// Steps after which a scheduler can die or stop, by the names that a test's hook hears.
 const (
+	StepChosen    = "place-chosen"
 	StepMade      = "claim-made"
 	StepAllocated = "claim-allocated"
 	StepBound     = "pod-bound"
@@ -46,6 +47,7 @@ func (w *Writer) step(name string) {
 // Write makes the unit's claims that are not there, and gives all of them their devices and the pod's reservation, each in
 // one update. What was written when it fails stays until [Writer.TakeBack].
 func (w *Writer) Write(ctx context.Context, u *Unit) error {
+	w.step(StepChosen)
 	for i := range u.Allocations {
 		if err := w.allocate(ctx, u, &u.Allocations[i]); err != nil {
 			return err

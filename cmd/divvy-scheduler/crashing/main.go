@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -28,7 +29,10 @@ func after(step string) {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 		select {} // the signal ends it
 	case named("DIVVY_STOP_AFTER", step) && mark("stopped-after-"+step):
-		_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+		// A signal to this very thread stops it before it does anything else.
+		runtime.LockOSThread()
+		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+		runtime.UnlockOSThread()
 	}
 }
 

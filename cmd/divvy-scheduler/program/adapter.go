@@ -61,6 +61,9 @@ func (c *core) adapt(config *schedulerconfig.CompletedConfig, sched *kubeschedul
 	if c.engine == nil {
 		return errProfile
 	}
+	if err := guard(config); err != nil {
+		return err
+	}
 	slow := rest.CopyConfig(config.KubeConfig)
 	slow.QPS, slow.Burst = reasonRate, reasonBurst
 	client, err := kubernetes.NewForConfig(slow)
