@@ -23,7 +23,9 @@ type Gangs struct {
 	// refused are gangs for which there was no room, until there may be more.
 	refused map[string]refused
 	// lacks is why gangs cannot be planned, as their members say it or are to.
-	lacks  map[string]lack
+	lacks map[string]lack
+	// ended is why gangs were ended after members were bound, as long as pods of them are there.
+	ended  map[string]string
 	groups groups
 }
 
@@ -31,6 +33,7 @@ func (g *Gangs) init() {
 	g.groups.init()
 	g.members = gang.NewMembers(&g.groups)
 	g.pods, g.released, g.refused, g.lacks = map[string]*corev1.Pod{}, map[string]bool{}, map[string]refused{}, map[string]lack{}
+	g.ended = map[string]string{}
 }
 
 func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
@@ -71,6 +74,7 @@ func (g *Gangs) prune(id string) {
 		delete(g.released, id)
 		delete(g.refused, id)
 		delete(g.lacks, id)
+		delete(g.ended, id)
 	}
 }
 
@@ -107,9 +111,9 @@ func (g *Gangs) Hold(pod *corev1.Pod) (others []*corev1.Pod, err error) {
 		return nil, fmt.Errorf("%w: %w", ErrWait, err)
 	}
 	state := g.members.State(id)
-	if state.Reason != "" {
+	if lack := g.lack(id, &state); lack != "" {
 		delete(g.released, id)
-		return nil, lacking(state.Reason)
+		return nil, lacking(lack)
 	}
 	if g.released[id] {
 		return nil, nil
@@ -145,6 +149,7 @@ func (g *Gangs) state(pod *corev1.Pod) (id string, s gang.State) {
 	defer g.mutex.Unlock()
 	id, in, err := g.members.Of(keyOf(pod))
 	s = g.members.State(id)
+	s.Reason = g.lack(id, &s)
 	switch {
 	case err != nil:
 		s.Reason = err.Error()
@@ -168,6 +173,16 @@ type Team struct {
 	ID    string
 	Units []*Unit
 	*Barrier
+	ending
+}
+
+// NewTeam makes a team of units, of which so many must be bound.
+func NewTeam(id string, units []*Unit, need int) *Team {
+	t := &Team{ID: id, Units: units, Barrier: newBarrier(len(units)), ending: ending{need: need}}
+	for _, u := range units {
+		u.Team = t
+	}
+	return t
 }
 
 // PlanGang places all members of a pod's gang that wait. lets says whether Kubernetes' filters let a member onto a node. The
@@ -192,7 +207,7 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 		e.Gangs.refuse(id, refused{freed: e.seen.Load(), waiting: len(state.Waiting), gang: state.Gang, err: err})
 		return nil, err
 	}
-	team := &Team{ID: id}
+	var team []*Unit
 	for _, placement := range plan.Placements {
 		u := units[placement.Member.Key]
 		u.Place = placement.Assignment
@@ -200,22 +215,18 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 			err = e.Reserve(u)
 		}
 		if err != nil {
-			e.Drop(team.Units)
+			e.Drop(team)
 			return nil, err
 		}
-		team.Units = append(team.Units, u)
+		team = append(team, u)
 	}
 	for key, u := range units { // those that a scheduler before this one has given their devices
 		if node := u.Demand.Node(); node != "" && len(u.Demand.Claims()) == 0 {
 			u.Place = alloc.Assignment{Name: node, Node: -1}
-			team.Units = append(team.Units, units[key])
+			team = append(team, units[key])
 		}
 	}
-	team.Barrier = newBarrier(len(team.Units))
-	for _, u := range team.Units {
-		u.Team = team
-	}
-	return team, nil
+	return NewTeam(id, team, state.Gang.Minimum-len(bound)), nil
 }
 
 // members are the members of a gang as the planner wants them.

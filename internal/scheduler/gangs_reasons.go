@@ -74,7 +74,8 @@ func (g *Gangs) touch(id string) {
 	if !g.members.There(id) {
 		return
 	}
-	reason := g.members.State(id).Reason
+	state := g.members.State(id)
+	reason := g.lack(id, &state)
 	was := g.lacks[id]
 	switch now := time.Now(); {
 	case reason == "":

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
@@ -188,31 +186,28 @@ func (w *Writer) give(ctx context.Context, u *Unit, claim *resourcev1.ResourceCl
 	return err
 }
 
-// again is how often what must be known is asked for, until the API server answers.
-var again = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 1 << 20, Cap: 10 * time.Second}
-
 // TakeBack clears what was written for a unit whose pod has no node, and returns once it is known what the API server has.
 // A pod that has a node keeps its claims. It reports whether they were cleared.
 func (w *Writer) TakeBack(ctx context.Context, u *Unit) (cleared bool) {
 	if len(u.written) == 0 {
 		return true
 	}
-	err := wait.ExponentialBackoffWithContext(ctx, again, func(ctx context.Context) (bool, error) {
+	err := repeat(ctx, func() bool {
 		pod, err := w.Client.CoreV1().Pods(u.Pod.Namespace).Get(ctx, u.Pod.Name, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return false, nil //nolint:nilerr // the next try may get an answer
+			return false // the next try may get an answer
 		}
 		if err == nil && pod.UID == u.Pod.UID && pod.Spec.NodeName != "" {
 			cleared = false
-			return true, nil
+			return true
 		}
 		for _, claim := range u.written {
 			if !w.clear(ctx, claim.Namespace, claim.Name, u.Pod, claim.Status.Allocation) {
-				return false, nil
+				return false
 			}
 		}
 		cleared = true
-		return true, nil
+		return true
 	})
 	if err == nil {
 		u.written = nil

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -140,37 +138,4 @@ func (a *adapter) scheduleMember(ctx context.Context, fw framework.Framework, st
 	a.engine.Waiting.Remove(unit.Pod.UID)
 	a.engine.Gangs.Assume(unit.Pod, node)
 	return kubescheduler.ScheduleResult{SuggestedHost: node, EvaluatedNodes: 1, FeasibleNodes: 1}, nil
-}
-
-// again is how a binding is repeated after the other members may have bound.
-var again = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 9}
-
-// bindMember binds a pod once all members of its gang have their claims.
-func (p *plugin) bindMember(ctx context.Context, unit *scheduler.Unit, node string) error {
-	if err := p.writer.Write(ctx, unit); err != nil {
-		unit.Team.Fail(err)
-		return err
-	}
-	if err := unit.Team.Arrive(ctx); err != nil {
-		return err
-	}
-	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: unit.Pod.Namespace, Name: unit.Pod.Name, UID: unit.Pod.UID},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
-	}
-	var last error
-	err := wait.ExponentialBackoffWithContext(ctx, again, func(ctx context.Context) (bool, error) {
-		last = p.handle.ClientSet().CoreV1().Pods(unit.Pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
-		if last == nil {
-			return true, nil
-		}
-		if apierrors.IsNotFound(last) {
-			return false, last
-		}
-		return false, nil
-	})
-	if err != nil {
-		return fmt.Errorf("bind %s after its gang was let on: %w", unit.Pod.Name, errors.Join(last, err))
-	}
-	return nil
 }

@@ -108,3 +108,58 @@ func TestGangWithARefusedClaim(t *testing.T) {
 		t.Errorf("four members are on %d GPUs", len(sums))
 	}
 }
+
+// A gang of which one pod can never be bound is ended whole after the first members were bound. The members that are made in
+// their place are not bound before all can be.
+func TestGangWithARefusedBinding(t *testing.T) {
+	f := newFleet(t, 2, 4)
+	pods := f.client.CoreV1().Pods(namespace)
+	f.create(pod("probe")) // of nobody
+	end := f.refuse("binding", "pods/binding", admissionv1.Create, "request.name in ['four-2', 'probe']")
+	f.refusing("a binding", func(ctx context.Context) error {
+		return pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Target: corev1.ObjectReference{Name: nodeName(0)}},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	})
+	now := int64(0)
+	if err := pods.Delete(t.Context(), "probe", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	for i := range 4 {
+		f.create(gangOf(t, "four", 4, i, 60))
+	}
+	for _, i := range []int{0, 1, 3} {
+		name := fmt.Sprint("four-", i)
+		f.until(name+" was bound and ends", func(ctx context.Context) (bool, string) {
+			got, err := pods.Get(ctx, name, metav1.GetOptions{})
+			if err != nil || got.Spec.NodeName == "" || got.DeletionTimestamp == nil {
+				return false, fmt.Sprint(err)
+			}
+			for _, c := range got.Status.Conditions {
+				if c.Type == corev1.DisruptionTarget {
+					return c.Reason == "GangEnded" && strings.Contains(c.Message, "pod four-2 cannot be bound"), c.Message
+				}
+			}
+			return false, "it has no condition"
+		})
+		if err := pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.says("four-2", "gang default/four waits for members: 1 of 4 are there; gang was ended: pod four-2 cannot be bound")
+	f.until("an event tells of it", func(ctx context.Context) (bool, string) {
+		all, err := f.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=GangEnded,involvedObject.name=four-2"})
+		return err == nil && len(all.Items) > 0, fmt.Sprint(err)
+	})
+	for _, i := range []int{0, 1, 3} {
+		f.create(gangOf(t, "four", 4, i, 60))
+	}
+	f.says("four-0", "refused by the test")
+	f.says("four-2", "refused by the test")
+	f.bound(0)
+	end()
+	f.bound(4)
+	if sums := f.check(); len(sums) != 4 {
+		t.Errorf("four members are on %d GPUs", len(sums))
+	}
+}
