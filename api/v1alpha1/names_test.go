@@ -118,10 +118,11 @@ func TestNamesStandOnce(t *testing.T) {
 	})
 }
 
-// onlyInChart are names that the chart alone uses: of its webhooks, whose names it also puts together, and of the
+// onlyInChart are names that the chart alone uses: of its webhooks, whose names it also puts together, of the kind Queue, and of the
 // annotation that makes pods anew when their configuration changes.
 var onlyInChart = []string{
 	"pods." + v1alpha1.Domain, "annotations." + v1alpha1.Domain, "claims." + v1alpha1.Domain, "templates." + v1alpha1.Domain, "containers." + v1alpha1.Domain,
+	v1alpha1.QueueResources + "." + v1alpha1.Domain,
 	"." + v1alpha1.Domain, v1alpha1.Domain + "/config",
 }
 
