@@ -32,10 +32,8 @@ enum sg_slice_level sg_slice_level(const struct sg_instance *in, uint32_t gpu);
 void sg_slice_level_set(struct sg_instance *in, uint32_t gpu, enum sg_slice_level level);
 /* The time slice of a GPU's processes that have none of their own. */
 uint64_t sg_slice_ns(const struct sg_instance *in, uint32_t gpu);
-/* reset.c; the state lock is held. Frees what dead processes had on the GPU.
- * Whether somebody but this process has the machine open, also for NVML alone. */
-bool sg_opened_elsewhere(struct sg_instance *in, uint32_t gpu);
-/* Resets the GPU, after which it answers again, and who had NVML open must open it anew: 0, or -EBUSY while a process has
+/* reset.c; the state lock is held.
+ * Resets the GPU, after which it answers again, and who had NVML open must open it anew: 0, or -EBUSY while a process has
  * a context or memory there. */
 int sg_reset(struct sg_instance *in, uint32_t gpu);
 /* The same as the driver does it: -EBUSY also while somebody else has the machine open, -EOPNOTSUPP where it cannot. */

@@ -272,3 +272,15 @@ void sg_recount(struct sg_instance *in) {
         }
     }
 }
+
+bool sg_opened_elsewhere(struct sg_instance *in, uint32_t gpu) {
+    sg_reap_gpu(in, gpu);
+    for (uint32_t i = 0; i < SG_CLIENTS_MAX + SG_VISITORS_MAX; i++) {
+        if (i != in->id &&
+            (i >= SG_CLIENTS_MAX || in->state->clients_used[i / 64] >> (i % 64) & 1) &&
+            sg_alive(in, i)) {
+            return true;
+        }
+    }
+    return false;
+}

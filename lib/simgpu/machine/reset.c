@@ -1,20 +1,8 @@
-/* Resets of a GPU: who keeps it from one, and what one undoes. */
+/* Resets of a GPU: what keeps it from one, and what one undoes. */
 #define _GNU_SOURCE
 #include "simgpu/machine/state.h"
 
 #include <errno.h>
-
-bool sg_opened_elsewhere(struct sg_instance *in, uint32_t gpu) {
-    sg_reap_gpu(in, gpu);
-    for (uint32_t i = 0; i < SG_CLIENTS_MAX + SG_VISITORS_MAX; i++) {
-        if (i != in->id &&
-            (i >= SG_CLIENTS_MAX || in->state->clients_used[i / 64] >> (i % 64) & 1) &&
-            sg_alive(in, i)) {
-            return true;
-        }
-    }
-    return false;
-}
 
 int sg_reset(struct sg_instance *in, uint32_t gpu) {
     struct sg_faults *faults = &in->state->gpus[gpu].faults;

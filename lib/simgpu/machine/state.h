@@ -299,6 +299,9 @@ bool sg_alive(const struct sg_instance *in, uint32_t id);
 unsigned sg_reap(struct sg_instance *in);
 /* The same of those clients alone that have something on a GPU. */
 void sg_reap_gpu(struct sg_instance *in, uint32_t gpu);
+/* Whether somebody but this process has the machine open, also for NVML alone; the state lock is held. Frees what dead
+ * processes had on the GPU. */
+bool sg_opened_elsewhere(struct sg_instance *in, uint32_t gpu);
 /* Finishes the hand-over that a holder of the state lock died in. */
 void sg_reap_repair(struct sg_instance *in);
 /* Frees everything of one client and its slot. */
