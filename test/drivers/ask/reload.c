@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static const char *library, *function;
 static int rounds_each;
@@ -35,8 +37,8 @@ static void call(void *handle) {
     called(strstr(function, "Version") != NULL ? &version : NULL);
 }
 
-static void *reload(void *unused) {
-    (void)unused;
+static void *reload(void *tid) {
+    *(pid_t *)tid = gettid();
     for (int i = 0; i < rounds_each; i++) {
         void *handle = dlopen(library, RTLD_NOW);
         if (handle == NULL) {
@@ -50,16 +52,31 @@ static void *reload(void *unused) {
     return NULL;
 }
 
+/* pthread_join returns a moment before the kernel has taken the thread out of its lists. */
+static void await_gone(pid_t tid) {
+    const struct timespec nap = {.tv_nsec = 1000000};
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d", (int)tid);
+    for (int i = 0; access(path, F_OK) == 0; i++) {
+        if (i == 10000) {
+            fail("end a thread");
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
 static void run(int rounds, int threads) {
     pthread_t started[64];
+    pid_t tids[64];
     rounds_each = rounds / threads;
     for (int i = 0; i < threads; i++) {
-        if (pthread_create(&started[i], NULL, reload, NULL) != 0) {
+        if (pthread_create(&started[i], NULL, reload, &tids[i]) != 0) {
             fail("start a thread");
         }
     }
     for (int i = 0; i < threads; i++) {
         pthread_join(started[i], NULL);
+        await_gone(tids[i]);
     }
 }
 
