@@ -15,12 +15,14 @@ import (
 )
 
 // Follow has the engine hear of nodes, slices, classes and claims. It is called once, before the informers start. gone is
-// called for each pod that has ended or is no more; woken after events that may have made room.
-func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*corev1.Pod), woken func()) error {
-	room := func() {
+// called for each pod that has ended or is no more; woken after events that may have made room, and with a waiting pod of which labels or
+// annotations have changed.
+func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*corev1.Pod), woken func(edited ...*corev1.Pod)) error {
+	woke := func(edited ...*corev1.Pod) {
 		e.freed.Add(1)
-		woken()
+		woken(edited...)
 	}
+	room := func() { woke() }
 	classes := factory.Resource().V1().DeviceClasses().Informer()
 	return e.handle(
 		follower{factory.Core().V1().Nodes().Informer(), handler(func(before, after *corev1.Node) { e.onNode(before, after, room) })},
@@ -30,7 +32,7 @@ func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*core
 			room()
 		})},
 		follower{factory.Resource().V1().ResourceClaims().Informer(), handler(func(before, after *resourcev1.ResourceClaim) { e.onClaim(before, after, room) })},
-		follower{factory.Core().V1().Pods().Informer(), handler(func(before, after *corev1.Pod) { e.onPod(before, after, gone) })},
+		follower{factory.Core().V1().Pods().Informer(), handler(func(before, after *corev1.Pod) { e.onPod(before, after, gone, woke) })},
 	)
 }
 
@@ -64,7 +66,7 @@ func (e *Engine) onClaim(before, after *resourcev1.ResourceClaim, room func()) {
 	}
 }
 
-func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod)) {
+func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod), woken func(edited ...*corev1.Pod)) {
 	if after == nil {
 		e.described.forget(before.UID)
 		e.Waiting.Remove(before.UID)
@@ -73,6 +75,9 @@ func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod)) {
 		return
 	}
 	e.Gangs.Set(after)
+	if edited(before, after) { // Kubernetes' queue does not try a pod again for an annotation
+		woken(after)
+	}
 	if after.DeletionTimestamp != nil { // it is not tried any more, however long its finalizers keep it
 		e.Waiting.Remove(after.UID)
 	}
@@ -80,6 +85,11 @@ func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod)) {
 		e.described.forget(after.UID)
 		e.Waiting.Remove(after.UID)
 	}
+}
+
+// edited reports whether a pod that waits for a node says something else than before beside its specification.
+func edited(before, after *corev1.Pod) bool {
+	return before != nil && after.Spec.NodeName == "" && (!maps.Equal(before.Annotations, after.Annotations) || !maps.Equal(before.Labels, after.Labels))
 }
 
 // follower is an informer and what is to hear of its objects.

@@ -97,10 +97,20 @@ func (g *Gangs) In(pod *corev1.Pod) bool {
 	return in
 }
 
+// knows reports whether a pod was told that is in a gang.
+func (g *Gangs) knows(pod *corev1.Pod) bool {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	known := g.pods[keyOf(pod)]
+	return known != nil && known.UID == pod.UID
+}
+
 // Hold says why a member is held back, nil for pods of no gang and of gangs that can be planned. The first time that a gang
-// can be planned, it returns the other members that wait.
+// can be planned, it returns the other members that wait. The pod may be older than what was told by Set.
 func (g *Gangs) Hold(pod *corev1.Pod) (others []*corev1.Pod, err error) {
-	g.Set(pod)
+	if !g.knows(pod) {
+		g.Set(pod)
+	}
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	id, in, err := g.members.Of(keyOf(pod))

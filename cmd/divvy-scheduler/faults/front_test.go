@@ -84,7 +84,7 @@ func newFront(t *testing.T, server string) *front {
 	f.Config.ErrorLog = silent
 	f.StartTLS() // tokens are sent to such servers alone
 	t.Cleanup(func() {
-		f.CloseClientConnections()
+		f.set(away) // who connects again meanwhile is cut off as well, or Close would wait for a watch that goes on
 		f.Close()
 	})
 	return f
