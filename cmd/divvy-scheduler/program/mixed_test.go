@@ -83,7 +83,8 @@ func TestLeavesNode(t *testing.T) {
 func TestExtendedResources(t *testing.T) {
 	f := newFleet(t, 1, 1)
 	const name, one = corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix + v1alpha1.ClassWhole), "1"
-	whole := pod("first") // by the name, because both are there before the scheduler
+	whole := pod("first")
+	whole.Spec.PriorityClassName = "system-node-critical" // both are there before the scheduler, in any order
 	whole.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse(one)}
 	whole.Spec.Containers[0].Resources.Requests[name] = resource.MustParse(one)
 	f.create(whole)
