@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
@@ -24,6 +25,8 @@ type replayFlags struct {
 	output, plot, churn string
 	seed                int64
 	seeds, events       int
+	queues              string
+	assign              []string
 }
 
 func newReplayCommand(a *app) *cobra.Command {
@@ -34,13 +37,22 @@ func newReplayCommand(a *app) *cobra.Command {
 		Long: `Replay a cluster's trace through Divvy's allocator. Pods arrive one by one, in an
 order that depends on the seed, and a pod that fits nowhere is dropped. With
 --churn pods also depart. Policies: ` + strings.Join(alloc.PolicyNames(), ", ") + `.
+
+With --queues pods come and end when the trace says so, wait for their queue, and
+are ended for queues that take back what they are entitled to. What each queue
+used is drawn against its entitlement. FILE has Queues as a cluster has them.
+
 The files are CSV, also compressed with gzip, in the openb format or in Divvy's
 own: see docs/replay.md.`,
 		Example: `  divvy replay --nodes nodes.csv --pods pods.csv
   divvy replay --nodes nodes.csv --pods pods.csv --policy capacity,bestfit --seeds 10 --plot out.svg
-  divvy replay --nodes nodes.csv --pods pods.csv --churn 85%`,
+  divvy replay --nodes nodes.csv --pods pods.csv --churn 85%
+  divvy replay --nodes nodes.csv --pods pods.csv --queues queues.yaml --assign vision=3,speech=1`,
 		Args: noArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if f.queues != "" || len(f.assign) > 0 {
+				return a.replayQueues(command, f)
+			}
 			return a.replay(command.Context(), f)
 		},
 	}
@@ -55,6 +67,8 @@ own: see docs/replay.md.`,
 	flags.StringVar(&f.plot, "plot", "", "write curves of allocation and fragmentation to `FILE` as SVG")
 	flags.StringVar(&f.churn, "churn", "", "let pods depart too, and keep the demand at this `LOAD` in percent of the GPUs")
 	flags.IntVar(&f.events, "events", 100_000, "arrivals and departures with --churn")
+	flags.StringVar(&f.queues, "queues", "", "`FILE` with queues, in YAML: follow the trace's own times")
+	flags.StringSliceVar(&f.assign, "assign", nil, "with --queues, deal pods that are in no queue to queues, in proportion: `QUEUE=PARTS`")
 	return command
 }
 
@@ -134,22 +148,28 @@ func (a *app) replay(ctx context.Context, f *replayFlags) error {
 }
 
 func readTrace(nodes, pods string) (*replay.Trace, error) {
-	file, err := os.Open(nodes)
+	trace := &replay.Trace{}
+	err := reading(nodes, func(r io.Reader) (err error) {
+		trace.Nodes, err = replay.ReadNodes(nodes, r)
+		return err
+	})
 	if err != nil {
 		return nil, err
+	}
+	return trace, reading(pods, func(r io.Reader) (err error) {
+		trace.Pods, err = replay.ReadPods(pods, r, trace.Nodes)
+		return err
+	})
+}
+
+// reading opens a file to be read.
+func reading(path string, read func(io.Reader) error) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
 	}
 	defer file.Close()
-	trace := &replay.Trace{}
-	if trace.Nodes, err = replay.ReadNodes(nodes, file); err != nil {
-		return nil, err
-	}
-	arrivals, err := os.Open(pods)
-	if err != nil {
-		return nil, err
-	}
-	defer arrivals.Close()
-	trace.Pods, err = replay.ReadPods(pods, arrivals, trace.Nodes)
-	return trace, err
+	return read(file)
 }
 
 func writePlot(path string, results []replay.Result) error {

@@ -107,3 +107,64 @@ func TestReplayRefusesWrongUsage(t *testing.T) {
 		}
 	}
 }
+
+// What is drawn of two departments of which one takes back what it lent.
+func TestReplayQueues(t *testing.T) {
+	const folder = "../../testdata/queues/"
+	args := []string{"--nodes", folder + "nodes.csv", "--pods", folder + "pods.csv", "--queues", folder + "queues.yaml"}
+	out, err := runReplay(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "replay-queues", out)
+	for line := range strings.Lines(out) {
+		if len(line) > 101 {
+			t.Errorf("wider than 100 columns: %s", line)
+		}
+	}
+	out, err = runReplay(t, append(args, "-o", "json", "--policy", "bestfit,spread")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(strings.NewReader(out))
+	for _, policy := range []string{"bestfit", "spread"} {
+		var r replay.QueueResult
+		if err := decoder.Decode(&r); err != nil || r.Policy != policy || len(r.Series) != 2 || len(r.Series[0].Points) != 80 || len(r.Totals) != 2 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+}
+
+func TestReplayQueuesRefuses(t *testing.T) {
+	nodes, pods := replayFiles(t)
+	folder := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const head = "apiVersion: divvy.dev/v1alpha1\nkind: Queue\nmetadata: {name: "
+	queues := file("queues.yaml", head+"a}\nspec: {}\n")
+	timed := file("timed.csv", "name,cpu_milli,memory_mib,gpus,gpu_memory,arrival_s,runtime_s,queue\np,0,0,1,,0,1,\nq,0,0,1,,0,1,\n")
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{"--assign is for --queues", []string{"--assign", "a=1"}},
+		{"--churn cannot be combined", []string{"--queues", queues, "--churn", "80%"}},
+		{"--plot cannot be combined", []string{"--queues", queues, "--plot", "x"}},
+		{"no such file", []string{"--queues", queues + "x"}},
+		{"document 1: queue a: there is no queue b", []string{"--queues", file("parent.yaml", head+"a}\nspec: {parent: b}\n")}},
+		{"give QUEUE=PARTS", []string{"--queues", queues, "--pods", timed, "--assign", "a"}},
+		{`--assign b=1: invalid options: pods for queue "b"`, []string{"--queues", queues, "--pods", timed, "--assign", "b=1"}},
+		{"column creation_time: the column is missing", []string{"--queues", queues, "--assign", "a=1"}},
+		{"is in a queue: give it a column queue or names NAMESPACE/NAME, or deal its pods with --assign a=1", []string{"--queues", queues, "--pods", timed}},
+	} {
+		_, err := runReplay(t, append([]string{"--nodes", nodes, "--pods", pods}, test.args...)...)
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: error %v; want %q", test.args, err, test.want)
+		}
+	}
+}

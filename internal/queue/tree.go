@@ -246,6 +246,9 @@ func (t *Tree) Of(namespace string) Node {
 	return Outside
 }
 
+// Conditions are what shows of the queues whatever there is and whoever asks.
+func (t *Tree) Conditions() []Condition { return slices.Clone(t.conditions) }
+
 // Name is that of a queue; empty for [Top] and [Outside].
 func (t *Tree) Name(n Node) string { return t.nodes[n].name }
 

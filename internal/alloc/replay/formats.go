@@ -18,8 +18,9 @@ var (
 	openbNodes = format{[]string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, 5}
 	ownNodes   = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_model", "gpu_memory_mib", "gpu_mig"}, 6}
 	openbPods  = format{[]string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli",
-		"gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time"}, 5}
-	ownPods = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_memory", "gpu_cores", "gpu_models", "gpu_profile"}, 5}
+		"gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time", "queue", "quota", "priority"}, 5}
+	ownPods = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_memory", "gpu_cores", "gpu_models", "gpu_profile",
+		"queue", "quota", "priority", "arrival_s", "runtime_s", "members", "minimum"}, 5}
 )
 
 // The greatest amounts that are accepted: a million processors, an exbibyte.
@@ -112,9 +113,22 @@ func (t *table) profiles(column string) ([]alloc.Profile, error) {
 // ReadPods reads arrivals in the openb format or Divvy's own. A request for a model
 // that none of the nodes has is an error.
 func ReadPods(file string, r io.Reader, nodes []alloc.Node) ([]Pod, error) {
-	t, which, err := open(file, r, openbPods, ownPods)
+	var pods []Pod
+	err := readPods(file, r, nodes, func(_ *table, _ bool, pod Pod) error {
+		pods = append(pods, pod)
+		return nil
+	})
 	if err != nil {
 		return nil, err
+	}
+	return pods, nil
+}
+
+// readPods hands on each pod, with the table at its row.
+func readPods(file string, r io.Reader, nodes []alloc.Node, take func(t *table, openb bool, pod Pod) error) error {
+	t, which, err := open(file, r, openbPods, ownPods)
+	if err != nil {
+		return err
 	}
 	models, parts, size := map[string]bool{}, map[string]int64{}, uint64(0)
 	for i := range nodes {
@@ -125,32 +139,33 @@ func ReadPods(file string, r io.Reader, nodes []alloc.Node) ([]Pod, error) {
 			measure(g, parts)
 		}
 	}
-	var pods []Pod
 	for {
 		err := t.next()
 		if errors.Is(err, io.EOF) {
-			return pods, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		pod, err := readPod(t, which == 0)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for name := range strings.SplitSeq(string(pod.Request.Models), "|") {
 			if name != "" && !models[name] {
-				return nil, t.fault(modelColumns[which], fmt.Errorf("no node has the model %q", name))
+				return t.fault(modelColumns[which], fmt.Errorf("no node has the model %q", name))
 			}
 		}
 		if pod.Milli = demand(&pod.Request, size); pod.Request.Profile != "" {
 			part, ok := parts[pod.Request.Profile]
 			if !ok {
-				return nil, t.fault("gpu_profile", fmt.Errorf("no node has the profile %q", pod.Request.Profile))
+				return t.fault("gpu_profile", fmt.Errorf("no node has the profile %q", pod.Request.Profile))
 			}
 			pod.Milli = part * int64(pod.Request.Count)
 		}
-		pods = append(pods, pod)
+		if err := take(t, which == 0, pod); err != nil {
+			return err
+		}
 	}
 }
 

@@ -20,10 +20,15 @@ type Workload struct {
 	Quota     v1alpha1.Quota
 	Priority  int32
 	Pod       alloc.Pod
-	// Charge is that of one pod.
+	// Charge is what one pod asks.
 	Charge queue.Charge
+	// Held is what a pod holds where it is; without it, that is what it asks.
+	Held func(alloc.Assignment) queue.Charge
 	// Size is how many pods there are, Minimum how many must run together.
 	Size, Minimum int
+	// Line is the same of workloads that ask the same in the same queue: once one of them cannot start, the others are not
+	// tried in that step. Those without one are all tried.
+	Line string
 }
 
 // Cluster is the state of a simulation.
@@ -32,6 +37,9 @@ type Cluster struct {
 	Inventory *alloc.Inventory
 	// Planned is called with each plan by which somebody ends, before anybody does.
 	Planned func(d *reclaim.Demander, candidates []reclaim.Candidate, p *reclaim.Plan)
+	// Started is called for a workload that has begun to run, Gave for one of which so many pods were told to end for others.
+	Started func(id string)
+	Gave    func(id string, pods int)
 	// Evicted counts pods that ended for others.
 	Evicted int
 
@@ -128,6 +136,17 @@ func (w *Workload) charges(pods int) (all []queue.Charge) {
 	return []queue.Charge{{Models: one.Models, GPUs: n * one.GPUs, Cores: n * one.Cores, Memory: n * one.Memory}}
 }
 
+// holds is what pods of a workload hold.
+func (w *work) holds(members []member) (all []queue.Charge) {
+	if w.Held == nil {
+		return w.charges(len(members))
+	}
+	for _, m := range members {
+		all = append(all, w.Held(m.assignment))
+	}
+	return all
+}
+
 // End ends a workload, whatever it does.
 func (c *Cluster) End(id string) {
 	w := c.work[id]
@@ -184,7 +203,7 @@ func (c *Cluster) loseMembers(w *work, node string) {
 		}
 		w.members = nil
 	}
-	c.Book.Hold(w.ID, w.charges(len(w.members)))
+	c.Book.Hold(w.ID, w.holds(w.members))
 }
 
 // Return brings a node back.
@@ -206,7 +225,7 @@ func (c *Cluster) Restart() {
 		w := c.work[id]
 		c.drop(w)
 		c.enter(w)
-		c.Book.Hold(id, w.charges(len(w.members)))
+		c.Book.Hold(id, w.holds(w.members))
 	}
 	c.measure()
 }
@@ -217,6 +236,18 @@ func (c *Cluster) Running(id string) int {
 		return len(w.members)
 	}
 	return 0
+}
+
+// Next is when the next grace is over, the zero time if nobody is ending.
+func (c *Cluster) Next() (next time.Time) {
+	for _, w := range c.work {
+		for _, m := range w.ending {
+			if next.IsZero() || m.until.Before(next) {
+				next = m.until
+			}
+		}
+	}
+	return next
 }
 
 // IDs are those of all workloads, in order.

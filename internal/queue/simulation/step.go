@@ -12,17 +12,33 @@ import (
 	"github.com/divvy-gpu/divvy/internal/scheduler/gang"
 )
 
+// Pass lets time go on, so that who arrives now is known to have come now.
+func (c *Cluster) Pass(now time.Time) { c.now = now }
+
 // Step lets time go on, ends pods whose grace is over, and starts all that can start.
 func (c *Cluster) Step(now time.Time) {
-	c.now = now
-	for _, id := range slices.Sorted(maps.Keys(c.work)) {
+	c.Pass(now)
+	changing := c.changing()
+	for _, id := range changing {
 		c.bury(c.work[id])
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.work)) {
+	for _, id := range changing {
 		c.arriveAt(c.work[id])
 	}
-	for c.startNext() {
+	refused := map[string]bool{}
+	for c.startNext(refused) {
 	}
+}
+
+// changing are the workloads that end or wait for others to end, in order.
+func (c *Cluster) changing() (ids []string) {
+	for id, w := range c.work {
+		if len(w.ending) > 0 || w.goes != nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // bury frees what pods hold whose grace is over.
@@ -66,18 +82,25 @@ func (c *Cluster) reserve(w *work, places []alloc.Assignment) bool {
 		w.members = append(w.members, member{assignment: a})
 	}
 	w.start = c.now
+	if c.Started != nil {
+		c.Started(w.ID)
+	}
 	return true
 }
 
-// startNext starts the first that can start, or ends others for it. It reports false where nobody can.
-func (c *Cluster) startNext() bool {
+// startNext starts the first that can start, or ends others for it. It reports false where nobody can. Lines that are refused
+// are noted.
+func (c *Cluster) startNext(refused map[string]bool) bool {
 	for _, id := range slices.Collect(c.Book.Order()) { // trying changes the book for a moment
 		w := c.work[id]
-		if len(w.ending) > 0 {
+		if len(w.ending) > 0 || refused[w.Line] {
 			continue
 		}
 		if c.place(w) || c.takeBack(w) {
 			return true
+		}
+		if w.Line != "" {
+			refused[w.Line] = true
 		}
 	}
 	return false
@@ -103,7 +126,7 @@ func (c *Cluster) place(w *work) bool {
 	}
 	g, members := w.gang(pods)
 	plan, refusal := gang.Place(c.Inventory, g, members, nil)
-	if refusal != nil || c.Book.Start(w.ID, w.charges(len(plan.Placements))) != nil {
+	if refusal != nil || c.Book.Start(w.ID, w.holds(at(plan.Placements))) != nil {
 		return false
 	}
 	if !c.reserve(w, places(plan.Placements)) {
@@ -116,6 +139,14 @@ func (c *Cluster) place(w *work) bool {
 func places(placements []gang.Placement) (all []alloc.Assignment) {
 	for i := range placements {
 		all = append(all, placements[i].Assignment)
+	}
+	return all
+}
+
+// at are members of a workload that are placed so.
+func at(placements []gang.Placement) (all []member) {
+	for i := range placements {
+		all = append(all, member{assignment: placements[i].Assignment})
 	}
 	return all
 }
@@ -140,8 +171,8 @@ func (c *Cluster) takeBack(w *work) bool {
 		return false
 	}
 	w.goes, w.awaits, w.epoch, w.tookFrom = places(plan.Placements), map[string]bool{}, c.epoch, nil
-	for _, at := range plan.Awaits {
-		w.awaits[owner(candidates[at].ID)] = true
+	for _, position := range plan.Awaits {
+		w.awaits[owner(candidates[position].ID)] = true
 	}
 	for _, v := range plan.Victims {
 		c.evict(w, &candidates[v.Candidate], v)
@@ -157,15 +188,17 @@ func (c *Cluster) agree(w *work, plan *reclaim.Plan, candidates []reclaim.Candid
 	hold := func(after bool) {
 		for _, v := range plan.Victims {
 			other := c.work[candidates[v.Candidate].ID]
-			left := len(other.members)
+			left := slices.Clone(other.members)
 			if after {
-				left -= len(v.Members)
+				for _, j := range slices.Backward(v.Members) {
+					left = slices.Delete(left, j, j+1)
+				}
 			}
-			c.Book.Hold(other.ID, other.charges(left))
+			c.Book.Hold(other.ID, other.holds(left))
 		}
 	}
 	hold(true)
-	if c.Book.Start(w.ID, w.charges(len(plan.Placements))) != nil {
+	if c.Book.Start(w.ID, w.holds(at(plan.Placements))) != nil {
 		hold(false)
 		return false
 	}
@@ -183,6 +216,9 @@ func (c *Cluster) evict(w *work, candidate *reclaim.Candidate, v reclaim.Victim)
 		other.members = slices.Delete(other.members, j, j+1)
 	}
 	c.Evicted += len(v.Members)
+	if c.Gave != nil {
+		c.Gave(other.ID, len(v.Members))
+	}
 	w.awaits[other.ID] = true
 	if v.Rule == reclaim.RuleEntitlement {
 		w.tookFrom = append(w.tookFrom, other.Queue)
@@ -203,12 +239,12 @@ func owner(id string) string {
 func (c *Cluster) candidates() (all []reclaim.Candidate) {
 	for _, id := range slices.Sorted(maps.Keys(c.work)) {
 		w := c.work[id]
-		one := c.Book.Tree().Vector(w.charges(1))
 		of := func(name string, members []member, ending bool) {
 			candidate := reclaim.Candidate{
 				ID: name, Queue: c.home(w), Quota: w.Quota, Priority: w.Priority, Start: w.start, Minimum: w.Minimum, Ending: ending,
 			}
 			for i, m := range members {
+				one := c.Book.Tree().Vector(w.holds([]member{m}))
 				candidate.Members = append(candidate.Members, reclaim.Member{Key: fmt.Sprintf("%s-%04d", name, i), Assignment: m.assignment, Charge: one})
 			}
 			for _, name := range w.tookFrom {
