@@ -155,6 +155,9 @@ func (w *Writer) update(ctx context.Context, u *Unit, claim *resourcev1.Resource
 			return fmt.Errorf("%w: %s is another one", errClaim, claim.Name)
 		case fresh.Status.Allocation != nil && !equality.Semantic.DeepEqual(fresh.Status.Allocation, result):
 			return fmt.Errorf("%w: %s has other devices", errClaim, claim.Name)
+		case fresh.Status.Allocation == nil && claim.Status.Allocation != nil:
+			// What it had may be somebody else's by now: only what is noted in the ledger is given.
+			return fmt.Errorf("%w: %s has no devices any more", errClaim, claim.Name)
 		}
 		claim = fresh
 	}

@@ -1,0 +1,69 @@
+package scheduler
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// conflicts has a fake API server refuse updates of claims that are not of the last revision, which it does not do by itself.
+func conflicts(client *fake.Clientset) {
+	client.PrependReactor("update", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		update, ok := action.(clienttesting.UpdateAction)
+		if !ok {
+			return false, nil, nil
+		}
+		claim, ok := update.GetObject().(*resourcev1.ResourceClaim)
+		if !ok {
+			return false, nil, nil
+		}
+		there, err := client.Tracker().Get(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), claim.Namespace, claim.Name)
+		if known, ok := there.(*resourcev1.ResourceClaim); err == nil && ok && known.ResourceVersion != claim.ResourceVersion {
+			return true, nil, apierrors.NewConflict(resourcev1.Resource("resourceclaims"), claim.Name, errors.New("changed"))
+		}
+		return false, nil, nil
+	})
+}
+
+// A pod that joins others in a claim does not give the claim its devices again when the last of them has ended meanwhile: the
+// devices are somebody else's by then.
+func TestJoinsNoClaimThatWasCleared(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "late", UID: "late"}}
+	known := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "claim", UID: "claim", ResourceVersion: "1", Finalizers: []string{resourcev1.Finalizer}}}
+	known.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "early", UID: "early"}}
+	known.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+		{Request: "gpu", Driver: v1alpha1.Driver, Pool: "node", Device: "gpu-0"},
+	}}}
+	cleared := known.DeepCopy()
+	cleared.ResourceVersion, cleared.Status = "2", resourcev1.ResourceClaimStatus{}
+	joined := known.DeepCopy()
+	joined.ResourceVersion = "2"
+	for name, test := range map[string]struct {
+		there *resourcev1.ResourceClaim
+		want  error
+	}{"cleared": {cleared, errClaim}, "changed": {joined, nil}, "as it was": {known, nil}} {
+		client := fake.NewClientset(test.there)
+		conflicts(client)
+		w := &Writer{Client: client}
+		err := w.Write(t.Context(), &Unit{Pod: pod, Existing: map[string]*resourcev1.ResourceClaim{"a/claim": known}})
+		if !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+		got, err := client.ResourceV1().ResourceClaims("a").Get(t.Context(), "claim", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has(got) != (test.want == nil) {
+			t.Errorf("%s: the claim has %+v", name, got.Status.Allocation)
+		}
+	}
+}
