@@ -1,10 +1,14 @@
 package scheduler
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -40,3 +44,26 @@ func (d *described) of(pod *corev1.Pod) (map[string]resourcev1.ResourceClaimSpec
 }
 
 func (d *described) forget(uid types.UID) { d.all.Delete(uid) }
+
+// asDescribed says why a claim that is there is not the one that its pod describes: whoever may make claims can make one of
+// that name, with the pod as its owner, before the scheduler does.
+func asDescribed(claim *resourcev1.ResourceClaim, described *resourcev1.ResourceClaimSpec) error {
+	if equality.Semantic.DeepEqual(compact(&claim.Spec), compact(described)) {
+		return nil
+	}
+	return fmt.Errorf("%w: claim %s is there and asks for something else than its pod describes: delete the claim, and the scheduler makes it", ErrWait, claim.Name)
+}
+
+// compact is what a claim asks, with its configuration as it is written without white space.
+func compact(spec *resourcev1.ResourceClaimSpec) *resourcev1.ResourceClaimSpec {
+	made := spec.DeepCopy()
+	for i := range made.Devices.Config {
+		if opaque := made.Devices.Config[i].Opaque; opaque != nil {
+			var text bytes.Buffer
+			if json.Compact(&text, opaque.Parameters.Raw) == nil {
+				opaque.Parameters.Raw = text.Bytes()
+			}
+		}
+	}
+	return made
+}

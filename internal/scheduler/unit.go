@@ -76,6 +76,11 @@ func (e *Engine) claimsOf(pod *corev1.Pod) (claims []demand.Claim, existing map[
 			if err := mayUse(pod, found, owned || isDescribed); err != nil {
 				return nil, nil, err
 			}
+			if isDescribed {
+				if err := asDescribed(found, &spec); err != nil {
+					return nil, nil, err
+				}
+			}
 			existing[pod.Namespace+"/"+*name] = found
 			claims = append(claims, demand.Claim{
 				UID: found.UID, Namespace: found.Namespace, Name: found.Name, Spec: &found.Spec, Allocation: found.Status.Allocation,

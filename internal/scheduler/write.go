@@ -96,6 +96,9 @@ func (w *Writer) make(ctx context.Context, pod *corev1.Pod, c *demand.Claim) (*r
 		if created, err = claims.Get(ctx, c.Name, metav1.GetOptions{}); err == nil {
 			err = mayUse(pod, created, true)
 		}
+		if err == nil {
+			err = asDescribed(created, c.Spec)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make claim %s: %w", c.Name, err)

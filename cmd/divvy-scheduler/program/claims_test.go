@@ -187,6 +187,32 @@ func TestOneClaim(t *testing.T) {
 	}
 }
 
+// A claim that somebody made in a pod's name, and that asks for more than the pod describes, is not used. The pod is bound
+// once it is deleted.
+func TestClaimOfAnotherSpec(t *testing.T) {
+	f := newFleet(t, 1, 1)
+	made := f.create(describing(t, "pod", share(8, 10)))
+	name := *made.Spec.ResourceClaims[0].ResourceClaimName
+	forged := &resourcev1.ResourceClaim{Spec: share(70, 10)}
+	forged.Namespace, forged.Name = namespace, name
+	forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(made, corev1.SchemeGroupVersion.WithKind("Pod"))}
+	claims := f.client.ResourceV1().ResourceClaims(namespace)
+	if _, err := claims.Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	f.says("pod", "claim "+name+" is there and asks for something else than its pod describes")
+	if err := claims.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.bound(1)
+	for device, sums := range f.check() {
+		if sums[v1alpha1.CapacityMemory] != 8<<30 {
+			t.Errorf("%s gave %v", device, sums)
+		}
+	}
+}
+
 // Pods fill all GPUs exactly, those that are left say why, and get the places of pods that end.
 func TestFill(t *testing.T) {
 	const nodes, gpus, each, left = 5, 4, 10, 7

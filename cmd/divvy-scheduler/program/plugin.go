@@ -117,6 +117,10 @@ func (p *plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHi
 	events, err := p.DynamicResources.EventsToRegister(ctx)
 	for i := range events {
 		hint := events[i].QueueingHintFn
+		if events[i].Event.Resource == fwk.ResourceClaim {
+			hint = p.freed(hint)
+			events[i].Event.ActionType |= fwk.Delete // the scheduler makes claims that are not there
+		}
 		events[i].QueueingHintFn = func(logger klog.Logger, pod *corev1.Pod, before, after any) (fwk.QueueingHint, error) {
 			if p.engine.Waiting.Has(pod.UID) {
 				if claim, ok := after.(*resourcev1.ResourceClaim); ok && uses(pod, claim) {
@@ -131,6 +135,20 @@ func (p *plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHi
 		}
 	}
 	return events, err
+}
+
+// freed tries a pod again when a claim of a name that the pod has is deleted, and leaves other events of claims to a hint.
+func (p *plugin) freed(hint fwk.QueueingHintFn) fwk.QueueingHintFn {
+	return func(logger klog.Logger, pod *corev1.Pod, before, after any) (fwk.QueueingHint, error) {
+		switch claim, ok := before.(*resourcev1.ResourceClaim); {
+		case after != nil:
+			return hint(logger, pod, before, after)
+		case ok && uses(pod, claim):
+			return fwk.Queue, nil
+		default:
+			return fwk.QueueSkip, nil
+		}
+	}
 }
 
 // uses reports whether a pod names a claim.
