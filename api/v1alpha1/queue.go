@@ -65,6 +65,9 @@ const (
 	UnitMemory QueueUnit = "memory"
 )
 
+// OtherNamespaces stands in [QueueSpec] for all namespaces that no queue lists.
+const OtherNamespaces = "*"
+
 // Bounds of a queue.
 const (
 	// MaxAmount bounds amounts, in what their unit counts, so that sums over all queues of a cluster are exact.
@@ -108,7 +111,8 @@ type QueueSpec struct {
 	// MinimumRunTime is how long a pod of this queue runs before it can be a victim; left out it is the parent's, at a
 	// root 0.
 	MinimumRunTime *Duration `json:"minimumRunTime,omitempty"`
-	// Namespaces are those whose pods may use the queue, and use it where they name none.
+	// Namespaces are those whose pods may use the queue, and use it where they name none. [OtherNamespaces] stands for all
+	// that no queue lists.
 	Namespaces []string `json:"namespaces,omitempty"`
 }
 

@@ -76,6 +76,11 @@ func (c Classes) ClaimCondition() string { return c.condition("object.spec") }
 // TemplateCondition is ClaimCondition of templates.
 func (c Classes) TemplateCondition() string { return c.condition("object.spec.spec") }
 
+// QueueCondition returns the CEL expression that is true of queues that are made or deleted, or whose specification changes.
+func QueueCondition() string {
+	return "request.operation != 'UPDATE' || object.spec != oldObject.spec"
+}
+
 func (c Classes) condition(spec string) string {
 	classes := list(c.all())
 	drivers := "== '" + v1alpha1.Driver + "'"

@@ -50,6 +50,8 @@ type config struct {
 type schedulerConfig struct {
 	// Users are the names of the users as which it asks the API server.
 	Users []string `json:"users"`
+	// Queues says that it serves queues. Then the webhook follows them.
+	Queues bool `json:"queues,omitempty"`
 }
 
 // mostUsers bounds the users of the scheduler: one, and another one while it moves.
@@ -189,7 +191,7 @@ func (c *config) translator() (*Translator, error) {
 	}
 	t := &Translator{kernels: c.OwnKernels, mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight, classes: Classes{NVIDIA: c.NVIDIAClass}}
 	if c.Scheduler != nil {
-		t.makers = c.Scheduler.Users
+		t.makers, t.queues = c.Scheduler.Users, c.Scheduler.Queues
 	}
 	return t, nil
 }

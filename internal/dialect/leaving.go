@@ -47,6 +47,9 @@ func (t *Translator) MakerCondition() string {
 	return "!(request.userInfo.username in " + list(t.makers) + " && object.metadata.name.matches('" + v1alpha1.ClaimNamePattern + "'))"
 }
 
+// Queues reports whether Divvy's scheduler serves queues.
+func (t *Translator) Queues() bool { return t.queues }
+
 // Makers are the users as which Divvy's scheduler makes claims; none where it does not run.
 func (t *Translator) Makers() []string { return slices.Clone(t.makers) }
 

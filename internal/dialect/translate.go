@@ -19,6 +19,8 @@ type Translator struct {
 	classes   Classes
 	// makers are the users as which Divvy's scheduler makes claims; none where it does not run.
 	makers []string
+	// queues is true where Divvy's scheduler serves queues.
+	queues bool
 }
 
 // Classes says which device classes are Divvy's.

@@ -30,6 +30,7 @@ type Tree struct {
 	nodes      []node // parents before their parts
 	named      map[string]Node
 	namespaces map[string]Node
+	users      map[string][]string // by queue: the namespaces that it lists
 	dimensions []Dimension
 	conditions []Condition
 }
@@ -55,7 +56,7 @@ type quota struct {
 
 // NewTree makes a tree of queues. Faults become conditions.
 func NewTree(specs []Spec) *Tree {
-	t := &Tree{named: map[string]Node{}, namespaces: map[string]Node{}}
+	t := &Tree{named: map[string]Node{}, namespaces: map[string]Node{}, users: map[string][]string{}}
 	specs = slices.Clone(specs)
 	slices.SortStableFunc(specs, func(a, b Spec) int { return strings.Compare(a.Name, b.Name) })
 	specs = slices.CompactFunc(specs, func(a, b Spec) bool { return a.Name == b.Name })
@@ -222,6 +223,7 @@ func (t *Tree) quotas(s *Spec) []quota {
 func (t *Tree) name(specs []Spec) {
 	for i := range specs {
 		s := &specs[i]
+		t.users[s.Name] = s.Namespaces
 		for _, ns := range s.Namespaces {
 			if first, taken := t.namespaces[ns]; taken && t.nodes[first].name != s.Name {
 				t.conditions = append(t.conditions, Condition{s.Name, ConditionNamespace, fmt.Sprintf("namespace %s is queue %s's unless its pods name another", ns, t.nodes[first].name)})
@@ -240,14 +242,24 @@ func (t *Tree) Find(name string) (Node, bool) {
 
 // Of is the queue of the pods of a namespace that name none; [Outside] where there is none.
 func (t *Tree) Of(namespace string) Node {
-	if n, ok := t.namespaces[namespace]; ok {
-		return n
+	for _, ns := range []string{namespace, v1alpha1.OtherNamespaces} {
+		if n, ok := t.namespaces[ns]; ok {
+			return n
+		}
 	}
 	return Outside
 }
 
 // Conditions are what shows of the queues whatever there is and whoever asks.
 func (t *Tree) Conditions() []Condition { return slices.Clone(t.conditions) }
+
+// Admits reports whether the pods of a namespace may use a queue: it lists the namespace, or all that no queue lists.
+func (t *Tree) Admits(name, namespace string) bool {
+	if _, listed := t.namespaces[namespace]; !listed {
+		namespace = v1alpha1.OtherNamespaces
+	}
+	return slices.Contains(t.users[name], namespace)
+}
 
 // Name is that of a queue; empty for [Top] and [Outside].
 func (t *Tree) Name(n Node) string { return t.nodes[n].name }

@@ -173,7 +173,7 @@ func TestFollowingKnowsWhenItIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newKnown(client, translator)
+	k := newKnown(client, nil, translator)
 	ctx, stop := context.WithCancel(context.Background())
 	k.start(ctx)
 	defer k.shutdown()

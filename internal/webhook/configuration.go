@@ -94,7 +94,29 @@ func validating(client func(path string) admissionregistrationv1.WebhookClientCo
 			MatchConditions:         hook.conditions,
 		})
 	}
+	if translator.Queues() {
+		all = append(all, ofQueues(client))
+	}
 	return all
+}
+
+// ofQueues is the webhook of queues. While it does not answer queues pass, because the scheduler finds the same faults.
+func ofQueues(client func(path string) admissionregistrationv1.WebhookClientConfig) admissionregistrationv1.ValidatingWebhook {
+	return admissionregistrationv1.ValidatingWebhook{
+		Name: v1alpha1.QueueResources + "." + v1alpha1.Domain, ClientConfig: client(PathValidateQueues),
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: []string{queueResource.Group}, APIVersions: []string{queueResource.Version}, Resources: []string{queueResource.Resource},
+				Scope: ptr(admissionregistrationv1.ClusterScope),
+			},
+		}},
+		FailurePolicy: ptr(admissionregistrationv1.Ignore), MatchPolicy: ptr(admissionregistrationv1.Equivalent),
+		SideEffects:             ptr(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          ptr[int32](10),
+		AdmissionReviewVersions: []string{"v1"},
+		MatchConditions:         condition("concerns-divvy", dialect.QueueCondition()),
+	}
 }
 
 func rules(group, resource string) []admissionregistrationv1.RuleWithOperations {

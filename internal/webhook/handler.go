@@ -24,6 +24,7 @@ const (
 	PathValidateClaims    = "/validate-claims"
 	PathValidateTemplates = "/validate-templates"
 	PathValidateNotes     = "/validate-annotations"
+	PathValidateQueues    = "/validate-queues"
 )
 
 const (
@@ -59,6 +60,7 @@ func (j *judge) handler(counts *counts, log *slog.Logger) http.Handler {
 		PathValidateClaims:    j.validateClaim,
 		PathValidateTemplates: j.validateTemplate,
 		PathValidateNotes:     j.validateNotes,
+		PathValidateQueues:    j.validateQueue,
 	} {
 		mux.Handle("POST "+path, &endpoint{path: path, judge: verdict, small: small, large: large, counts: counts, log: log})
 	}
@@ -190,7 +192,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // result names an outcome for the metrics.
 func result(patch dialect.Patch, refusal error) string {
 	switch {
-	case errors.Is(refusal, dialect.ErrRefused), errors.Is(refusal, dialect.ErrClaim), errors.Is(refusal, errReview):
+	case refused(refusal), errors.Is(refusal, errReview):
 		return "refused"
 	case refusal != nil:
 		return "failed"

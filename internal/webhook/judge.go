@@ -20,6 +20,7 @@ type judge struct {
 	runtimes   *runtimes
 	ranges     *bounds[dialect.Range]
 	quotas     *quotas
+	queues     *queues
 }
 
 // mutatePod translates a pod that is created. The pod carries the templates that it then names, because it is not

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -24,13 +25,14 @@ import (
 )
 
 // known is the server's view of the cluster: what the driver published, the device classes, runtime classes, all claims,
-// the pods that wait for Divvy's scheduler, quotas and LimitRanges. Of each object it keeps only what is counted.
+// the pods that wait for Divvy's scheduler, queues, quotas and LimitRanges. Of each object it keeps only what is counted.
 type known struct {
 	fleet    *fleet
 	limits   *bounds[dialect.Limit]
 	ranges   *bounds[dialect.Range]
 	accounts *accounts
 	runtimes runtimes
+	queues   queues
 
 	reflectors []*cache.Reflector
 	synced     []cache.InformerSynced
@@ -51,7 +53,8 @@ type filling interface {
 	synced() bool
 }
 
-func newKnown(client kubernetes.Interface, translator *dialect.Translator) *known {
+// newKnown follows with a client all kinds but queues, which it follows with the other one, if the configuration says so.
+func newKnown(client kubernetes.Interface, objects dynamic.Interface, translator *dialect.Translator) *known {
 	k := &known{fleet: newFleet(time.Now), limits: limitsOf(translator), ranges: rangesOf(translator), followings: make(map[string]*following)}
 	claims := &following{now: time.Now}
 	k.accounts = newAccounts(k.fleet.sizes, time.Now, claims.since)
@@ -72,6 +75,10 @@ func newKnown(client kubernetes.Interface, translator *dialect.Translator) *know
 	}
 	follow(k, client, client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", k.limits.store(), other("resourcequotas"))
 	follow(k, client, client.CoreV1().LimitRanges(metav1.NamespaceAll), &corev1.LimitRange{}, "", k.ranges.store(), other("limitranges"))
+	if translator.Queues() && objects != nil {
+		k.queues.followed = true
+		follow(k, client, optional{objects.Resource(queueResource)}, queueKind(), "", k.queues.store(), other(v1alpha1.QueueResources))
+	}
 	follow(k, client, client.NodeV1().RuntimeClasses(), &nodev1.RuntimeClass{}, "", k.runtimes.store(), other("runtimeclasses"))
 	return k
 }

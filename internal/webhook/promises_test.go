@@ -353,7 +353,7 @@ func TestFollowsWaitingPods(t *testing.T) {
 			return false, nil, nil
 		})
 		ctx, stop := context.WithCancel(context.Background())
-		known := newKnown(w.client, w.judge.translator)
+		known := newKnown(w.client, nil, w.judge.translator)
 		known.start(ctx)
 		do(t, known.wait(ctx))
 		var got string

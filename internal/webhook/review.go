@@ -93,7 +93,7 @@ func status(refusal error) *metav1.Status {
 	}
 	var fault apierrors.APIStatus
 	switch {
-	case errors.Is(refusal, dialect.ErrRefused), errors.Is(refusal, dialect.ErrClaim):
+	case refused(refusal):
 	case errors.Is(refusal, errReview):
 		result.Reason, result.Code = metav1.StatusReasonBadRequest, http.StatusBadRequest
 	case errors.As(refusal, &fault) && fault.Status().Code >= http.StatusBadRequest:
@@ -102,6 +102,11 @@ func status(refusal error) *metav1.Status {
 		result.Reason, result.Code = metav1.StatusReasonServiceUnavailable, http.StatusServiceUnavailable
 	}
 	return result
+}
+
+// refused reports whether an object is refused for what it is.
+func refused(refusal error) bool {
+	return errors.Is(refusal, dialect.ErrRefused) || errors.Is(refusal, dialect.ErrClaim) || errors.Is(refusal, errQueue)
 }
 
 // oneLine joins the faults of a claim into one line.

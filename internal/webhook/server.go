@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
@@ -25,7 +26,9 @@ const OwnCertificates = "own"
 
 // Options are what a server is started with.
 type Options struct {
-	Client     kubernetes.Interface
+	Client kubernetes.Interface
+	// Objects reads queues, where the configuration says that they are served.
+	Objects    dynamic.Interface
 	Translator *dialect.Translator
 	// Reviews takes reviews over TLS, Plain answers metrics and probes; the server closes both.
 	Reviews, Plain net.Listener
@@ -81,7 +84,7 @@ func Serve(ctx context.Context, o Options) error {
 	defer stop()
 	s.keys = s.certificates(background)
 
-	known := newKnown(o.Client, o.Translator) //nolint:contextcheck // selectors are bounded by their cost, not by a context
+	known := newKnown(o.Client, o.Objects, o.Translator) //nolint:contextcheck // selectors are bounded by their cost, not by a context
 	s.trouble = known.trouble
 	known.start(background)
 	defer known.shutdown()
@@ -89,7 +92,7 @@ func Serve(ctx context.Context, o Options) error {
 	registry := prometheus.NewRegistry()
 	judge := &judge{
 		translator: o.Translator, specs: newSpecs(o.Client), fleet: known.fleet, runtimes: &known.runtimes, ranges: known.ranges,
-		quotas: &quotas{held: known.limits, accounts: known.accounts},
+		quotas: &quotas{held: known.limits, accounts: known.accounts}, queues: &known.queues,
 	}
 	s.connections = newConnections(o.Reviews, mostConnections)
 	counts := newCounts(registry)

@@ -27,7 +27,7 @@ type world struct {
 	judge  *judge
 	client *fake.Clientset
 	// what the server follows
-	slices, classes, claims, quotas, ranges, runtimes, pods cache.ReflectorStore
+	slices, classes, claims, quotas, ranges, runtimes, pods, queues cache.ReflectorStore
 
 	// followed is since when the API server tells of claims
 	followed time.Time
@@ -62,9 +62,9 @@ func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
 	w.judge = &judge{
 		translator: translator, specs: newSpecs(w.client),
 		fleet: fleet, runtimes: &runtimes{}, ranges: ranges,
-		quotas: &quotas{held: limits, accounts: accounts},
+		quotas: &quotas{held: limits, accounts: accounts}, queues: &queues{followed: translator.Queues()},
 	}
-	w.runtimes = w.judge.runtimes.store()
+	w.runtimes, w.queues = w.judge.runtimes.store(), w.judge.queues.store()
 	w.know(t, w.slices, &resourcev1.ResourceSlice{}, `{metadata: {name: s}, spec: {driver: divvy.dev, nodeName: n1, pool: {name: n1},
 		devices: [{name: gpu-0-shared, allowMultipleAllocations: true, capacity: {memory: {value: 16Gi}}}, {name: gpu-0, capacity: {memory: {value: 16Gi}}}]}}`)
 	return w

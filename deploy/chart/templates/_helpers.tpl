@@ -107,6 +107,9 @@ schedulerName: {{ . }}
 {{- if include "divvy.schedulerRuns" . }}
 scheduler:
   users: [{{ include "divvy.schedulerUser" . | quote }}]
+  {{- if include "divvy.queues" . }}
+  queues: true
+  {{- end }}
 {{- end }}
 {{- with .Values.maxWeight }}
 maxWeight: {{ . }}

@@ -95,7 +95,7 @@ func (o *webhookOptions) run(ctx context.Context, a *app) error {
 	// not when there is as much again, costs little.
 	debug.SetGCPercent(25)
 	o.serve.Log = slog.New(slog.NewTextHandler(a.err, nil))
-	if o.serve.Client, err = o.cluster.connect(o.serve.Log, "divvy-webhook"); err != nil {
+	if err := o.connect(); err != nil {
 		return err
 	}
 	if o.serve.Reviews, err = net.Listen("tcp", o.address); err != nil {
@@ -105,6 +105,15 @@ func (o *webhookOptions) run(ctx context.Context, a *app) error {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
 	return webhook.Serve(ctx, o.serve)
+}
+
+// connect makes the clients of the cluster.
+func (o *webhookOptions) connect() (err error) {
+	if o.serve.Client, err = o.cluster.connect(o.serve.Log, "divvy-webhook"); err != nil || !o.serve.Translator.Queues() {
+		return err
+	}
+	o.serve.Objects, err = o.cluster.objects(o.serve.Log, "divvy-webhook")
+	return err
 }
 
 // callers reads who may ask for reviews.

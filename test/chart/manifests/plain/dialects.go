@@ -21,6 +21,8 @@ type concerns struct {
 	Conditions map[string]string `json:"conditions"`
 	// Admin are those of claims and templates that ask for admin access.
 	Admin map[string]string `json:"admin"`
+	// Queues are those that there are beside Conditions, or in their place, where queues are followed.
+	Queues map[string]string `json:"queues"`
 }
 
 func concernsOf(classes dialect.Classes) concerns {
@@ -28,7 +30,8 @@ func concernsOf(classes dialect.Classes) concerns {
 		Conditions: map[string]string{
 			"claims": classes.ClaimCondition(), "templates": classes.TemplateCondition(), "containers": dialect.ContainerCondition(), "annotations": dialect.NoteCondition(),
 		},
-		Admin: map[string]string{"claims": classes.AdminClaimCondition(), "templates": classes.AdminTemplateCondition()},
+		Admin:  map[string]string{"claims": classes.AdminClaimCondition(), "templates": classes.AdminTemplateCondition()},
+		Queues: map[string]string{"queues": dialect.QueueCondition()},
 	}
 }
 
