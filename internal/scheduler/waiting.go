@@ -18,6 +18,9 @@ import (
 type Waiting struct {
 	mutex sync.Mutex
 	lines map[string]*list.List // of *waiter, the first to be served in front
+	// round counts the events after which there may be room, and turned has the round of each line's last turn.
+	round  uint64
+	turned map[string]uint64
 	// order are the lines of each namespace, in the order in which their first pods are tried, and turns the namespaces.
 	order map[string][]string
 	turns []string
@@ -31,11 +34,13 @@ type waiter struct {
 	place *list.Element
 }
 
-// mostTried is how many lines are tried after one event. The others have their turn after the next.
+// mostTried is how many lines are tried at once. The others have their turn while nobody else comes up, and come first after
+// the next event.
 const mostTried = 16
 
 func (w *Waiting) init() {
 	w.lines, w.order, w.of = map[string]*list.List{}, map[string][]string{}, map[types.UID]*waiter{}
+	w.turned = map[string]uint64{}
 }
 
 // Shape names what a unit asks: pods of one shape fit in the same places. What Kubernetes' filters read beside the demand is
@@ -79,7 +84,7 @@ func (w *Waiting) Add(pod *corev1.Pod, shape string) {
 	line := w.lines[shape]
 	if line == nil {
 		line = list.New()
-		w.lines[shape] = line
+		w.lines[shape], w.turned[shape] = line, w.round // its first pod has just been tried
 		if len(w.order[pod.Namespace]) == 0 {
 			w.turns = append(w.turns, pod.Namespace)
 		}
@@ -124,6 +129,7 @@ func (w *Waiting) remove(one *waiter) {
 		return
 	}
 	delete(w.lines, one.shape)
+	delete(w.turned, one.shape)
 	namespace := one.pod.Namespace
 	w.order[namespace] = slices.DeleteFunc(w.order[namespace], func(shape string) bool { return shape == one.shape })
 	if len(w.order[namespace]) == 0 {
@@ -139,27 +145,48 @@ func (w *Waiting) Has(uid types.UID) bool {
 	return w.of[uid] != nil
 }
 
-// First are the first pods of the lines whose turn it is. Namespaces take turns, and in each of them its lines, so that many
-// lines of one namespace delay no other.
+// First are the first pods of some lines, of which all are to have a turn from now on: room may have come for any of them.
+// [Waiting.More] names the others.
 func (w *Waiting) First() []*corev1.Pod {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	var first []*corev1.Pod
-	taken := map[string]int{}
-	for n := min(mostTried, len(w.lines)); len(first) < n; {
+	w.round++
+	return w.more()
+}
+
+// More are the first pods of more lines that have had no turn since the last event, none where all have.
+func (w *Waiting) More() []*corev1.Pod {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return w.more()
+}
+
+// more takes lines whose turn it is. Namespaces take turns, and in each of them its lines, so that many lines of one
+// namespace delay no other. In a namespace those that have had their turn in this round come last.
+func (w *Waiting) more() (first []*corev1.Pod) {
+	for over := 0; len(first) < mostTried && over < len(w.turns); {
 		namespace := w.turns[0]
 		w.turns = append(w.turns[1:], namespace)
 		lines := w.order[namespace]
-		if taken[namespace] == len(lines) {
-			continue // all of them have had their turn
+		if w.turned[lines[0]] == w.round {
+			over++
+			continue
 		}
-		taken[namespace]++
+		over = 0
+		w.turned[lines[0]] = w.round
 		if one, ok := w.lines[lines[0]].Front().Value.(*waiter); ok {
 			first = append(first, one.pod)
 		}
 		w.order[namespace] = append(lines[1:], lines[0])
 	}
 	return first
+}
+
+// Due reports whether lines have had no turn since the last event.
+func (w *Waiting) Due() bool {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return slices.ContainsFunc(w.turns, func(namespace string) bool { return w.turned[w.order[namespace][0]] != w.round })
 }
 
 // Next takes a pod that was placed out of its line, and returns the one behind it, nil where there is none.

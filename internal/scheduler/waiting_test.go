@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,12 +40,12 @@ func TestWaiting(t *testing.T) {
 		t.Errorf("left are %v", next)
 	}
 	w.Remove("big")
-	if first := w.First(); len(first) != 0 || len(w.order) != 0 || len(w.lines) != 0 {
+	if first := w.First(); len(first) != 0 || len(w.order) != 0 || len(w.lines) != 0 || len(w.turned) != 0 {
 		t.Errorf("nobody waits, and first are %v", names(first))
 	}
 }
 
-// One event tries few lines, and no line twice before all others.
+// One event tries few lines at once, and each line once. A line that comes meanwhile has been tried.
 func TestWaitingTurns(t *testing.T) {
 	var w Waiting
 	w.init()
@@ -52,14 +53,45 @@ func TestWaitingTurns(t *testing.T) {
 	for i := range lines {
 		w.Add(waits(fmt.Sprint("pod-", i), 0), fmt.Sprint("shape-", i))
 	}
-	tried := map[string]int{}
-	for range 4 {
-		first := w.First()
-		if len(first) > mostTried {
-			t.Fatalf("%d are tried", len(first))
+	if w.Due() || len(w.More()) > 0 {
+		t.Error("lines are due before an event")
+	}
+	for range 3 {
+		tried := map[string]int{}
+		for first := w.First(); len(first) > 0; first = w.More() {
+			if len(first) > mostTried {
+				t.Fatalf("%d are tried", len(first))
+			}
+			for _, p := range first {
+				tried[p.Name]++
+				w.Add(p, "shape"+strings.TrimPrefix(p.Name, "pod")) // refused again
+			}
+			if len(tried) == mostTried {
+				w.Add(waits("late", 0), "shape-late")
+			}
+			if due := len(tried) < lines; w.Due() != due {
+				t.Fatalf("%d of %d lines had a turn, and more are due: %v", len(tried), lines, w.Due())
+			}
 		}
-		for _, p := range first {
-			tried[p.Name]++
+		if len(tried) != lines || tried["pod-0"] != 1 {
+			t.Errorf("%d of %d lines had a turn, the first one %d", len(tried), lines, tried["pod-0"])
+		}
+		w.Remove("late")
+	}
+}
+
+// Events that come before all lines have had their turn let no line wait.
+func TestWaitingManyEvents(t *testing.T) {
+	var w Waiting
+	w.init()
+	const lines = 5 * mostTried
+	for i := range lines {
+		w.Add(waits(fmt.Sprint("pod-", i), 0), fmt.Sprint("shape-", i))
+	}
+	tried := map[string]bool{}
+	for range lines / mostTried {
+		for _, p := range w.First() {
+			tried[p.Name] = true
 		}
 	}
 	if len(tried) != lines {

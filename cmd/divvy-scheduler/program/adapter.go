@@ -27,6 +27,8 @@ const (
 	// gang say together why it waits. Bindings have the rate of the configuration.
 	reasonRate  = 200
 	reasonBurst = 1200
+	// idlePause is how long no pod comes up before lines are tried that have had no turn since the last event.
+	idlePause = 5 * time.Millisecond
 	// syncPoll is the time between two looks whether everything that is there is known.
 	syncPoll = 20 * time.Millisecond
 )
@@ -111,6 +113,10 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 	}
 	if info := a.member(logger); info != nil {
 		return info, nil
+	}
+	if a.engine.Waiting.Due() { // nobody else waits for them
+		idle := time.AfterFunc(idlePause, func() { a.activate(a.engine.Waiting.More()...) })
+		defer idle.Stop()
 	}
 	return a.nextPod(logger)
 }

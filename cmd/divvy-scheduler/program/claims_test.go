@@ -249,6 +249,30 @@ func TestFill(t *testing.T) {
 	f.check()
 }
 
+// Of pods that each ask for something else, the one that fits gets the room that has come, however many lines there are
+// before its own.
+func TestManyShapes(t *testing.T) {
+	f := newFleet(t, 1, 1)
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	f.create(describing(t, "first", share(44, 10)))
+	f.bound(1)
+	const lines = 36
+	for i := range lines {
+		f.create(describing(t, fmt.Sprintf("large-%02d", i), share(45+i, 10)))
+	}
+	f.waiting(lines)
+	f.create(describing(t, "fits", share(44, 10)))
+	f.waiting(lines + 1)
+	f.create(describing(t, "second", share(36, 10)))
+	f.bound(2)
+	now := int64(0)
+	if err := f.client.CoreV1().Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+	f.bound(2)
+	f.check()
+}
+
 // A scheduler that is killed between two writes leaves nothing that the next one does not finish.
 func TestKilled(t *testing.T) {
 	for _, step := range []string{scheduler.StepMade, scheduler.StepAllocated, scheduler.StepBound} {
