@@ -43,6 +43,7 @@ type Engine struct {
 
 	comparisons comparisons
 	unwritten   unwritten
+	heard       heard
 
 	mutex  sync.Mutex
 	events []func()

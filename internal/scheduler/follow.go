@@ -55,6 +55,7 @@ func (e *Engine) onSlice(before, after *resourcev1.ResourceSlice, room func()) {
 }
 
 func (e *Engine) onClaim(before, after *resourcev1.ResourceClaim, room func()) {
+	defer e.heard.set(before, after) // after the event was told
 	if !has(before) && !has(after) {
 		return
 	}

@@ -21,10 +21,11 @@ type Release struct {
 	queue  workqueue.TypedRateLimitingInterface[released]
 }
 
-// released is a claim, and the pod that has ended.
+// released is a claim, and the pod that has ended. Where that is doubted, the API server is asked first.
 type released struct {
-	name string
-	pod  *corev1.Pod
+	name    string
+	pod     *corev1.Pod
+	doubted bool
 }
 
 // NewRelease makes a queue that is empty.
@@ -46,7 +47,7 @@ func (r *Release) Run(ctx context.Context) {
 				if end {
 					return
 				}
-				if r.writer.Release(ctx, one.pod.Namespace, one.name, one.pod) {
+				if r.done(ctx, one) {
 					r.queue.Forget(one)
 				} else {
 					r.queue.AddRateLimited(one)
@@ -57,30 +58,42 @@ func (r *Release) Run(ctx context.Context) {
 	}
 }
 
+// done reports whether nothing is left to be done.
+func (r *Release) done(ctx context.Context, one released) bool {
+	if one.doubted {
+		there, err := r.writer.there(ctx, one.pod)
+		if there || err != nil {
+			return err == nil
+		}
+	}
+	return r.writer.Release(ctx, one.pod.Namespace, one.name, one.pod)
+}
+
 // Pod releases the claims of a pod that has ended.
 func (r *Release) Pod(pod *corev1.Pod) {
 	for i := range pod.Spec.ResourceClaims {
 		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil {
-			r.queue.Add(released{*name, pod})
+			r.queue.Add(released{name: *name, pod: pod})
 		}
 	}
 }
 
 // Sweep releases claims that are still reserved for pods that ended while nobody led, or for nobody. there says whether a pod
-// is there and runs.
+// is there and runs, as far as is known; whoever knows claims may not know their pods yet, so the API server is asked about the
+// others.
 func (r *Release) Sweep(claims []*resourcev1.ResourceClaim, there func(namespace string, user resourcev1.ResourceClaimConsumerReference) bool) {
 	for _, claim := range claims {
 		if !has(claim) {
 			continue
 		}
 		if len(claim.Status.ReservedFor) == 0 {
-			r.queue.Add(released{claim.Name, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace}}})
+			r.queue.Add(released{name: claim.Name, pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace}}})
 		}
 		for _, user := range claim.Status.ReservedFor {
 			if user.Resource == "pods" && !there(claim.Namespace, user) {
 				ended := &corev1.Pod{}
 				ended.Namespace, ended.Name, ended.UID = claim.Namespace, user.Name, user.UID
-				r.queue.Add(released{claim.Name, ended})
+				r.queue.Add(released{name: claim.Name, pod: ended, doubted: true})
 			}
 		}
 	}

@@ -227,6 +227,15 @@ func (w *Writer) Release(ctx context.Context, namespace, name string, pod *corev
 	return w.clear(ctx, namespace, name, pod, nil)
 }
 
+// there reports whether the API server has a pod.
+func (w *Writer) there(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	found, err := w.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && found.UID == pod.UID, err
+}
+
 // clear is Release, of a claim that has other devices than only not: another scheduler has placed the pod anew.
 func (w *Writer) clear(ctx context.Context, namespace, name string, pod *corev1.Pod, only *resourcev1.AllocationResult) bool {
 	claims := w.Client.ResourceV1().ResourceClaims(namespace)

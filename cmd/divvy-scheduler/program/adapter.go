@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -42,8 +43,9 @@ var errUndoing = errors.New("claims of the last try are being taken back")
 // adapter stands between the scheduler of Kubernetes and the engine. It alone knows the fields of the former.
 type adapter struct {
 	*core
-	config *schedulerconfig.CompletedConfig
-	sched  *kubescheduler.Scheduler
+	config  *schedulerconfig.CompletedConfig
+	sched   *kubescheduler.Scheduler
+	objects metadata.Interface
 
 	nextPod     func(klog.Logger) (*framework.QueuedPodInfo, error)
 	schedulePod func(context.Context, framework.Framework, fwk.CycleState, *framework.QueuedPodInfo) (kubescheduler.ScheduleResult, error)
@@ -72,7 +74,11 @@ func (c *core) adapt(config *schedulerconfig.CompletedConfig, sched *kubeschedul
 	if err != nil {
 		return fmt.Errorf("make the client that writes reasons: %w", err)
 	}
-	a := &adapter{core: c, config: config, sched: sched, nextPod: sched.NextPod, schedulePod: sched.SchedulePod, fail: sched.FailureHandler}
+	objects, err := metadata.NewForConfig(config.KubeConfig)
+	if err != nil {
+		return fmt.Errorf("make the client that asks which claims there are: %w", err)
+	}
+	a := &adapter{core: c, objects: objects, config: config, sched: sched, nextPod: sched.NextPod, schedulePod: sched.SchedulePod, fail: sched.FailureHandler}
 	c.reasons = scheduler.NewReasons(client, a.record)
 	c.activate = func(pods ...*corev1.Pod) {
 		if len(pods) == 0 {
@@ -100,6 +106,9 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 	if !a.begun {
 		a.begun = true
 		err := wait.PollUntilContextCancel(a.ctx, syncPoll, true, func(context.Context) (bool, error) { return a.engine.Synced(), nil })
+		if err == nil && a.config.LeaderElection != nil {
+			err = a.catchUp()
+		}
 		if err != nil {
 			return nil, nil //nolint:nilerr // the scheduler ends
 		}
