@@ -160,6 +160,16 @@ const (
 	GangShareGPUsAnnotation = Domain + "/gang-share-gpus"
 )
 
+// Labels of pods that queues read. Whoever writes the pod writes them.
+const (
+	// QueueLabel names the queue of a pod; left out it is that of its namespace.
+	QueueLabel = Domain + "/queue"
+	// QuotaLabel is a [Quota]; left out it is [QuotaBorrowing].
+	QuotaLabel = Domain + "/quota"
+	// MovableLabel marks a pod that may be ended to start again elsewhere, if it is "true".
+	MovableLabel = Domain + "/movable"
+)
+
 // Labels of claim templates of translated pods.
 const (
 	// ManagedLabel marks them, with ManagedBy as its value.

@@ -17,16 +17,6 @@ const (
 	QueueResources = "queues"
 )
 
-// Labels of pods that queues read. Whoever writes the pod writes them.
-const (
-	// QueueLabel names the queue of a pod; left out it is that of its namespace.
-	QueueLabel = Domain + "/queue"
-	// QuotaLabel is a [Quota]; left out it is [QuotaBorrowing].
-	QuotaLabel = Domain + "/quota"
-	// MovableLabel marks a pod that may be ended to start again elsewhere, if it is "true".
-	MovableLabel = Domain + "/movable"
-)
-
 // Quota says on what a pod stands in its queue.
 type Quota string
 
@@ -183,6 +173,8 @@ func (d *Duration) UnmarshalJSON(text []byte) error {
 
 var validQueue = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
 
+var validNamespace = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
 // ValidQueueName reports whether a queue can have a name: at most 63 lower-case letters, digits, '-' and '.', because pods
 // name it in a label.
 func ValidQueueName(name string) bool { return validQueue.MatchString(name) }
@@ -228,8 +220,10 @@ func (s *QueueSpec) Validate(name string) error {
 		}
 	}
 	for i, n := range s.Namespaces {
-		if n == "" || slices.Contains(s.Namespaces[:i], n) {
-			fault("namespace %q is empty or named twice", n)
+		if n != OtherNamespaces && !validNamespace.MatchString(n) {
+			fault("namespace %q is no name of one: give a name, or %s for all that no queue lists", n, OtherNamespaces)
+		} else if slices.Contains(s.Namespaces[:i], n) {
+			fault("namespace %s is named twice", n)
 		}
 	}
 	return errors.Join(faults...)

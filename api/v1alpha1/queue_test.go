@@ -71,6 +71,11 @@ func TestValidateQueue(t *testing.T) {
 			t.Errorf("%s: %v", want[0], err)
 		}
 	}
+	for namespace, good := range map[string]bool{"*": true, "a-1": true, "": false, "a*": false, "A": false, "-": false, strings.Repeat("a", 64): false} {
+		if err := (&QueueSpec{Namespaces: []string{namespace}}).Validate("q"); (err == nil) != good {
+			t.Errorf("namespace %q: %v", namespace, err)
+		}
+	}
 	if err := (&QueueSpec{}).Validate("Not a name"); err == nil {
 		t.Error("a name with spaces")
 	}

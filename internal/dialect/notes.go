@@ -3,6 +3,7 @@ package dialect
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -19,24 +20,33 @@ var (
 	}, lasting...)
 )
 
-// NoteCondition returns the CEL expression that is true of pods that are created with an annotation that Divvy's scheduler
-// reads, and of updates that add, change or remove one.
-func NoteCondition() string {
-	const notes = "%[1]s.metadata.annotations"
-	in := func(object, expression string) string {
-		return fmt.Sprintf("has("+notes+") && "+notes+".exists(n, n in "+list(sorted())+" && (%[2]s))", object, expression)
-	}
-	differs := func(object, from string) string {
-		return in(object, fmt.Sprintf("!has("+notes+") || !(n in "+notes+") || "+notes+"[n] != "+"%[2]s.metadata.annotations[n]", from, object))
-	}
-	return "request.operation == 'CREATE' ? " + in("object", "true") +
-		" : (" + differs("object", "oldObject") + " || " + differs("oldObject", "object") + ")"
+// NoteCondition returns the CEL expression that is true of pods that are created with an annotation or a label that Divvy's
+// scheduler reads, and of updates that add, change or remove one.
+func NoteCondition() string { return noteCondition("") }
+
+// QueuedCondition is NoteCondition where the scheduler serves queues: it is true of all pods that are created with claims, too.
+func QueuedCondition() string {
+	return noteCondition(" || has(object.spec.resourceClaims) && object.spec.resourceClaims != null && size(object.spec.resourceClaims) > 0")
 }
 
-func sorted() []string {
-	all := slices.Clone(notes)
-	slices.Sort(all)
-	return all
+func noteCondition(orCreated string) string {
+	in := func(object, where string, names []string, expression string) string {
+		all := object + ".metadata." + where
+		return fmt.Sprintf("has(%[1]s) && %[1]s.exists(n, n in %[2]s && (%[3]s))", all, list(names), expression)
+	}
+	differs := func(object, from, where string, names []string) string {
+		return in(object, where, names, fmt.Sprintf("!has(%[1]s.metadata.%[3]s) || !(n in %[1]s.metadata.%[3]s) || %[1]s.metadata.%[3]s[n] != %[2]s.metadata.%[3]s[n]", from, object, where))
+	}
+	var created, changed []string
+	for _, read := range []struct {
+		where string
+		names []string
+	}{{"annotations", notes}, {"labels", queueLabels}} {
+		names := slices.Sorted(slices.Values(read.names))
+		created = append(created, in("object", read.where, names, "true"))
+		changed = append(changed, differs("object", "oldObject", read.where, names), differs("oldObject", "object", read.where, names))
+	}
+	return "request.operation == 'CREATE' ? (" + strings.Join(created, " || ") + orCreated + ") : (" + strings.Join(changed, " || ") + ")"
 }
 
 // CheckNotes returns the claims that a pod describes, and refuses a pod whose annotations for Divvy's scheduler nobody could follow: claims that no translation

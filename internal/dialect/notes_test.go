@@ -22,11 +22,12 @@ func noted(annotations map[string]string) *corev1.Pod {
 	return pod
 }
 
-// TestNoteCondition says which pods are looked at when they are created, and which updates.
-func TestNoteCondition(t *testing.T) {
-	matcher := compile(t, NoteCondition())
+// sentBy says which pods a condition sends that are created, and which that are changed.
+func sentBy(t *testing.T, condition string) func(before, after *corev1.Pod) bool {
+	t.Helper()
+	matcher := compile(t, condition)
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	sent := func(before, after *corev1.Pod) bool {
+	return func(before, after *corev1.Pod) bool {
 		operation := admission.Update
 		versioned := &admission.VersionedAttributes{VersionedObject: after, VersionedKind: kind}
 		if before == nil {
@@ -42,6 +43,11 @@ func TestNoteCondition(t *testing.T) {
 		}
 		return result.Matches
 	}
+}
+
+// TestNoteCondition says which pods are looked at when they are created, and which updates.
+func TestNoteCondition(t *testing.T) {
+	sent := sentBy(t, NoteCondition())
 	type notes = map[string]string
 	for _, name := range []string{
 		v1alpha1.ClaimsAnnotation, v1alpha1.ModelsAnnotation, v1alpha1.PreferAnnotation, v1alpha1.GangAnnotation,
@@ -72,6 +78,30 @@ func TestNoteCondition(t *testing.T) {
 	for _, pod := range []*corev1.Pod{noted(nil), noted(notes{v1alpha1.TemplatesAnnotation: "{}"}), noted(notes{"divvy.dev/gangs": "a"})} {
 		if sent(nil, pod) || sent(noted(nil), pod) {
 			t.Errorf("a pod with %v is looked at", pod.Annotations)
+		}
+	}
+}
+
+// TestQueuedCondition says the same of labels that queues read, and of claims.
+func TestQueuedCondition(t *testing.T) {
+	claiming := labelled("space", "")
+	claiming.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+	for condition, queued := range map[string]bool{NoteCondition(): false, QueuedCondition(): true} {
+		sent := sentBy(t, condition)
+		for _, label := range []string{"queue", "quota", "movable"} {
+			plain, with, other := labelled("space", ""), labelled("space", "", label, "a"), labelled("space", "", label, "b")
+			if !sent(nil, with) || !sent(plain, with) || !sent(with, plain) || !sent(with, other) {
+				t.Errorf("label %s is not looked at", label)
+			}
+			if sent(with, labelled("space", "n1", label, "a", "more", "x")) {
+				t.Errorf("label %s is looked at while it stays", label)
+			}
+		}
+		if sent(nil, labelled("space", "")) || sent(labelled("space", ""), labelled("space", "", "more", "x")) || sent(claiming, claiming) {
+			t.Error("pods are looked at that say nothing")
+		}
+		if sent(nil, claiming) != queued {
+			t.Errorf("a pod with claims is looked at: %v, want %v", !queued, queued)
 		}
 	}
 }

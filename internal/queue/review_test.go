@@ -27,7 +27,7 @@ func TestReviewOfWriting(t *testing.T) {
 		{"a part", []Spec{research}, vision, "", ""},
 		{"unchanged", all, vision, "", ""},
 		{"every fault of its own", nil, Spec{"a", v1alpha1.QueueSpec{Parent: "B", Namespaces: []string{"x", "x"}, Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.Written("-1")}}}},
-			`queue a: parent "B" is no name of a queue; queue a: resource 0: guaranteed -1: it is negative: give 0 or more; queue a: namespace "x" is empty or named twice`, "there is no queue B"},
+			`queue a: parent "B" is no name of a queue; queue a: resource 0: guaranteed -1: it is negative: give 0 or more; queue a: namespace x is named twice`, "there is no queue B"},
 		{"its own parent", nil, named("a", "a", share(0, nil, nil, nil)), "it cannot be its own parent", ""},
 		{"a circle", all, named("research", "vision", share(8000, nil, nil, nil)), "queue research: it would be its own ancestor: research → vision → research", ""},
 		{"a circle that was there", []Spec{named("a", "b", memory), named("b", "a", memory)}, users("a", "b"), "", "it would be its own ancestor: a → b → a"},

@@ -253,6 +253,9 @@ func (t *Tree) Of(namespace string) Node {
 // Conditions are what shows of the queues whatever there is and whoever asks.
 func (t *Tree) Conditions() []Condition { return slices.Clone(t.conditions) }
 
+// Namespaces are those that a queue lists. Nobody changes them.
+func (t *Tree) Namespaces(name string) []string { return t.users[name] }
+
 // Admits reports whether the pods of a namespace may use a queue: it lists the namespace, or all that no queue lists.
 func (t *Tree) Admits(name, namespace string) bool {
 	if _, listed := t.namespaces[namespace]; !listed {

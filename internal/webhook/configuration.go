@@ -79,7 +79,7 @@ func validating(client func(path string) admissionregistrationv1.WebhookClientCo
 		{"templates." + v1alpha1.Domain, PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail,
 			condition("concerns-divvy", translator.Classes().TemplateCondition())},
 		{"containers." + v1alpha1.Domain, PathValidatePods, "", "pods", admissionregistrationv1.Ignore, condition("concerns-divvy", dialect.ContainerCondition())},
-		{"annotations." + v1alpha1.Domain, PathValidateNotes, "", "pods", admissionregistrationv1.Fail, condition("concerns-divvy", dialect.NoteCondition())},
+		{"annotations." + v1alpha1.Domain, PathValidateNotes, "", "pods", admissionregistrationv1.Fail, condition("concerns-divvy", noteCondition(translator))},
 	} {
 		checked := rules(hook.group, hook.resource)
 		if hook.path == PathValidateNotes {
@@ -117,6 +117,14 @@ func ofQueues(client func(path string) admissionregistrationv1.WebhookClientConf
 		AdmissionReviewVersions: []string{"v1"},
 		MatchConditions:         condition("concerns-divvy", dialect.QueueCondition()),
 	}
+}
+
+// noteCondition selects the pods whose annotations and labels are checked.
+func noteCondition(translator *dialect.Translator) string {
+	if translator.Queues() {
+		return dialect.QueuedCondition()
+	}
+	return dialect.NoteCondition()
 }
 
 func rules(group, resource string) []admissionregistrationv1.RuleWithOperations {

@@ -100,6 +100,9 @@ func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionR
 		return admission{}, nil
 	}
 	claim.Namespace = request.Namespace
+	if err := j.translator.CheckMaker(claim, request.UserInfo.Username, j.queues.now()); err != nil {
+		return admission{}, err
+	}
 	dryRun := request.DryRun != nil && *request.DryRun
 	return admission{}, j.quotas.checkClaim(claim, j.fleet.sizes(), dryRun)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/scheduler/gang"
 )
 
-// validateNotes checks the annotations that Divvy's scheduler reads, of a pod that is created or changed.
+// validateNotes checks the annotations and labels that Divvy's scheduler reads, of a pod that is created or changed.
 func (j *judge) validateNotes(_ context.Context, request *admissionv1.AdmissionRequest) (admission, error) {
 	created := creates(request, "", "pods")
 	if !created && !changes(request, "", "pods") {
@@ -31,6 +31,9 @@ func (j *judge) validateNotes(_ context.Context, request *admissionv1.AdmissionR
 		if err := dialect.CheckLasting(before, pod); err != nil {
 			return admission{}, err
 		}
+		if err := dialect.CheckRequeued(before, pod, j.queues.now()); err != nil {
+			return admission{}, err
+		}
 		return admission{}, checkGang(pod)
 	}
 	described, err := j.translator.CheckNotes(pod)
@@ -40,9 +43,17 @@ func (j *judge) validateNotes(_ context.Context, request *admissionv1.AdmissionR
 	if err := checkGang(pod); err != nil {
 		return admission{}, err
 	}
+	tree := j.queues.now()
+	if err := j.translator.CheckServed(pod, tree); err != nil {
+		return admission{}, err
+	}
+	warnings, err := dialect.CheckQueue(pod, tree)
+	if err != nil {
+		return admission{}, err
+	}
 	// The quota comes last: a pod that it lets through counts.
 	dryRun := request.DryRun != nil && *request.DryRun
-	return admission{}, j.quotas.checkDescribed(pod.Namespace, described, j.fleet.sizes(), dryRun)
+	return admission{warnings: warnings}, j.quotas.checkDescribed(pod.Namespace, described, j.fleet.sizes(), dryRun)
 }
 
 func checkGang(pod *corev1.Pod) error {

@@ -145,6 +145,42 @@ func TestNotesAreChecked(t *testing.T) {
 	}
 }
 
+// TestQueuesOfPods has pods of a namespace with a queue reviewed when they are created and changed, and claims of extended
+// resources.
+func TestQueuesOfPods(t *testing.T) {
+	w := newWorld(t, withQueues)
+	w.knowQueues(t, queueText("vision", "{namespaces: [space]}"), queueText("speech", "{namespaces: [talk]}"))
+	pod := w.translated(t, asking)
+	refused := func(what string, err error, want string) {
+		t.Helper()
+		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	named := func(queue string) *corev1.Pod {
+		named := pod.DeepCopy()
+		named.Labels = map[string]string{v1alpha1.QueueLabel: queue}
+		return named
+	}
+	for queue, want := range map[string]string{"vision": "", "speech": "queue speech is for pods of namespace talk"} {
+		for what, before := range map[string]*corev1.Pod{"created": nil, "changed": pod} {
+			_, err := w.judge.validateNotes(context.Background(), asked(t, before, named(queue)))
+			refused(what+" in "+queue, err, want)
+		}
+	}
+	given, err := w.judge.validateNotes(context.Background(), asked(t, nil, named("sound")))
+	if refused("a queue to come", err, ""); len(given.warnings) != 1 || !strings.Contains(given.warnings[0], "there is no queue sound") {
+		t.Errorf("warnings %q", given.warnings)
+	}
+	elsewhere := podRequest(t, `{spec: {schedulerName: other, resourceClaims: [{name: gpu, resourceClaimName: mine}]}}`)
+	_, err = w.judge.validateNotes(context.Background(), elsewhere)
+	refused("another scheduler", err, "the pod has claims and is for scheduler other")
+	claim := claimRequest(t, strings.Replace(claimOf("1", "4Gi"), "metadata: {", "metadata: {annotations: {resource.kubernetes.io/extended-resource-claim: 'true'}, ", 1))
+	claim.UserInfo.Username = "system:kube-scheduler"
+	_, err = w.judge.validateClaim(context.Background(), claim)
+	refused("an extended resource of another scheduler", err, "namespace space is of queue vision")
+}
+
 // FuzzNotes reads foreign annotations in pods that are created and changed: a refusal is one line.
 func FuzzNotes(f *testing.F) {
 	w := newWorld(f, withScheduler)

@@ -106,6 +106,8 @@ func TestQueuesAreJudged(t *testing.T) {
 		{"grace-negative", "{grace: -30s}", "grace"},
 		{"grace-long", "{grace: 168h1s}", "0s to 168h"},
 		{"runs-long", "{minimumRunTime: 8000000h}", "0s to 168h"},
+		{"rest", "{namespaces: ['*', a]}", ""},
+		{"pattern", "{namespaces: ['a*']}", "namespaces"},
 		{"namespace", "{namespaces: ['']}", "namespaces"},
 		{"namespace-twice", "{namespaces: [a, a]}", "Duplicate"},
 	} {

@@ -31,7 +31,7 @@ func concernsOf(classes dialect.Classes) concerns {
 			"claims": classes.ClaimCondition(), "templates": classes.TemplateCondition(), "containers": dialect.ContainerCondition(), "annotations": dialect.NoteCondition(),
 		},
 		Admin:  map[string]string{"claims": classes.AdminClaimCondition(), "templates": classes.AdminTemplateCondition()},
-		Queues: map[string]string{"queues": dialect.QueueCondition()},
+		Queues: map[string]string{"queues": dialect.QueueCondition(), "annotations": dialect.QueuedCondition()},
 	}
 }
 
