@@ -52,12 +52,32 @@ func (w *Writer) Write(ctx context.Context, u *Unit) error {
 		}
 	}
 	for _, claim := range u.Existing {
-		if claim.Status.Allocation == nil || resourceclaim.IsReservedForPod(u.Pod, claim, false) {
-			continue
+		var err error
+		switch {
+		case claim.Status.Allocation == nil:
+		case resourceclaim.IsReservedForPod(u.Pod, claim, false):
+			err = w.confirm(ctx, u, claim)
+		default:
+			err = w.update(ctx, u, claim, claim.Status.Allocation)
 		}
-		if err := w.update(ctx, u, claim, claim.Status.Allocation); err != nil {
+		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// confirm asks whether a claim still has the devices for the pod that it had when it was seen last. Nothing is written for such
+// a claim that would fail otherwise, and the last try may have cleared it in the meantime.
+func (w *Writer) confirm(ctx context.Context, u *Unit, claim *resourcev1.ResourceClaim) error {
+	fresh, err := w.Client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("read claim %s again: %w", claim.Name, err)
+	case fresh.UID != claim.UID || fresh.DeletionTimestamp != nil:
+		return fmt.Errorf("%w: %s is another one", errClaim, claim.Name)
+	case !equality.Semantic.DeepEqual(fresh.Status.Allocation, claim.Status.Allocation) || !resourceclaim.IsReservedForPod(u.Pod, fresh, false):
+		return fmt.Errorf("%w: %s does not have these devices for pod %s any more", errClaim, claim.Name, u.Pod.Name)
 	}
 	return nil
 }

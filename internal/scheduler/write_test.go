@@ -67,3 +67,43 @@ func TestJoinsNoClaimThatWasCleared(t *testing.T) {
 		}
 	}
 }
+
+// A pod whose claim has devices for it already, as far as is known, is not bound when the claim was cleared meanwhile: nothing is
+// written for it that would fail.
+func TestConfirmsWhatAClaimHas(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "pod", UID: "pod"}}
+	known := claimAt("claim", "1")
+	known.UID, known.Finalizers = "claim", []string{resourcev1.Finalizer}
+	known.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod", UID: "pod"}}
+	known.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+		{Request: "gpu", Driver: v1alpha1.Driver, Pool: "node", Device: "gpu-0"},
+	}}}
+	with := func(change func(c *resourcev1.ResourceClaim)) *resourcev1.ResourceClaim {
+		c := known.DeepCopy()
+		c.ResourceVersion = "2"
+		change(c)
+		return c
+	}
+	for name, test := range map[string]struct {
+		there *resourcev1.ResourceClaim
+		want  error
+	}{
+		"as it was":            {known, nil},
+		"changed":              {with(func(c *resourcev1.ResourceClaim) { c.Labels = map[string]string{"a": "b"} }), nil},
+		"cleared":              {with(func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }), errClaim},
+		"with another device":  {with(func(c *resourcev1.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Device = "gpu-1" }), errClaim},
+		"for somebody else":    {with(func(c *resourcev1.ResourceClaim) { c.Status.ReservedFor[0].UID = "other" }), errClaim},
+		"another of that name": {with(func(c *resourcev1.ResourceClaim) { c.UID = "other" }), errClaim},
+	} {
+		client := fake.NewClientset(test.there)
+		w := &Writer{Client: client}
+		if err := w.Write(t.Context(), &Unit{Pod: pod, Existing: map[string]*resourcev1.ResourceClaim{"a/claim": known}}); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+		for _, action := range client.Actions() {
+			if action.GetVerb() != "get" {
+				t.Errorf("%s: %v", name, action)
+			}
+		}
+	}
+}
