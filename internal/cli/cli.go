@@ -84,6 +84,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 		newRun(a), newList(a), newTop(a), newSet(a), newStop(a), newGPU(a),
 		newExplain(a), newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newConvert(a), newAgent(a), newHelper(), newTell(), program.NewVersion(a.out),
 		newHandedOver(a, "webhook", "Serve a Kubernetes cluster's admission reviews"),
+		newHandedOver(a, "queues", "Show the queues of a Kubernetes cluster, and follow them"),
 		newHandedOver(a, "controller", "Make a Kubernetes cluster's claim templates, and explain why pods wait"),
 	)
 	return root

@@ -19,7 +19,7 @@ func forCluster(args []string) bool {
 	case len(args) == 0:
 		return false
 	case args[0] == "explain":
-		return len(args) > 1 && args[1] == "pod"
+		return len(args) > 1 && (args[1] == "pod" || args[1] == "queue")
 	}
 	return (args[0] == "agent" || args[0] == "doctor") && slices.Contains(args, "--kubernetes")
 }

@@ -23,6 +23,8 @@ func TestHandOver(t *testing.T) {
 		{[]string{"doctor", "--kubernetes", "-o", "json"}, true},
 		{[]string{"explain", "pod", "p", "-n", "ns"}, true},
 		{[]string{"explain", "pod", "--help"}, true},
+		{[]string{"explain", "queue", "q"}, true},
+		{[]string{"queues", "--watch"}, true},
 		{[]string{"explain", "pods"}, false},
 		{[]string{"agent", "--no-such-flag"}, false},
 		{[]string{"version"}, false},

@@ -115,9 +115,6 @@ UUIDs are shortened there to what --gpu and CUDA_VISIBLE_DEVICES need.`,
 	return command
 }
 
-// clearScreen moves a terminal's cursor to the corner and clears what is below.
-const clearScreen = "\x1b[H\x1b[J"
-
 func newTop(a *app) *cobra.Command {
 	var machine string
 	var interval time.Duration
@@ -148,7 +145,7 @@ func newTop(a *app) *cobra.Command {
 func (a *app) top(ctx context.Context, machine string, interval time.Duration, count int) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	clear := isTerminal(a.out)
+	clear := program.IsTerminal(a.out)
 	for n := 1; ; n++ {
 		all, err := a.survey(ctx, machine)
 		switch {
@@ -159,7 +156,7 @@ func (a *app) top(ctx context.Context, machine string, interval time.Duration, c
 		}
 		var text strings.Builder
 		if clear {
-			text.WriteString(clearScreen)
+			text.WriteString(program.ClearScreen)
 		}
 		printSurvey(&text, all, widthOf(a.out))
 		if _, err := io.WriteString(a.out, text.String()); err != nil {

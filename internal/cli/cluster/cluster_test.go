@@ -27,6 +27,7 @@ func TestHelp(t *testing.T) {
 		"divvy-controller":       {"controller", "--help"},
 		"divvy-doctor":           {"doctor", "--kubernetes", "--help"},
 		"divvy-explain-pod":      {"explain", "pod", "--help"},
+		"divvy-queues":           {"queues", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errOut := call(args...)
@@ -65,6 +66,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"explain", "pod", "a", "-n", "x y"}, `"x y" is no name of a namespace`},
 		{[]string{"explain", "pod", "a", "-o", "yaml"}, "use table or json"},
 		{[]string{"explain", "node", "a"}, "only pods can"},
+		{[]string{"queues", "-o", "yaml"}, "use table or json"},
+		{[]string{"queues", "vision"}, `unexpected argument "vision"`},
 		{[]string{"controller", "--mode", "slots"}, "do not run the controller there"},
 		{[]string{"controller", "--mode", "both"}, `mode "both"`},
 		{[]string{"agent", "--kubernetes", "--mode", "both"}, "use claims, slots or auto"},

@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/explanation"
@@ -35,7 +32,8 @@ func newExplain(a *app) *cobra.Command {
 
 // explainOptions are the flags of divvy explain pod.
 type explainOptions struct {
-	kubeconfig, namespace, output string
+	access
+	output string
 }
 
 func newExplainPod(a *app) *cobra.Command {
@@ -55,15 +53,15 @@ the objects that describe its gang, if there are any.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), a, args[0]) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the cluster's address and credentials; left out, $KUBECONFIG or ~/.kube/config, or those of the pod")
+	o.flags(flags)
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "the pod's namespace; left out, that of the file's context")
 	flags.StringVarP(&o.output, "output", "o", "table", "table or json")
 	return command
 }
 
 func (o *explainOptions) run(ctx context.Context, a *app, name string) error {
-	if o.output != "table" && o.output != "json" {
-		return program.Usage(fmt.Errorf("output %q: use table or json", o.output))
+	if err := checkOutput(o.output); err != nil {
+		return err
 	}
 	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
 		return program.Usage(fmt.Errorf("%q is no name of a pod: %s", name, faults[0]))
@@ -71,7 +69,7 @@ func (o *explainOptions) run(ctx context.Context, a *app, name string) error {
 	if faults := validation.ValidateNamespaceName(o.namespace, false); o.namespace != "" && len(faults) > 0 {
 		return program.Usage(fmt.Errorf("%q is no name of a namespace: %s", o.namespace, faults[0]))
 	}
-	reader, err := o.connect(a)
+	reader, err := o.connect(a, "divvy-explain")
 	if err != nil {
 		return err
 	}
@@ -82,43 +80,31 @@ func (o *explainOptions) run(ctx context.Context, a *app, name string) error {
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		encoder := json.NewEncoder(a.out)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(e); err != nil {
-			return fmt.Errorf("write the explanation: %w", err)
-		}
-		return nil
-	}
+	return a.print(o.output, e, func(w *strings.Builder) { writeExplanation(w, e, time.Now()) })
+}
+
+// print writes an answer as JSON, or as people read it.
+func (a *app) print(output string, answer any, write func(*strings.Builder)) error {
 	var text strings.Builder
-	writeExplanation(&text, e, time.Now())
+	if output == "json" {
+		encoder := json.NewEncoder(&text)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(answer); err != nil {
+			return fmt.Errorf("encode the answer: %w", err)
+		}
+	} else {
+		write(&text)
+	}
 	if _, err := io.WriteString(a.out, text.String()); err != nil {
-		return fmt.Errorf("write the explanation: %w", err)
+		return fmt.Errorf("write the answer: %w", err)
 	}
 	return nil
 }
 
-// connect finds the cluster as kubectl does: people call this command, and not pods.
-func (o *explainOptions) connect(a *app) (explanation.Reader, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
-	var r explanation.Reader
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return r, fmt.Errorf("find the cluster: %w; give --kubeconfig", err)
+// checkOutput refuses what no command writes.
+func checkOutput(output string) error {
+	if output != "table" && output != "json" {
+		return program.Usage(fmt.Errorf("output %q: use table or json", output))
 	}
-	if o.namespace == "" {
-		if o.namespace, _, err = loader.Namespace(); err != nil {
-			return r, fmt.Errorf("find the namespace: %w; give --namespace", err)
-		}
-	}
-	limits := connection{qps: 50, burst: 100}
-	if r.Client, err = limits.client(config, slog.New(slog.NewTextHandler(a.err, nil)), "divvy-explain"); err != nil {
-		return r, err
-	}
-	if r.Objects, err = dynamic.NewForConfig(config); err != nil {
-		return r, fmt.Errorf("connect to the cluster: %w", err)
-	}
-	return r, nil
+	return nil
 }

@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -97,26 +96,20 @@ func writeClaims(w *strings.Builder, claims []explanation.Claim) {
 		return
 	}
 	fmt.Fprintln(w)
-	var aligned strings.Builder
-	table := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) { _, _ = table.Write([]byte(strings.Join(cells, "\t") + "\n")) }
-	row("CLAIM", "STATE", "DRIVER", "POOL", "DEVICE", "AMOUNTS")
+	rows := [][]string{{"CLAIM", "STATE", "DRIVER", "POOL", "DEVICE", "AMOUNTS"}}
 	for _, c := range claims {
 		if len(c.Devices) == 0 {
-			row(c.Name, string(c.State), "", "", "", "")
+			rows = append(rows, []string{c.Name, string(c.State), "", "", "", ""})
 		}
 		for i, d := range c.Devices {
 			name, state := c.Name, string(c.State)
 			if i > 0 {
 				name, state = "", ""
 			}
-			row(name, state, d.Driver, d.Pool, d.Device, amounts(d))
+			rows = append(rows, []string{name, state, d.Driver, d.Pool, d.Device, amounts(d)})
 		}
 	}
-	_ = table.Flush() // a builder takes everything
-	for line := range strings.Lines(aligned.String()) {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n")) // where a claim has nothing yet, no blanks
-	}
+	writeAligned(w, rows)
 }
 
 func amounts(d explanation.Device) string {

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,19 +41,7 @@ func TestExplanationPrinted(t *testing.T) {
 	} {
 		var got strings.Builder
 		writeExplanation(&got, &e, now)
-		path := filepath.Join("testdata", name)
-		if *update {
-			if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.String() != string(want) {
-			t.Errorf("%s differs (go test -update rewrites it); got:\n%s", path, got.String())
-		}
+		golden(t, name, got.String())
 	}
 }
 
@@ -67,34 +53,16 @@ func TestExplainPod(t *testing.T) {
 			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no GPU is free"},
 		}},
 	}
-	answer := func(w http.ResponseWriter, status int, object any) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(object)
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/api/v1/namespaces/mine/pods/p":
-			answer(w, http.StatusOK, pod)
-		case "/apis/events.k8s.io/v1/namespaces/mine/events":
-			answer(w, http.StatusOK, eventsv1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "events.k8s.io/v1", Kind: "EventList"}})
-		default:
-			answer(w, http.StatusNotFound, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
-		}
-	}))
-	defer server.Close()
-	path := filepath.Join(t.TempDir(), "config")
-	config := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, namespace: mine}}], clusters: [{name: a, cluster: {server: "` + server.URL + `"}}]}`
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KUBECONFIG", path)
+	clusterOf(t, map[string]any{
+		"/api/v1/namespaces/mine/pods/p":                pod,
+		"/apis/events.k8s.io/v1/namespaces/mine/events": eventsv1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "events.k8s.io/v1", Kind: "EventList"}},
+	})
 	status, out, errOut := call("explain", "pod", "p")
 	if status != 0 || !strings.Contains(out, "  reason:    no GPU is free\n") || errOut != "" {
 		t.Errorf("status %d, %s%s", status, out, errOut)
 	}
 	var e explanation.Explanation
-	status, out, _ = call("explain", "pod", "p", "-n", "mine", "-o", "json", "--kubeconfig", path)
+	status, out, _ = call("explain", "pod", "p", "-n", "mine", "-o", "json", "--kubeconfig", os.Getenv("KUBECONFIG"))
 	if err := json.Unmarshal([]byte(out), &e); status != 0 || err != nil || e.Reason != "no GPU is free" || e.State != explanation.Waiting {
 		t.Errorf("status %d, %v, %s", status, err, out)
 	}
