@@ -204,7 +204,7 @@ func (g *growth) valid(b *bundle) bool {
 // touch forgets what is known of nodes on which something changed.
 func (g *growth) touch(it item) {
 	for _, j := range it.members {
-		if node, ok := g.inv.Position(g.candidates[it.candidate].Members[j].Assignment.Name); ok {
+		if node, ok := g.inv.Position(g.candidates[it.candidate].Members[j].node()); ok {
 			for _, k := range g.kinds {
 				k.changed[node] = true
 				delete(k.bundles, node)

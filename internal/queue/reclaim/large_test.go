@@ -57,7 +57,7 @@ func large(t testing.TB, nodes, each, members, gpus int, borrower func(i int, c 
 		}
 		choices.Again(a.Node)
 		held := chargeOf(each, 4)
-		c := Candidate{ID: fmt.Sprintf("w%05d", i), Queue: b, Quota: v1alpha1.QuotaBorrowing, Start: now.Add(-time.Hour), Minimum: 1, Members: []Member{{Key: fmt.Sprint("w", i), Assignment: a, Charge: tree.Vector(held)}}}
+		c := Candidate{ID: fmt.Sprintf("w%05d", i), Queue: b, Quota: v1alpha1.QuotaBorrowing, Start: now.Add(-time.Hour), Minimum: 1, Members: []Member{{Key: fmt.Sprint("w", i), Assignments: []alloc.Assignment{a}, Charge: tree.Vector(held)}}}
 		if borrower != nil {
 			borrower(i, &c)
 		}

@@ -42,8 +42,12 @@ type Candidate struct {
 
 // Member is a pod that runs.
 type Member struct {
-	Key        string
-	Assignment alloc.Assignment
+	Key string
+	// Assignments are what its claims have, as the inventory holds them, all of them on one node.
+	Assignments []alloc.Assignment
+	// CPU, in thousandths of a processor, and HostMemory, in bytes, are what the pod has of the host beside its assignments.
+	CPU        int64
+	HostMemory uint64
 	Charge     queue.Vector
 	// Budgets are positions in [Options.Budgets].
 	Budgets []int

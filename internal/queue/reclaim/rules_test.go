@@ -127,7 +127,7 @@ func TestPriorityInsideAQueue(t *testing.T) {
 	}
 	s.demander.Priority = 3
 	for _, m := range s.candidates[7].Members {
-		s.inv.Unreserve(m.Assignment)
+		s.inv.Unreserve(m.Assignments[0])
 	}
 	s.book.End(s.candidates[7].ID)
 	s.candidates = s.candidates[:7]

@@ -153,7 +153,7 @@ func (t *trial) reprieve() {
 	}
 	t.sortItems()
 	for at := len(t.items) - 1; at >= 0; at-- {
-		if t.bound(at) || !t.free(t.items[at]) {
+		if t.bound(at) || !t.vacant(t.items[at]) {
 			continue
 		}
 		if it := t.giveBack(at); !t.lawful() {
@@ -165,20 +165,20 @@ func (t *trial) reprieve() {
 	}
 }
 
-// free reports whether what something held is free.
-func (t *trial) free(it item) bool {
+// vacant reports whether what something held is free.
+func (t *trial) vacant(it item) bool {
 	c, all := &t.candidates[it.candidate], true
-	got := 0
+	var got []alloc.Assignment
 	for _, j := range it.members {
 		t.steps++
-		if t.inv.Reserve(c.Members[j].Assignment) != nil {
-			all = false
-			break
+		for _, a := range c.Members[j].Assignments {
+			if all = all && t.inv.Reserve(a) == nil; all {
+				got = append(got, a)
+			}
 		}
-		got++
 	}
-	for _, j := range it.members[:got] {
-		t.inv.Unreserve(c.Members[j].Assignment)
+	for _, a := range got {
+		t.inv.Unreserve(a)
 	}
 	return all
 }

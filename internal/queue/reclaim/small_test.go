@@ -110,7 +110,7 @@ func (s *scene) fill(t testing.TB, random *rand.Rand) {
 		if err := s.inv.Reserve(a); err != nil {
 			t.Fatal(err)
 		}
-		m := Member{Key: fmt.Sprint(id, "-", i), Assignment: a, Charge: one}
+		m := Member{Key: fmt.Sprint(id, "-", i), Assignments: []alloc.Assignment{a}, Charge: one}
 		if random.IntN(6) == 0 {
 			m.Budgets = []int{0}
 		}
@@ -252,7 +252,7 @@ func (s *scene) serves(chosen []option) bool {
 	each := func(do func(a alloc.Assignment)) {
 		for i, o := range chosen {
 			for _, j := range o.members {
-				do(s.candidates[i].Members[j].Assignment)
+				do(s.candidates[i].Members[j].Assignments[0])
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func newTrial(inv *alloc.Inventory, book *queue.Book, d *Demander, candidates []
 		t.gone[i], t.left[i] = make([]bool, len(c.Members)), len(c.Members)
 		if c.Ending {
 			for j := range c.Members {
-				t.inv.Unreserve(c.Members[j].Assignment)
+				t.free(&c.Members[j])
 			}
 			continue
 		}
@@ -83,17 +83,40 @@ func (t *trial) end() {
 	for i := range t.candidates {
 		if c := &t.candidates[i]; c.Ending {
 			for j := range c.Members {
-				t.reserve(c.Members[j].Assignment)
+				t.put(&c.Members[j])
 			}
 		}
 	}
 }
 
-// reserve puts back what was there.
-func (t *trial) reserve(a alloc.Assignment) {
-	if t.inv.Reserve(a) != nil {
-		t.inv.Adopt(a) // it contradicted others before
+// free takes from the inventory what a member has.
+func (t *trial) free(m *Member) {
+	for i := range m.Assignments {
+		t.inv.Unreserve(m.Assignments[i])
 	}
+	if m.CPU != 0 || m.HostMemory != 0 {
+		t.inv.AddHostUse(m.node(), -m.CPU, -int64(m.HostMemory))
+	}
+}
+
+// put gives back what a member had.
+func (t *trial) put(m *Member) {
+	if m.CPU != 0 || m.HostMemory != 0 {
+		t.inv.AddHostUse(m.node(), m.CPU, int64(m.HostMemory))
+	}
+	for i := range m.Assignments {
+		if t.inv.Reserve(m.Assignments[i]) != nil {
+			t.inv.Adopt(m.Assignments[i]) // it contradicted others before
+		}
+	}
+}
+
+// node is where a member is, empty for one that has nothing.
+func (m *Member) node() string {
+	if len(m.Assignments) == 0 {
+		return ""
+	}
+	return m.Assignments[0].Name
 }
 
 // within is the widest queue on the demander's path up to which all stay within their entitlements with it.
@@ -177,7 +200,7 @@ func (t *trial) sort() {
 	for at, i := range order {
 		t.rank[i] = at
 		for j := range t.candidates[i].Members {
-			if node, ok := t.inv.Position(t.candidates[i].Members[j].Assignment.Name); ok {
+			if node, ok := t.inv.Position(t.candidates[i].Members[j].node()); ok {
 				t.nodes[node] = append(t.nodes[node], member{i, j})
 			}
 		}
@@ -233,7 +256,7 @@ func (t *trial) take(it item) {
 	c := &t.candidates[it.candidate]
 	for _, j := range it.members {
 		t.steps++
-		t.inv.Unreserve(c.Members[j].Assignment)
+		t.free(&c.Members[j])
 		t.gone[it.candidate][j] = true
 		t.account(c, j, 1)
 	}
@@ -247,7 +270,7 @@ func (t *trial) giveBack(at int) item {
 	c := &t.candidates[it.candidate]
 	for _, j := range it.members {
 		t.steps++
-		t.reserve(c.Members[j].Assignment)
+		t.put(&c.Members[j])
 		t.gone[it.candidate][j] = false
 		t.account(c, j, -1)
 	}
@@ -332,7 +355,9 @@ func (t *trial) plan() *Plan {
 	}
 	for i := range t.candidates {
 		if c := &t.candidates[i]; c.Ending && slices.ContainsFunc(c.Members, func(m Member) bool {
-			return slices.ContainsFunc(m.Assignment.Shares, func(s alloc.Share) bool { return used[s.UUID] })
+			return slices.ContainsFunc(m.Assignments, func(a alloc.Assignment) bool {
+				return slices.ContainsFunc(a.Shares, func(s alloc.Share) bool { return used[s.UUID] })
+			})
 		}) {
 			p.Awaits = append(p.Awaits, i)
 		}

@@ -245,7 +245,7 @@ func (c *Cluster) candidates() (all []reclaim.Candidate) {
 			}
 			for i, m := range members {
 				one := c.Book.Tree().Vector(w.holds([]member{m}))
-				candidate.Members = append(candidate.Members, reclaim.Member{Key: fmt.Sprintf("%s-%04d", name, i), Assignment: m.assignment, Charge: one})
+				candidate.Members = append(candidate.Members, reclaim.Member{Key: fmt.Sprintf("%s-%04d", name, i), Assignments: []alloc.Assignment{m.assignment}, Charge: one})
 			}
 			for _, name := range w.tookFrom {
 				if n, ok := c.Book.Tree().Find(name); ok && w.epoch == c.epoch {
