@@ -14,6 +14,8 @@ import (
 type Spec struct {
 	Name string
 	v1alpha1.QueueSpec
+	// Fault says why the rest is not known, in one line; empty for a queue that was read.
+	Fault string
 }
 
 // Dimension is what amounts are of: GPUs of a model, in a unit. Without a model it is all GPUs.

@@ -26,7 +26,7 @@ func share(guaranteed int64, limit, lending, weight *int64) v1alpha1.QueueSpec {
 
 func named(name, parent string, s v1alpha1.QueueSpec) Spec {
 	s.Parent = parent
-	return Spec{name, s}
+	return Spec{Name: name, QueueSpec: s}
 }
 
 func gpus(n int64) []Charge { return []Charge{{Models: []string{"NVIDIA H100 80GB HBM3"}, GPUs: n}} }
@@ -127,8 +127,8 @@ func TestConditions(t *testing.T) {
 		named("a", "b", share(1000, nil, nil, nil)), named("b", "c", share(0, nil, nil, nil)), named("c", "b", share(0, nil, nil, nil)),
 		named("lost", "nowhere", share(4000, nil, nil, nil)), named("bad", "", negative), named("huge", "", share(1<<50, nil, nil, nil)),
 		named("ok", "", share(10000, nil, nil, nil)), named("part", "ok", share(9000, nil, nil, nil)),
-		{"tpu", v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Model: "A100", Guaranteed: v1alpha1.Written("1m")}}, Namespaces: []string{"n"}}},
-		{"zoo", v1alpha1.QueueSpec{Namespaces: []string{"n"}}},
+		{Name: "tpu", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Model: "A100", Guaranteed: v1alpha1.Written("1m")}}, Namespaces: []string{"n"}}},
+		{Name: "zoo", QueueSpec: v1alpha1.QueueSpec{Namespaces: []string{"n"}}},
 	}, map[string]int64{"part": 9000, "a": 1000, "lost": 1000})
 	var got []string
 	for _, c := range b.Conditions() {
@@ -187,7 +187,7 @@ func TestOrder(t *testing.T) {
 func TestAmountsInWords(t *testing.T) {
 	b := bookOf(t, 8000, []Spec{
 		named("a", "", share(4000, p(4500), nil, nil)), named("big", "", share(12000, nil, p(0), nil)),
-		{"m", v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Unit: v1alpha1.UnitMemory, Limit: v1alpha1.Written("40Gi")}}}},
+		{Name: "m", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Unit: v1alpha1.UnitMemory, Limit: v1alpha1.Written("40Gi")}}}},
 	}, map[string]int64{"a": 5000})
 	b.Arrive(Workload{ID: "g", Queue: "a", Quota: v1alpha1.QuotaGuaranteed, Asks: gpus(2500)})
 	b.Arrive(Workload{ID: "o"})
@@ -214,7 +214,7 @@ func TestAmountsInWords(t *testing.T) {
 
 // A pod that accepts several models is counted in the dimension of one of them when it has it.
 func TestDimensions(t *testing.T) {
-	tree := NewTree([]Spec{{"q", v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{
+	tree := NewTree([]Spec{{Name: "q", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{
 		{Guaranteed: v1alpha1.Written("1")}, {Model: "H100", Guaranteed: v1alpha1.Written("1")}, {Model: "A100", Unit: v1alpha1.UnitMemory}, {Unit: v1alpha1.UnitCores},
 	}}}})
 	if got := fmt.Sprint(tree.Dimensions()); got != "[percent of GPU time GPUs of GPU memory (A100) GPUs (H100)]" {

@@ -25,6 +25,26 @@ func (b *Book) Standing(name string) []v1alpha1.QueueUse {
 	return all
 }
 
+// Counts is how many workloads of a queue and its parts run and wait.
+func (b *Book) Counts(name string) (running, waiting int) {
+	n, ok := b.tree.Find(name)
+	if !ok {
+		return 0, 0
+	}
+	if b.tree.nodes[n].own {
+		n = b.tree.nodes[n].parent
+	}
+	return b.runningBelow(n), b.many[n]
+}
+
+func (b *Book) runningBelow(n Node) int {
+	sum := b.running[n]
+	for _, part := range b.tree.nodes[n].parts {
+		sum += b.runningBelow(part)
+	}
+	return sum
+}
+
 // Names reports whether a queue or one above it names a dimension.
 func (t *Tree) Names(n Node, d int) bool {
 	for ; n > Top; n = t.nodes[n].parent {
@@ -42,6 +62,15 @@ func (b *Book) standing(n Node, d int) v1alpha1.QueueUse {
 		Guaranteed: s.guaranteed[n], Entitled: s.entitled[n], Used: b.used[d][n],
 		Lent: b.lent(n, d), Borrowed: max(0, b.used[d][n]-s.guaranteed[n]), Demand: b.demanded(n, d),
 	}
+}
+
+// Demand is what a queue and its parts hold or ask for, by dimension, limits aside.
+func (b *Book) Demand(n Node) Vector {
+	v := make(Vector, len(b.shares))
+	for d := range v {
+		v[d] = b.demanded(n, d)
+	}
+	return v
 }
 
 func (b *Book) demanded(n Node, d int) int64 {

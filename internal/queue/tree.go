@@ -114,6 +114,10 @@ func (t *Tree) faults(specs []Spec) map[string]Condition {
 	for i := range specs {
 		s := &specs[i]
 		_, there := parent[s.Parent]
+		if s.Fault != "" {
+			faults[s.Name] = Condition{s.Name, ConditionInvalid, s.Fault}
+			continue
+		}
 		if err := s.Validate(s.Name); err != nil && faults[s.Name].Type == "" {
 			faults[s.Name] = Condition{s.Name, ConditionInvalid, strings.ReplaceAll(err.Error(), "\n", "; ")}
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/queue"
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 	"github.com/divvy-gpu/divvy/internal/scheduler/ledger"
 )
@@ -23,7 +24,7 @@ func (e *Engine) Arrived(u *Unit) {
 }
 
 // Choose finds the unit's place: the first in the order of the policy on a node that lets the pod. among are the nodes on
-// which the pod may be, nil is all. The error is [ErrRoom] or demand's.
+// which the pod may be, nil is all. The error is [ErrRoom], [ErrQuota] or demand's.
 func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) error {
 	inv := e.ledger.Inventory()
 	if node := u.Demand.Node(); node != "" {
@@ -36,11 +37,24 @@ func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) er
 	if err != nil {
 		return fmt.Errorf("%w: %w", demand.ErrDemand, err)
 	}
+	if t, ready := e.Taking(u.Pod); ready {
+		e.drop(t)
+		if place := t.place(u.Pod); place != nil && lets(place.Name) {
+			u.Place = *place
+			u.Allocations, err = u.Demand.Allocations(*place, e.ledger)
+			return err
+		}
+	}
 	refused := 0
+	var quota *queue.Refusal
 	for {
 		place, ok := choices.Next()
 		if !ok {
 			break
+		}
+		if why := e.allows(u, &place); why != nil {
+			quota = why
+			continue
 		}
 		if !lets(place.Name) {
 			refused++
@@ -51,6 +65,8 @@ func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) er
 		return err
 	}
 	switch refusal := choices.Refusal(); {
+	case quota != nil:
+		return quotaError(quota)
 	case refused > 0:
 		return fmt.Errorf("%w: %d nodes have the GPUs, and the pod may be on none of them", ErrRoom, refused)
 	case refusal != nil:
@@ -100,6 +116,9 @@ func (e *Engine) Reserve(u *Unit) error {
 // ReserveFound notes in the ledger what Kubernetes' own allocator found for claims, which have it as their allocation. A claim
 // for extended resources has no name yet: it is noted under its pod's, until the claim comes that the pod owns.
 func (e *Engine) ReserveFound(u *Unit, found []*resourcev1.ResourceClaim) error {
+	if err := e.allowsFound(u, found); err != nil {
+		return err
+	}
 	for _, claim := range found {
 		one := demand.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Spec: &claim.Spec}
 		if forExtended(claim) {
@@ -132,12 +151,15 @@ func (e *Engine) reserve(u *Unit, claim demand.Claim, result *resourcev1.Allocat
 	}
 	u.reserved = append(u.reserved, claim.Key())
 	e.unwritten.set(claim.Key(), true)
+	e.queues.touched[claim.Key()] = users{pods: []types.UID{u.Pod.UID}, flies: true}
 	return nil
 }
 
 func (e *Engine) unreserve(u *Unit) {
 	for _, key := range u.reserved {
-		e.ledger.Unreserve(key)
+		if e.ledger.Unreserve(key) {
+			e.queues.touched[key] = users{}
+		}
 		e.unwritten.set(key, false)
 	}
 	u.reserved = nil

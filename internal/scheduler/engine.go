@@ -4,8 +4,11 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
@@ -41,6 +44,12 @@ type Engine struct {
 	// labels are those of nodes, by their names.
 	labels map[string]map[string]string
 
+	queues queues
+	// pods and disruptions list what the informers know.
+	pods        corelisters.PodLister
+	disruptions policylisters.PodDisruptionBudgetLister
+	clock       func() time.Time
+
 	comparisons comparisons
 	unwritten   unwritten
 	heard       heard
@@ -62,6 +71,8 @@ func New(policy alloc.Policy, claims Claims) (*Engine, error) {
 	e.Waiting.init()
 	e.Gangs.init()
 	e.labels = map[string]map[string]string{}
+	e.queues.init(&e.Gangs)
+	e.clock = time.Now
 	return e, nil
 }
 
@@ -82,6 +93,7 @@ func (e *Engine) Drain() {
 	for _, event := range events {
 		event()
 	}
+	e.settle()
 }
 
 // Synced reports whether everything that was there at the start has been told. Anybody may call it.
@@ -91,7 +103,7 @@ func (e *Engine) Synced() bool {
 			return false
 		}
 	}
-	return e.Gangs.settled()
+	return e.Gangs.settled() && (!e.queues.follows || e.queues.settled.Load())
 }
 
 // Use says what the pods of a node ask of it, as a cycle sees the node: thousandths of a processor and bytes. A generation

@@ -24,6 +24,8 @@ func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*core
 	}
 	room := func() { woke() }
 	classes := factory.Resource().V1().DeviceClasses().Informer()
+	e.pods = factory.Core().V1().Pods().Lister()
+	e.disruptions = factory.Policy().V1().PodDisruptionBudgets().Lister()
 	return e.handle(
 		follower{factory.Core().V1().Nodes().Informer(), handler(func(before, after *corev1.Node) { e.onNode(before, after, room) })},
 		follower{factory.Resource().V1().ResourceSlices().Informer(), handler(func(before, after *resourcev1.ResourceSlice) { e.onSlice(before, after, room) })},
@@ -68,6 +70,7 @@ func (e *Engine) onClaim(before, after *resourcev1.ResourceClaim, room func()) {
 }
 
 func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod), woken func(edited ...*corev1.Pod)) {
+	e.tell(func() { e.setPod(before, after) })
 	if after == nil {
 		e.described.forget(before.UID)
 		e.Waiting.Remove(before.UID)
@@ -144,6 +147,7 @@ func has(claim *resourcev1.ResourceClaim) bool {
 }
 
 func (e *Engine) setNode(before, after *corev1.Node) {
+	e.queues.capacityStale = true
 	if after == nil {
 		e.ledger.SetNode(before.Name, nil)
 		e.bare.setNode(before.Name, false)
@@ -161,6 +165,7 @@ func (e *Engine) setNode(before, after *corev1.Node) {
 }
 
 func (e *Engine) setSlice(before, after *resourcev1.ResourceSlice) {
+	e.queues.capacityStale = true
 	e.bare.addSlice(before, -1)
 	e.bare.addSlice(after, 1)
 	changed := map[string]bool{}
@@ -207,6 +212,7 @@ func (e *Engine) setClasses(objects []any) {
 func (e *Engine) setClaim(before, after *resourcev1.ResourceClaim) {
 	if after == nil {
 		e.ledger.SetClaim(before.Namespace+"/"+before.Name, nil)
+		e.touchClaim(before.Namespace+"/"+before.Name, nil)
 		return
 	}
 	if owner := metav1.GetControllerOf(after); owner != nil && forExtended(after) && has(after) {
@@ -215,4 +221,5 @@ func (e *Engine) setClaim(before, after *resourcev1.ResourceClaim) {
 		e.unwritten.set(key, false)
 	}
 	e.ledger.SetClaim(after.Namespace+"/"+after.Name, after)
+	e.touchClaim(after.Namespace+"/"+after.Name, after)
 }

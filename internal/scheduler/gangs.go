@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -196,12 +197,15 @@ func NewTeam(id string, units []*Unit, need int) *Team {
 }
 
 // PlanGang places all members of a pod's gang that wait. lets says whether Kubernetes' filters let a member onto a node. The
-// error is [ErrRoom], [ErrWait] or demand's, and nothing is noted then.
+// error is [ErrRoom], [ErrQuota], [ErrWait] or demand's, and nothing is noted then.
 func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node string) bool) (*Team, error) {
 	id, state := e.Gangs.state(pod)
 	if state.Reason != "" {
 		e.Gangs.incomplete(id)
 		return nil, lacking(state.Reason)
+	}
+	if _, ready := e.Taking(pod); ready {
+		e.Gangs.forgetRefusal(id)
 	}
 	if err := e.Gangs.refusal(id, refused{freed: e.freed.Load(), waiting: len(state.Waiting), gang: state.Gang}); err != nil {
 		return nil, err
@@ -211,14 +215,15 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 	if err != nil {
 		return nil, err
 	}
-	plan, refusal := gang.Place(e.ledger.Inventory(), state.Gang, members, labels{e})
-	if refusal != nil {
-		err := fmt.Errorf("%w: %w", ErrRoom, refusal)
+	placements, err := e.placeGang(pod, &state, units, members)
+	if errors.Is(err, ErrRoom) || errors.Is(err, ErrQuota) {
 		e.Gangs.refuse(id, refused{freed: e.seen.Load(), waiting: len(state.Waiting), gang: state.Gang, err: err})
+	}
+	if err != nil {
 		return nil, err
 	}
 	var team []*Unit
-	for _, placement := range plan.Placements {
+	for _, placement := range placements {
 		u := units[placement.Member.Key]
 		u.Place = placement.Assignment
 		if u.Allocations, err = u.Demand.Allocations(u.Place, e.ledger); err == nil {
@@ -239,6 +244,58 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 	return NewTeam(id, team, state.Gang.Minimum-len(bound)), nil
 }
 
+// placeGang finds places for the members of a gang that wait: those that are kept for it, else as many as its queue lets start and as
+// fit. The error is [ErrRoom], [ErrQuota] or [ErrWait].
+func (e *Engine) placeGang(pod *corev1.Pod, state *gang.State, units map[string]*Unit, members []gang.Member) ([]gang.Placement, error) {
+	if t, ready := e.Taking(pod); ready {
+		e.drop(t)
+		if t.stillOf(units) {
+			return t.placements, nil
+		}
+	}
+	g := state.Gang
+	if e.Queues() {
+		var err error
+		if members, err = e.within(&g, units, members); err != nil {
+			return nil, err
+		}
+	}
+	plan, refusal := gang.Place(e.ledger.Inventory(), g, members, nodeLabels{e})
+	if refusal != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRoom, refusal)
+	}
+	places := make([]alloc.Assignment, len(plan.Placements))
+	for i := range plan.Placements {
+		places[i] = plan.Placements[i].Assignment
+	}
+	if refusal := e.queues.set.Check(e.queues.set.ID(pod.UID), e.charges(places)); refusal != nil {
+		return nil, quotaError(refusal)
+	}
+	return plan.Placements, nil
+}
+
+// within leaves of the members that wait as many as the gang's queue lets start, at least its minimum.
+func (e *Engine) within(g *gang.Gang, units map[string]*Unit, members []gang.Member) ([]gang.Member, error) {
+	var all []*Unit
+	for i := range members {
+		if u := units[members[i].Key]; members[i].Placed == nil && u != nil {
+			all = append(all, u)
+		}
+	}
+	if err := e.Quota(all...); err == nil || !errors.Is(err, ErrQuota) {
+		return members, err
+	}
+	need := min(max(0, g.Minimum-(len(members)-len(all))), len(all))
+	if err := e.Quota(all[:need]...); err != nil || need == len(all) {
+		return nil, cmp.Or(err, e.Quota(all...))
+	}
+	left := slices.DeleteFunc(slices.Clone(members), func(m gang.Member) bool {
+		return m.Placed == nil && slices.IndexFunc(all[:need], func(u *Unit) bool { return keyOf(u.Pod) == m.Key }) < 0
+	})
+	g.Size = len(left)
+	return left, nil
+}
+
 // members are the members of a gang as the planner wants them.
 func (e *Engine) members(waiting, bound []*corev1.Pod, lets func(*corev1.Pod, string) bool) (map[string]*Unit, []gang.Member, error) {
 	units := map[string]*Unit{}
@@ -252,7 +309,10 @@ func (e *Engine) members(waiting, bound []*corev1.Pod, lets func(*corev1.Pod, st
 		if err != nil {
 			return nil, nil, fmt.Errorf("pod %s of the gang: %w", pod.Name, err)
 		}
-		m := gang.Member{Key: keyOf(pod), Pod: *u.Demand.Pod(), Lets: func(node int) bool { return lets(pod, inv.Node(node).Name) }}
+		m := gang.Member{Key: keyOf(pod), Pod: *u.Demand.Pod()}
+		if lets != nil {
+			m.Lets = func(node int) bool { return lets(pod, inv.Node(node).Name) }
+		}
 		if i >= len(waiting) || u.Demand.Node() != "" && len(u.Demand.Claims()) == 0 {
 			placed := e.held(u)
 			m.Placed = &placed
@@ -284,11 +344,11 @@ func (e *Engine) Drop(units []*Unit) {
 	}
 }
 
-// labels are those of the inventory's nodes.
-type labels struct{ *Engine }
+// nodeLabels are those of the inventory's nodes.
+type nodeLabels struct{ *Engine }
 
 // Label implements gang.Nodes.
-func (l labels) Label(position int, label string) (string, bool) {
+func (l nodeLabels) Label(position int, label string) (string, bool) {
 	value, ok := l.labels[l.ledger.Inventory().Node(position).Name][label]
 	return value, ok
 }

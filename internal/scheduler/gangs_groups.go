@@ -3,29 +3,14 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"strings"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/divvy-gpu/divvy/internal/scheduler/gang"
 )
-
-// groupsPoll is the time between two looks whether the API serves the PodGroups of a form: a definition that is installed
-// while the scheduler runs is noticed so late at most.
-const groupsPoll = 10 * time.Second
 
 // groupForms are the forms whose gangs objects describe.
 var groupForms = []gang.Form{gang.FormKubernetes, gang.FormCoscheduling, gang.FormSIGs, gang.FormVolcano}
@@ -116,133 +101,39 @@ func (g *Gangs) settled() bool {
 	return !g.groups.followed || len(g.groups.settled) == len(groupForms)
 }
 
-// Served tells what an API serves.
-type Served interface {
-	ServerResourcesForGroupVersion(groupVersion string) (*metav1.APIResourceList, error)
-}
-
 // FollowGroups has gangs hear of the PodGroups of the cluster until the context ends: of each form whose objects the API serves
 // at that time. changed is told of pods for which something may have changed. It returns at once, and is called once.
 func (e *Engine) FollowGroups(ctx context.Context, served Served, client dynamic.Interface, changed func(...*corev1.Pod)) {
 	e.Gangs.follow()
 	for _, form := range groupForms {
 		resource, _ := form.Resource()
-		f := &groupFollower{gangs: &e.Gangs, form: form, resource: resource, served: served, client: client, changed: changed}
-		go f.run(ctx)
+		f := &groupFollower{gangs: &e.Gangs, form: form, changed: changed}
+		o := objects{resource: resource, served: served, client: client, transform: slim, told: f.set, state: f.state, forget: f.forget}
+		go o.run(ctx)
 	}
 }
 
-// groupFollower follows the objects of one form.
+// groupFollower tells gangs of the objects of one form.
 type groupFollower struct {
-	gangs    *Gangs
-	form     gang.Form
-	resource schema.GroupVersionResource
-	served   Served
-	client   dynamic.Interface
-	changed  func(...*corev1.Pod)
+	gangs   *Gangs
+	form    gang.Form
+	changed func(...*corev1.Pod)
 }
 
-func (f *groupFollower) run(ctx context.Context) {
-	var stop func() // nil while nothing is followed
-	ticker := time.NewTicker(groupsPoll)
-	defer ticker.Stop()
-	for {
-		is, err := f.isServed()
-		switch {
-		case err != nil && stop != nil: // what is known stays
-		case err != nil:
-			f.fault("cannot be read: " + oneLine(err))
-		case is && stop == nil:
-			stop = f.begin(ctx)
-		case !is:
-			if stop != nil {
-				stop()
-				stop = nil
-			}
-			f.fault(fmt.Sprintf("is of %s, which this cluster does not serve", f.resource.GroupVersion()))
-		}
-		select {
-		case <-ctx.Done():
-			if stop != nil {
-				stop()
-			}
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-func (f *groupFollower) fault(text string) { f.changed(f.gangs.setFault(f.form, text)...) }
-
-// begin follows the objects. What it returns ends that, and forgets them.
-func (f *groupFollower) begin(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.follow(ctx)
-	}()
-	return func() {
-		cancel()
-		<-done
-		f.gangs.forgetGroups(f.form)
-	}
-}
-
-// isServed reports whether the API has objects of the form.
-func (f *groupFollower) isServed() (bool, error) {
-	list, err := f.served.ServerResourcesForGroupVersion(f.resource.GroupVersion().String())
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	for i := range list.APIResources {
-		if list.APIResources[i].Name == f.resource.Resource {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// follow hears of the objects until the context ends.
-func (f *groupFollower) follow(ctx context.Context) {
-	informer := dynamicinformer.NewFilteredDynamicInformer(f.client, f.resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
-	heard, err := informer.AddEventHandler(handler(func(before, after *unstructured.Unstructured) {
-		if after == nil {
-			f.changed(f.gangs.SetGroup(f.form, before.GetNamespace(), before.GetName(), nil)...)
-			return
-		}
-		group := groupOf(f.form, after)
-		f.changed(f.gangs.SetGroup(f.form, after.GetNamespace(), after.GetName(), &group)...)
-	}))
-	err = errors.Join(err, informer.SetTransform(slim), informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
-		klog.FromContext(ctx).V(2).Info("PodGroups not read", "resource", f.resource, "err", err)
-		if !heard.HasSynced() && ctx.Err() == nil {
-			f.fault("cannot be read: " + oneLine(err))
-		}
-	}))
-	if err != nil {
-		f.fault("cannot be read: " + oneLine(err))
+func (f *groupFollower) set(before, after *unstructured.Unstructured) {
+	if after == nil {
+		f.changed(f.gangs.SetGroup(f.form, before.GetNamespace(), before.GetName(), nil)...)
 		return
 	}
-	var running sync.WaitGroup
-	running.Go(func() { informer.RunWithContext(ctx) })
-	if cache.WaitForCacheSync(ctx.Done(), heard.HasSynced) {
-		f.fault("")
-	}
-	running.Wait()
+	group := groupOf(f.form, after)
+	f.changed(f.gangs.SetGroup(f.form, after.GetNamespace(), after.GetName(), &group)...)
 }
 
-// oneLine is an error fit for a reason.
-func oneLine(err error) string {
-	text := strings.Join(strings.Fields(err.Error()), " ")
-	if len(text) > 300 {
-		text = strings.ToValidUTF8(text[:300], "") + "…"
-	}
-	return text
+func (f *groupFollower) state(_ objectsState, why string) {
+	f.changed(f.gangs.setFault(f.form, why)...)
 }
+
+func (f *groupFollower) forget() { f.gangs.forgetGroups(f.form) }
 
 // slim leaves of a PodGroup what is read of it.
 func slim(object any) (any, error) {

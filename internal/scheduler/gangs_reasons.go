@@ -31,6 +31,13 @@ func (g *Gangs) refusal(id string, now refused) error {
 	return nil
 }
 
+// forgetRefusal has a gang planned whether anything has changed or not.
+func (g *Gangs) forgetRefusal(id string) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	delete(g.refused, id)
+}
+
 // refuse notes that there was no room for a gang.
 func (g *Gangs) refuse(id string, why refused) {
 	g.mutex.Lock()

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // Waiting are pods for which there is no room, in lines of those that ask the same. When room may have come, the first of
@@ -66,7 +68,7 @@ func (u *Unit) Shape() string {
 		labels = u.Pod.Labels
 	}
 	text, _ := json.Marshal(&filtered) // what was read of JSON can be written
-	return fmt.Sprintf("%+v %s %s %v", *u.Demand.Pod(), u.Demand.Node(), text, labels)
+	return fmt.Sprintf("%+v %s %s %v %q %q", *u.Demand.Pod(), u.Demand.Node(), text, labels, u.Pod.Labels[v1alpha1.QueueLabel], u.Pod.Labels[v1alpha1.QuotaLabel])
 }
 
 // Add puts a pod into the line of its shape.

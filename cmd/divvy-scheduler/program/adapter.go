@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +52,11 @@ type adapter struct {
 	schedulePod func(context.Context, framework.Framework, fwk.CycleState, *framework.QueuedPodInfo) (kubescheduler.ScheduleResult, error)
 	fail        kubescheduler.FailureHandlerFn
 	begun       bool
-	handing     handing
+	// turn is held from when a pod was handed out until the next is asked for, and by whoever uses the engine in between.
+	turn    sync.Mutex
+	turning bool
+	handing handing
+	ordering
 	// generations are those of the nodes in the order of the snapshot, whose use the engine knows.
 	generations []int64
 	added       int
@@ -84,6 +89,7 @@ func (c *core) adapt(config *schedulerconfig.CompletedConfig, sched *kubeschedul
 		if len(pods) == 0 {
 			return
 		}
+		c.engine.Again(pods...)
 		named := map[string]*corev1.Pod{}
 		for _, pod := range pods {
 			named[pod.Namespace+"/"+pod.Name] = pod
@@ -91,7 +97,7 @@ func (c *core) adapt(config *schedulerconfig.CompletedConfig, sched *kubeschedul
 		sched.SchedulingQueue.Activate(klog.FromContext(c.ctx), named)
 	}
 	sched.NextPod, sched.SchedulePod, sched.FailureHandler = a.next, a.schedule, a.failed
-	return c.followGroups(config.KubeConfig)
+	return c.followObjects(config.KubeConfig)
 }
 
 // record tells the user of a pod why it waits.
@@ -119,15 +125,32 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		a.sweep()
 		a.engine.Drain()
 		a.compare()
+		a.ticking()
 	}
+	if a.turning {
+		a.turn.Unlock()
+	}
+	a.turn.Lock()
+	a.turning = true
 	if info := a.member(logger); info != nil {
+		return info, nil
+	}
+	a.engine.Drain()
+	if info := a.ordered(logger); info != nil {
 		return info, nil
 	}
 	if a.engine.Waiting.Due() { // nobody else waits for them
 		idle := time.AfterFunc(idlePause, func() { a.activate(a.engine.Waiting.More()...) })
 		defer idle.Stop()
 	}
-	return a.nextPod(logger)
+	a.turn.Unlock()
+	info, err := a.nextPod(logger) // waits
+	a.turn.Lock()
+	a.engine.Drain()
+	if info == nil || err != nil || !a.engine.Queues() || len(info.Pod.Spec.ResourceClaims) == 0 && !a.engine.Gangs.In(info.Pod) {
+		return info, err
+	}
+	return a.before(logger, info), nil
 }
 
 // sweep releases what pods left that ended while nobody led.
@@ -159,8 +182,12 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 	if err != nil {
 		return kubescheduler.ScheduleResult{}, err
 	}
-	if unit := a.handing.units[info.Pod.UID]; unit != nil {
+	if unit := a.handing.units[info.Pod.UID]; unit != nil { // it has its place
 		return a.scheduleMember(ctx, fw, state, unit, newRefusal(info.Pod, nodes))
+	}
+	if err := a.awaited(info.Pod); err != nil {
+		state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: info.Pod}, awaits: true})
+		return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(err.Error())
 	}
 	if inGang {
 		state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: info.Pod}})
@@ -173,6 +200,9 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 	}
 	if scheduler.Elsewhere(err) {
 		state.Write(cycleKey, &cycle{unit: unit, elsewhere: true})
+		if err := a.engine.Quota(unit); err != nil {
+			return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(err.Error())
+		}
 		return a.schedulePod(ctx, fw, state, info)
 	}
 	state.Write(cycleKey, &cycle{unit: unit})
@@ -183,6 +213,9 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 	}
 	if info.Attempts <= 1 {
 		a.engine.Arrived(unit)
+	}
+	if result, err, refused := a.quota(ctx, fw, state, unit, refusal); refused {
+		return result, err
 	}
 	return a.choose(ctx, fw, state, unit, refusal)
 }
@@ -243,9 +276,9 @@ func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.
 	case errors.Is(err, scheduler.ErrRoom) && unit.Stuck():
 		a.leave(unit)
 		return result, errUndoing
-	case errors.Is(err, scheduler.ErrRoom):
+	case errors.Is(err, scheduler.ErrRoom), errors.Is(err, scheduler.ErrQuota):
 		a.engine.Waiting.Add(pod, unit.Shape())
-		return result, refusal.because(err.Error())
+		return result, refusal.because(a.takeBackUnit(ctx, fw, state, unit, err))
 	case err != nil:
 		return result, refusal.because(err.Error())
 	}

@@ -10,6 +10,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
 
@@ -25,6 +26,8 @@ type core struct {
 	release *scheduler.Release
 	reasons *scheduler.Reasons
 	claims  fwk.ResourceClaimTracker
+	// objects reads and writes kinds that are not Kubernetes' own.
+	objects dynamic.Interface
 	// activate has the queue try pods again.
 	activate func(pods ...*corev1.Pod)
 	// found are claims for which Kubernetes' own plugin found devices since the cycle cleared them, with their allocations.

@@ -74,10 +74,11 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 	team, err := a.engine.PlanGang(pod, newTrials(ctx, fw).lets)
 	measured(begun, err)
 	if err != nil {
-		because := refusal.because(err.Error())
-		if errors.Is(err, scheduler.ErrRoom) {
-			a.refused(pod, because)
+		if !errors.Is(err, scheduler.ErrRoom) && !errors.Is(err, scheduler.ErrQuota) {
+			return none, refusal.because(err.Error())
 		}
+		because := refusal.because(a.takeBackGang(ctx, fw, state, pod, err))
+		a.refused(pod, because)
 		return none, because
 	}
 	a.handing = handing{team: team, units: map[types.UID]*scheduler.Unit{}}

@@ -28,12 +28,16 @@ var (
 	})
 	refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: metricsStart, Name: "refusals_total", StabilityLevel: metrics.ALPHA,
-		Help: "Tries to place a pod that failed, by cause: room, wait, demand or other.",
+		Help: "Tries to place a pod that failed, by cause: room, quota, wait, demand or other.",
 	}, []string{"cause"})
 	fencedGPUs = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem: metricsStart, Name: "fenced_gpus", StabilityLevel: metrics.ALPHA,
 		Help: "GPUs that take no more shares, because what is given of them contradicts itself.",
 	})
+	victims = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: metricsStart, Name: "victims_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods that were told to end for others, by rule: opportunistic, entitlement or priority.",
+	}, []string{"rule"})
 	undoingPods = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem: metricsStart, Name: "undoing_pods", StabilityLevel: metrics.ALPHA,
 		Help: "Pods whose claims are being taken back.",
@@ -50,7 +54,7 @@ var (
 
 // registerMetrics has figures served. Those that change while no cycle runs are asked for when they are read.
 func registerMetrics(engine *scheduler.Engine) {
-	legacyregistry.MustRegister(planSeconds, refusals, fencedGPUs, undoingPods, compareSeconds)
+	legacyregistry.MustRegister(planSeconds, refusals, victims, fencedGPUs, undoingPods, compareSeconds)
 	asked("waiting_pods", "Pods for which there is no room.", engine.Waiting.Len)
 	asked("unwritten_claims", "Claims whose places are noted in the ledger and that have not come with their allocation.", engine.Unwritten)
 }
@@ -88,6 +92,8 @@ func measured(begun time.Time, err error) {
 	case err == nil:
 	case errors.Is(err, scheduler.ErrRoom):
 		refusals.WithLabelValues("room").Inc()
+	case errors.Is(err, scheduler.ErrQuota):
+		refusals.WithLabelValues("quota").Inc()
 	case errors.Is(err, scheduler.ErrWait):
 		refusals.WithLabelValues("wait").Inc()
 	case errors.Is(err, demand.ErrDemand):

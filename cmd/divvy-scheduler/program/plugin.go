@@ -33,6 +33,9 @@ type cycle struct {
 	// elsewhere tells that Kubernetes' own plugin places the pod.
 	elsewhere bool
 	pending   []pending
+	// nominated is the node on which others end for the pod, and awaits tells that they are ending already.
+	nominated string
+	awaits    bool
 }
 
 const cycleKey fwk.StateKey = PluginName
@@ -108,6 +111,7 @@ func (p *plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	if p.reasons != nil {
 		p.reasons.Withdraw(pod.UID)
 	}
+	p.engine.Enqueued(pod)
 	return nil
 }
 
@@ -184,7 +188,7 @@ func (p *plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 // PostFilter implements fwk.PostFilterPlugin.
 func (p *plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if ours(state) != nil {
-		return nil, fwk.NewStatus(fwk.Unschedulable)
+		return nominated(cycleOf(state), pod)
 	}
 	return p.DynamicResources.PostFilter(ctx, state, pod, statuses)
 }

@@ -31,6 +31,8 @@ type trial struct {
 	among sets.Set[string]
 	none  bool
 	lets  map[string]bool
+	// freed is what lets would be if others had ended, see afterwards.
+	freed map[string]bool
 }
 
 func newTrials(ctx context.Context, fw framework.Framework) *trials {
@@ -60,7 +62,7 @@ func (t *trials) trial(pod *corev1.Pod) *trial {
 	key := t.key(pod)
 	one := t.alike[key]
 	if one == nil || key == "" {
-		one = &trial{state: framework.NewCycleState(), lets: map[string]bool{}}
+		one = &trial{state: framework.NewCycleState(), lets: map[string]bool{}, freed: map[string]bool{}}
 		one.state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: pod}})
 		pre, status, _ := t.fw.RunPreFilterPlugins(t.ctx, one.state, pod)
 		if one.none = !status.IsSuccess(); !one.none && !pre.AllNodes() {

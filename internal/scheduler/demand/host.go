@@ -5,9 +5,9 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// host is what the scheduler of Kubernetes counts for a pod of its node: thousandths of a processor, and bytes. It counts
+// Host is what the scheduler of Kubernetes counts for a pod of its node: thousandths of a processor, and bytes. It counts
 // init containers, sidecars, the pod's overhead, amounts of the pod as a whole, and those that a resize has given already.
-func host(pod *corev1.Pod) (cpu int64, memory uint64) {
+func Host(pod *corev1.Pod) (cpu int64, memory uint64) {
 	all := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
 	processors, bytes := all[corev1.ResourceCPU], all[corev1.ResourceMemory]
 	return max(0, processors.MilliValue()), uint64(max(0, bytes.Value()))

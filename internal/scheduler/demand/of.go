@@ -18,7 +18,7 @@ const mostAlternatives = 8
 // what can be expressed, by which nodes can be put in order, and no allocations.
 func Of(pod *corev1.Pod, claims []Claim, published Published) (Demand, error) {
 	var d Demand
-	d.pod.CPU, d.pod.HostMemory = host(pod)
+	d.pod.CPU, d.pod.HostMemory = Host(pod)
 	wishes, err := wishesOf(pod.Annotations)
 	if err != nil {
 		return d, invalid("%w", err)

@@ -1,0 +1,47 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// StepEvicted is after a victim was told to end, as the other steps of [Writer.Step].
+const StepEvicted = "victim-evicted"
+
+// evictLimit bounds how long a disruption budget, or an API server, may keep a victim from ending.
+const evictLimit = 15 * time.Second
+
+// Evict has a pod end within a grace, through the API that respects disruption budgets. A pod that has gone, or another one of its
+// name, is no error. It tries for 15 seconds. The error is then the API server's last answer.
+func (w *Writer) Evict(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
+	// With a grace of 0 an API server forgets the pod before its node has ended it.
+	seconds := max(1, int64((grace+time.Second-1)/time.Second))
+	eviction := &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+	}
+	ctx, cancel := context.WithTimeout(ctx, evictLimit)
+	defer cancel()
+	var last error
+	err := repeat(ctx, func() bool {
+		last = w.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction)
+		switch {
+		case last == nil, apierrors.IsNotFound(last), apierrors.IsConflict(last):
+			last = nil
+			return true
+		}
+		return apierrors.IsForbidden(last) || apierrors.IsInvalid(last)
+	})
+	if last != nil || err != nil {
+		return fmt.Errorf("evict pod %s: %w", pod.Name, errors.Join(last, err))
+	}
+	w.step(StepEvicted)
+	return nil
+}

@@ -1,0 +1,97 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/queue"
+)
+
+// ConditionGivesBack is said of a queue of which pods end for others.
+const ConditionGivesBack queue.ConditionType = "GivesBack"
+
+// Standings are the queues whose status is to be written: it says something else than the object.
+func (e *Engine) Standings(now time.Time) (stale []v1alpha1.Queue) {
+	q := &e.queues
+	if !q.set.On() {
+		return nil
+	}
+	said := map[string][]queue.Condition{}
+	for _, c := range append(q.set.Book.Conditions(), e.givesBack()...) {
+		said[c.Queue] = append(said[c.Queue], c)
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.known)) {
+		object := q.known[name]
+		status := v1alpha1.QueueStatus{ObservedGeneration: object.Metadata.Generation, Resources: q.set.Book.Standing(name)}
+		status.Running, status.Waiting = q.set.Book.Counts(name)
+		status.Conditions = conditions(&object, said[name], now)
+		if !equalStatus(&status, &object.Status) {
+			object.Status = status
+			stale = append(stale, object)
+		}
+	}
+	return stale
+}
+
+// givesBack says of each queue of which pods end for others whose they are and until when. Each rule that makes them end counts.
+func (e *Engine) givesBack() (all []queue.Condition) {
+	type loan struct{ from, to string }
+	pods, until := map[loan]int{}, map[loan]time.Time{}
+	for _, t := range e.queues.takings.all {
+		for i := range t.Victims {
+			l := loan{t.Victims[i].Queue, t.queue}
+			if l.from == "" {
+				continue
+			}
+			pods[l]++
+			if t.Until.After(until[l]) {
+				until[l] = t.Until
+			}
+		}
+	}
+	said := map[string][]string{}
+	for _, l := range slices.SortedFunc(maps.Keys(pods), func(a, b loan) int { return cmp.Or(strings.Compare(a.from, b.from), strings.Compare(a.to, b.to)) }) {
+		to := "queue " + l.to
+		if l.to == "" {
+			to = "pods outside all queues"
+		}
+		said[l.from] = append(said[l.from], fmt.Sprintf("%d pods end for %s until %s", pods[l], to, until[l].UTC().Format(time.RFC3339)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		all = append(all, queue.Condition{Queue: name, Type: ConditionGivesBack, Message: strings.Join(said[name], "; ")})
+	}
+	return all
+}
+
+// conditions are those of a status, the messages of one type together. What was said before keeps its time.
+func conditions(before *v1alpha1.Queue, said []queue.Condition, now time.Time) (all []v1alpha1.QueueCondition) {
+	for _, c := range said {
+		if last := len(all) - 1; last >= 0 && all[last].Type == string(c.Type) {
+			all[last].Message += "; " + c.Message
+			continue
+		}
+		one := v1alpha1.QueueCondition{
+			Type: string(c.Type), Status: string(metav1.ConditionTrue), ObservedGeneration: before.Metadata.Generation,
+			LastTransitionTime: now.UTC().Format(time.RFC3339), Reason: string(c.Type), Message: c.Message,
+		}
+		for i := range before.Status.Conditions {
+			if old := &before.Status.Conditions[i]; old.Type == one.Type && old.Status == one.Status {
+				one.LastTransitionTime = old.LastTransitionTime
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func equalStatus(a, b *v1alpha1.QueueStatus) bool {
+	return a.ObservedGeneration == b.ObservedGeneration && a.Running == b.Running && a.Waiting == b.Waiting &&
+		slices.Equal(a.Resources, b.Resources) && slices.Equal(a.Conditions, b.Conditions)
+}

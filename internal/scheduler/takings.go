@@ -1,0 +1,408 @@
+package scheduler
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/queue/reclaim"
+	"github.com/divvy-gpu/divvy/internal/scheduler/gang"
+)
+
+// takings are what is taken back for workloads at the moment.
+type takings struct {
+	all map[string]*Taking // by workload
+	// next is when the next search for victims may begin: searches have a part of one processor.
+	next time.Time
+	// wants are workloads that found nobody or were not searched for, to be tried again.
+	wants map[string]want
+}
+
+// want is when a workload is searched for again, and why nobody ends for it until then.
+type want struct {
+	at  time.Time
+	why error
+}
+
+const (
+	// searchPart is how many times what a search took is waited before the next: searches have a fifth of one processor.
+	searchPart = 4
+	// searchAgain is the time until a workload for which nobody may end is searched for again: pods come to their minimum run time,
+	// and queues above their entitlements, without an event.
+	searchAgain = time.Second
+	// takeMargin is how long after the last grace devices are kept for a workload whose victims have not ended, and takeLimit how
+	// long they are kept for one that does not come for them.
+	takeMargin = 30 * time.Second
+	takeLimit  = 30 * time.Second
+	// mostTries bounds how often places are sought anew because filters refuse them.
+	mostTries = 4
+)
+
+var (
+	errLater = errors.New("the next search is due later")
+	errNever = errors.New("nobody may end for it")
+)
+
+func (t *takings) init() { t.all, t.wants = map[string]*Taking{}, map[string]want{} }
+
+// Filters ask Kubernetes whether pods are let onto nodes from which others have gone.
+type Filters interface {
+	// Lets reports whether a pod could be let onto a node if all that may end there did.
+	Lets(pod *corev1.Pod, node string, mayEnd []*corev1.Pod) bool
+	// LetsAll reports whether pods are let onto a node together once others have ended.
+	LetsAll(pods []*corev1.Pod, node string, ended []*corev1.Pod) bool
+}
+
+// Taking is what is taken back for a workload: others end, and their devices are kept for it.
+type Taking struct {
+	// Victims end for the workload.
+	Victims []Victim
+	// Until is when the last of them is to have ended.
+	Until time.Time
+	// Reason is what the workload's pods say meanwhile.
+	Reason string
+
+	id         string
+	queue      string // of the workload, empty outside all queues
+	placements []gang.Placement
+	pods       map[string]*corev1.Pod // by key
+	awaits     map[string]bool        // claims whose devices are to come free
+	over       time.Time              // when nothing is kept any more
+	ready      bool
+}
+
+// Node is where a pod of the workload goes, empty for one that has no place in the plan.
+func (t *Taking) Node(pod *corev1.Pod) string {
+	if place := t.place(pod); place != nil {
+		return place.Name
+	}
+	return ""
+}
+
+// place is that of a pod, nil for one that has no place in the plan.
+func (t *Taking) place(pod *corev1.Pod) *alloc.Assignment {
+	for i := range t.placements {
+		if t.placements[i].Member.Key == keyOf(pod) {
+			return &t.placements[i].Assignment
+		}
+	}
+	return nil
+}
+
+// stillOf reports whether the members of the plan wait for places.
+func (t *Taking) stillOf(units map[string]*Unit) bool {
+	for i := range t.placements {
+		u := units[t.placements[i].Member.Key]
+		if u == nil || u.Pod.UID != t.pods[t.placements[i].Member.Key].UID || u.Demand.Node() != "" {
+			return false
+		}
+	}
+	return len(t.placements) > 0
+}
+
+// Victim is a pod that ends for others.
+type Victim struct {
+	Pod   *corev1.Pod
+	Grace time.Duration
+	// Rule says why it may end, and Note tells it to its owner in one line.
+	Rule reclaim.Rule
+	Note string
+	// Queue is that of the pod, empty outside all queues.
+	Queue string
+}
+
+// demander is pods for which others may end.
+type demander struct {
+	gang    gang.Gang
+	members []gang.Member
+	units   map[string]*Unit // those that wait, by key
+}
+
+// one is a pod alone as a demander.
+func one(u *Unit) demander {
+	key := keyOf(u.Pod)
+	return demander{
+		gang:    gang.Gang{Namespace: u.Pod.Namespace, Name: u.Pod.Name, Size: 1, Minimum: 1, ShareGPUs: true},
+		members: []gang.Member{{Key: key, Pod: *u.Demand.Pod()}}, units: map[string]*Unit{key: u},
+	}
+}
+
+// TakeBack finds out whose pods end so that a unit gets a place for which there is no room, and keeps their devices for it. The caller
+// ends the victims. The error says why nobody does, or is errLater.
+func (e *Engine) TakeBack(u *Unit, filters Filters, now time.Time) (*Taking, error) {
+	if len(u.Demand.Claims()) == 0 || u.Demand.Node() != "" {
+		return nil, errNever
+	}
+	return e.takeBack(one(u), filters, now)
+}
+
+// TakeBackGang is [Engine.TakeBack] for all members of a pod's gang that must be placed together.
+func (e *Engine) TakeBackGang(pod *corev1.Pod, filters Filters, now time.Time) (*Taking, error) {
+	_, state := e.Gangs.state(pod)
+	if state.Reason != "" {
+		return nil, errNever
+	}
+	waiting, bound := e.Gangs.pair(&state)
+	units, members, err := e.members(waiting, bound, nil)
+	if err != nil {
+		return nil, err
+	}
+	g := state.Gang
+	need := min(max(1, g.Minimum-len(bound)), len(waiting))
+	d := demander{gang: g, units: map[string]*Unit{}}
+	d.gang.Size = min(cmp.Or(g.Size, len(members)), need+len(bound))
+	for i := range members {
+		if m := &members[i]; m.Placed != nil {
+			d.members = append(d.members, *m)
+		} else if len(d.units) < need {
+			d.units[m.Key] = units[m.Key]
+			d.members = append(d.members, *m)
+		}
+	}
+	return e.takeBack(d, filters, now)
+}
+
+func (e *Engine) takeBack(d demander, filters Filters, now time.Time) (*Taking, error) {
+	t := &e.queues.takings
+	search := newSearch(e, d, filters, now)
+	if !e.queues.set.MayTake(&search.demander) {
+		delete(t.wants, search.demander.ID)
+		return nil, errNever
+	}
+	if last, ok := t.wants[search.demander.ID]; ok && now.Before(last.at) {
+		return nil, last.why
+	}
+	if now.Before(t.next) {
+		last := t.wants[search.demander.ID]
+		t.wants[search.demander.ID] = want{t.next, cmp.Or(last.why, errLater)}
+		return nil, cmp.Or(last.why, errLater)
+	}
+	begun := time.Now()
+	plan, err := search.run()
+	t.next = now.Add(searchPart * time.Since(begun))
+	if err != nil {
+		t.wants[search.demander.ID] = want{now.Add(searchAgain), err}
+		return nil, err
+	}
+	delete(t.wants, search.demander.ID)
+	return e.take(search, plan)
+}
+
+// take keeps what a plan says.
+func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
+	made := &Taking{id: s.demander.ID, placements: plan.Placements, pods: map[string]*corev1.Pod{}, awaits: map[string]bool{}, Until: s.now}
+	var places []alloc.Assignment
+	for i := range plan.Placements {
+		p := &plan.Placements[i]
+		made.pods[p.Member.Key] = s.units[p.Member.Key].Pod
+		places = append(places, p.Assignment)
+	}
+	var ends, from []types.UID
+	made.queue = e.queues.set.QueueOf(s.first().UID)
+	for _, v := range plan.Victims {
+		for _, j := range v.Members {
+			pod := s.pods[v.Candidate][j]
+			one := Victim{Pod: pod, Grace: e.queues.set.Book.Tree().Grace(s.candidates[v.Candidate].Queue), Rule: v.Rule, Queue: e.queues.set.QueueOf(pod.UID)}
+			one.Note = note(s.first(), made.queue, &one)
+			made.Victims = append(made.Victims, one)
+			ends = append(ends, pod.UID)
+			if v.Rule == reclaim.RuleEntitlement {
+				from = append(from, pod.UID)
+			}
+			made.await(pod, e, s.now.Add(one.Grace))
+		}
+	}
+	for _, at := range plan.Awaits {
+		for _, pod := range s.pods[at] {
+			end := s.now
+			if pod.DeletionTimestamp != nil {
+				end = pod.DeletionTimestamp.Time
+			}
+			made.await(pod, e, end)
+		}
+	}
+	if refusal := e.queues.set.Agree(made.id, e.charges(places), ends, from); refusal != nil {
+		return nil, quotaError(refusal)
+	}
+	made.over = made.Until.Add(takeMargin)
+	made.Reason = made.reason()
+	e.queues.takings.all[made.id] = made
+	e.keep(made)
+	return made, nil
+}
+
+func (t *Taking) await(pod *corev1.Pod, e *Engine, end time.Time) {
+	for _, key := range e.queues.set.Claims(pod.UID) {
+		t.awaits[key] = true
+	}
+	if end.After(t.Until) {
+		t.Until = end
+	}
+}
+
+// reason is what the pods say for which others end.
+func (t *Taking) reason() string {
+	counts := map[string]int{}
+	for i := range t.Victims {
+		counts[t.Victims[i].whose()]++
+	}
+	if len(counts) == 0 {
+		return fmt.Sprintf("waits for pods that are ending, until %s", t.Until.UTC().Format(time.TimeOnly))
+	}
+	var parts []string
+	for _, whose := range slices.Sorted(maps.Keys(counts)) {
+		pods := "pods"
+		if counts[whose] == 1 {
+			pods = "pod"
+		}
+		parts = append(parts, fmt.Sprintf("%d %s %s", counts[whose], pods, whose))
+	}
+	return fmt.Sprintf("waits for %s to end, until %s", strings.Join(parts, " and "), t.Until.UTC().Format(time.TimeOnly))
+}
+
+func (v *Victim) whose() string {
+	switch {
+	case v.Rule == reclaim.RulePriority:
+		return "with a lower priority"
+	case v.Rule == reclaim.RuleOpportunistic:
+		return "with opportunistic quota"
+	case v.Queue == "":
+		return "outside all queues"
+	}
+	return "of queue " + v.Queue
+}
+
+// note tells a victim's owner why it ends.
+func note(demander *corev1.Pod, queue string, v *Victim) string {
+	who := "pod " + keyOf(demander)
+	if queue != "" {
+		who += " of queue " + queue
+	}
+	switch {
+	case v.Rule == reclaim.RulePriority:
+		return fmt.Sprintf("ends within %s for %s: its priority is lower (rule %s)", v.Grace, who, v.Rule)
+	case v.Rule == reclaim.RuleOpportunistic:
+		return fmt.Sprintf("ends within %s for %s: its quota is opportunistic (rule %s)", v.Grace, who, v.Rule)
+	case v.Queue == "":
+		return fmt.Sprintf("ends within %s for %s, which is entitled to its GPUs: it is outside all queues (rule %s)", v.Grace, who, v.Rule)
+	}
+	return fmt.Sprintf("ends within %s for %s, which is entitled to its GPUs: queue %s uses more than it is entitled to (rule %s)", v.Grace, who, v.Queue, v.Rule)
+}
+
+// Taking is what is taken back for a pod's workload, nil where nothing is; ready tells that the devices are free.
+func (e *Engine) Taking(pod *corev1.Pod) (t *Taking, ready bool) {
+	t = e.queues.takings.all[e.queues.set.ID(pod.UID)]
+	return t, t != nil && t.ready
+}
+
+// keep has the inventory keep devices for a taking. It is said again in every cycle, because a node that changes forgets it.
+func (e *Engine) keep(t *Taking) {
+	inv := e.ledger.Inventory()
+	for i := range t.placements {
+		inv.SetAside(t.placements[i].Assignment)
+	}
+}
+
+// drop ends a taking. What victims have lost stays lost.
+func (e *Engine) drop(t *Taking) {
+	if e.queues.takings.all[t.id] != t {
+		return
+	}
+	delete(e.queues.takings.all, t.id)
+	delete(e.queues.takings.wants, t.id)
+	e.queues.set.Drop(t.id)
+	inv := e.ledger.Inventory()
+	for i := range t.placements {
+		inv.PutBack(t.placements[i].Assignment)
+	}
+	for _, other := range e.queues.takings.all { // they may keep parts of the same GPUs
+		e.keep(other)
+	}
+	e.freed.Add(1)
+}
+
+// Spared notes that a victim does not end: an API server has refused it. Anybody may call it.
+func (e *Engine) Spared(t *Taking, uid types.UID) {
+	e.tell(func() {
+		e.queues.set.Return(uid)
+		e.drop(t)
+	})
+}
+
+// follow looks which takings are ready, and ends those that are over.
+func (e *Engine) follow() {
+	for _, id := range slices.Sorted(maps.Keys(e.queues.takings.all)) {
+		t := e.queues.takings.all[id]
+		for key := range t.awaits {
+			if len(e.ledger.Held(key)) == 0 {
+				delete(t.awaits, key)
+			}
+		}
+		if len(t.awaits) == 0 && !t.ready {
+			t.ready, t.over = true, e.clock().Add(takeLimit)
+			for _, pod := range t.pods {
+				delete(e.queues.tried, pod.UID)
+			}
+		}
+		if e.clock().After(t.over) || !e.stands(t) {
+			e.drop(t)
+			continue
+		}
+		e.keep(t)
+	}
+}
+
+// stands reports whether the pods and the devices of a taking are still there.
+func (e *Engine) stands(t *Taking) bool {
+	inv := e.ledger.Inventory()
+	for i := range t.placements {
+		p := &t.placements[i]
+		if _, there := inv.Position(p.Assignment.Name); !there || e.queues.set.ID(t.pods[p.Member.Key].UID) != t.id {
+			return false
+		}
+	}
+	return true
+}
+
+// ready is a pod whose devices have come free, nil where there is none.
+func (e *Engine) ready() *corev1.Pod {
+	for _, id := range slices.Sorted(maps.Keys(e.queues.takings.all)) {
+		if t := e.queues.takings.all[id]; t.ready {
+			if pod := e.queues.set.Pod(id); pod != nil && !e.queues.tried[pod.UID] {
+				return pod
+			}
+		}
+	}
+	return nil
+}
+
+// Due are pods that are to be tried again at a time though nothing has happened: for which nobody could end before, and whose devices
+// are kept.
+func (e *Engine) Due(now time.Time) (pods []*corev1.Pod) {
+	t := &e.queues.takings
+	for _, id := range slices.Sorted(maps.Keys(t.wants)) {
+		if t.wants[id].at.After(now) || len(pods) == mostTries {
+			continue
+		}
+		if pod := e.queues.set.Pod(id); pod != nil {
+			pods = append(pods, pod)
+		} else {
+			delete(t.wants, id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.all)) {
+		if pod := e.queues.set.Pod(id); pod != nil && t.all[id].ready {
+			delete(e.queues.tried, pod.UID)
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}

@@ -1,0 +1,241 @@
+package workload
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/queue"
+	"github.com/divvy-gpu/divvy/internal/queue/reclaim"
+	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
+)
+
+// overdue is how long after the end of its grace a pod that is being deleted still counts as one that ends.
+const overdue = 30 * time.Second
+
+// took is from which queues a workload took something back, and what these wanted before.
+type took struct {
+	epoch int
+	from  map[string]queue.Vector
+}
+
+// View tells of a cluster what a set does not know.
+type View struct {
+	Now time.Time
+	// Held is what the inventory holds for a claim.
+	Held func(claim string) []alloc.Assignment
+	// Budgets are positions in [reclaim.Options.Budgets] of the budgets that protect a pod.
+	Budgets func(pod *corev1.Pod) []int
+}
+
+// Candidates are workloads whose pods may be ended for others, and those that are ending already. pods has the members of each, in
+// their order. Workloads are left out whose pods share claims with others' pods, or have claims that are not written yet.
+func (s *Set) Candidates(view View) (all []reclaim.Candidate, pods [][]*corev1.Pod) {
+	s.Settle()
+	for _, id := range slices.Sorted(maps.Keys(s.works)) {
+		w := s.works[id]
+		stay, end := reclaim.Candidate{ID: id, Minimum: 1}, reclaim.Candidate{ID: id + endingMark, Ending: true}
+		if w.spoken == nil || !s.gather(w, view, &stay, &end) {
+			continue
+		}
+		for _, c := range []*reclaim.Candidate{&stay, &end} {
+			if len(c.Members) == 0 {
+				continue
+			}
+			c.Queue, c.Quota, c.Priority, c.TookFrom = w.node, w.quota, w.priority, s.tookFrom(w)
+			var members []*corev1.Pod
+			for i := range c.Members {
+				members = append(members, w.members[types.UID(c.Members[i].Key)].Pod)
+			}
+			all, pods = append(all, *c), append(pods, members)
+		}
+	}
+	return all, pods
+}
+
+// endingMark ends the ID of the candidate that has the members of a workload that are ending.
+const endingMark = "/ending"
+
+// gather sorts members into those that stay and those that are ending, and reports whether they can be told apart from others.
+func (s *Set) gather(w *work, view View, stay, end *reclaim.Candidate) bool {
+	tree := s.Book.Tree()
+	if w.gang != "" {
+		_, stay.Minimum, _ = s.gangs.Gang(w.spoken)
+	}
+	for _, p := range w.sorted() {
+		if len(p.claims) == 0 {
+			continue
+		}
+		m := reclaim.Member{Key: string(p.UID)}
+		var charges []queue.Charge
+		for _, key := range slices.Sorted(maps.Keys(p.claims)) {
+			c := s.claims[key]
+			if c.flies || len(c.users) > 1 {
+				return false
+			}
+			charges = append(charges, c.charges...)
+			m.Assignments = append(m.Assignments, view.Held(key)...)
+		}
+		if p.Spec.NodeName == "" || slices.ContainsFunc(m.Assignments, func(a alloc.Assignment) bool { return a.Name != p.Spec.NodeName }) {
+			return false
+		}
+		if !p.counted {
+			p.cpu, p.memory = demand.Host(p.Pod)
+			p.counted = true
+		}
+		m.CPU, m.HostMemory = p.cpu, p.memory
+		m.Charge, m.Budgets = tree.Vector(charges), view.Budgets(p.Pod)
+		switch at := p.DeletionTimestamp; {
+		case at != nil && view.Now.After(at.Add(overdue)): // it may never end
+		case p.ends():
+			end.Members = append(end.Members, m)
+		default:
+			stay.Members = append(stay.Members, m)
+			if start := began(p.Pod); start.After(stay.Start) {
+				stay.Start = start
+			}
+		}
+	}
+	return true
+}
+
+// tookFrom are queues from which a workload took, and that want no more than before.
+func (s *Set) tookFrom(w *work) (from []queue.Node) {
+	if w.took.epoch != s.epoch {
+		return nil
+	}
+	for name, before := range w.took.from {
+		n, there := s.Book.Tree().Find(name)
+		if !there {
+			continue
+		}
+		more := false
+		for d, wanted := range s.Book.Demand(n) {
+			more = more || wanted > before[d]
+		}
+		if !more {
+			from = append(from, n)
+		}
+	}
+	slices.Sort(from)
+	return from
+}
+
+// Demander is a workload for which others may end, without gang and members.
+func (s *Set) Demander(id string, charges []queue.Charge) reclaim.Demander {
+	s.Settle()
+	d := reclaim.Demander{ID: id, Charge: s.Book.Tree().Vector(charges), Queue: queue.Outside, Quota: v1alpha1.QuotaBorrowing}
+	if w := s.works[id]; w != nil {
+		d.Quota, d.Priority, d.Queue = w.quota, w.priority, w.node
+	}
+	return d
+}
+
+// MayTake reports whether anybody could be a victim for a demander, as far as quotas and priorities tell. It costs little.
+func (s *Set) MayTake(d *reclaim.Demander) bool {
+	s.Settle()
+	over := map[queue.Node]bool{}
+	for id, w := range s.works {
+		switch {
+		case !w.holds || id == d.ID || w.spoken == nil || w.quota == v1alpha1.QuotaGuaranteed:
+		case w.node == d.Queue && w.priority < d.Priority && (w.quota == v1alpha1.QuotaOpportunistic) == (d.Quota == v1alpha1.QuotaOpportunistic):
+			return true
+		case d.Quota == v1alpha1.QuotaOpportunistic:
+		case w.quota == v1alpha1.QuotaOpportunistic:
+			return true
+		case w.node != d.Queue:
+			is, known := over[w.node]
+			if !known {
+				is = s.over(d, w.node)
+				over[w.node] = is
+			}
+			if is {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// over reports whether a queue is above its entitlement where its path and the demander's part, in what the demander asks.
+func (s *Set) over(d *reclaim.Demander, n queue.Node) bool {
+	_, part := s.Book.Tree().Parting(d.Queue, n)
+	for i, asked := range d.Charge {
+		if asked > 0 && s.Book.Used(part, i) > s.Book.Entitled(part, i) {
+			return true
+		}
+	}
+	return false
+}
+
+// Agree counts a plan: pods that end for a workload do not count any more, and what is kept for it does. from are pods that end
+// because their queues are above their entitlements. Where the workload's queue does not let it have so much even then, nothing has changed.
+func (s *Set) Agree(id string, kept []queue.Charge, ends, from []types.UID) *queue.Refusal {
+	w := s.works[id]
+	if w == nil {
+		return nil
+	}
+	s.Settle()
+	wanted := map[string]queue.Vector{}
+	for _, uid := range from {
+		if p := s.pods[uid]; p != nil && s.on {
+			n := s.works[p.work].node
+			wanted[s.Book.Tree().Name(n)] = s.Book.Demand(n)
+		}
+	}
+	for _, uid := range ends {
+		s.release(uid, true)
+	}
+	if refusal := s.Check(id, kept); refusal != nil {
+		for _, uid := range ends {
+			s.release(uid, false)
+		}
+		return refusal
+	}
+	if w.took.epoch != s.epoch || w.took.from == nil {
+		w.took = took{epoch: s.epoch, from: map[string]queue.Vector{}}
+	}
+	for name, before := range wanted {
+		w.took.from[name] = before
+	}
+	w.kept = merged(kept)
+	s.dirty[id] = true
+	s.Turns.Remove(id)
+	return nil
+}
+
+func (s *Set) release(uid types.UID, is bool) {
+	if p := s.pods[uid]; p != nil {
+		p.released = is
+		s.dirty[p.work] = true
+	}
+}
+
+// Return takes back that a pod ends for others: it counts again.
+func (s *Set) Return(uid types.UID) {
+	if p := s.pods[uid]; p != nil && p.released && p.DeletionTimestamp == nil {
+		p.released = false
+		s.dirty[p.work] = true
+	}
+}
+
+// Drop ends what is kept for a workload.
+func (s *Set) Drop(id string) {
+	if w := s.works[id]; w != nil && len(w.kept) > 0 {
+		w.kept = nil
+		s.dirty[id] = true
+	}
+}
+
+// Claims are those that a pod has.
+func (s *Set) Claims(uid types.UID) []string {
+	if p := s.pods[uid]; p != nil {
+		return slices.Sorted(maps.Keys(p.claims))
+	}
+	return nil
+}
