@@ -226,16 +226,26 @@ func (e *Engine) enqueued(pod *corev1.Pod, again bool) {
 	if !q.set.On() || q.tried[pod.UID] && !again {
 		return
 	}
-	there, err := e.pods.Pods(pod.Namespace).Get(pod.Name)
-	if err != nil || there.UID != pod.UID || there.Spec.NodeName != "" || there.DeletionTimestamp != nil {
+	there := e.meet(pod)
+	if there == nil || there.Spec.NodeName != "" || there.DeletionTimestamp != nil {
 		return
 	}
-	e.setPod(nil, there)
 	if !q.set.Asked(there.UID) {
 		e.ask(there)
 	}
 	q.set.Settle()
 	q.set.Turns.Add(q.set.ID(there.UID))
+}
+
+// meet takes in a pod of which no event has come yet, and returns it as it is now; nil is one that has gone. Kubernetes' queue may
+// hear of a pod before the engine does.
+func (e *Engine) meet(pod *corev1.Pod) *corev1.Pod {
+	there, err := e.pods.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || there.UID != pod.UID {
+		return nil
+	}
+	e.setPod(nil, there)
+	return there
 }
 
 // First is the pod whose turn it is by the order of queues, nil where no pod has one. The pod of an argument, which may be nil, has

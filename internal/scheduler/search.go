@@ -35,6 +35,7 @@ func newSearch(e *Engine, d demander, filters Filters, now time.Time) *search {
 	s := &search{engine: e, units: d.units, filters: filters, now: now, excluded: map[string]bool{}}
 	var asks []queue.Charge
 	for _, u := range d.units {
+		e.meet(u.Pod)
 		asks = append(asks, workload.Asked(e.ledger.Inventory(), u.Demand.Pod())...)
 	}
 	first := s.first()

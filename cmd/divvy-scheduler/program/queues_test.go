@@ -207,15 +207,12 @@ func TestQueueLimit(t *testing.T) {
 func TestPreempt(t *testing.T) {
 	f := withQueues(t, newFleet(t, 1, 2))
 	f.run(v1alpha1.SchedulerName, shipped, nil, single)
-	low, high := int32(-10), int32(10)
 	for i := range 2 {
-		p := describing(t, fmt.Sprint("low-", i), share(60, 10))
-		p.Spec.Priority = &low
-		f.create(p)
+		f.create(describing(t, fmt.Sprint("low-", i), share(60, 10)))
 	}
 	f.bound(2)
 	p := describing(t, "high", share(60, 10))
-	p.Spec.Priority = &high
+	p.Spec.PriorityClassName = "system-node-critical"
 	f.create(p)
 	f.until("the pod with the higher priority runs", func(ctx context.Context) (bool, string) {
 		p, err := f.client.CoreV1().Pods(namespace).Get(ctx, "high", metav1.GetOptions{})
