@@ -9,7 +9,7 @@ import (
 
 // users are queues that have namespaces.
 func users(name, parent string, namespaces ...string) Spec {
-	return Spec{name, v1alpha1.QueueSpec{Parent: parent, Namespaces: namespaces}}
+	return Spec{Name: name, QueueSpec: v1alpha1.QueueSpec{Parent: parent, Namespaces: namespaces}}
 }
 
 func TestReviewOfWriting(t *testing.T) {
@@ -26,7 +26,7 @@ func TestReviewOfWriting(t *testing.T) {
 		{"the first", nil, research, "", ""},
 		{"a part", []Spec{research}, vision, "", ""},
 		{"unchanged", all, vision, "", ""},
-		{"every fault of its own", nil, Spec{"a", v1alpha1.QueueSpec{Parent: "B", Namespaces: []string{"x", "x"}, Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.Written("-1")}}}},
+		{"every fault of its own", nil, Spec{Name: "a", QueueSpec: v1alpha1.QueueSpec{Parent: "B", Namespaces: []string{"x", "x"}, Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.Written("-1")}}}},
 			`queue a: parent "B" is no name of a queue; queue a: resource 0: guaranteed -1: it is negative: give 0 or more; queue a: namespace x is named twice`, "there is no queue B"},
 		{"its own parent", nil, named("a", "a", share(0, nil, nil, nil)), "it cannot be its own parent", ""},
 		{"a circle", all, named("research", "vision", share(8000, nil, nil, nil)), "queue research: it would be its own ancestor: research → vision → research", ""},
@@ -37,7 +37,7 @@ func TestReviewOfWriting(t *testing.T) {
 		{"less for the parent", all, named("research", "", share(6000, nil, nil, nil)),
 			"the parts of queue research would have 8 GPUs guaranteed (speech 4, vision 4), and research itself has 6", ""},
 		{"a parent that comes later", all[1:], named("research", "", share(6000, nil, nil, nil)), "and research itself has 6", ""},
-		{"a parent with a limit alone", all[1:], Spec{"research", v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Limit: v1alpha1.Written("9")}}}}, "and research itself has 0", ""},
+		{"a parent with a limit alone", all[1:], Spec{Name: "research", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Limit: v1alpha1.Written("9")}}}}, "and research itself has 0", ""},
 		{"a parent that names something else", all[1:], named("research", "", memory), "", ""},
 		{"through one that names nothing", []Spec{research, users("lab", "research"), named("vision", "lab", share(4000, nil, nil, nil))},
 			named("speech", "lab", share(5000, nil, nil, nil)), "the parts of queue research would have 9 GPUs guaranteed (lab 9), and research itself has 8", ""},

@@ -21,6 +21,7 @@ func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*core
 	woke := func(edited ...*corev1.Pod) {
 		e.freed.Add(1)
 		woken(edited...)
+		e.tell(e.line)
 	}
 	room := func() { woke() }
 	classes := factory.Resource().V1().DeviceClasses().Informer()

@@ -237,6 +237,16 @@ func (e *Engine) enqueued(pod *corev1.Pod, again bool) {
 	q.set.Turns.Add(q.set.ID(there.UID))
 }
 
+// line gives those that wait for room a turn in the order of queues.
+func (e *Engine) line() {
+	if !e.queues.set.On() {
+		return
+	}
+	for _, pod := range e.Waiting.ordered() {
+		e.enqueued(pod, true)
+	}
+}
+
 // meet takes in a pod of which no event has come yet, and returns it as it is now; nil is one that has gone. Kubernetes' queue may
 // hear of a pod before the engine does.
 func (e *Engine) meet(pod *corev1.Pod) *corev1.Pod {

@@ -153,20 +153,30 @@ func (w *Waiting) First() []*corev1.Pod {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.round++
-	return w.more()
+	return w.more(mostTried)
 }
 
 // More are the first pods of more lines that have had no turn since the last event, none where all have.
 func (w *Waiting) More() []*corev1.Pod {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	return w.more()
+	return w.more(mostTried)
+}
+
+// mostOrdered is how many lines are put in the order of queues after one event.
+const mostOrdered = 256
+
+// ordered are the first pods of the lines that are to be put in the order of queues after an event.
+func (w *Waiting) ordered() []*corev1.Pod {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return w.more(mostOrdered)
 }
 
 // more takes lines whose turn it is. Namespaces take turns, and in each of them its lines, so that many lines of one
 // namespace delay no other. In a namespace those that have had their turn in this round come last.
-func (w *Waiting) more() (first []*corev1.Pod) {
-	for over := 0; len(first) < mostTried && over < len(w.turns); {
+func (w *Waiting) more(most int) (first []*corev1.Pod) {
+	for over := 0; len(first) < most && over < len(w.turns); {
 		namespace := w.turns[0]
 		w.turns = append(w.turns[1:], namespace)
 		lines := w.order[namespace]

@@ -139,8 +139,14 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 	if info := a.ordered(logger); info != nil {
 		return info, nil
 	}
-	if a.engine.Waiting.Due() { // nobody else waits for them
-		idle := time.AfterFunc(idlePause, func() { a.activate(a.engine.Waiting.More()...) })
+	if first := a.engine.First(nil); first != nil || a.engine.Waiting.Due() { // nobody else waits for them
+		idle := time.AfterFunc(idlePause, func() {
+			if first != nil {
+				a.activate(first)
+			} else {
+				a.activate(a.engine.Waiting.More()...)
+			}
+		})
 		defer idle.Stop()
 	}
 	a.turn.Unlock()

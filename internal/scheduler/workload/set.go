@@ -396,7 +396,7 @@ func (s *Set) queueOf(w *work) string {
 	if first := w.first(); first != nil {
 		namespace, name = first.Namespace, first.Labels[v1alpha1.QueueLabel]
 	}
-	if _, there := tree.Find(name); there && tree.Lets(name, namespace) {
+	if _, there := tree.Find(name); there && tree.Admits(name, namespace) {
 		return name
 	}
 	return tree.Name(tree.Of(namespace))
@@ -413,7 +413,7 @@ func (s *Set) May(object *corev1.Pod) error {
 	switch {
 	case name != "" && !there:
 		return fmt.Errorf("%w: there is no queue %s", ErrQueue, name)
-	case name != "" && !tree.Lets(name, object.Namespace):
+	case name != "" && !tree.Admits(name, object.Namespace):
 		return fmt.Errorf("%w: queue %s is not for pods of namespace %s", ErrQueue, name, object.Namespace)
 	}
 	if _, err := v1alpha1.ParseQuota(object.Labels[v1alpha1.QuotaLabel]); err != nil {
