@@ -3,10 +3,8 @@ package scheduler
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -246,55 +244,6 @@ func (t *Taking) await(pod *corev1.Pod, e *Engine, end time.Time) {
 	if end.After(t.Until) {
 		t.Until = end
 	}
-}
-
-// reason is what the pods say for which others end.
-func (t *Taking) reason() string {
-	counts := map[string]int{}
-	for i := range t.Victims {
-		counts[t.Victims[i].whose()]++
-	}
-	if len(counts) == 0 {
-		return fmt.Sprintf("waits for pods that are ending, until %s", t.Until.UTC().Format(time.TimeOnly))
-	}
-	var parts []string
-	for _, whose := range slices.Sorted(maps.Keys(counts)) {
-		pods := "pods"
-		if counts[whose] == 1 {
-			pods = "pod"
-		}
-		parts = append(parts, fmt.Sprintf("%d %s %s", counts[whose], pods, whose))
-	}
-	return fmt.Sprintf("waits for %s to end, until %s", strings.Join(parts, " and "), t.Until.UTC().Format(time.TimeOnly))
-}
-
-func (v *Victim) whose() string {
-	switch {
-	case v.Rule == reclaim.RulePriority:
-		return "with a lower priority"
-	case v.Rule == reclaim.RuleOpportunistic:
-		return "with opportunistic quota"
-	case v.Queue == "":
-		return "outside all queues"
-	}
-	return "of queue " + v.Queue
-}
-
-// note tells a victim's owner why it ends.
-func note(demander *corev1.Pod, queue string, v *Victim) string {
-	who := "pod " + keyOf(demander)
-	if queue != "" {
-		who += " of queue " + queue
-	}
-	switch {
-	case v.Rule == reclaim.RulePriority:
-		return fmt.Sprintf("ends within %s for %s: its priority is lower (rule %s)", v.Grace, who, v.Rule)
-	case v.Rule == reclaim.RuleOpportunistic:
-		return fmt.Sprintf("ends within %s for %s: its quota is opportunistic (rule %s)", v.Grace, who, v.Rule)
-	case v.Queue == "":
-		return fmt.Sprintf("ends within %s for %s, which is entitled to its GPUs: it is outside all queues (rule %s)", v.Grace, who, v.Rule)
-	}
-	return fmt.Sprintf("ends within %s for %s, which is entitled to its GPUs: queue %s uses more than it is entitled to (rule %s)", v.Grace, who, v.Queue, v.Rule)
 }
 
 // Taking is what is taken back for a pod's workload, nil where nothing is; ready tells that the devices are free.

@@ -4,8 +4,6 @@ package workload
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -17,9 +15,6 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/queue"
 )
-
-// ErrQueue marks pods whose queue cannot be known, or that may not use it. The text is one line for users.
-var ErrQueue = errors.New("no queue")
 
 // Gangs tells which pods belong together.
 type Gangs interface {
@@ -204,67 +199,6 @@ func (s *Set) Asked(uid types.UID) bool {
 	return p != nil && p.asked
 }
 
-// SetClaim takes in what a claim, by "namespace/name", has, and for which pods it is reserved; flies tells that it is not written
-// yet. Without charges it has nothing.
-func (s *Set) SetClaim(key string, charges []queue.Charge, users []types.UID, flies bool) {
-	c := s.claims[key]
-	if c != nil && c.flies == flies && equalCharges(c.charges, charges) && slices.Equal(c.users, users) {
-		return
-	}
-	if c != nil {
-		s.detach(key, c)
-	}
-	if len(charges) == 0 {
-		delete(s.claims, key)
-		return
-	}
-	c = &claim{charges: charges, users: slices.Clone(users), flies: flies}
-	s.claims[key] = c
-	s.attribute(key, c)
-}
-
-// attribute counts a claim in the workload of its first pod that is there, else by itself.
-func (s *Set) attribute(key string, c *claim) {
-	s.detach(key, c)
-	for _, uid := range c.users {
-		if p := s.pods[uid]; p != nil {
-			p.claims[key] = true
-			c.work = p.work
-			s.dirty[p.work] = true
-			return
-		}
-	}
-	for _, uid := range c.users {
-		if s.orphans[uid] == nil {
-			s.orphans[uid] = map[string]bool{}
-		}
-		s.orphans[uid][key] = true
-	}
-	c.work = "claim " + key
-	namespace, _, _ := strings.Cut(key, "/")
-	s.works[c.work] = &work{id: c.work, namespace: namespace, claim: key}
-	s.dirty[c.work] = true
-}
-
-func (s *Set) detach(key string, c *claim) {
-	w := s.works[c.work]
-	if w == nil {
-		return
-	}
-	s.dirty[w.id] = true
-	if w.claim == key {
-		w.claim = ""
-	}
-	for _, uid := range c.users {
-		if p := s.pods[uid]; p != nil {
-			delete(p.claims, key)
-		}
-		if delete(s.orphans[uid], key); len(s.orphans[uid]) == 0 {
-			delete(s.orphans, uid)
-		}
-	}
-}
-
 // Settle brings the book up to date. Every method that reads the book calls it.
 func (s *Set) Settle() {
 	for _, id := range slices.Sorted(maps.Keys(s.dirty)) {
@@ -387,50 +321,6 @@ func (w *work) first() (first *pod) {
 		}
 	}
 	return first
-}
-
-// queueOf is the queue in which a workload counts: the one that it names, if it is there and lets its namespace, else that of its
-// namespace.
-func (s *Set) queueOf(w *work) string {
-	tree, namespace, name := s.Book.Tree(), w.namespace, ""
-	if first := w.first(); first != nil {
-		namespace, name = first.Namespace, first.Labels[v1alpha1.QueueLabel]
-	}
-	if _, there := tree.Find(name); there && tree.Admits(name, namespace) {
-		return name
-	}
-	return tree.Name(tree.Of(namespace))
-}
-
-// May says why a pod may not be tried, whatever it asks: its queue is not there or not for its namespace, or its gang disagrees. The
-// error is [ErrQueue].
-func (s *Set) May(object *corev1.Pod) error {
-	if !s.on {
-		return nil
-	}
-	tree, name := s.Book.Tree(), object.Labels[v1alpha1.QueueLabel]
-	_, there := tree.Find(name)
-	switch {
-	case name != "" && !there:
-		return fmt.Errorf("%w: there is no queue %s", ErrQueue, name)
-	case name != "" && !tree.Admits(name, object.Namespace):
-		return fmt.Errorf("%w: queue %s is not for pods of namespace %s", ErrQueue, name, object.Namespace)
-	}
-	if _, err := v1alpha1.ParseQuota(object.Labels[v1alpha1.QuotaLabel]); err != nil {
-		return fmt.Errorf("%w: label %s: %w", ErrQueue, v1alpha1.QuotaLabel, err)
-	}
-	p := s.pods[object.UID]
-	if p == nil || s.works[p.work] == nil {
-		return nil
-	}
-	for _, other := range s.works[p.work].members {
-		for _, label := range []string{v1alpha1.QueueLabel, v1alpha1.QuotaLabel} {
-			if other.Labels[label] != object.Labels[label] && !other.ends() {
-				return fmt.Errorf("%w: pods %s and %s of one gang have different labels %s", ErrQueue, min(other.Name, object.Name), max(other.Name, object.Name), label)
-			}
-		}
-	}
-	return nil
 }
 
 // ID is the name of a pod's workload, empty for a pod that is not known.

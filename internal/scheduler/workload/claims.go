@@ -1,0 +1,71 @@
+package workload
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/divvy-gpu/divvy/internal/queue"
+)
+
+// SetClaim takes in what a claim, by "namespace/name", has, and for which pods it is reserved; flies tells that it is not written
+// yet. Without charges it has nothing.
+func (s *Set) SetClaim(key string, charges []queue.Charge, users []types.UID, flies bool) {
+	c := s.claims[key]
+	if c != nil && c.flies == flies && equalCharges(c.charges, charges) && slices.Equal(c.users, users) {
+		return
+	}
+	if c != nil {
+		s.detach(key, c)
+	}
+	if len(charges) == 0 {
+		delete(s.claims, key)
+		return
+	}
+	c = &claim{charges: charges, users: slices.Clone(users), flies: flies}
+	s.claims[key] = c
+	s.attribute(key, c)
+}
+
+// attribute counts a claim in the workload of its first pod that is there, else by itself.
+func (s *Set) attribute(key string, c *claim) {
+	s.detach(key, c)
+	for _, uid := range c.users {
+		if p := s.pods[uid]; p != nil {
+			p.claims[key] = true
+			c.work = p.work
+			s.dirty[p.work] = true
+			return
+		}
+	}
+	for _, uid := range c.users {
+		if s.orphans[uid] == nil {
+			s.orphans[uid] = map[string]bool{}
+		}
+		s.orphans[uid][key] = true
+	}
+	c.work = "claim " + key
+	namespace, _, _ := strings.Cut(key, "/")
+	s.works[c.work] = &work{id: c.work, namespace: namespace, claim: key}
+	s.dirty[c.work] = true
+}
+
+func (s *Set) detach(key string, c *claim) {
+	w := s.works[c.work]
+	if w == nil {
+		return
+	}
+	s.dirty[w.id] = true
+	if w.claim == key {
+		w.claim = ""
+	}
+	for _, uid := range c.users {
+		if p := s.pods[uid]; p != nil {
+			delete(p.claims, key)
+		}
+		if delete(s.orphans[uid], key); len(s.orphans[uid]) == 0 {
+			delete(s.orphans, uid)
+		}
+	}
+}
