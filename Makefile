@@ -104,7 +104,7 @@ test-scheduler: build $(B)/test/scheduler/crashing ## the scheduler against a re
 	+DIVVY_PREFIX=$(abspath $(B)) CGO_ENABLED=0 $(GO) test -C cmd/divvy-scheduler -count=1 -timeout 20m $(GOTESTFLAGS) ./...
 test-faults: build $(B)/test/scheduler/crashing ## bind pods while everything that the scheduler stands on fails at random (BINDS=20000, SEED=n repeats a run)
 	$(call step,TEST,the scheduler among faults)
-	+DIVVY_PREFIX=$(abspath $(B)) CGO_ENABLED=0 $(GO) test -C cmd/divvy-scheduler -count=1 -timeout 180m -v -run '^TestFaults$$' $(GOTESTFLAGS) ./faults -binds $${BINDS:-20000} -seed $${SEED:-0}
+	+DIVVY_PREFIX=$(abspath $(B)) CGO_ENABLED=0 $(GO) test -C cmd/divvy-scheduler -count=1 -timeout 180m -v -run '^TestFaults$$' $(GOTESTFLAGS) ./faults -binds $${BINDS:-20000} -seed $${SEED:-0} -out $(abspath docs/measurements/sched.json)
 # The scheduler that kills itself after the steps that a test names: no part of what is shipped.
 $(B)/test/scheduler/crashing: FORCE
 	$(call step,GO)

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -33,10 +34,12 @@ const (
 	full trouble = "full"
 	// away cuts every connection.
 	away trouble = "away"
+	// blind ends the watches of claims, and refuses new ones.
+	blind trouble = "blind"
 )
 
 // troubles are all of them that can befall.
-var troubles = []trouble{slow, busy, deaf, full, away}
+var troubles = []trouble{slow, busy, deaf, full, away, blind}
 
 // noSpace is what etcd says without space.
 const noSpace = "etcdserver: mvcc: database space exceeded"
@@ -48,8 +51,11 @@ type front struct {
 
 	mutex sync.Mutex
 	now   trouble
-	// met counts the requests that met trouble.
-	met int
+	// met counts the requests that met trouble, lists those which claims there are.
+	met, lists int
+	// sight ends with the watches of claims that go on.
+	sight context.Context //nolint:containedctx // requests go on beside each other
+	end   context.CancelFunc
 }
 
 // errLost marks answers that are lost on their way.
@@ -62,6 +68,7 @@ func newFront(t *testing.T, server string) *front {
 		t.Fatal(err)
 	}
 	f := &front{}
+	f.sight, f.end = context.WithCancel(t.Context())
 	silent := log.New(io.Discard, "", 0) // connections are cut on purpose
 	f.proxy = &httputil.ReverseProxy{
 		ErrorLog:      silent,
@@ -94,6 +101,10 @@ func newFront(t *testing.T, server string) *front {
 func (f *front) set(next trouble) {
 	f.mutex.Lock()
 	f.now = next
+	if next == blind {
+		f.end()
+		f.sight, f.end = context.WithCancel(context.WithoutCancel(f.sight))
+	}
 	f.mutex.Unlock()
 	if next == away {
 		f.CloseClientConnections()
@@ -115,14 +126,44 @@ func (f *front) has() int {
 
 func writes(r *http.Request) bool { return r.Method != http.MethodGet }
 
+// asked counts the requests which claims there are.
+func (f *front) asked() int {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.lists
+}
+
+// onlyNames reports whether a request asks which claims there are, and not what they are.
+func onlyNames(r *http.Request) bool {
+	return ofClaims(r) && strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList")
+}
+
+func ofClaims(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/resourceclaims")
+}
+
+// follows reports whether a request would have somebody follow claims: it watches them or lists them as they are.
+func follows(r *http.Request) bool {
+	return ofClaims(r) && !onlyNames(r)
+}
+
 // ServeHTTP implements http.Handler.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mutex.Lock()
-	now := f.now
+	now, sight := f.now, f.sight
 	if now != calm {
 		f.met++
 	}
+	if onlyNames(r) {
+		f.lists++
+	}
 	f.mutex.Unlock()
+	if follows(r) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(sight, cancel)()
+		r = r.WithContext(ctx)
+	}
 	switch {
 	case now == slow:
 		timer := time.NewTimer(time.Duration(50+rand.IntN(700)) * time.Millisecond)
@@ -138,6 +179,9 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case now == full && writes(r):
 		refuse(w, http.StatusInternalServerError, "", noSpace)
+		return
+	case now == blind && follows(r):
+		refuse(w, http.StatusServiceUnavailable, "ServiceUnavailable", "claims cannot be followed")
 		return
 	case now == away:
 		cut(w)

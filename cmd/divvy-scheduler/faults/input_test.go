@@ -107,8 +107,8 @@ func TestBadInput(t *testing.T) {
 			inner.wrong(&in)
 		})
 	}
-	if w.starts != 1 || w.Process(replicas[0]).Alive() != nil {
-		t.Errorf("the scheduler was started %d times", w.starts)
+	if w.count.Load() != 1 || w.Process(replicas[0]).Alive() != nil {
+		t.Errorf("the scheduler was started %d times", w.count.Load())
 	}
 	w.nothingLeft()
 }
@@ -205,8 +205,8 @@ func TestTroubledServer(t *testing.T) {
 		}
 		w.nothingLeft()
 	}
-	if w.starts != 1 || w.Process(replicas[0]).Alive() != nil {
-		t.Errorf("the scheduler was started %d times", w.starts)
+	if w.count.Load() != 1 || w.Process(replicas[0]).Alive() != nil {
+		t.Errorf("the scheduler was started %d times", w.count.Load())
 	}
 }
 

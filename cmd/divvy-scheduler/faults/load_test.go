@@ -83,7 +83,7 @@ func (l *load) next() batch {
 		return b
 	case 2:
 		p := l.described(l.name(refused), l.asked())
-		p.Labels[mayWait] = "refused"
+		p.Labels[mayWait] = refused
 		return batch{pods: []*corev1.Pod{p}}
 	case 3:
 		return l.byHand()
@@ -104,7 +104,7 @@ func (l *load) gang(kind string, size int) (b batch) {
 		p.Annotations[v1alpha1.GangAnnotation], p.Annotations[v1alpha1.GangSizeAnnotation] = name, strconv.Itoa(size)
 		p.Labels[gangLabel] = name
 		if kind == refused {
-			p.Labels[mayWait] = "refused"
+			p.Labels[mayWait] = refused
 		}
 		b.pods = append(b.pods, p)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,43 +16,41 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
 var (
-	wanted = flag.Int("binds", 100, "pods to bind among faults")
+	wanted = flag.Int("binds", 200, "pods to bind among faults")
 	seed   = flag.Uint64("seed", 0, "seed of a run, 0 for a new one")
+	out    = flag.String("out", "", "file to merge the figure of a whole run into")
 )
 
 const (
+	// whole is how many pods a whole run binds. Only its figure is kept.
+	whole = 20000
 	// pace is the time between two looks at the cluster.
-	pace = 100 * time.Millisecond
-	// gap is how many pods are bound between two faults, restEvery between two checks at rest.
-	gap, restEvery = 12, 500
+	pace = 50 * time.Millisecond
+	// restEvery is how many pods are bound between two checks at rest.
+	restEvery = 1000
 	// restLimit bounds how long contradictions may last after the last fault.
 	restLimit = 90 * time.Second
-	// faultLimit bounds a fault that nobody ends.
-	faultLimit = 15 * time.Second
 )
 
 // run is a cluster under load and faults.
 type run struct {
 	*world
-	rand *rand.Rand
-	load *load
-	has  capacities
+	rand   *rand.Rand
+	load   *load
+	record *record
+	tracks []*track
 
-	pods  []corev1.Pod // at the last look
-	bound map[types.UID]bool
-	// moved is when one was bound last.
-	moved time.Time
-	// last and rested are how many were bound at the last fault and at the last rest.
-	last, rested int
-	queue        []fault
-	now          *fault
-	began        time.Time
+	pods []*corev1.Pod // at the last look
+	// bound is how many pods had got a node at the last look, rested how many at the last rest. moved is when one got its node
+	// last.
+	bound, rested int
+	moved         time.Time
 	// lostNode is -1 while none is lost.
 	lostNode int
 	met      map[string]int
@@ -71,31 +70,62 @@ func TestFaults(t *testing.T) {
 	})
 	nodes, gpus := 12, 4
 	if *wanted > 1000 {
-		nodes, gpus = 40, 8
+		nodes, gpus = 16, 8
 	}
-	source := rand.New(rand.NewPCG(number, 1)) //nolint:gosec // to be repeated
+	source := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(number, stream)) } //nolint:gosec // to be repeated
 	w := newWorld(t, nodes, gpus)
 	r := &run{
-		world: w, rand: source, load: &load{Rand: rand.New(rand.NewPCG(number, 2))}, //nolint:gosec // to be repeated
-		has: w.capacities(), bound: map[types.UID]bool{}, lostNode: -1, met: map[string]int{}, moved: time.Now(),
+		world: w, rand: source(1), load: &load{Rand: source(2)}, record: newRecord(w.capacities()), lostNode: -1, met: map[string]int{}, moved: time.Now(),
+		tracks: tracks(*wanted, source),
 	}
 	w.must(w.StartScheduler(t.Context()))
+	r.record.follow(t.Context(), w.client)
 	w.start()
+	r.all()
+	r.figure(number)
+}
+
+// all binds as many pods as are wanted, and ends them.
+func (r *run) all() {
+	r.t.Helper()
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()
-	for begun := time.Now(); len(r.bound) < *wanted; <-ticker.C {
+	for begun := time.Now(); r.bound < *wanted; <-ticker.C {
 		r.step()
-		if len(r.bound)-r.rested >= restEvery {
+		if r.bound-r.rested >= restEvery {
 			r.rest()
-			t.Logf("%d bound after %.0f s; faults: %v", len(r.bound), time.Since(begun).Seconds(), r.met)
+			r.t.Logf("%d bound after %.0f s; faults: %v", r.bound, time.Since(begun).Seconds(), r.met)
 		}
 		if time.Since(r.moved) > restLimit {
-			t.Fatalf("%d pods were bound, and then none for %v\n%s", len(r.bound), restLimit, w.logs())
+			r.t.Fatalf("%d pods were bound, and then none for %v\n%s", r.bound, restLimit, r.logs())
 		}
 	}
 	r.rest()
 	r.drain()
-	t.Logf("%d bound; faults: %v", len(r.bound), r.met)
+	r.t.Logf("%d bound; %d changes of claims, %d gaps; faults: %v", r.bound, r.record.revisions, r.record.gaps, r.met)
+}
+
+// figure keeps how many contradictions a whole run found.
+func (r *run) figure(number uint64) {
+	r.t.Helper()
+	if *out == "" || *wanted < whole {
+		return
+	}
+	row := measurement.Of("sched.faults_twice", "contradictions", 0, measurement.Lower, fmt.Sprintf("make test-faults SEED=%d", number), float64(len(r.record.found())))
+	row.Case = fmt.Sprintf("%d pods bound among %d faults", r.bound, sum(r.met))
+	var kinds []string
+	for _, name := range slices.Sorted(maps.Keys(r.met)) {
+		kinds = append(kinds, fmt.Sprintf("%s %d", name, r.met[name]))
+	}
+	row.Note = fmt.Sprintf("%d nodes of %d GPUs, %d changes of claims; %s", r.nodes, r.gpus, r.record.revisions, strings.Join(kinds, ", "))
+	r.must(measurement.Merge(*out, []measurement.Row{row}))
+}
+
+func sum(counts map[string]int) (all int) {
+	for _, n := range counts {
+		all += n
+	}
+	return all
 }
 
 // step looks at the cluster, makes and ends pods, and goes on with the faults.
@@ -103,38 +133,45 @@ func (r *run) step() {
 	r.t.Helper()
 	r.look()
 	most := r.nodes * r.gpus * 3
-	for range 4 {
-		if len(r.pods) < most {
-			r.must(r.make(r.load.next()))
-		}
+	if len(r.pods) < most {
+		r.makeSome(4)
 	}
 	if len(r.pods) > most*3/4 {
 		r.end(1 + r.rand.IntN(6))
 	}
-	r.start()
-	switch {
-	case r.now != nil && (r.now.over == nil || r.now.over(r) || time.Since(r.began) > faultLimit):
-		r.finish()
-	case r.now == nil && len(r.bound)-r.last >= gap:
-		r.begin()
+	r.keep()
+	for _, t := range r.tracks {
+		t.step(r)
 	}
 }
 
-// look counts who was bound, and checks what is wrong at any time.
-func (r *run) look() *picture {
+// makeSome makes pods of several kinds at once.
+func (r *run) makeSome(kinds int) {
 	r.t.Helper()
-	p, err := r.picture(r.t.Context())
-	r.must(err)
-	if faults := p.twice(r.has); len(faults) > 0 {
-		r.t.Fatalf("given twice:\n%s\n%s", strings.Join(faults, "\n"), r.logs())
+	failed := make([]error, kinds)
+	var group sync.WaitGroup
+	for i := range kinds {
+		b := r.load.next()
+		group.Go(func() { failed[i] = r.make(b) })
 	}
-	r.pods = p.pods
-	for i := range p.pods {
-		if uid := p.pods[i].UID; p.pods[i].Spec.NodeName != "" && !r.bound[uid] {
-			r.bound[uid], r.moved = true, time.Now()
-		}
+	group.Wait()
+	r.must(errors.Join(failed...))
+}
+
+// look sees who is bound, and whether anything was wrong at any time.
+func (r *run) look() {
+	r.t.Helper()
+	r.right()
+	r.pods = r.record.there()
+	r.bound, r.moved = r.record.progress()
+}
+
+// right ends the test at the first contradiction.
+func (r *run) right() {
+	r.t.Helper()
+	if wrong := r.record.found(); len(wrong) > 0 {
+		r.t.Fatalf("%d contradictions after %d binds:\n%s\n%s", len(wrong), r.bound, strings.Join(wrong[:min(20, len(wrong))], "\n"), r.logs())
 	}
-	return p
 }
 
 // make makes pods and what they need.
@@ -163,7 +200,7 @@ func (r *run) end(n int) {
 	r.t.Helper()
 	var names []string
 	for range n {
-		one := &r.pods[r.rand.IntN(len(r.pods))]
+		one := r.pods[r.rand.IntN(len(r.pods))]
 		names = append(names, one.Name)
 		if gang := one.Labels[gangLabel]; gang != "" {
 			for i := range r.pods {
@@ -198,40 +235,48 @@ func (r *run) remove(names []string) error {
 	return errors.Join(failed...)
 }
 
-// begin begins the next fault. All faults have their turn before the first comes again.
-func (r *run) begin() {
-	if len(r.queue) == 0 {
-		r.queue = slices.Clone(faults)
-		r.rand.Shuffle(len(r.queue), func(i, k int) { r.queue[i], r.queue[k] = r.queue[k], r.queue[i] })
-	}
-	r.now, r.began, r.last = &r.queue[0], time.Now(), len(r.bound)
-	r.queue = r.queue[1:]
-	r.met[r.now.name]++
-	r.t.Logf("%d bound; %s", len(r.bound), r.now.name)
-	r.now.begin(r)
-}
-
-// finish ends the fault that there is.
-func (r *run) finish() {
-	if r.now != nil && r.now.end != nil {
-		r.now.end(r)
-	}
-	r.now = nil
-}
-
-// rest ends all faults and waits until pods and claims agree.
+// rest ends all faults and waits until pods and claims agree. Pods that are refused for good are tried again and again, with
+// claims that come and go, so they end before.
 func (r *run) rest() {
 	r.t.Helper()
-	r.finish()
-	r.rested = len(r.bound)
+	for _, t := range r.tracks {
+		t.finish(r)
+	}
+	r.look()
+	var names []string
+	for _, p := range r.pods {
+		if p.Labels[mayWait] == refused {
+			names = append(names, p.Name)
+		}
+	}
+	r.must(r.remove(names))
+	rested := false
+	defer func() {
+		if !rested { // what became of them says more than what they are
+			r.record.judge()
+			r.t.Logf("contradictions so far:\n%s", strings.Join(r.record.found(), "\n"))
+		}
+	}()
+	var p *picture
 	r.until("the cluster is at rest", restLimit, func() (bool, string) {
-		r.start()
-		if faults := r.look().restless(); len(faults) > 0 {
+		r.keep()
+		r.look()
+		var err error
+		p, err = r.picture(r.t.Context())
+		r.must(err)
+		if faults := p.restless(); len(faults) > 0 {
 			return false, fmt.Sprintf("%d contradictions: %s", len(faults), strings.Join(faults[:min(8, len(faults))], "; "))
+		}
+		if !r.record.knows(p) {
+			return false, "the checker is behind"
 		}
 		return r.agrees()
 	})
-	r.sweep()
+	rested = true
+	r.record.judge()
+	r.look()
+	r.rested = r.bound
+	r.sweep(p)
 }
 
 // ledgerDifferences is what a scheduler finds different between its ledger and one made anew of the cluster's objects.
@@ -258,7 +303,7 @@ func (r *run) agrees() (bool, string) {
 }
 
 // sweep removes claims that were made by hand and that no pod names any more.
-func (r *run) sweep() {
+func (r *run) sweep(p *picture) {
 	r.t.Helper()
 	used := map[string]bool{}
 	for i := range r.pods {
@@ -268,8 +313,6 @@ func (r *run) sweep() {
 			}
 		}
 	}
-	p, err := r.picture(r.t.Context())
-	r.must(err)
 	for i := range p.claims {
 		if c := &p.claims[i]; len(c.OwnerReferences) == 0 && !used[c.Name] {
 			r.must(r.client.ResourceV1().ResourceClaims(namespace).Delete(r.t.Context(), c.Name, metav1.DeleteOptions{}))
@@ -285,7 +328,7 @@ func (r *run) drain() {
 		r.look()
 		var names, waits []string
 		for i := range r.pods {
-			switch p := &r.pods[i]; {
+			switch p := r.pods[i]; {
 			case p.Spec.NodeName != "":
 				names = append(names, p.Name)
 			case p.Labels[mayWait] == "":
@@ -305,7 +348,8 @@ func (r *run) drain() {
 	}
 	r.must(r.remove(names))
 	r.rest()
-	p := r.look()
+	p, err := r.picture(r.t.Context())
+	r.must(err)
 	for i := range p.claims {
 		if p.claims[i].Status.Allocation != nil {
 			r.t.Errorf("claim %s has devices after all pods have ended", p.claims[i].Name)
@@ -323,7 +367,7 @@ func (w *world) probe() {
 	_, err := pods.Create(w.t.Context(), pod, metav1.CreateOptions{})
 	w.must(err)
 	w.until("a pod is bound after all that", 30*time.Second, func() (bool, string) {
-		w.start()
+		w.keep()
 		got, err := pods.Get(w.t.Context(), pod.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

@@ -1,14 +1,11 @@
 package faults
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -41,9 +36,6 @@ const (
 	refused = "refused"
 )
 
-// replicas are the schedulers that run, one of which leads.
-var replicas = []string{"first", "second"}
-
 // world is a cluster whose API server, schedulers and nodes can be troubled.
 type world struct {
 	*plane.Plane
@@ -52,9 +44,7 @@ type world struct {
 	front  *front
 	nodes  int
 	gpus   int // of each node
-	// crash are the steps after which the schedulers that are started next kill themselves.
-	crash  string
-	starts int
+	*starts
 	frozen string // the scheduler that is stopped
 	// single has the first replica alone, which leads at once.
 	single bool
@@ -68,7 +58,7 @@ func newWorld(t *testing.T, nodes, gpus int) *world {
 	if err != nil {
 		installtest.Missing(t, "kubernetes", err)
 	}
-	p, err := plane.Start(t.Context(), plane.Options{Components: components, Log: t.Logf})
+	p, err := plane.Start(t.Context(), plane.Options{Components: components, Log: t.Logf, APIServer: audited(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +67,13 @@ func newWorld(t *testing.T, nodes, gpus int) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{Plane: p, t: t, client: p.Client(), nodes: nodes, gpus: gpus}
+	w := &world{Plane: p, t: t, client: p.Client(), nodes: nodes, gpus: gpus, starts: &starts{begins: map[string]*atomic.Bool{}}}
+	for _, name := range replicas {
+		w.begins[name] = &atomic.Bool{}
+	}
+	t.Cleanup(w.starting.Wait) // the test's context has ended by then
 	w.front = newFront(t, p.Process(plane.APIServer).URL())
+	w.connect()
 	w.must(p.StartManager(t.Context(), "resourceclaim-controller,garbage-collector-controller"))
 	w.install()
 	for i := range nodes {
@@ -218,111 +213,6 @@ func (w *world) withdraw(node int) error {
 		return err
 	}
 	return w.client.ResourceV1().ResourceSlices().Delete(w.t.Context(), nodeName(node), metav1.DeleteOptions{})
-}
-
-// kubeconfig is for the schedulers: it leads to the front.
-func (w *world) kubeconfig() string {
-	path := filepath.Join(w.Dir(), "front")
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	file := api.NewConfig()
-	file.Clusters["front"] = &api.Cluster{Server: w.front.URL, InsecureSkipTLSVerify: true}
-	file.AuthInfos["front"] = &api.AuthInfo{Token: w.Config().BearerToken, Impersonate: account}
-	file.Contexts["front"] = &api.Context{Cluster: "front", AuthInfo: "front"}
-	file.CurrentContext = "front"
-	w.must(clientcmd.WriteToFile(*file, path))
-	return path
-}
-
-// start starts those schedulers that do not run.
-func (w *world) start() {
-	w.t.Helper()
-	for _, name := range replicas {
-		if p := w.Process(name); p != nil && p.Alive() == nil || w.single && name != replicas[0] {
-			continue
-		}
-		w.starts++
-		ctx, cancel := context.WithTimeout(w.t.Context(), startLimit)
-		// One that is to kill itself, or finds no API server, may end before it answers. It is started again later.
-		if err := w.run(ctx, name); err != nil {
-			w.t.Logf("%v", err)
-		}
-		cancel()
-	}
-	w.crash = ""
-}
-
-// startLimit bounds how long a scheduler's start is waited for.
-const startLimit = 10 * time.Second
-
-func (w *world) run(ctx context.Context, name string) error {
-	prefix := os.Getenv("DIVVY_PREFIX")
-	if prefix == "" {
-		prefix = filepath.Join(checkout, "build")
-	}
-	path, err := filepath.Abs(filepath.Join(prefix, "test", "scheduler", "crashing"))
-	if err != nil {
-		return err
-	}
-	marks := filepath.Join(w.Dir(), fmt.Sprintf("marks-%d", w.starts))
-	if err := os.MkdirAll(marks, 0o700); err != nil {
-		return err
-	}
-	elect := []string{
-		"--leader-elect=true", "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms",
-		"--leader-elect-resource-namespace=" + namespace,
-	}
-	if w.single {
-		elect = []string{"--leader-elect=false"}
-	}
-	_, err = w.Run(ctx, plane.Program{
-		Name: name, Path: path, Ports: 1, Scheme: "https",
-		// What is on its way to the API server may be lost, so that it need not be ready.
-		Ready: plane.Answers("/metrics"),
-		Env:   []string{"DIVVY_CRASH_AFTER=" + w.crash, "DIVVY_CRASH_MARKS=" + marks},
-		Args: func(ports []int) []string {
-			return append([]string{
-				"--kubeconfig=" + w.kubeconfig(), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(ports[0]),
-				"--authentication-kubeconfig=" + w.kubeconfig(), "--authorization-kubeconfig=" + w.kubeconfig(),
-				"--authentication-skip-lookup", "--cert-dir=" + filepath.Join(w.Dir(), name), "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
-			}, elect...)
-		},
-	})
-	return err
-}
-
-// leads is a scheduler's figure of its lease.
-var leads = regexp.MustCompile(`(?m)^leader_election_master_status\{.*\} 1$`)
-
-// leader is the scheduler that leads, "" where none says so.
-func (w *world) leader() string {
-	for _, name := range replicas {
-		if name == w.frozen || w.Process(name) == nil {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
-		text, err := w.Process(name).Get(ctx, "/metrics")
-		cancel()
-		if err == nil && (w.single || leads.Match(text)) {
-			return name
-		}
-	}
-	return ""
-}
-
-// freeze stops a scheduler in the middle of what it does, thaw lets it go on.
-func (w *world) freeze(name string) {
-	if w.Process(name).Signal(syscall.SIGSTOP) == nil {
-		w.frozen = name
-	}
-}
-
-func (w *world) thaw() {
-	if w.frozen != "" {
-		_ = w.Process(w.frozen).Signal(syscall.SIGCONT) // it may be dead
-		w.frozen = ""
-	}
 }
 
 // until waits for a condition. It fails the test after the limit, with what was seen last.
