@@ -38,12 +38,10 @@ func (s *Set) attribute(key string, c *claim) {
 			s.dirty[p.work] = true
 			return
 		}
-	}
-	for _, uid := range c.users {
 		if s.orphans[uid] == nil {
 			s.orphans[uid] = map[string]bool{}
 		}
-		s.orphans[uid][key] = true
+		s.orphans[uid][key] = true // it is the first once it comes
 	}
 	c.work = "claim " + key
 	namespace, _, _ := strings.Cut(key, "/")
