@@ -273,7 +273,7 @@ func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.
 		}
 		status := fw.RunFilterPluginsWithNominatedPods(ctx, state, pod, info)
 		if !status.IsSuccess() {
-			refusal.node(node, status)
+			refusal.node(node, a.spared(pod, info, status))
 		}
 		return status.IsSuccess()
 	})

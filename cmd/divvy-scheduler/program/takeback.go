@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
@@ -189,4 +190,18 @@ func (a *adapter) quota(ctx context.Context, fw framework.Framework, state fwk.C
 	}
 	a.engine.Waiting.Add(unit.Pod, unit.Shape())
 	return kubescheduler.ScheduleResult{}, refusal.because(a.takeBackUnit(ctx, fw, state, unit, err)), true
+}
+
+// spared is what a filter says of a node on which Kubernetes' own preemption would end pods with GPUs by their priority: while there are
+// queues, that is decided by them alone.
+func (a *adapter) spared(pod *corev1.Pod, node fwk.NodeInfo, status *fwk.Status) *fwk.Status {
+	if status.Code() != fwk.Unschedulable || !a.engine.Queues() {
+		return status
+	}
+	for _, other := range node.GetPods() {
+		if p := other.GetPod(); len(p.Spec.ResourceClaims) > 0 && corev1helpers.PodPriority(p) < corev1helpers.PodPriority(pod) {
+			return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, status.Reasons()...).WithPlugin(status.Plugin())
+		}
+	}
+	return status
 }
