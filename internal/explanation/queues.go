@@ -34,7 +34,7 @@ type Queue struct {
 	// Depth is how many queues are above it.
 	Depth     int                 `json:"depth"`
 	Resources []v1alpha1.QueueUse `json:"resources"`
-	// Running and Waiting count pods, with those of its parts.
+	// Running and Waiting count pods and gangs, with those of its parts.
 	Running    int              `json:"running"`
 	Waiting    int              `json:"waiting"`
 	Conditions []QueueCondition `json:"conditions,omitempty"`

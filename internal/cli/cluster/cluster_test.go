@@ -27,6 +27,7 @@ func TestHelp(t *testing.T) {
 		"divvy-controller":       {"controller", "--help"},
 		"divvy-doctor":           {"doctor", "--kubernetes", "--help"},
 		"divvy-explain-pod":      {"explain", "pod", "--help"},
+		"divvy-explain-queue":    {"explain", "queue", "--help"},
 		"divvy-queues":           {"queues", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +66,11 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"explain", "pod", "A/b"}, `"A/b" is no name of a pod`},
 		{[]string{"explain", "pod", "a", "-n", "x y"}, `"x y" is no name of a namespace`},
 		{[]string{"explain", "pod", "a", "-o", "yaml"}, "use table or json"},
-		{[]string{"explain", "node", "a"}, "only pods can"},
+		{[]string{"explain", "node", "a"}, "only pods and queues can"},
+		{[]string{"explain", "queue"}, "give the queue's name"},
+		{[]string{"explain", "queue", "A/b"}, `"A/b" is no name of a queue`},
+		{[]string{"explain", "queue", "a", "-n", "x y"}, `"x y" is no name of a namespace`},
+		{[]string{"explain", "queue", "a", "-o", "yaml"}, "use table or json"},
 		{[]string{"queues", "-o", "yaml"}, "use table or json"},
 		{[]string{"queues", "vision"}, `unexpected argument "vision"`},
 		{[]string{"controller", "--mode", "slots"}, "do not run the controller there"},

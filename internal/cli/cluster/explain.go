@@ -20,13 +20,13 @@ import (
 func newExplain(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain",
-		Short: "Say why a pod of a Kubernetes cluster waits, or where it is",
-		Args:  program.Args(1, -1, "pod and its name"),
+		Short: "Say why a pod of a Kubernetes cluster waits, or where a queue stands",
+		Args:  program.Args(1, -1, "pod or queue and its name"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return program.Usage(fmt.Errorf("%q cannot be explained in a cluster: only pods can", args[0]))
+			return program.Usage(fmt.Errorf("%q cannot be explained in a cluster: only pods and queues can", args[0]))
 		},
 	}
-	command.AddCommand(newExplainPod(a))
+	command.AddCommand(newExplainPod(a), newExplainQueue(a))
 	return command
 }
 

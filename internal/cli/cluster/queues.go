@@ -30,8 +30,8 @@ func newQueues(a *app) *cobra.Command {
 		Long: `Show the tree of queues: for each model of GPU and unit what is guaranteed to a
 queue in effect, what it is entitled to, what it uses, what of its idle guarantee
 others use, what it uses beyond its own, and what its pods hold or ask for; how
-many of its pods run and wait; and what is wrong with it. GPUs are counted in GPUs,
-memory in bytes, cores in percent of a GPU.
+many pods and gangs run and wait in it and its parts; and what is wrong with it.
+GPUs are counted in GPUs, memory in bytes, cores in percent of a GPU.
 
 With --watch a terminal is drawn anew whenever something changes, until Ctrl-C; a
 pipe or file gets a line for each change, with -o json an object. It needs the
