@@ -3,6 +3,9 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +19,9 @@ import (
 // ErrRoom marks pods for which there is no room. The text is one line for users: the nearest miss.
 var ErrRoom = errors.New("no room")
 
+// ErrDisputed marks pods of which a claim has a part of a GPU that is fenced. It is an [ErrRoom].
+var ErrDisputed = fmt.Errorf("%w: a GPU is disputed", ErrRoom)
+
 // Arrived tells the policy of a pod that was not planned before.
 func (e *Engine) Arrived(u *Unit) {
 	if len(u.Demand.Claims()) > 0 {
@@ -26,6 +32,9 @@ func (e *Engine) Arrived(u *Unit) {
 // Choose finds the unit's place: the first in the order of the policy on a node that lets the pod. among are the nodes on
 // which the pod may be, nil is all. The error is [ErrRoom], [ErrQuota] or demand's.
 func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) error {
+	if err := e.Disputed(u); err != nil {
+		return err
+	}
 	inv := e.ledger.Inventory()
 	if node := u.Demand.Node(); node != "" {
 		among = []string{node}
@@ -74,6 +83,33 @@ func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) er
 	default:
 		return fmt.Errorf("%w: nothing fits", ErrRoom)
 	}
+}
+
+// Disputed says why a unit cannot keep what its claims have: a GPU of theirs is fenced. The error is [ErrDisputed].
+func (e *Engine) Disputed(u *Unit) error {
+	for _, key := range slices.Sorted(maps.Keys(u.Existing)) {
+		f, is := e.ledger.FenceOf(key)
+		if !is {
+			continue
+		}
+		others := slices.DeleteFunc(f.Claims, func(other string) bool { return other == key })
+		text := fmt.Sprintf("claim %s has a part of GPU %s of node %s, which is fenced: %s", u.Existing[key].Name, f.UUID, f.Node, f.Reason)
+		if len(others) > 0 {
+			text += fmt.Sprintf("; delete this claim, or what else has a part of that GPU: %s", listed(others))
+		}
+		return fmt.Errorf("%w: %s", ErrDisputed, text)
+	}
+	return nil
+}
+
+// mostListed is how many names a reason has.
+const mostListed = 4
+
+func listed(names []string) string {
+	if more := len(names) - mostListed; more > 0 {
+		return strings.Join(names[:mostListed], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // stay places a pod whose claims all have their devices already.

@@ -197,7 +197,8 @@ func NewTeam(id string, units []*Unit, need int) *Team {
 }
 
 // PlanGang places all members of a pod's gang that wait. lets says whether Kubernetes' filters let a member onto a node. The
-// error is [ErrRoom], [ErrQuota], [ErrWait] or demand's, and nothing is noted then.
+// error is [ErrRoom], [ErrQuota], [ErrWait] or demand's, and nothing is noted then. A gang for which there is no room while
+// members of it have devices gives a [KeepingError].
 func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node string) bool) (*Team, error) {
 	id, state := e.Gangs.state(pod)
 	if state.Reason != "" {
@@ -215,8 +216,11 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 	if err != nil {
 		return nil, err
 	}
-	placements, err := e.placeGang(pod, &state, units, members)
+	placements, err := e.placeGang(pod, &state, units, members, lets)
 	if errors.Is(err, ErrRoom) || errors.Is(err, ErrQuota) {
+		if keeping := keepers(units); len(keeping) > 0 {
+			return nil, &KeepingError{keeping, err}
+		}
 		e.Gangs.refuse(id, refused{freed: e.seen.Load(), waiting: len(state.Waiting), gang: state.Gang, err: err})
 	}
 	if err != nil {
@@ -237,7 +241,6 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 	}
 	for key, u := range units { // those that a scheduler before this one has given their devices
 		if node := u.Demand.Node(); node != "" && len(u.Demand.Claims()) == 0 {
-			u.Place = alloc.Assignment{Name: node, Node: -1}
 			team = append(team, units[key])
 		}
 	}
@@ -246,7 +249,10 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 
 // placeGang finds places for the members of a gang that wait: those that are kept for it, else as many as its queue lets start and as
 // fit. The error is [ErrRoom], [ErrQuota] or [ErrWait].
-func (e *Engine) placeGang(pod *corev1.Pod, state *gang.State, units map[string]*Unit, members []gang.Member) ([]gang.Placement, error) {
+func (e *Engine) placeGang(pod *corev1.Pod, state *gang.State, units map[string]*Unit, members []gang.Member, lets func(*corev1.Pod, string) bool) ([]gang.Placement, error) {
+	if err := e.stayAll(units, lets); err != nil {
+		return nil, err
+	}
 	if t, ready := e.Taking(pod); ready {
 		e.drop(t)
 		if t.stillOf(units) {
@@ -310,8 +316,11 @@ func (e *Engine) members(waiting, bound []*corev1.Pod, lets func(*corev1.Pod, st
 			return nil, nil, fmt.Errorf("pod %s of the gang: %w", pod.Name, err)
 		}
 		m := gang.Member{Key: keyOf(pod), Pod: *u.Demand.Pod()}
-		if lets != nil {
-			m.Lets = func(node int) bool { return lets(pod, inv.Node(node).Name) }
+		if only := u.Demand.Node(); lets != nil || only != "" {
+			m.Lets = func(node int) bool {
+				name := inv.Node(node).Name // a claim of it may be allocated, and another not yet
+				return (only == "" || only == name) && (lets == nil || lets(pod, name))
+			}
 		}
 		if i >= len(waiting) || u.Demand.Node() != "" && len(u.Demand.Claims()) == 0 {
 			placed := e.held(u)

@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,6 +119,16 @@ func (g *Gangs) Lacking(now time.Time, tell func(pod *corev1.Pod, reason string)
 			tell(pod, one.reason)
 		}
 	}
+}
+
+// lacking are the members that wait of gangs that cannot be planned.
+func (g *Gangs) lacking() (all []*corev1.Pod) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(g.lacks)) {
+		all = append(all, g.podsOf(g.members.State(id).Waiting)...)
+	}
+	return all
 }
 
 // lacking is the error of a member whose gang cannot be planned.

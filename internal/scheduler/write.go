@@ -139,9 +139,13 @@ func (w *Writer) Make(ctx context.Context, u *Unit) error {
 	return nil
 }
 
-// Stuck tells that the unit's claims have devices of a node, and nobody but its pod needs them there.
+// Stuck tells that the unit's claims have devices of a node, and nobody but its pod needs them there. Other drivers' devices
+// are left to Kubernetes.
 func (u *Unit) Stuck() bool {
 	for _, claim := range u.Existing {
+		if has(claim) && !onlyOurs(claim) {
+			return false
+		}
 		if slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != u.Pod.UID }) {
 			return false
 		}

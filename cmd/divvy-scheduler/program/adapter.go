@@ -124,6 +124,9 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		a.release.Run(a.ctx)
 		a.sweep()
 		a.engine.Drain()
+		for _, unit := range a.engine.Keeping() {
+			a.leave(unit)
+		}
 		a.compare()
 		a.ticking()
 	}
@@ -205,6 +208,10 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 		return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(errMaking.Error())
 	}
 	if scheduler.Elsewhere(err) {
+		if err := a.engine.Disputed(unit); err != nil {
+			state.Write(cycleKey, &cycle{unit: unit})
+			return kubescheduler.ScheduleResult{}, a.noRoom(ctx, fw, state, unit, newRefusal(info.Pod, nodes), err)
+		}
 		state.Write(cycleKey, &cycle{unit: unit, elsewhere: true})
 		if err := a.engine.Quota(unit); err != nil {
 			return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(err.Error())
@@ -279,10 +286,9 @@ func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.
 	})
 	measured(begun, err)
 	switch {
-	case errors.Is(err, scheduler.ErrRoom) && unit.Stuck():
-		a.leave(unit)
-		return result, errUndoing
-	case errors.Is(err, scheduler.ErrRoom), errors.Is(err, scheduler.ErrQuota):
+	case errors.Is(err, scheduler.ErrRoom):
+		return result, a.noRoom(ctx, fw, state, unit, refusal, err)
+	case errors.Is(err, scheduler.ErrQuota):
 		a.engine.Waiting.Add(pod, unit.Shape())
 		return result, refusal.because(a.takeBackUnit(ctx, fw, state, unit, err))
 	case err != nil:
@@ -293,6 +299,19 @@ func (a *adapter) choose(ctx context.Context, fw framework.Framework, state fwk.
 	}
 	result.SuggestedHost, result.FeasibleNodes = unit.Place.Name, 1
 	return result, nil
+}
+
+// noRoom frees a pod from the node of its claims, or has it wait. Nobody is ended for a claim that contradicts others.
+func (a *adapter) noRoom(ctx context.Context, fw framework.Framework, state fwk.CycleState, unit *scheduler.Unit, refusal *refusal, why error) error {
+	if unit.Stuck() {
+		a.leave(unit)
+		return errUndoing
+	}
+	a.engine.Waiting.Add(unit.Pod, unit.Shape())
+	if errors.Is(why, scheduler.ErrDisputed) {
+		return refusal.because(why.Error())
+	}
+	return refusal.because(a.takeBackUnit(ctx, fw, state, unit, why))
 }
 
 // make makes claims that Kubernetes' own plugin is to place. When they have come, the pod is tried again.

@@ -73,11 +73,21 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 	begun := time.Now()
 	team, err := a.engine.PlanGang(pod, newTrials(ctx, fw).lets)
 	measured(begun, err)
+	if keeping := (*scheduler.KeepingError)(nil); errors.As(err, &keeping) {
+		for _, unit := range keeping.Units {
+			a.leave(unit)
+		}
+		return none, errUndoing
+	}
 	if err != nil {
 		if !errors.Is(err, scheduler.ErrRoom) && !errors.Is(err, scheduler.ErrQuota) {
 			return none, refusal.because(err.Error())
 		}
-		because := refusal.because(a.takeBackGang(ctx, fw, state, pod, err))
+		text := err.Error()
+		if !errors.Is(err, scheduler.ErrDisputed) {
+			text = a.takeBackGang(ctx, fw, state, pod, err)
+		}
+		because := refusal.because(text)
 		a.refused(pod, because)
 		return none, because
 	}

@@ -10,6 +10,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/scheduler"
@@ -76,6 +78,61 @@ func TestLeavesNode(t *testing.T) {
 		}
 		return err == nil, fmt.Sprint(err)
 	})
+}
+
+// A pod without a node does not keep a part of a GPU that was given twice. Where another pod uses its claim too, it says so.
+func TestDisputedClaim(t *testing.T) {
+	f := newFleet(t, 2, 1)
+	ctx, claims := t.Context(), f.client.ResourceV1().ResourceClaims(namespace)
+	byHand := func(name, user string) *corev1.Pod {
+		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: share(50, 10)}
+		if _, err := claims.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p := pod(user)
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}}
+		return p
+	}
+	// The first claim is a running pod's, and the others are given the same by hand.
+	f.run("first", shipped, nil, single)
+	running := f.create(byHand("running", "running"))
+	f.bound(1)
+	f.Process("first").Kill()
+	f.dead("first")
+	given, err := claims.Get(ctx, "running", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := f.create(byHand("waits", "waits"))
+	f.create(byHand("shared", "shares"))
+	for name, users := range map[string][]*corev1.Pod{"waits": {waits}, "shared": {running}} {
+		claim, err := claims.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim.Status.Allocation = given.Status.Allocation.DeepCopy()
+		shareID := types.UID(uuid.NewUUID())
+		claim.Status.Allocation.Devices.Results[0].ShareID = &shareID
+		for _, user := range users {
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: user.Name, UID: user.UID})
+		}
+		if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.run("second", shipped, nil, single)
+	f.says("shares", "which is fenced: it has too little memory left; delete this claim, or what else has a part of that GPU: default/running")
+	f.bound(2)
+	now := int64(0)
+	if err := f.client.CoreV1().Pods(namespace).Delete(ctx, "running", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range f.bound(2) {
+		from := given.Status.Allocation.Devices.Results[0].Pool
+		if (p.Name == "shares") != (p.Spec.NodeName == from) {
+			t.Errorf("%s is on %s, and the GPU that was given twice on %s", p.Name, p.Spec.NodeName, from)
+		}
+	}
 }
 
 // A pod that asks for a GPU as an extended resource gets it from Kubernetes' own plugin, which makes the claim late. What it

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/alloc"
 )
 
 // Fence is a GPU that takes no more shares, and why.
@@ -54,11 +56,7 @@ func (l *Ledger) Fences() []Fence {
 			if g.Fence == "" {
 				continue
 			}
-			f := Fence{Node: name, UUID: g.UUID, Reason: l.fences[gpuID{name, g.UUID}]}
-			if f.Reason == "" {
-				f.Reason, f.Claims = "it "+g.Fence, l.claimsOn(name, g.UUID)
-			}
-			all = append(all, f)
+			all = append(all, l.fenceOf(name, g))
 		}
 	}
 	for name, n := range l.nodes {
@@ -70,6 +68,39 @@ func (l *Ledger) Fences() []Fence {
 		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.UUID, b.UUID), strings.Compare(a.Reason, b.Reason))
 	})
 	return all
+}
+
+// FenceOf is the fence of a GPU of which a claim, by "namespace/name", has a part; ok is false where none of its GPUs is
+// fenced.
+func (l *Ledger) FenceOf(key string) (f Fence, ok bool) {
+	l.flush()
+	h := l.claims[key]
+	if h == nil {
+		return f, false
+	}
+	for _, a := range h.held {
+		at, known := l.inv.Position(a.Name)
+		if !known || !l.fenced[a.Name] {
+			continue
+		}
+		n := l.inv.Node(at)
+		for i := range n.GPUs {
+			g := &n.GPUs[i]
+			if g.Fence != "" && slices.ContainsFunc(a.Shares, func(s alloc.Share) bool { return s.UUID == g.UUID }) {
+				return l.fenceOf(a.Name, g), true
+			}
+		}
+	}
+	return f, false
+}
+
+// fenceOf is the fence of a GPU that has one.
+func (l *Ledger) fenceOf(node string, g *alloc.GPU) Fence {
+	f := Fence{Node: node, UUID: g.UUID, Reason: l.fences[gpuID{node, g.UUID}]}
+	if f.Reason == "" {
+		f.Reason, f.Claims = "it "+g.Fence, l.claimsOn(node, g.UUID)
+	}
+	return f
 }
 
 // claimsOn are the claims with a part of a GPU.

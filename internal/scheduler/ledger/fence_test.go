@@ -45,6 +45,7 @@ func TestContradictionsFence(t *testing.T) {
 				t.Fatalf("one claim fences %v", all)
 			}
 			l.SetClaim("ns/b", claimOf(result("a", c.deviceB, c.b...)))
+			l.SetClaim("ns/other", share(0, 0))
 			all := l.Fences()
 			if !c.contrary {
 				if len(all) > 0 {
@@ -55,6 +56,11 @@ func TestContradictionsFence(t *testing.T) {
 			uuid, _, _ := dra.Parse(c.device)
 			if len(all) != 1 || all[0].Node != "a" || all[0].UUID != uuid || all[0].Reason == "" || !slices.Equal(all[0].Claims, []string{"ns/a", "ns/b"}) {
 				t.Fatalf("fences %+v", all)
+			}
+			for key, want := range map[string]bool{"ns/a": true, "ns/b": true, "ns/other": false, "ns/none": false} {
+				if f, is := l.FenceOf(key); is != want || is && !reflect.DeepEqual(f, all[0]) {
+					t.Errorf("the fence of %s is %+v, %v", key, f, is)
+				}
 			}
 			a, err := alloc.Search(l.Inventory(), alloc.Request{Count: 1, Among: alloc.Names(uuid), Profile: map[bool]string{true: "1g.10gb"}[strings.Contains(c.device, "-mig-")]})
 			if err == nil {
