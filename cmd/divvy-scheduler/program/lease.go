@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +33,11 @@ type lease struct {
 	now func() time.Duration
 	// renewed is that clock's time before the last renewal that was answered, 0 without one.
 	renewed atomic.Int64
+	// way is how long a request may be on its way to the API server, by what others wait after limit.
+	way time.Duration
+	// flight is held for reading by requests that write, unanswered is when the last one ended without an answer.
+	flight     sync.RWMutex
+	unanswered atomic.Int64
 }
 
 // bootTime is the time since the machine began, with that in which it was suspended.
@@ -55,6 +62,9 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 func (l *lease) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if record.HolderIdentity != l.Identity() {
 		l.renewed.Store(0) // it is given up, and another may have it before the answer comes
+		if err := l.settle(ctx); err != nil {
+			return err // the others take it in time
+		}
 		return write(ctx, record)
 	}
 	begun := l.now() // the others count from a later time
@@ -63,6 +73,33 @@ func (l *lease) write(ctx context.Context, record resourcelock.LeaderElectionRec
 	}
 	l.renewed.Store(int64(begun))
 	return nil
+}
+
+// settle waits until nothing that was written is on its way any more: who takes the lease that is given up begins at once.
+func (l *lease) settle(ctx context.Context) error {
+	answered := make(chan struct{})
+	go func() {
+		l.flight.Lock()
+		defer l.flight.Unlock()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for answers before the lease is given up: %w", ctx.Err())
+	}
+	last := time.Duration(l.unanswered.Load())
+	if last == 0 {
+		return nil
+	}
+	timer := time.NewTimer(l.way - (l.now() - last))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for what may be on its way before the lease is given up: %w", ctx.Err())
+	}
 }
 
 // held says why this scheduler may not write, nil if it may.
@@ -77,27 +114,68 @@ func (l *lease) held() error {
 	return nil
 }
 
-// guard has the scheduler write only while it holds the lease. The check is the last thing before a request is sent, so that
-// it holds also for what waited for its turn, and for what Kubernetes' own plugins write. Without an election nothing is checked.
+// spent says why nothing more may leave this process, nil as long as it may lead or never led. Who has led and cannot any more ends.
+func (l *lease) spent() error {
+	if l.renewed.Load() == 0 {
+		return nil
+	}
+	return l.held()
+}
+
+// guard has the scheduler write only while it holds the lease. That is checked for each request, after it waited for its turn,
+// and also for what Kubernetes' own plugins write; and again when its bytes are sent, because a process can be stopped in
+// between, and a connection sends a request again by itself. Without an election nothing is checked.
 func guard(config *schedulerconfig.CompletedConfig) error {
 	election := config.LeaderElection
 	if election == nil {
 		return nil
 	}
 	election.Name = config.ComponentConfig.LeaderElection.ResourceName // of the figure of who leads
-	l := &lease{Interface: election.Lock, limit: election.RenewDeadline, now: bootTime}
+	l := &lease{Interface: election.Lock, limit: election.RenewDeadline, way: election.LeaseDuration - election.RenewDeadline, now: bootTime}
 	election.Lock = l
-	return l.guard(config.Client)
+	return l.guard(config.Client, rest.AddUserAgent(config.KubeConfig, "scheduler"))
 }
 
-// guard has a client write only while the lease is held. All groups of a client send their requests through one HTTP client.
-func (l *lease) guard(client kubernetes.Interface) error {
+// guard has a client of a configuration write only while the lease is held. All groups of a client send their requests through
+// one HTTP client, which gets connections of its own.
+func (l *lease) guard(client kubernetes.Interface, config *rest.Config) error {
 	sender, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok || sender.Client == nil || sender.Client == http.DefaultClient {
 		return errClient
 	}
-	sender.Client.Transport = leased{sender.Client.Transport, l}
+	own := rest.CopyConfig(config)
+	own.Dial = l.dial
+	transport, err := rest.TransportFor(own)
+	if err != nil {
+		return fmt.Errorf("make the connections of who writes: %w", err)
+	}
+	sender.Client.Transport = leased{transport, l}
 	return nil
+}
+
+// dialer is that of Kubernetes' clients.
+var dialer = net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+
+func (l *lease) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return wire{conn, l}, nil
+}
+
+// wire is a connection that sends nothing once the lease is spent.
+type wire struct {
+	net.Conn
+	lease *lease
+}
+
+// Write implements net.Conn.
+func (w wire) Write(bytes []byte) (int, error) {
+	if err := w.lease.spent(); err != nil {
+		return 0, err
+	}
+	return w.Conn.Write(bytes)
 }
 
 // leased sends requests that write only while the lease is held.
@@ -108,15 +186,22 @@ type leased struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t leased) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.Method != http.MethodGet {
-		if err := t.lease.held(); err != nil {
-			if request.Body != nil {
-				request.Body.Close()
-			}
-			return nil, err
-		}
+	if request.Method == http.MethodGet {
+		return t.RoundTripper.RoundTrip(request)
 	}
-	return t.RoundTripper.RoundTrip(request)
+	t.lease.flight.RLock()
+	defer t.lease.flight.RUnlock()
+	if err := t.lease.held(); err != nil {
+		if request.Body != nil {
+			request.Body.Close()
+		}
+		return nil, err
+	}
+	answer, err := t.RoundTripper.RoundTrip(request)
+	if err != nil { // it may be done nevertheless, later
+		t.lease.unanswered.Store(int64(t.lease.now()))
+	}
+	return answer, err
 }
 
 // WrappedRoundTripper lets Kubernetes' libraries find what is inside.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,71 +43,139 @@ func (l *slowLock) Create(ctx context.Context, record resourcelock.LeaderElectio
 	return l.Update(ctx, record)
 }
 
-// A write passes for as long as nobody else can have the lease, counted from before it was renewed. Reads always pass.
-func TestLease(t *testing.T) {
-	var writes, reads atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// counting is an API server that counts what it is asked, and does nothing.
+type counting struct {
+	*httptest.Server
+	writes, reads atomic.Int64
+}
+
+func newCounting(t *testing.T) *counting {
+	t.Helper()
+	c := &counting{}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			reads.Add(1)
+			c.reads.Add(1)
 		} else {
-			writes.Add(1)
+			c.writes.Add(1)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Write([]byte(`{"kind":"Pod","apiVersion":"v1"}`)) //nolint:errcheck // the client fails then
 	}))
-	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, UserAgent: "test"})
+	t.Cleanup(c.Close)
+	return c
+}
+
+// A write passes for as long as nobody else can have the lease, counted from before it was renewed. Reads pass until a lease that
+// was held is spent.
+func TestLease(t *testing.T) {
+	server := newCounting(t)
+	config := &rest.Config{Host: server.URL, UserAgent: "test"}
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	clock := time.Hour
 	lock := &slowLock{clock: &clock}
 	l := &lease{Interface: lock, limit: 10 * time.Second, now: func() time.Duration { return clock }}
-	if err := l.guard(client); err != nil {
+	if err := l.guard(client, config); err != nil {
 		t.Fatal(err)
 	}
 	mine, nobody := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}, resourcelock.LeaderElectionRecord{}
-	try := func(when string, want bool) {
+	try := func(when string, want, reading bool) {
 		t.Helper()
-		before, asked := writes.Load(), reads.Load()
+		before, asked := server.writes.Load(), server.reads.Load()
 		err := client.CoreV1().Pods("default").Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "pod"}}, metav1.CreateOptions{})
-		if want && err != nil || !want && !errors.Is(err, errLease) || (writes.Load() > before) != want {
-			t.Errorf("%s: %d writes, %v", when, writes.Load()-before, err)
+		if want && err != nil || !want && !errors.Is(err, errLease) || (server.writes.Load() > before) != want {
+			t.Errorf("%s: %d writes, %v", when, server.writes.Load()-before, err)
 		}
-		if _, err := client.CoreV1().Pods("default").Get(t.Context(), "pod", metav1.GetOptions{}); err != nil || reads.Load() != asked+1 {
+		if _, err := client.CoreV1().Pods("default").Get(t.Context(), "pod", metav1.GetOptions{}); (err == nil) != reading || (server.reads.Load() > asked) != reading {
 			t.Errorf("%s: a read: %v", when, err)
 		}
 	}
-	try("before the lead", false)
+	try("before the lead", false, true)
 	if err := l.Create(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
-	try("with the lease", true)
+	try("with the lease", true, true)
 	clock += 10 * time.Second
-	try("at the deadline", true)
+	try("at the deadline", true, true)
 	clock++
-	try("after it", false)
+	try("after it", false, false)
 	lock.takes = 7 * time.Second
 	if err := l.Update(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
 	clock += 3 * time.Second
-	try("renewed slowly", true)
+	try("renewed slowly", true, true)
 	clock++
-	try("ten seconds after a slow renewal began", false)
+	try("ten seconds after a slow renewal began", false, false)
 	lock.takes, lock.fails = 0, errors.New("no answer")
 	if err := l.Update(t.Context(), mine); !errors.Is(err, lock.fails) {
 		t.Fatal(err)
 	}
-	try("a renewal that failed", false)
+	try("a renewal that failed", false, false)
 	lock.fails = nil
 	if err := l.Update(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
-	try("renewed", true)
+	try("renewed", true, true)
 	lock.fails = errors.New("no answer")
 	_ = l.Update(t.Context(), nobody) // it fails, and may have been written
-	try("given up", false)
+	try("given up", false, true)
+}
+
+// A request that was let through is not sent once its lease is spent, nor is anything else: whoever was stopped in between goes
+// on there.
+func TestSpentBeforeSending(t *testing.T) {
+	server := newCounting(t)
+	config := &rest.Config{Host: server.URL, UserAgent: "test"}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock, step := time.Hour, time.Duration(0)
+	l := &lease{Interface: &slowLock{clock: &clock}, limit: 10 * time.Second, now: func() time.Duration { clock += step; return clock }}
+	if err := l.guard(client, config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().Pods("default").Get(t.Context(), "pod", metav1.GetOptions{}); err != nil {
+		t.Errorf("who does not lead yet reads: %v", err)
+	}
+	if err := l.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
+		t.Fatal(err)
+	}
+	step = 6 * time.Second // the check is in time, and what follows it is not
+	err = client.CoreV1().Pods("default").Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "pod"}}, metav1.CreateOptions{})
+	if !errors.Is(err, errLease) || server.writes.Load() != 0 {
+		t.Errorf("%d requests, %v", server.writes.Load(), err)
+	}
+}
+
+// A lease is given up once nothing that was written can be on its way any more.
+func TestGivenUpAfterAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, clock := time.Now(), time.Duration(0)
+		lock := &slowLock{clock: &clock}
+		now := func() time.Duration { return time.Hour + time.Since(begun) }
+		l := &lease{Interface: lock, limit: 10 * time.Second, way: 5 * time.Second, now: now}
+		nobody := resourcelock.LeaderElectionRecord{}
+		if err := l.Update(t.Context(), nobody); err != nil || time.Since(begun) != 0 {
+			t.Errorf("nothing was written: %v after %v", err, time.Since(begun))
+		}
+		l.unanswered.Store(int64(now()))
+		time.Sleep(time.Second)
+		if err := l.Update(t.Context(), nobody); err != nil || time.Since(begun) != l.way {
+			t.Errorf("a write was not answered: %v after %v", err, time.Since(begun))
+		}
+		l.flight.RLock()
+		defer l.flight.RUnlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		lock.fails = errors.New("written")
+		if err := l.Update(ctx, nobody); !errors.Is(err, context.Canceled) {
+			t.Errorf("a write is on its way: %v", err)
+		}
+	})
 }
 
 // The clock of the lease goes on.
