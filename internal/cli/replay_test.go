@@ -111,12 +111,22 @@ func TestReplayRefusesWrongUsage(t *testing.T) {
 // What is drawn of two departments of which one takes back what it lent.
 func TestReplayQueues(t *testing.T) {
 	const folder = "../../testdata/queues/"
-	args := []string{"--nodes", folder + "nodes.csv", "--pods", folder + "pods.csv", "--queues", folder + "queues.yaml"}
+	args := []string{"--nodes", folder + "nodes.csv", "--pods", folder + "pods.csv", "--queues", "../../docs/examples/queues.yaml"}
 	out, err := runReplay(t, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "replay-queues", out)
+	// The manual has the second chart.
+	page, err := os.ReadFile("../../docs/replay.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, chart, _ := strings.Cut(out, "vision, ")
+	chart, _, _ = strings.Cut("vision, "+chart, "\n\n")
+	if !strings.Contains(string(page), "    "+strings.ReplaceAll(chart, "\n", "\n    ")) {
+		t.Errorf("docs/replay.md has another chart than\n%s", chart)
+	}
 	for line := range strings.Lines(out) {
 		if len(line) > 101 {
 			t.Errorf("wider than 100 columns: %s", line)

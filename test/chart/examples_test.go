@@ -7,12 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/internal/queue"
+	"github.com/divvy-gpu/divvy/internal/queuefile"
 	"github.com/divvy-gpu/divvy/test/chart/render"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -76,7 +80,11 @@ func TestExamples(t *testing.T) {
 			translate := translator(t, name)
 			templates := make(map[string]*resourcev1.ResourceClaimSpec)
 			var pods int
+			tree := queuesOfExample(t, name, text)
 			for _, part := range parts {
+				if strings.Contains(string(part), "\nkind: "+v1alpha1.KindQueue+"\n") {
+					continue // our own reader has judged it
+				}
 				object := strict(t, part)
 				switch o := object.(type) {
 				case *resourcev1.ResourceClaimTemplate:
@@ -87,6 +95,7 @@ func TestExamples(t *testing.T) {
 				if pod := podOf(object); pod != nil {
 					pods++
 					asks(t, translate, pod, inventory, templates)
+					queues(t, tree, pod, object.(metav1.Object).GetNamespace())
 				}
 			}
 			if pods == 0 {
@@ -101,6 +110,36 @@ func TestExamples(t *testing.T) {
 	}
 	for dialect := range missing {
 		t.Errorf("no example of dialect %s", dialect)
+	}
+}
+
+// queuesOfExample reads the queues of an example, nil where it has none.
+func queuesOfExample(t *testing.T, name string, text []byte) *queue.Tree {
+	t.Helper()
+	if !strings.Contains(string(text), "\nkind: "+v1alpha1.KindQueue+"\n") {
+		return nil
+	}
+	specs, err := queuefile.Read(name, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return queue.NewTree(specs)
+}
+
+// queues checks that a pod of an example with queues is in one of them, and that its labels are read.
+func queues(t *testing.T, tree *queue.Tree, pod *corev1.Pod, namespace string) {
+	t.Helper()
+	if tree == nil {
+		return
+	}
+	if tree.Name(tree.Of(namespace)) == "" {
+		t.Errorf("namespace %q has no queue", namespace)
+	}
+	if name := pod.Labels[v1alpha1.QueueLabel]; name != "" && !tree.Admits(name, namespace) {
+		t.Errorf("queue %s is not for pods of namespace %q", name, namespace)
+	}
+	if _, err := v1alpha1.ParseQuota(pod.Labels[v1alpha1.QuotaLabel]); err != nil {
+		t.Error(err)
 	}
 }
 
