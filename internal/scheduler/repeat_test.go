@@ -27,7 +27,7 @@ func TestTakeBackAfterAnHour(t *testing.T) {
 			return false, nil, nil
 		})
 		w := &Writer{Client: client}
-		u := &Unit{Pod: &corev1.Pod{}, written: []*resourcev1.ResourceClaim{{}}}
+		u := &Unit{Pod: &corev1.Pod{}, written: []written{{claim: &resourcev1.ResourceClaim{}}}}
 		if !w.TakeBack(t.Context(), u) || len(u.written) != 0 {
 			t.Error("the claims are not taken back")
 		}

@@ -29,7 +29,13 @@ type Unit struct {
 	// missing are claims that the scheduler is to make.
 	missing  []demand.Claim
 	reserved []string
-	written  []*resourcev1.ResourceClaim
+	written  []written
+}
+
+// written is a claim as it may have been written. late tells that it may be written yet: nobody answered.
+type written struct {
+	claim *resourcev1.ResourceClaim
+	late  bool
 }
 
 // Read reads what a pod asks. The error is demand's or [ErrWait]; with demand.ErrElsewhere the unit says what is known.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -158,7 +159,7 @@ func (u *Unit) Stuck() bool {
 func (w *Writer) Leave(ctx context.Context, u *Unit) {
 	for _, claim := range u.Existing {
 		if has(claim) {
-			u.written = append(u.written, claim)
+			u.written = append(u.written, written{claim: claim})
 		}
 	}
 	w.TakeBack(ctx, u)
@@ -208,12 +209,21 @@ func (w *Writer) give(ctx context.Context, u *Unit, claim *resourcev1.ResourceCl
 		given.Status.ReservedFor = append(given.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: u.Pod.Name, UID: u.Pod.UID})
 	}
 	// From here on it may be written, whatever the answer says.
-	u.written = append(u.written, given)
+	u.written = append(u.written, written{claim: given})
 	_, err := claims.UpdateStatus(ctx, given, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) {
+	switch {
+	case apierrors.IsConflict(err):
 		u.written = u.written[:len(u.written)-1]
+	case err != nil:
+		u.written[len(u.written)-1].late = !declined(err)
 	}
 	return err
+}
+
+// declined reports whether an API server has refused a write, rather than failed at it: such a write is never done later.
+func declined(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest && status.Status().Code < http.StatusInternalServerError
 }
 
 // TakeBack clears what was written for a unit whose pod has no node, and returns once it is known what the API server has.
@@ -231,8 +241,13 @@ func (w *Writer) TakeBack(ctx context.Context, u *Unit) (cleared bool) {
 			cleared = false
 			return true
 		}
-		for _, claim := range u.written {
-			if !w.clear(ctx, claim.Namespace, claim.Name, u.Pod, claim.Status.Allocation) {
+		for i := range u.written {
+			one := &u.written[i]
+			if one.late && !w.outdate(ctx, one.claim) {
+				return false
+			}
+			one.late = false
+			if !w.clear(ctx, one.claim.Namespace, one.claim.Name, u.Pod, one.claim.Status.Allocation) {
 				return false
 			}
 		}
@@ -243,6 +258,23 @@ func (w *Writer) TakeBack(ctx context.Context, u *Unit) (cleared bool) {
 		u.written = nil
 	}
 	return cleared && err == nil
+}
+
+// outdate has a write of a claim fail that was not answered and may yet come: it is of a revision that is not the last one any
+// more. The claim has no devices, so it needs no finalizer; the next try gives it one. It reports whether that is so now.
+func (w *Writer) outdate(ctx context.Context, written *resourcev1.ResourceClaim) bool {
+	claims := w.Client.ResourceV1().ResourceClaims(written.Namespace)
+	claim, err := claims.Get(ctx, written.Name, metav1.GetOptions{})
+	if err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	if claim.UID != written.UID || claim.ResourceVersion != written.ResourceVersion {
+		return true
+	}
+	claim = claim.DeepCopy()
+	claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(name string) bool { return name == resourcev1.Finalizer })
+	_, err = claims.Update(ctx, claim, metav1.UpdateOptions{})
+	return err == nil || apierrors.IsNotFound(err)
 }
 
 // Release takes a pod that has ended, or has no node, out of a claim, and the devices with the last pod. It reports

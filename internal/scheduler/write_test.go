@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,9 +14,11 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 )
 
-// conflicts has a fake API server refuse updates of claims that are not of the last revision, which it does not do by itself.
+// conflicts has a fake API server refuse updates of claims that are not of the last revision, and count revisions, which it does
+// not do by itself.
 func conflicts(client *fake.Clientset) {
 	client.PrependReactor("update", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		update, ok := action.(clienttesting.UpdateAction)
@@ -30,6 +33,7 @@ func conflicts(client *fake.Clientset) {
 		if known, ok := there.(*resourcev1.ResourceClaim); err == nil && ok && known.ResourceVersion != claim.ResourceVersion {
 			return true, nil, apierrors.NewConflict(resourcev1.Resource("resourceclaims"), claim.Name, errors.New("changed"))
 		}
+		claim.ResourceVersion += "0"
 		return false, nil, nil
 	})
 }
@@ -104,6 +108,67 @@ func TestConfirmsWhatAClaimHas(t *testing.T) {
 			if action.GetVerb() != "get" {
 				t.Errorf("%s: %v", name, action)
 			}
+		}
+	}
+}
+
+// A write that was not answered does nothing when it comes after the place was taken back, and one that was refused costs no
+// write more. The next try gives the claim its devices, with the finalizer.
+func TestTakesBackWhatMayYetCome(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer error
+		want   int // writes to take back
+	}{
+		"the connection is lost": {errors.New("connection lost"), 1},
+		"the server gave up":     {apierrors.NewTimeoutError("slow", 1), 1},
+		"it is refused":          {apierrors.NewForbidden(resourcev1.Resource("resourceclaims"), "claim", errors.New("no")), 0},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "pod", UID: "pod"}}
+		claim := claimAt("claim", "1")
+		claim.UID, claim.Finalizers = "claim", []string{resourcev1.Finalizer}
+		client := fake.NewClientset(claim, pod)
+		conflicts(client)
+		var late *resourcev1.ResourceClaim
+		client.PrependReactor("update", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if update, ok := action.(clienttesting.UpdateAction); ok && late == nil {
+				late, _ = update.GetObject().DeepCopyObject().(*resourcev1.ResourceClaim)
+				return true, nil, test.answer
+			}
+			return false, nil, nil
+		})
+		w, claims := &Writer{Client: client}, client.ResourceV1().ResourceClaims("a")
+		given := demand.Allocation{Claim: demand.Claim{Namespace: "a", Name: "claim"}, Result: &resourcev1.AllocationResult{
+			Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Driver: v1alpha1.Driver, Pool: "node", Device: "gpu-0"}}},
+		}}
+		u := &Unit{Pod: pod, Allocations: []demand.Allocation{given}, Existing: map[string]*resourcev1.ResourceClaim{"a/claim": claim}}
+		if err := w.Write(t.Context(), u); !errors.Is(err, test.answer) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		client.ClearActions()
+		if !w.TakeBack(t.Context(), u) {
+			t.Errorf("%s: it is not taken back", name)
+		}
+		writes := 0
+		for _, action := range client.Actions() {
+			if action.GetVerb() == "update" {
+				writes++
+			}
+		}
+		if writes != test.want {
+			t.Errorf("%s: %d writes, want %d", name, writes, test.want)
+		}
+		if _, err := claims.UpdateStatus(t.Context(), late, metav1.UpdateOptions{}); test.want > 0 && !apierrors.IsConflict(err) {
+			t.Errorf("%s: the write that came late: %v", name, err)
+		}
+		fresh, err := claims.Get(t.Context(), "claim", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := &Unit{Pod: pod, Allocations: []demand.Allocation{given}, Existing: map[string]*resourcev1.ResourceClaim{"a/claim": fresh}}
+		err = w.Write(t.Context(), again)
+		got, getErr := claims.Get(t.Context(), "claim", metav1.GetOptions{})
+		if err != nil || getErr != nil || !has(got) || !slices.Contains(got.Finalizers, resourcev1.Finalizer) {
+			t.Errorf("%s: the next try: %v, %v, %+v", name, err, getErr, got)
 		}
 	}
 }
