@@ -128,6 +128,7 @@ var dialects = map[string]func(options) (Dialect, error){
 	"volcano":      volcano,
 	"kai":          newKAI,
 	"koordinator":  koordinator,
+	"kueue":        newKueue,
 	"vgpu-manager": vgpuManager,
 }
 

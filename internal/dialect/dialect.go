@@ -25,6 +25,8 @@ type Names struct {
 	Annotations []string
 	// Schedulers are those that know the dialect; a translated pod that names one is given to another.
 	Schedulers []string
+	// QueueLabels and QueueAnnotations name a pod's queue there, the first that names one that is there. They stay in the pod.
+	QueueLabels, QueueAnnotations []string
 }
 
 // Dialect is one way to write requests for GPUs.
@@ -39,6 +41,12 @@ type Dialect interface {
 	Match(pod *corev1.Pod) bool
 	// Translate returns what the pod's containers ask, in their order, or an error that wraps ErrRefused.
 	Translate(pod *corev1.Pod) ([]Request, error)
+}
+
+// quoted is a dialect in which pods say how they stand in their queues.
+type quoted interface {
+	// quota is "" where the pod does not say it, or Divvy has nothing like it.
+	quota(pod *corev1.Pod) v1alpha1.Quota
 }
 
 func (n Names) ownsResource(name string) bool { return isOne(name, n.Resources) }
@@ -80,6 +88,15 @@ type inContainers struct {
 	counts map[string]Measure
 	// request reads one container that names any of the resources with other than zero.
 	request func(pod *corev1.Pod, asked *limits) Request
+	// stands is quota, nil where no pod says it.
+	stands func(pod *corev1.Pod) v1alpha1.Quota
+}
+
+func (d inContainers) quota(pod *corev1.Pod) v1alpha1.Quota {
+	if d.stands == nil {
+		return ""
+	}
+	return d.stands(pod)
 }
 
 func (d inContainers) Name() string               { return d.name }

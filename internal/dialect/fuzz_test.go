@@ -115,7 +115,7 @@ func hostileText(choices []byte) string {
 
 // hostileTranslators have all dialects turned on that can be together.
 func hostileTranslators(t testing.TB) []*Translator {
-	const others = "plain: {}, vcuda: {}, qgpu: {}, elasticgpu: {}, gpushare: {}, volcano: {}, kai: {}, koordinator: {}, vgpu-manager: {}"
+	const others = "plain: {}, vcuda: {}, qgpu: {}, elasticgpu: {}, gpushare: {}, volcano: {}, kai: {}, koordinator: {}, kueue: {}, vgpu-manager: {}"
 	return []*Translator{
 		newTranslator(t, "{"+others+", nvidia: {replicas: 3}}"),
 		newTranslator(t, "{"+others+", hami: {}}"),

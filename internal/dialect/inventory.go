@@ -6,6 +6,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/queue"
 )
 
 // Inventory is what a translation needs to know of the cluster's GPUs.
@@ -19,6 +20,8 @@ type Inventory struct {
 	Ranges []Range
 	// Counting has what is counted for Ranges; it may be nil where there are none.
 	Counting *Sizes
+	// Queues are those of the cluster, nil where nobody serves any.
+	Queues *queue.Tree
 	// Name gives each claim that Divvy's scheduler is to make a name that no other has, see [v1alpha1.ClaimName].
 	Name func() string
 }

@@ -42,8 +42,42 @@ func (kai) Name() string { return "kai" }
 func (kai) Owns() Names {
 	return Names{
 		Annotations: append([]string{kaiFraction, kaiMemory, kaiDevices, kaiContainer}, kaiPerContainer...),
-		Schedulers:  []string{"kai-scheduler", "runai-scheduler"},
+		Schedulers:  kaiSchedulers,
+		QueueLabels: kaiQueues,
 	}
+}
+
+var (
+	kaiSchedulers = []string{"kai-scheduler", "runai-scheduler"}
+	// kaiQueues are KAI's label, and the one of its versions before 0.6 and of run:ai.
+	kaiQueues = []string{"kai.scheduler/queue", "runai/queue"}
+)
+
+// kaiUnending is the least priority of pods that KAI does not end for others, and that never use more than their queue's quota.
+const kaiUnending = 100
+
+// quota reads whether KAI may end a pod for others. That is said by a label, or by the priority class: in a label, where it is
+// one of those that KAI brings, or in the specification. What KAI assumes of a kind of workload is not known of a pod.
+func (kai) quota(pod *corev1.Pod) v1alpha1.Quota {
+	switch pod.Labels["kai.scheduler/preemptibility"] {
+	case "non-preemptible":
+		return v1alpha1.QuotaGuaranteed
+	case "preemptible", "semi-preemptible":
+		return v1alpha1.QuotaBorrowing
+	}
+	queued := func(label string) bool { return pod.Labels[label] != "" }
+	if !slices.Contains(kaiSchedulers, pod.Spec.SchedulerName) && !slices.ContainsFunc(kaiQueues, queued) {
+		return ""
+	}
+	switch pod.Labels["priorityClassName"] {
+	case "build", "inference":
+		return v1alpha1.QuotaGuaranteed
+	case "":
+		if priority := pod.Spec.Priority; pod.Spec.PriorityClassName != "" && priority != nil && *priority >= kaiUnending {
+			return v1alpha1.QuotaGuaranteed
+		}
+	}
+	return v1alpha1.QuotaBorrowing
 }
 
 // Counts implements [Dialect]: KAI's queues hold annotations, and no quota counts them.

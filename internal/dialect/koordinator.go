@@ -23,8 +23,12 @@ func koordinator(given options) (Dialect, error) {
 	counts := current.counts()
 	maps.Copy(counts, old.counts())
 	return inContainers{
-		name:   given.dialect,
-		names:  Names{Resources: slices.Concat(current.all(), old.all()), Schedulers: []string{koordScheduler}},
+		name: given.dialect,
+		names: Names{
+			Resources: slices.Concat(current.all(), old.all()), Schedulers: []string{koordScheduler},
+			QueueLabels: []string{"quota.scheduling.koordinator.sh/name"},
+		},
+		stands: koordQuota,
 		counts: counts,
 		request: func(_ *corev1.Pod, asked *limits) Request {
 			switch {
@@ -114,6 +118,17 @@ func (k koordNames) count(asked *limits, shared, cores, ratio uint64) uint64 {
 		}
 	}
 	return count
+}
+
+// koordQuota reads whether Koordinator may end a pod for others. One that it may not end is held to its quota's minimum there.
+func koordQuota(pod *corev1.Pod) v1alpha1.Quota {
+	switch pod.Labels["quota.scheduling.koordinator.sh/preemptible"] {
+	case "false":
+		return v1alpha1.QuotaGuaranteed
+	case "true":
+		return v1alpha1.QuotaBorrowing
+	}
+	return ""
 }
 
 // koordHints are annotations by which Koordinator's scheduler allocates devices together, or in given groups.

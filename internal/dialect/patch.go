@@ -81,6 +81,17 @@ func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim, invento
 	return p
 }
 
+// label adds labels that the pod does not have.
+func (p *Patch) label(pod *corev1.Pod, labels map[string]string) {
+	if len(labels) > 0 && pod.Labels == nil {
+		p.add(labels, "metadata", "labels")
+		return
+	}
+	for _, name := range sortedKeys(labels) {
+		p.add(labels[name], "metadata", "labels", name)
+	}
+}
+
 // removeOwned takes what a dialect owns out of a list. Where a LimitRange names it, it stays as 0.
 func (p *Patch) removeOwned(names Names, list corev1.ResourceList, inventory Inventory, path []string) {
 	for _, name := range sortedKeys(list) {

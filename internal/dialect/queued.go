@@ -29,7 +29,7 @@ func CheckQueue(pod *corev1.Pod, tree *queue.Tree) (warnings []string, err error
 		return []string{fmt.Sprintf("label %s: there is no queue %s: the pod waits until there is", v1alpha1.QueueLabel, name)}, nil
 	}
 	if name != "" && !tree.Admits(name, pod.Namespace) {
-		return nil, refuseQueue(pod, tree, name)
+		return nil, refuseQueue(pod, tree, "label "+v1alpha1.QueueLabel, name)
 	}
 	if outside := name == "" && tree.Of(pod.Namespace) == queue.Outside; outside && quotaOf(pod) == v1alpha1.QuotaGuaranteed {
 		return []string{fmt.Sprintf("label %s: nothing is guaranteed to namespace %s, which no queue lists: the pod waits until one does", v1alpha1.QuotaLabel, pod.Namespace)}, nil
@@ -64,7 +64,7 @@ func CheckRequeued(before, after *corev1.Pod, tree *queue.Tree) error {
 		return refuse("label %s: there is no queue %s", v1alpha1.QueueLabel, name)
 	}
 	if !tree.Admits(name, after.Namespace) {
-		return refuseQueue(after, tree, name)
+		return refuseQueue(after, tree, "label "+v1alpha1.QueueLabel, name)
 	}
 	return nil
 }
@@ -94,25 +94,24 @@ func quotaOf(pod *corev1.Pod) v1alpha1.Quota {
 // mostNamed is how many namespaces a refusal names.
 const mostNamed = 4
 
-// refuseQueue says who may use a queue, and which one the pod's namespace has.
-func refuseQueue(pod *corev1.Pod, tree *queue.Tree, name string) error {
+// refuseQueue says who may use a queue that is named somewhere in a pod, and which one the pod's namespace has.
+func refuseQueue(pod *corev1.Pod, tree *queue.Tree, named, name string) error {
 	may := "no namespace"
 	switch all := tree.Namespaces(name); {
 	case slices.Contains(all, v1alpha1.OtherNamespaces):
 		may = "namespaces that no other queue lists"
 	case len(all) > 0:
-		named := strings.Join(all[:min(len(all), mostNamed)], ", ")
+		may = "namespace " + strings.Join(all[:min(len(all), mostNamed)], ", ")
 		if more := len(all) - mostNamed; more > 0 {
-			named += fmt.Sprintf(" and %d more", more)
+			may += fmt.Sprintf(" and %d more", more)
 		}
-		may = "namespace " + named
 	}
 	own := "which no queue lists"
 	if n := tree.Of(pod.Namespace); n != queue.Outside {
 		own = "whose queue is " + tree.Name(n)
 	}
-	return refuse("label %s: queue %s is for pods of %s, and this one is of %s, %s: leave the label out, or have the queue list the namespace",
-		v1alpha1.QueueLabel, name, may, pod.Namespace, own)
+	return refuse("%s: queue %s is for pods of %s, and this one is of %s, %s: leave it out, or have the queue list the namespace",
+		named, name, may, pod.Namespace, own)
 }
 
 // CheckServed refuses a pod with claims in a namespace that has a queue, if another scheduler than Divvy's is to place it: that

@@ -58,7 +58,7 @@ func TestQueuesOfPods(t *testing.T) {
 		{"its queue", departments(false), labelled("space", "", "queue", "vision", "quota", "guaranteed", "movable", "true"), "", ""},
 		{"empty labels", departments(false), labelled("space", "", "queue", "", "quota", "", "movable", ""), "", ""},
 		{"another department's queue", departments(false), labelled("space", "", "queue", "speech"),
-			"label divvy.dev/queue: queue speech is for pods of namespace talk, and this one is of space, whose queue is vision: leave the label out", ""},
+			"label divvy.dev/queue: queue speech is for pods of namespace talk, and this one is of space, whose queue is vision: leave it out", ""},
 		{"a queue of many", departments(false), labelled("space", "", "queue", "large"), "for pods of namespace n1, n2, n3, n4 and 2 more, and", ""},
 		{"a queue of nobody", departments(false), labelled("space", "", "queue", "root"), "queue root is for pods of no namespace", ""},
 		{"from outside", departments(false), labelled("out", "", "queue", "vision"), "of out, which no queue lists", ""},

@@ -68,7 +68,13 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 	if err != nil {
 		return Translation{}, err
 	}
+	labels, warnings, err := t.queued(pod, inventory.Queues)
+	if err != nil {
+		return Translation{}, err
+	}
+	made.Warnings = append(made.Warnings, warnings...)
 	made.Patch = t.patch(pod, spoken, claims, inventory)
+	made.Patch.label(pod, labels)
 	for i := range claims {
 		if warning := shortfall(claims[i].request, inventory, claims[i].request.Container.of(pod).Name); warning != "" {
 			made.Warnings = append(made.Warnings, warning)

@@ -36,6 +36,9 @@ func volcano(given options) (Dialect, error) {
 		names: Names{
 			Resources:  []string{volcanoNumber, volcanoMemory, volcanoPercent, volcanoCores, volcanoShared, volcanoWhole},
 			Schedulers: []string{"volcano"},
+			// The first is the user's, the other one that of Volcano's jobs.
+			QueueAnnotations: []string{"scheduling.volcano.sh/queue-name", "volcano.sh/queue-name"},
+			QueueLabels:      []string{"volcano.sh/queue-name"},
 		},
 		counts: map[string]Measure{
 			volcanoNumber: countGPUs, volcanoMemory: countMemory(o.MemoryFactor * mebibyte), volcanoPercent: countPercent, volcanoCores: countCores,

@@ -192,10 +192,10 @@ func ReviewDelete(all []Spec, name string, running, waiting int) Review {
 		r.warn(name, "its parts (%s) have no guarantee and start nothing until they name another parent, or this one is there again", strings.Join(parts, ", "))
 	}
 	if running > 0 {
-		r.warn(name, "%d of its pods run: they go on and count in no queue, so they are the first to end when a queue takes back what it is entitled to", running)
+		r.warn(name, "%d of its pods run: they go on, in no queue unless another one has their namespace, and are among the first to end when a queue takes back what it is entitled to", running)
 	}
 	if waiting > 0 {
-		r.warn(name, "%d of its pods wait: those that name it wait until it is there again, the others stand outside all queues", waiting)
+		r.warn(name, "%d of its pods wait: those that name it wait until it is there again, the others are in no queue unless another one has their namespace", waiting)
 	}
 	return r
 }

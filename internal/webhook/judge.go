@@ -41,7 +41,7 @@ func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionReque
 	inventory := j.fleet.inventory()
 	translations := inventory.translations
 	translations.Handlers, translations.Ranges, translations.Counting = j.runtimes.all(), j.ranges.of(pod.Namespace), inventory.sizes
-	translations.Name = claimName
+	translations.Name, translations.Queues = claimName, j.queues.now()
 	made, err := j.translator.Translate(pod, translations)
 	if err != nil {
 		return admission{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -179,6 +180,19 @@ func TestQueuesOfPods(t *testing.T) {
 	claim.UserInfo.Username = "system:kube-scheduler"
 	_, err = w.judge.validateClaim(context.Background(), claim)
 	refused("an extended resource of another scheduler", err, "namespace space is of queue vision")
+}
+
+// TestNamesOfOtherQueues has a pod keep the queue that it names in another system's words.
+func TestNamesOfOtherQueues(t *testing.T) {
+	w := newWorld(t, strings.Replace(withQueues, "plain: {}", "plain: {}, kueue: {}", 1))
+	w.knowQueues(t, queueText("vision", "{namespaces: [space]}"))
+	pod := podRequest(t, strings.Replace(asking, "generateName: web-", "generateName: web-, labels: {kueue.x-k8s.io/queue-name: vision}", 1))
+	given, err := w.judge.mutatePod(context.Background(), pod)
+	if err != nil || !slices.ContainsFunc(given.patch, func(o dialect.Operation) bool {
+		return o.Path == "/metadata/labels/divvy.dev~1queue" && o.Value == "vision"
+	}) {
+		t.Errorf("%+v, %v", given.patch, err)
+	}
 }
 
 // FuzzNotes reads foreign annotations in pods that are created and changed: a refusal is one line.

@@ -84,6 +84,7 @@ dialects:
   volcano: {memoryFactor: 10}
   kai: {}
   koordinator: {}
+  kueue: {}
   vgpu-manager: {memoryFactor: 10}
 schedulerName: another
 agent:

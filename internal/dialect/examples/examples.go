@@ -9,6 +9,7 @@
 //	refused: a part of the reason
 //	left alone
 //
+// Where there are queues, Divvy's scheduler runs, and want ends with the labels that the pod gets: "queue NAME", "quota QUOTA".
 // A share of a part of a GPU is one of a GPU of 80 GiB. Why says how the outcome is known, where the source does not.
 package examples
 
@@ -26,6 +27,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/internal/queue"
 )
 
 //go:embed pods/*.yaml
@@ -68,8 +70,13 @@ type Example struct {
 	Notes      map[string]string `json:"notes,omitempty"`
 	Init       []Container       `json:"init,omitempty"`
 	Containers []Container       `json:"containers,omitempty"`
-	Want       string            `json:"want"`
-	Why        string            `json:"why,omitempty"`
+	// Queues are those that there are, all of the pod's namespace, where Divvy's scheduler serves any.
+	Queues []string `json:"queues,omitempty"`
+	// Class is the pod's priority class, and Priority what the API server makes of it.
+	Class    string `json:"class,omitempty"`
+	Priority *int32 `json:"priority,omitempty"`
+	Want     string `json:"want"`
+	Why      string `json:"why,omitempty"`
 }
 
 // amount is a quantity, which YAML may have as a number.
@@ -121,7 +128,7 @@ func Load() ([]Example, map[string]Source, error) {
 func (e *Example) Pod() (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: e.Labels, Annotations: e.Notes},
-		Spec:       corev1.PodSpec{SchedulerName: e.Scheduler},
+		Spec:       corev1.PodSpec{SchedulerName: e.Scheduler, PriorityClassName: e.Class, Priority: e.Priority},
 	}
 	if kind, name, ok := strings.Cut(e.Owner, "/"); ok {
 		pod.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name}}
@@ -185,17 +192,41 @@ func (c *Container) container() (corev1.Container, error) {
 	return made, nil
 }
 
+// tree is of the queues that there are.
+func (e *Example) tree() *queue.Tree {
+	var specs []queue.Spec
+	for _, name := range e.Queues {
+		specs = append(specs, queue.Spec{Name: name, QueueSpec: v1alpha1.QueueSpec{Namespaces: []string{"default"}}})
+	}
+	return queue.NewTree(specs)
+}
+
+// claimNames are names of claims, one after the other.
+func claimNames() func() string {
+	var n [v1alpha1.ClaimNameBytes]byte
+	return func() string {
+		n[0]++
+		return v1alpha1.ClaimName(n)
+	}
+}
+
 // Right translates the pod and reports whether the outcome is that which is wanted; got is the outcome.
 func (e *Example) Right() (right bool, got string, err error) {
 	pod, err := e.Pod()
 	if err != nil {
 		return false, "", err
 	}
-	translator, err := dialect.NewTranslator([]byte("apiVersion: " + v1alpha1.APIVersion + "\nkind: WebhookConfig\ndialects: " + e.Dialects))
+	config := "apiVersion: " + v1alpha1.APIVersion + "\nkind: WebhookConfig\ndialects: " + e.Dialects
+	inventory := dialect.Inventory{Sizes: []uint64{80 << 30}}
+	if len(e.Queues) > 0 {
+		config += "\nscheduler: {users: [scheduler], queues: true}"
+		inventory.Queues, inventory.Name = e.tree(), claimNames()
+	}
+	translator, err := dialect.NewTranslator([]byte(config))
 	if err != nil {
 		return false, "", fmt.Errorf("turn on the dialects of %s %s: %w", e.Source, e.Path, err)
 	}
-	made, err := translator.Translate(pod, dialect.Inventory{Sizes: []uint64{80 << 30}})
+	made, err := translator.Translate(pod, inventory)
 	if errors.Is(err, dialect.ErrRefused) {
 		got = "refused: " + strings.TrimPrefix(err.Error(), dialect.ErrRefused.Error()+": ")
 		part, refused := strings.CutPrefix(e.Want, "refused: ")

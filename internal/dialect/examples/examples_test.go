@@ -3,7 +3,8 @@ package examples
 import "testing"
 
 // least is how many examples there are at least, of each of the systems that must be among them.
-var least = map[string]int{"hami": 20, "volcano": 15, "kai": 15, "runai": 8, "koordinator": 15, "plugin": 3, "dra": 20, "gpushare": 5, "vgpu-manager": 15}
+var least = map[string]int{"hami": 20, "volcano": 15, "kai": 15, "runai": 8, "koordinator": 15, "plugin": 3, "dra": 20, "gpushare": 5, "vgpu-manager": 15,
+	"kai-queues": 8, "volcano-queues": 4, "kueue-queues": 2, "koordinator-queues": 3}
 
 func TestExamples(t *testing.T) {
 	all, _, err := Load()

@@ -2,6 +2,8 @@ package examples
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +20,7 @@ func outcome(made *dialect.Translation) (string, error) {
 		specs[made.Templates[i].Name] = &made.Templates[i].Spec.Spec
 	}
 	var parts []string
-	scheduler := ""
+	scheduler, labels := "", []string(nil)
 	for _, step := range made.Patch {
 		var claims []corev1.PodResourceClaim
 		switch value := step.Value.(type) {
@@ -26,13 +28,27 @@ func outcome(made *dialect.Translation) (string, error) {
 			claims = value
 		case corev1.PodResourceClaim:
 			claims = []corev1.PodResourceClaim{value}
+		case map[string]string:
+			if step.Path == "/metadata/labels" {
+				for _, name := range slices.Sorted(maps.Keys(value)) {
+					labels = append(labels, strings.TrimPrefix(name, v1alpha1.Domain+"/")+" "+value[name])
+				}
+			}
 		case string:
 			if step.Path == "/spec/schedulerName" {
 				scheduler = value
+			} else if label, ok := strings.CutPrefix(step.Path, "/metadata/labels/"+v1alpha1.Domain+"~1"); ok {
+				labels = append(labels, label+" "+value)
 			}
 		}
 		for _, claim := range claims {
-			text, err := asked(specs[*claim.ResourceClaimTemplateName])
+			var spec *resourcev1.ResourceClaimSpec
+			if claim.ResourceClaimTemplateName != nil {
+				spec = specs[*claim.ResourceClaimTemplateName]
+			} else if described, ok := made.Described[*claim.ResourceClaimName]; ok {
+				spec = &described
+			}
+			text, err := asked(spec)
 			if err != nil {
 				return "", err
 			}
@@ -45,7 +61,7 @@ func outcome(made *dialect.Translation) (string, error) {
 	if scheduler != "" {
 		parts = append(parts, "scheduler "+scheduler)
 	}
-	return strings.Join(parts, "; "), nil
+	return strings.Join(append(parts, labels...), "; "), nil
 }
 
 // asked describes the one request of a claim. Of its alternatives, one for each size of GPU, there is one here.
