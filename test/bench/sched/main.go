@@ -1,6 +1,6 @@
 // Command sched measures what Divvy's slices cost the scheduler that comes with Kubernetes, and what a large cluster
 // costs Divvy's webhook, and how quickly and well Divvy's scheduler places pods. It writes docs/measurements/cluster.json,
-// mig.json for MIG instances and sched.json for Divvy's scheduler. The control plane is real and runs without root; its
+// mig.json for MIG instances, sched.json for Divvy's scheduler and queues.json for its queues. The control plane is real and runs without root; its
 // nodes are objects alone, with the slices that the agent publishes for a simulated machine of eight GPUs.
 package main
 
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,9 +20,10 @@ import (
 
 // options are the flags.
 type options struct {
-	root, build, out, mig, sched, only, profile, bare string
-	nodes                                             int
-	quick, verbose                                    bool
+	root, build, out, mig, sched, queues, only, profile, bare string
+	nodes                                                     int
+	churn                                                     time.Duration
+	quick, verbose                                            bool
 }
 
 // longest bounds the whole of it, on a busy machine.
@@ -34,9 +36,11 @@ func main() {
 	flag.StringVar(&o.out, "out", "docs/measurements/cluster.json", "file to merge the figures into")
 	flag.StringVar(&o.mig, "mig", "docs/measurements/mig.json", "file to merge the figures of MIG instances into")
 	flag.StringVar(&o.sched, "sched", "docs/measurements/sched.json", "file to merge the figures of Divvy's scheduler into")
-	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as cluster.stock")
+	flag.StringVar(&o.queues, "queues", "docs/measurements/queues.json", "file to merge the figures of queues into")
+	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as cluster.stock; those of queues are measured only where this begins with queue")
 	flag.StringVar(&o.profile, "profile", "", "file for a profile of the scheduler's processor time while it places pods with claims")
 	flag.IntVar(&o.nodes, "nodes", 0, "another number of nodes than each figure's own; writes nothing")
+	flag.DurationVar(&o.churn, "churn", wholeChurn, "for how long pods come and go for "+fairness+"; writes nothing where it is shorter than by default")
 	flag.BoolVar(&o.quick, "quick", false, "50 nodes and one short round, to see whether something works; writes nothing")
 	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
 	flag.StringVar(&o.bare, "bare", "", "answer bare round trips at this address, and do nothing else")
@@ -72,14 +76,21 @@ func run(o options) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	if o.quick || o.nodes > 0 {
-		o.out, o.mig, o.sched = "", "", ""
+	if o.quick || o.nodes > 0 || o.churn < wholeChurn {
+		o.out, o.mig, o.sched, o.queues = "", "", "", ""
 	}
-	none := 0
-	areas := []struct {
+	if o.quick {
+		o.churn = min(o.churn, quickChurn)
+	}
+	type area struct {
 		out     string
 		figures []measurement.Figure
-	}{{o.out, figures(ctx, o)}, {o.mig, migFigures(ctx, o)}, {o.sched, schedFigures(ctx, o)}}
+	}
+	areas := []area{{o.out, figures(ctx, o)}, {o.mig, migFigures(ctx, o)}, {o.sched, schedFigures(ctx, o)}}
+	if strings.HasPrefix(o.only, "queue") { // they are another target's
+		areas = []area{{o.queues, queueFigures(ctx, o)}}
+	}
+	none := 0
 	for _, area := range areas {
 		err := measurement.Take(area.figures, o.only, area.out, os.Stdout)
 		if errors.Is(err, measurement.ErrNone) && none < len(areas)-1 {

@@ -30,8 +30,8 @@ type kind struct {
 	// scheduler is the program that places the pods, "" for Kubernetes' own.
 	scheduler string
 	// requests replace those of the container.
-	requests    corev1.ResourceList
-	annotations map[string]string
+	requests            corev1.ResourceList
+	annotations, labels map[string]string
 }
 
 // gpus reports whether the pods have claims.
@@ -112,7 +112,7 @@ func podOf(k kind, i int) *corev1.Pod {
 		},
 	}
 	pod.Spec.SchedulerName = k.scheduler
-	pod.Annotations = maps.Clone(k.annotations)
+	pod.Annotations, pod.Labels = maps.Clone(k.annotations), maps.Clone(k.labels)
 	if k.requests != nil {
 		pod.Spec.Containers[0].Resources.Requests = k.requests
 	}

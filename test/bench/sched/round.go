@@ -130,7 +130,7 @@ func (b *bench) roundWith(ctx context.Context, t *tally, n int, limit time.Durat
 	go func() {
 		made <- each(bounded, n*len(kinds), func(ctx context.Context, i int) error {
 			pod := podOf(kinds[i%len(kinds)], i)
-			pod.Labels = mark
+			pod.Labels = labels.Merge(pod.Labels, mark)
 			_, err := b.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 			return err
 		})

@@ -35,7 +35,7 @@ func verify(slices []resourcev1.ResourceSlice, claims []resourcev1.ResourceClaim
 			continue
 		}
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			g := devices[device{result.Driver, result.Pool, result.Device}]
+			g := devices[deviceOf(&result)]
 			if g == nil {
 				faults = append(faults, fmt.Errorf("claim %s has %s of %s, which nobody publishes", claim.Name, result.Device, result.Pool))
 				continue
@@ -101,6 +101,20 @@ func (g *gpu) take(result *resourcev1.DeviceRequestAllocationResult) {
 	for name, amount := range result.ConsumedCapacity {
 		sum := g.taken[name]
 		sum.Add(amount)
+		g.taken[name] = sum
+	}
+}
+
+// leave is the contrary of take.
+func (g *gpu) leave(result *resourcev1.DeviceRequestAllocationResult) {
+	if result.ShareID == nil {
+		g.alone--
+		return
+	}
+	g.shared--
+	for name, amount := range result.ConsumedCapacity {
+		sum := g.taken[name]
+		sum.Sub(amount)
 		g.taken[name] = sum
 	}
 }
