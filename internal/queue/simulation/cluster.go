@@ -49,6 +49,8 @@ type Cluster struct {
 	// epoch counts changes of demand, quotas and capacity.
 	epoch int
 	specs []queue.Spec
+	// held are the candidates of this moment, nil where they are to be found out.
+	held []reclaim.Candidate
 }
 
 // work is a workload in the cluster.
@@ -90,6 +92,12 @@ func copied(n alloc.Node) alloc.Node {
 	return n
 }
 
+// change notes that demand, quotas or capacity have changed.
+func (c *Cluster) change() {
+	c.epoch++
+	c.held = nil
+}
+
 // measure tells the book of all GPUs that are there.
 func (c *Cluster) measure() {
 	by := map[string]queue.Charge{}
@@ -106,21 +114,21 @@ func (c *Cluster) measure() {
 		all = append(all, by[model])
 	}
 	c.Book.SetCapacity(all)
-	c.epoch++
+	c.change()
 }
 
 // SetQueues replaces the queues.
 func (c *Cluster) SetQueues(specs []queue.Spec) {
 	c.specs = slices.Clone(specs)
 	c.Book.SetQueues(specs)
-	c.epoch++
+	c.change()
 }
 
 // Arrive enters a workload, which begins to wait.
 func (c *Cluster) Arrive(w Workload) {
 	c.work[w.ID] = &work{Workload: w, since: c.now}
 	c.enter(c.work[w.ID])
-	c.epoch++
+	c.change()
 }
 
 func (c *Cluster) enter(w *work) {
@@ -159,7 +167,7 @@ func (c *Cluster) End(id string) {
 	}
 	c.Book.End(id)
 	delete(c.work, id)
-	c.epoch++
+	c.change()
 }
 
 // drop gives up what was kept for a workload.

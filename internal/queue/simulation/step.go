@@ -46,6 +46,7 @@ func (c *Cluster) bury(w *work) {
 	w.ending = slices.DeleteFunc(w.ending, func(m member) bool {
 		over := !m.until.After(c.now)
 		if over {
+			c.held = nil
 			c.Inventory.Release(m.assignment)
 		}
 		return over
@@ -71,6 +72,7 @@ func (c *Cluster) arriveAt(w *work) {
 
 // reserve gives a workload its places, all or none.
 func (c *Cluster) reserve(w *work, places []alloc.Assignment) bool {
+	c.held = nil
 	for _, a := range places {
 		if c.Inventory.Reserve(a) != nil {
 			for _, m := range w.members {
@@ -170,6 +172,7 @@ func (c *Cluster) takeBack(w *work) bool {
 	if !c.agree(w, plan, candidates) {
 		return false
 	}
+	c.held = nil
 	w.goes, w.awaits, w.epoch, w.tookFrom = places(plan.Placements), map[string]bool{}, c.epoch, nil
 	for _, position := range plan.Awaits {
 		w.awaits[owner(candidates[position].ID)] = true
@@ -207,6 +210,7 @@ func (c *Cluster) agree(w *work, plan *reclaim.Plan, candidates []reclaim.Candid
 
 // evict lets pods of a victim end within its queue's grace.
 func (c *Cluster) evict(w *work, candidate *reclaim.Candidate, v reclaim.Victim) {
+	c.held = nil
 	other := c.work[candidate.ID]
 	until := c.now.Add(c.Book.Tree().Grace(candidate.Queue))
 	for _, j := range slices.Backward(v.Members) {
@@ -236,7 +240,15 @@ func owner(id string) string {
 }
 
 // candidates are all that hold devices.
-func (c *Cluster) candidates() (all []reclaim.Candidate) {
+func (c *Cluster) candidates() []reclaim.Candidate {
+	if c.held == nil {
+		c.held = c.holders()
+	}
+	return c.held
+}
+
+// holders makes the candidates.
+func (c *Cluster) holders() (all []reclaim.Candidate) {
 	for _, id := range slices.Sorted(maps.Keys(c.work)) {
 		w := c.work[id]
 		of := func(name string, members []member, ending bool) {
