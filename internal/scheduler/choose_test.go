@@ -80,7 +80,7 @@ func TestDisputed(t *testing.T) {
 // Members that have devices keep them if all fit so. Otherwise they give them up, and so do those of a gang that waits.
 func TestGangKeeps(t *testing.T) {
 	for name, test := range map[string]struct {
-		lets func(pod *corev1.Pod, node string) bool
+		lets lets
 		// change changes the cluster after the first two members got devices of node n1.
 		change func(t *testing.T, e *Engine, claims claimsByName, pods []*corev1.Pod)
 		keeps  []string

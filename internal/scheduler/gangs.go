@@ -145,6 +145,14 @@ func (g *Gangs) incomplete(id string) {
 	delete(g.released, id)
 }
 
+// ID names a pod's gang, "" for a pod of no gang.
+func (g *Gangs) ID(pod *corev1.Pod) string {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	id, _, _ := g.members.Of(keyOf(pod))
+	return id
+}
+
 // Waiting are the members of a pod's gang that wait.
 func (g *Gangs) Waiting(pod *corev1.Pod) []*corev1.Pod {
 	g.mutex.Lock()
@@ -196,10 +204,10 @@ func NewTeam(id string, units []*Unit, need int) *Team {
 	return t
 }
 
-// PlanGang places all members of a pod's gang that wait. lets says whether Kubernetes' filters let a member onto a node. The
+// PlanGang places all members of a pod's gang that wait, where Kubernetes' filters let them. The
 // error is [ErrRoom], [ErrQuota], [ErrWait] or demand's, and nothing is noted then. A gang for which there is no room while
 // members of it have devices gives a [KeepingError].
-func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node string) bool) (*Team, error) {
+func (e *Engine) PlanGang(pod *corev1.Pod, trials Trials) (*Team, error) {
 	id, state := e.Gangs.state(pod)
 	if state.Reason != "" {
 		e.Gangs.incomplete(id)
@@ -212,11 +220,11 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 		return nil, err
 	}
 	waiting, bound := e.Gangs.pair(&state)
-	units, members, err := e.members(waiting, bound, lets)
+	units, members, err := e.members(waiting, bound, trials)
 	if err != nil {
 		return nil, err
 	}
-	placements, err := e.placeGang(pod, &state, units, members, lets)
+	placements, err := e.placeGang(pod, &state, units, members, trials)
 	if errors.Is(err, ErrRoom) || errors.Is(err, ErrQuota) {
 		if keeping := keepers(units); len(keeping) > 0 {
 			return nil, &KeepingError{keeping, err}
@@ -249,8 +257,8 @@ func (e *Engine) PlanGang(pod *corev1.Pod, lets func(pod *corev1.Pod, node strin
 
 // placeGang finds places for the members of a gang that wait: those that are kept for it, else as many as its queue lets start and as
 // fit. The error is [ErrRoom], [ErrQuota] or [ErrWait].
-func (e *Engine) placeGang(pod *corev1.Pod, state *gang.State, units map[string]*Unit, members []gang.Member, lets func(*corev1.Pod, string) bool) ([]gang.Placement, error) {
-	if err := e.stayAll(units, lets); err != nil {
+func (e *Engine) placeGang(pod *corev1.Pod, state *gang.State, units map[string]*Unit, members []gang.Member, trials Trials) ([]gang.Placement, error) {
+	if err := e.stayAll(units, trials); err != nil {
 		return nil, err
 	}
 	if t, ready := e.Taking(pod); ready {
@@ -268,7 +276,7 @@ func (e *Engine) placeGang(pod *corev1.Pod, state *gang.State, units map[string]
 	}
 	plan, refusal := gang.Place(e.ledger.Inventory(), g, members, nodeLabels{e})
 	if refusal != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRoom, refusal)
+		return nil, unplaced(refusal, trials)
 	}
 	places := make([]alloc.Assignment, len(plan.Placements))
 	for i := range plan.Placements {
@@ -303,7 +311,7 @@ func (e *Engine) within(g *gang.Gang, units map[string]*Unit, members []gang.Mem
 }
 
 // members are the members of a gang as the planner wants them.
-func (e *Engine) members(waiting, bound []*corev1.Pod, lets func(*corev1.Pod, string) bool) (map[string]*Unit, []gang.Member, error) {
+func (e *Engine) members(waiting, bound []*corev1.Pod, trials Trials) (map[string]*Unit, []gang.Member, error) {
 	units := map[string]*Unit{}
 	var all []gang.Member
 	inv := e.ledger.Inventory()
@@ -316,10 +324,15 @@ func (e *Engine) members(waiting, bound []*corev1.Pod, lets func(*corev1.Pod, st
 			return nil, nil, fmt.Errorf("pod %s of the gang: %w", pod.Name, err)
 		}
 		m := gang.Member{Key: keyOf(pod), Pod: *u.Demand.Pod()}
-		if only := u.Demand.Node(); lets != nil || only != "" {
+		if trials != nil {
+			m.Alike, m.Beside = trials.Alike(pod), func(node int, others []gang.Neighbour) bool {
+				return trials.Beside(pod, inv.Node(node).Name, neighbours{e, units, others}.count(node), neighbours{e, units, others}.all)
+			}
+		}
+		if only := u.Demand.Node(); trials != nil || only != "" {
 			m.Lets = func(node int) bool {
 				name := inv.Node(node).Name // a claim of it may be allocated, and another not yet
-				return (only == "" || only == name) && (lets == nil || lets(pod, name))
+				return (only == "" || only == name) && (trials == nil || trials.Lets(pod, name))
 			}
 		}
 		if i >= len(waiting) || u.Demand.Node() != "" && len(u.Demand.Claims()) == 0 {

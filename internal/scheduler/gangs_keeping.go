@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // KeepingError is that of a gang for which there is no room, though members of it without nodes have devices, which a
@@ -41,14 +39,14 @@ func (e *Engine) Keeping() (all []*Unit) {
 }
 
 // stayAll lets members of a gang stay where they have devices already. The error is [ErrRoom].
-func (e *Engine) stayAll(units map[string]*Unit, lets func(*corev1.Pod, string) bool) error {
+func (e *Engine) stayAll(units map[string]*Unit, trials Trials) error {
 	for _, key := range slices.Sorted(maps.Keys(units)) {
 		u := units[key]
 		if err := e.Disputed(u); err != nil {
 			return err
 		}
 		if len(u.Demand.Claims()) == 0 && u.Demand.Node() != "" {
-			if err := u.stay(func(node string) bool { return lets(u.Pod, node) }); err != nil {
+			if err := u.stay(func(node string) bool { return trials.Lets(u.Pod, node) }); err != nil {
 				return fmt.Errorf("%w (pod %s)", err, u.Pod.Name)
 			}
 		}

@@ -98,7 +98,19 @@ func gangOf(e *Engine, claims claimsByName, count int, notes map[string]string) 
 	return pods
 }
 
-func anywhere(*corev1.Pod, string) bool { return true }
+// lets are trials of members that do not mind each other.
+type lets func(pod *corev1.Pod, node string) bool
+
+func (l lets) Lets(pod *corev1.Pod, node string) bool { return l(pod, node) }
+
+func (l lets) Beside(*corev1.Pod, string, int, func(func(*corev1.Pod, string))) bool { return true }
+
+func (l lets) Alike(*corev1.Pod) string { return "" }
+
+func (l lets) Why() string { return "" }
+
+// anywhere lets every member everywhere.
+var anywhere = lets(func(*corev1.Pod, string) bool { return true })
 
 // Members of a gang get GPUs of their own in one rack, and one that stands in for a lost one goes to the others.
 func TestPlanGang(t *testing.T) {
@@ -150,7 +162,7 @@ func TestPlanGangRefuses(t *testing.T) {
 		return text
 	}
 	before := inUse()
-	_, err := e.PlanGang(pods[0], func(_ *corev1.Pod, node string) bool { return node != "n1" })
+	_, err := e.PlanGang(pods[0], lets(func(_ *corev1.Pod, node string) bool { return node != "n1" }))
 	if !errors.Is(err, ErrRoom) || !strings.Contains(err.Error(), "only 6 of 7 members fit together") {
 		t.Fatal(err)
 	}

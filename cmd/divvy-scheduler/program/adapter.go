@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -56,6 +58,9 @@ type adapter struct {
 	turn    sync.Mutex
 	turning bool
 	handing handing
+	// denials are those of members that no trial had foreseen, by gang. Pod anew is one of them, which is to be tried again.
+	denials map[string]denials
+	anew    atomic.Pointer[types.UID]
 	ordering
 	// generations are those of the nodes in the order of the snapshot, whose use the engine knows.
 	generations []int64
@@ -345,7 +350,9 @@ func (a *adapter) failed(ctx context.Context, fw framework.Framework, info *fram
 	}
 	pod := info.Pod
 	a.fail(ctx, aside{fw, a.reasons}, info, status, nominating, start)
-	if a.engine.Waiting.Has(pod.UID) && a.engine.Late() {
+	anew := a.anew.Load() // failures of bindings come here beside the cycle
+	again := anew != nil && *anew == pod.UID && a.anew.CompareAndSwap(anew, nil)
+	if again || a.engine.Waiting.Has(pod.UID) && a.engine.Late() {
 		a.activate(pod)
 	}
 }

@@ -33,6 +33,8 @@ type handing struct {
 	rest []*scheduler.Unit
 	// units are those handed out and not scheduled yet.
 	units map[types.UID]*scheduler.Unit
+	// there counts those that are scheduled, by node.
+	there map[string]int
 }
 
 // member is the next member of the gang that was planned last, nil where none is left.
@@ -70,8 +72,11 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 		return none, errUndoing
 	}
 	a.stop(errGone)
+	id, waiting := a.engine.Gangs.ID(pod), a.engine.Gangs.Waiting(pod)
+	trials := newTrials(ctx, fw)
+	trials.meet, trials.denials = slices.ContainsFunc(waiting, minds), a.denials[id]
 	begun := time.Now()
-	team, err := a.engine.PlanGang(pod, newTrials(ctx, fw).lets)
+	team, err := a.engine.PlanGang(pod, trials)
 	measured(begun, err)
 	if keeping := (*scheduler.KeepingError)(nil); errors.As(err, &keeping) {
 		for _, unit := range keeping.Units {
@@ -87,11 +92,12 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 		if !errors.Is(err, scheduler.ErrDisputed) {
 			text = a.takeBackGang(ctx, fw, state, pod, err)
 		}
+		delete(a.denials, id)
 		because := refusal.because(text)
 		a.refused(pod, because)
 		return none, because
 	}
-	a.handing = handing{team: team, units: map[types.UID]*scheduler.Unit{}}
+	a.handing = handing{team: team, units: map[types.UID]*scheduler.Unit{}, there: map[string]int{}}
 	for _, unit := range team.Units {
 		if unit.Pod.UID == pod.UID {
 			a.handing.units[pod.UID] = unit
@@ -119,6 +125,18 @@ func (a *adapter) refused(pod *corev1.Pod, because error) {
 	}
 }
 
+// unforeseen notes that a member was refused that had been let on trial, and has its gang planned again. Where there is no
+// other plan, all of it is forgotten, so that the next event finds the gang as it was.
+func (a *adapter) unforeseen(key string, unit *scheduler.Unit, status *fwk.Status) {
+	if a.denials == nil || len(a.denials) > mostDenials { // of gangs that have gone, too
+		a.denials = map[string]denials{}
+	}
+	if id := unit.Team.ID; len(a.denials[id]) < mostDenials {
+		a.denials[id] = append(a.denials[id], refusedMember{key, unit.Place.Name, a.handing.there[unit.Place.Name], status.Message()})
+		a.anew.Store(&unit.Pod.UID)
+	}
+}
+
 // lacking has members of gangs say anew what their gangs lack, until the context ends.
 func (a *adapter) lacking() {
 	go wait.UntilWithContext(a.ctx, func(context.Context) {
@@ -142,10 +160,15 @@ func (a *adapter) scheduleMember(ctx context.Context, fw framework.Framework, st
 		}
 	}
 	if !status.IsSuccess() {
+		a.unforeseen(newTrials(ctx, fw).key(unit.Pod), unit, status)
 		a.stop(fmt.Errorf("%w: pod %s, node %s: %s", errRefused, unit.Pod.Name, node, status.Message()))
 		return kubescheduler.ScheduleResult{}, refusal.because(status.Message())
 	}
 	delete(a.handing.units, unit.Pod.UID)
+	a.handing.there[node]++
+	if len(a.handing.rest)+len(a.handing.units) == 0 {
+		delete(a.denials, unit.Team.ID)
+	}
 	a.engine.Waiting.Remove(unit.Pod.UID)
 	a.engine.Gangs.Assume(unit.Pod, node)
 	return kubescheduler.ScheduleResult{SuggestedHost: node, EvaluatedNodes: 1, FeasibleNodes: 1}, nil

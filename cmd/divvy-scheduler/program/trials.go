@@ -20,28 +20,38 @@ type trials struct {
 	fw  framework.Framework
 	// labels tells that filters may tell members apart by their labels alone.
 	labels bool
-	of     map[types.UID]*trial
-	alike  map[string]*trial
+	// meet tells that a member may mind others, beyond how many pods a node takes.
+	meet  bool
+	of    map[types.UID]*trial
+	alike map[string]*trial
+	// whys count what filters said of members and nodes.
+	whys map[string]int
+	// denials are those of members that were planned before.
+	denials denials
 }
 
 // trial is what is known of members that are alike.
 type trial struct {
+	key   string
 	state fwk.CycleState
 	// among are the nodes that the prefilters leave; nil is all.
 	among sets.Set[string]
 	none  bool
 	lets  map[string]bool
+	// beside is the state with the members of a plan that are in with.
+	beside fwk.CycleState
+	with   []companion
 	// freed is what lets would be if others had ended, see afterwards.
 	freed map[string]bool
 }
 
 func newTrials(ctx context.Context, fw framework.Framework) *trials {
 	far, err := fw.SnapshotSharedLister().NodeInfos().HavePodsWithRequiredAntiAffinityList()
-	return &trials{ctx: ctx, fw: fw, labels: err != nil || len(far) > 0, of: map[types.UID]*trial{}, alike: map[string]*trial{}}
+	return &trials{ctx: ctx, fw: fw, labels: err != nil || len(far) > 0, of: map[types.UID]*trial{}, alike: map[string]*trial{}, whys: map[string]int{}}
 }
 
-// lets reports whether a member is let onto a node.
-func (t *trials) lets(pod *corev1.Pod, node string) bool {
+// Lets implements scheduler.Trials.
+func (t *trials) Lets(pod *corev1.Pod, node string) bool {
 	one := t.trial(pod)
 	if one.none || one.among != nil && !one.among.Has(node) {
 		return false
@@ -49,7 +59,7 @@ func (t *trials) lets(pod *corev1.Pod, node string) bool {
 	answer, known := one.lets[node]
 	if !known {
 		info, err := t.fw.SnapshotSharedLister().NodeInfos().Get(node)
-		answer = err == nil && t.fw.RunFilterPluginsWithNominatedPods(t.ctx, one.state, pod, info).IsSuccess()
+		answer = err == nil && t.asked(t.fw.RunFilterPluginsWithNominatedPods(t.ctx, one.state, pod, info))
 		one.lets[node] = answer
 	}
 	return answer
@@ -62,10 +72,10 @@ func (t *trials) trial(pod *corev1.Pod) *trial {
 	key := t.key(pod)
 	one := t.alike[key]
 	if one == nil || key == "" {
-		one = &trial{state: framework.NewCycleState(), lets: map[string]bool{}, freed: map[string]bool{}}
+		one = &trial{key: key, state: framework.NewCycleState(), lets: map[string]bool{}, freed: map[string]bool{}}
 		one.state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: pod}})
 		pre, status, _ := t.fw.RunPreFilterPlugins(t.ctx, one.state, pod)
-		if one.none = !status.IsSuccess(); !one.none && !pre.AllNodes() {
+		if one.none = !t.asked(status); !one.none && !pre.AllNodes() {
 			one.among = pre.NodeNames
 		}
 		t.alike[key] = one

@@ -46,3 +46,19 @@ func TestTrialsShare(t *testing.T) {
 		t.Error("members that keep away from labels share a run though their labels differ")
 	}
 }
+
+// What was refused once is not planned again beside as many members, and is beside fewer, elsewhere or for other members.
+func TestDenials(t *testing.T) {
+	d := denials{{"one", "n0", 2, "because"}}
+	for _, test := range []struct {
+		key, node string
+		here      int
+		denied    bool
+	}{
+		{"one", "n0", 2, true}, {"one", "n0", 3, true}, {"one", "n0", 1, false}, {"one", "n1", 2, false}, {"two", "n0", 2, false},
+	} {
+		if got := d.of(test.key, test.node, test.here) != ""; got != test.denied {
+			t.Errorf("%+v: denied is %v", test, got)
+		}
+	}
+}

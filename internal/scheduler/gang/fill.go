@@ -110,22 +110,23 @@ func (p *planner) pourGroups(d *domain, order []batch) {
 }
 
 // pourGroup gives members that ask the same the best places in a part of a domain, one after the other. If one that is let
-// everywhere finds none, neither do the others.
+// everywhere finds none, neither do the others; if one is let nowhere, neither are those that are alike.
 func (p *planner) pourGroup(d, part *domain, b batch) {
 	choices, err := p.choices(b.group, p.among(part, b.group))
 	if err != nil {
 		return
 	}
 	p.steps += len(part.nodes) / nodesPerStep
+	nowhere := map[string]bool{}
 	for _, member := range b.members {
-		if p.placed[member] {
+		if p.placed[member] || nowhere[p.waiting[member].Alike] {
 			continue
 		}
 		var refused []int
 		found := false
 		for a, ok := choices.Next(); ok; a, ok = choices.Next() {
 			p.steps++
-			if lets := p.waiting[member].Lets; lets != nil && !lets(a.Node) {
+			if !p.lets(&p.waiting[member], a.Node) {
 				refused = append(refused, a.Node)
 				continue
 			}
@@ -141,7 +142,15 @@ func (p *planner) pourGroup(d, part *domain, b batch) {
 		if !found && len(refused) == 0 {
 			return
 		}
+		if alike := p.waiting[member].Alike; !found && alike != "" {
+			nowhere[alike] = true
+		}
 	}
+}
+
+// lets reports whether something else lets a member onto a node, beside those that have places.
+func (p *planner) lets(m *Member, node int) bool {
+	return (m.Lets == nil || m.Lets(node)) && (m.Beside == nil || m.Beside(node, p.beside))
 }
 
 func (p *planner) choices(g *group, among *alloc.NodeSet) (*alloc.Choices, error) {

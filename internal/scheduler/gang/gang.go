@@ -38,6 +38,18 @@ type Member struct {
 	Placed *alloc.Assignment
 	// Lets says whether something else lets the member onto a node that the plan would choose; nil lets it everywhere.
 	Lets func(node int) bool
+	// Beside is Lets for a node that lets the member, beside others that are about to have places; nil lets it. The slice is
+	// the planner's.
+	Beside func(node int, others []Neighbour) bool
+	// Alike is equal for members that Lets and Beside do not tell apart; it is empty for one that is like no other.
+	Alike string
+}
+
+// Neighbour is a member with a place: one of the plan so far, or one that was placed before.
+type Neighbour struct {
+	Key string
+	// Node is -1 where the node has gone.
+	Node int
 }
 
 // Nodes are the nodes of an inventory, by their positions.

@@ -2,6 +2,7 @@ package gang
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -104,6 +105,9 @@ func oddGang(t *testing.T, random *rand.Rand, inv *alloc.Inventory) (g Gang, m [
 		if random.IntN(8) == 0 {
 			member.Lets = func(node int) bool { return node%3 != i%3 }
 		}
+		if most := random.IntN(6); most > 0 && most < 3 {
+			member.Alike, member.Beside = fmt.Sprint(most), func(node int, others []Neighbour) bool { return onNode(node, others) < most }
+		}
 		m = append(m, member)
 	}
 	if random.IntN(4) == 0 {
@@ -121,6 +125,41 @@ func oddGang(t *testing.T, random *rand.Rand, inv *alloc.Inventory) (g Gang, m [
 	return g, m, placed
 }
 
+// onNode counts the members on a node.
+func onNode(node int, all []Neighbour) (n int) {
+	for _, other := range all {
+		if other.Node == node {
+			n++
+		}
+	}
+	return n
+}
+
+// neighboursOf are the members that have places after a plan.
+func neighboursOf(inv *alloc.Inventory, m []Member, plan Plan) (all []Neighbour) {
+	for i := range m {
+		if m[i].Placed != nil {
+			at, _ := inv.Position(m[i].Placed.Name)
+			all = append(all, Neighbour{m[i].Key, at})
+		}
+	}
+	for _, p := range plan.Placements {
+		all = append(all, Neighbour{p.Member.Key, p.Assignment.Node})
+	}
+	return all
+}
+
+// minded reports whether a node has a member that is there beside more than it lets: one of them was placed last, and was let.
+func minded(all []Neighbour, plan Plan) bool {
+	lets := map[int]bool{}
+	for _, p := range plan.Placements {
+		node := p.Assignment.Node
+		others := slices.DeleteFunc(slices.Clone(all), func(n Neighbour) bool { return n.Key == p.Member.Key })
+		lets[node] = lets[node] || p.Member.Beside == nil || p.Member.Beside(node, others)
+	}
+	return !slices.Contains(slices.Collect(maps.Values(lets)), false)
+}
+
 // Whatever gangs ask: all of the minimum or none, never more than there is, members on GPUs of their own and where they may
 // be; see check.
 func TestLawsOfPlans(t *testing.T) {
@@ -135,6 +174,9 @@ func TestLawsOfPlans(t *testing.T) {
 				if lets := p.Member.Lets; lets != nil && !lets(p.Assignment.Node) {
 					t.Fatalf("%s is where it is not let", p.Member.Key)
 				}
+			}
+			if refusal == nil && !minded(neighboursOf(inv, m, plan), plan) {
+				t.Fatal("all members of a node are there beside more than they let")
 			}
 			if refusal != nil {
 				refusals++
@@ -213,7 +255,7 @@ func TestOrderOfMembersIsIrrelevant(t *testing.T) {
 			g, m, placed := oddGang(t, random, inv)
 			g.Minimum = g.Size
 			for i := range m {
-				m[i].Lets, m[i].Among = nil, nil
+				m[i].Lets, m[i].Beside, m[i].Among = nil, nil, nil
 				for j := range m[i].Pod.Claims {
 					m[i].Pod.Claims[j] = m[i].Pod.Claims[j][:1]
 				}

@@ -55,10 +55,11 @@ type planner struct {
 	// need is how many of those that wait must be placed.
 	need   int
 	groups []*group
-	// taken is what is reserved on trial, the newest last.
-	taken []taken
-	steps int
-	work  int
+	// taken is what is reserved on trial, the newest last, and beside are those members after those that have places.
+	taken  []taken
+	beside []Neighbour
+	steps  int
+	work   int
 	// where is the domain in which the last pour was.
 	where *domain
 	// policy tells that places are chosen by the policy, not the tightest.
@@ -92,6 +93,7 @@ func newPlanner(inv *alloc.Inventory, g Gang, members []Member, nodes Nodes) (*p
 	for i := range members {
 		if members[i].Placed != nil {
 			p.held = append(p.held, *members[i].Placed)
+			p.beside = append(p.beside, Neighbour{members[i].Key, p.position(members[i].Placed)})
 		} else {
 			p.waiting = append(p.waiting, members[i])
 		}
@@ -166,6 +168,7 @@ func (p *planner) take(t taken) bool {
 	}
 	p.setAside(t.assignment)
 	p.taken = append(p.taken, t)
+	p.beside = append(p.beside, Neighbour{p.waiting[t.member].Key, t.assignment.Node})
 	p.placed[t.member] = true
 	t.group.left--
 	return true
@@ -181,6 +184,7 @@ func (p *planner) undo(first int) {
 		t.group.left++
 	}
 	p.taken = p.taken[:first]
+	p.beside = p.beside[:len(p.held)+first]
 }
 
 // again reserves what was taken back.

@@ -314,3 +314,35 @@ func TestLets(t *testing.T) {
 		}
 	}
 }
+
+// Members that no node lets beside others are planned apart, in a rack with nodes enough. Those that are alike are not asked about
+// one by one once there is no place left.
+func TestBeside(t *testing.T) {
+	inv, l := fleet(t, 8, 4)
+	asked := 0
+	alone := func(count int) []Member {
+		m := members(count, podOf(whole(1)))
+		for i := range m {
+			m[i].Alike, m[i].Beside = "one", func(node int, others []Neighbour) bool { asked++; return onNode(node, others) == 0 }
+		}
+		return m
+	}
+	plan, refusal := place(t, inv, simple(4, required("rack")), alone(4), l)
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	nodes := map[int]bool{}
+	for _, p := range plan.Placements {
+		nodes[p.Assignment.Node] = true
+	}
+	if len(nodes) != 4 {
+		t.Errorf("four members are on %d nodes", len(nodes))
+	}
+	asked = 0
+	if _, refusal := place(t, inv, simple(400), alone(400), l); refusal == nil || refusal.Fit != 8 || refusal.Next != nil {
+		t.Errorf("%+v", refusal)
+	}
+	if asked > 1000 {
+		t.Errorf("%d questions about 8 nodes", asked)
+	}
+}
