@@ -20,6 +20,9 @@ import (
 // errLease marks writes of a scheduler that may not lead any more.
 var errLease = errors.New("lease was not renewed in time, so another scheduler may lead")
 
+// errAgain marks a lease that another scheduler had since this one got it. What that one wrote may not be known here yet.
+var errAgain = errors.New("lease was another scheduler's in between")
+
 // errClient marks a client of Kubernetes' scheduler that is not made as it was.
 var errClient = errors.New("client of Kubernetes' scheduler is none of HTTP")
 
@@ -33,6 +36,9 @@ type lease struct {
 	now func() time.Duration
 	// renewed is that clock's time before the last renewal that was answered, 0 without one.
 	renewed atomic.Int64
+	// led is set once the lease was got; term counts who had it until then. The goroutine of the election alone has both.
+	led  bool
+	term int
 	// way is how long a request may be on its way to the API server, by what others wait after limit.
 	way time.Duration
 	// flight is held for reading by requests that write, unanswered is when the last one ended without an answer.
@@ -51,6 +57,9 @@ func bootTime() time.Duration {
 
 // Create implements resourcelock.Interface.
 func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.led {
+		return errAgain // somebody has deleted it
+	}
 	return l.write(ctx, record, l.Interface.Create)
 }
 
@@ -67,10 +76,14 @@ func (l *lease) write(ctx context.Context, record resourcelock.LeaderElectionRec
 		}
 		return write(ctx, record)
 	}
+	if l.led && record.LeaderTransitions != l.term {
+		return errAgain // the election takes a lease that is free again, whoever had it meanwhile
+	}
 	begun := l.now() // the others count from a later time
 	if err := write(ctx, record); err != nil {
 		return err
 	}
+	l.led, l.term = true, record.LeaderTransitions
 	l.renewed.Store(int64(begun))
 	return nil
 }

@@ -178,6 +178,30 @@ func TestGivenUpAfterAnswers(t *testing.T) {
 	})
 }
 
+// A scheduler that was stopped while another one led does not lead again, though the lease is free when it goes on: it does not
+// know what the other one has written.
+func TestLeadsOnce(t *testing.T) {
+	clock := time.Hour
+	for name, again := range map[string]func(l *lease, record resourcelock.LeaderElectionRecord) error{
+		"taken":   func(l *lease, record resourcelock.LeaderElectionRecord) error { return l.Update(t.Context(), record) },
+		"deleted": func(l *lease, record resourcelock.LeaderElectionRecord) error { return l.Create(t.Context(), record) },
+	} {
+		lock := &slowLock{clock: &clock}
+		l := &lease{Interface: lock, limit: 10 * time.Second, now: func() time.Duration { return clock }}
+		record := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaderTransitions: 3}
+		for range 2 { // got, and renewed
+			if err := l.Update(t.Context(), record); err != nil || l.held() != nil {
+				t.Fatalf("%s: %v, %v", name, err, l.held())
+			}
+		}
+		clock += time.Minute
+		record.LeaderTransitions = 5
+		if err := again(l, record); !errors.Is(err, errAgain) || l.held() == nil {
+			t.Errorf("%s: %v, %v", name, err, l.held())
+		}
+	}
+}
+
 // The clock of the lease goes on.
 func TestBootTime(t *testing.T) {
 	boot, begun := bootTime(), time.Now()
