@@ -58,6 +58,9 @@ func (c Cluster) Run(ctx context.Context) []doctor.Check {
 	if !slots(agents) {
 		_, controller := c.deployment(ctx, controllerName, "the controller")
 		checks = append(checks, controller)
+		if deployment != nil {
+			checks = append(checks, c.scheduler(ctx)...)
+		}
 	}
 	return append(checks, check)
 }
