@@ -51,9 +51,11 @@ type Explanation struct {
 	// Reason is one line: why the pod waits, or what keeps a bound one from running.
 	Reason string `json:"reason,omitempty"`
 	// Next is one line: what it waits for, or what to do.
-	Next   string  `json:"next,omitempty"`
-	Gang   *Gang   `json:"gang,omitempty"`
-	Claims []Claim `json:"claims,omitempty"`
+	Next string `json:"next,omitempty"`
+	// Queue is where a pod that waits stands in its queue, nil without one, and for those who may not read queues.
+	Queue  *QueuePlace `json:"queue,omitempty"`
+	Gang   *Gang       `json:"gang,omitempty"`
+	Claims []Claim     `json:"claims,omitempty"`
 }
 
 // Reader reads a cluster.
@@ -85,7 +87,9 @@ func (r Reader) Pod(ctx context.Context, namespace, name string) (*Explanation, 
 	}
 	switch e.State {
 	case Waiting:
-		err = r.waits(ctx, pod, e)
+		if e.Queue, err = r.place(ctx, pod); err == nil {
+			err = r.waits(ctx, pod, e)
+		}
 	case Bound:
 		err = r.stuck(ctx, pod, e)
 	case Ended:

@@ -54,7 +54,7 @@ func event(pod, uid, reason, note string, at time.Duration) *eventsv1.Event {
 }
 
 func reader(objects ...runtime.Object) Reader {
-	return Reader{Client: fake.NewClientset(objects...), Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())}
+	return Reader{Client: fake.NewClientset(objects...), Objects: queueObjectsClient()}
 }
 
 func TestReasons(t *testing.T) {

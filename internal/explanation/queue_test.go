@@ -141,6 +141,15 @@ func TestLineOfAQueue(t *testing.T) {
 	if len(e.Ending) != 2 || e.Ending[0].Reason != "for speech" || e.Ending[1].Reason != "ends within 30s for pod ns/s of queue speech" || !e.Ending[1].Until.Equal(at(time.Minute)) {
 		t.Errorf("%+v", e.Ending)
 	}
+	for pod, want := range map[string]*QueuePlace{"old": {"vision", 3, 6}, "g-1": {"vision", 1, 6}, "gated": {Name: "vision"}, "no-gpus": nil} {
+		object, err := r.Client.CoreV1().Pods("ns").Get(t.Context(), pod, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := r.place(t.Context(), object); err != nil || !reflect.DeepEqual(p, want) {
+			t.Errorf("pod %s: %+v, %v; want %+v", pod, p, err, want)
+		}
+	}
 	if e, err = r.Queue(t.Context(), "vision", "other"); err != nil || len(e.Line) != 0 {
 		t.Errorf("of another namespace: %+v, %v", e, err)
 	}
@@ -162,5 +171,8 @@ func TestQueueWithoutTheRightToAllPods(t *testing.T) {
 	}
 	if _, err := r.Queue(t.Context(), "vision", "ns"); err != nil {
 		t.Error(err)
+	}
+	if p, err := r.place(t.Context(), queued("p", 0, 0, nil, nil)); err != nil || p == nil || *p != (QueuePlace{Name: "vision"}) {
+		t.Errorf("%+v, %v", p, err)
 	}
 }

@@ -80,6 +80,52 @@ func (r Reader) queuePods(ctx context.Context, specs []queue.Spec, e *QueueExpla
 	return groups.err
 }
 
+// QueuePlace is where a pod or its gang stands in its queue.
+type QueuePlace struct {
+	Name string `json:"name"`
+	// Waiting is how many pods and gangs wait there, and Ahead how many of them are tried before it. Both are 0 where that is not
+	// known: pods of more namespaces than one would have to be read, and may not be, or are too many.
+	Ahead   int `json:"ahead"`
+	Waiting int `json:"waiting,omitempty"`
+}
+
+// place is where a pod stands in its queue.
+func (r Reader) place(ctx context.Context, pod *corev1.Pod) (*QueuePlace, error) {
+	if !asks(pod) {
+		return nil, nil
+	}
+	known, _, err := r.listQueues(ctx)
+	if errors.Is(err, ErrNoQueues) || errors.Is(err, ErrNoRight) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	specs := known.specs()
+	p := &QueuePlace{Name: queueOf(queue.NewTree(specs), pod)}
+	if p.Name == "" {
+		return nil, nil
+	}
+	e := &QueueExplanation{Queue: Queue{Name: p.Name}, Namespaces: known[p.Name].Spec.Namespaces}
+	if sources(e, "")[0] == (source{}) {
+		return p, nil
+	}
+	if err := r.queuePods(ctx, specs, e, ""); errors.Is(err, errAllPods) {
+		return p, nil
+	} else if err != nil {
+		return nil, err
+	}
+	name := pod.Name
+	if own, in, err := gang.Of(pod, &groups{ctx: ctx, client: r.Client, objects: r.Objects, known: map[groupKey]*gang.PodGroup{}}); in && err == nil {
+		name = own.Name
+	}
+	p.Ahead = slices.IndexFunc(e.Line, func(w Waiter) bool { return w.Namespace == pod.Namespace && w.Name == name })
+	if p.Waiting = len(e.Line); p.Ahead < 0 { // it has gates, or has got a node meanwhile
+		return &QueuePlace{Name: p.Name}, nil
+	}
+	return p, nil
+}
+
 // before is the order inside a queue: opportunistic ones last, then by priority, then age.
 func before(a, b Waiter) int {
 	last := func(w Waiter) int {

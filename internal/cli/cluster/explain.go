@@ -42,11 +42,13 @@ func newExplainPod(a *app) *cobra.Command {
 		Use:   "pod NAME",
 		Short: "Say why a pod waits, or where it is",
 		Long: `Say in one line why a pod of a Kubernetes cluster waits and what it waits for, or
-where it is and since when. Then its gang: who is there and who is missing; and
-its claims, with what they have of which GPU. Nothing is changed.
+where it is and since when. Then its place in its queue, if it waits in one; its
+gang: who is there and who is missing; and its claims, with what they have of which
+GPU. Nothing is changed.
 
 It needs the rights to read pods, claims and events of the pod's namespace, and
-the objects that describe its gang, if there are any.`,
+the objects that describe its gang, if there are any. The queue is shown to those
+who may read queues, and the place in it to those who may read all of its pods.`,
 		Example: `  divvy explain pod train-0
   divvy explain pod train-0 -n research -o json`,
 		Args: program.Args(1, 1, "the pod's name"),

@@ -32,7 +32,7 @@ func writeExplanation(w *strings.Builder, e *explanation.Explanation, now time.T
 		head += "is being deleted"
 	}
 	fmt.Fprintln(w, head)
-	lines := [][2]string{{"scheduler", e.Scheduler}, {"reason", e.Reason}, {"next", e.Next}}
+	lines := [][2]string{{"scheduler", e.Scheduler}, {"reason", e.Reason}, {"next", e.Next}, {"queue", placeOf(e.Queue)}}
 	lines = append(lines, gangLines(e.Gang)...)
 	for _, line := range lines {
 		if line[1] != "" {
@@ -40,6 +40,17 @@ func writeExplanation(w *strings.Builder, e *explanation.Explanation, now time.T
 		}
 	}
 	writeClaims(w, e.Claims)
+}
+
+// placeOf is where a pod stands in its queue.
+func placeOf(p *explanation.QueuePlace) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.Waiting == 0:
+		return p.Name
+	}
+	return fmt.Sprintf("%s, where %d of %d that wait are tried before", p.Name, p.Ahead, p.Waiting)
 }
 
 // mostNamed bounds how many pods a line names.

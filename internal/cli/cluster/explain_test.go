@@ -23,7 +23,7 @@ func TestExplanationPrinted(t *testing.T) {
 	for name, e := range map[string]explanation.Explanation{
 		"explain-waiting": {
 			Namespace: "ns", Pod: "train-2", State: explanation.Waiting, Since: &since, Scheduler: v1alpha1.SchedulerName,
-			Reason: "no rack has room", Next: "1 pod more of gang ns/llama",
+			Reason: "no rack has room", Next: "1 pod more of gang ns/llama", Queue: &explanation.QueuePlace{Name: "vision", Ahead: 2, Waiting: 7},
 			Gang: &explanation.Gang{
 				Name: "ns/llama", Size: 12, Minimum: 11, Topology: "rack=required",
 				Bound:   []explanation.Member{{Pod: "train-0", Node: "n1"}},
