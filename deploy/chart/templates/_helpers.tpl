@@ -107,9 +107,7 @@ schedulerName: {{ . }}
 {{- if include "divvy.schedulerRuns" . }}
 scheduler:
   users: [{{ include "divvy.schedulerUser" . | quote }}]
-  {{- if include "divvy.queues" . }}
   queues: true
-  {{- end }}
 {{- end }}
 {{- with .Values.maxWeight }}
 maxWeight: {{ . }}
@@ -143,7 +141,7 @@ profiles:
 {{- if or .Values.scheduler.enabled .Values.scheduler.replacesDefault }}yes{{ end }}
 {{- end -}}
 
-{{- /* Says something where the scheduler serves queues. */ -}}
+{{- /* Says something where the chart installs the kind Queue. The scheduler serves queues wherever there are any. */ -}}
 {{- define "divvy.queues" -}}
 {{- if and .Values.scheduler.queues (include "divvy.schedulerRuns" .) }}yes{{ end }}
 {{- end -}}
