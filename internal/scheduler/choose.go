@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/queue"
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 	"github.com/divvy-gpu/divvy/internal/scheduler/ledger"
+	"github.com/divvy-gpu/divvy/internal/scheduler/workload"
 )
 
 // ErrRoom marks pods for which there is no room. The text is one line for users: the nearest miss.
@@ -187,14 +188,14 @@ func (e *Engine) reserve(u *Unit, claim demand.Claim, result *resourcev1.Allocat
 	}
 	u.reserved = append(u.reserved, claim.Key())
 	e.unwritten.set(claim.Key(), true)
-	e.queues.touched[claim.Key()] = users{pods: []types.UID{u.Pod.UID}, flies: true}
+	e.queues.touched[claim.Key()] = workload.Claim{Pods: []types.UID{u.Pod.UID}, Flies: true}
 	return nil
 }
 
 func (e *Engine) unreserve(u *Unit) {
 	for _, key := range u.reserved {
 		if e.ledger.Unreserve(key) {
-			e.queues.touched[key] = users{}
+			e.queues.touched[key] = workload.Claim{}
 		}
 		e.unwritten.set(key, false)
 	}

@@ -33,7 +33,7 @@ type queues struct {
 	known map[string]v1alpha1.Queue
 	// specsStale, capacityStale and touched are what [Engine.settle] is to bring up to date.
 	specsStale, capacityStale bool
-	touched                   map[string]users
+	touched                   map[string]workload.Claim // without charges
 	// tried are pods that had their turn, until they have another.
 	tried map[types.UID]bool
 	// fault is why the queues are not known, empty where they are.
@@ -43,16 +43,10 @@ type queues struct {
 	takings takings
 }
 
-// users are the pods for which a claim is reserved; flies tells that this is not written yet.
-type users struct {
-	pods  []types.UID
-	flies bool
-}
-
 func (q *queues) init(g *Gangs) {
 	q.set = workload.New(gangsOf{g})
 	q.specs, q.known = map[string]queue.Spec{}, map[string]v1alpha1.Queue{}
-	q.touched, q.tried = map[string]users{}, map[types.UID]bool{}
+	q.touched, q.tried = map[string]workload.Claim{}, map[types.UID]bool{}
 	q.takings.init()
 }
 
@@ -153,13 +147,11 @@ func (e *Engine) settle() {
 			e.askAll()
 		}
 	}
-	for key, u := range q.touched {
-		held := e.ledger.Held(key)
-		var charges []queue.Charge
-		if len(held) > 0 {
-			charges = workload.Held(e.ledger.Inventory(), held...)
+	for key, claim := range q.touched {
+		if held := e.ledger.Held(key); len(held) > 0 {
+			claim.Charges = e.charges(held)
 		}
-		q.set.SetClaim(key, charges, u.pods, u.flies)
+		q.set.SetClaim(key, claim)
 	}
 	clear(q.touched)
 	e.follow()
@@ -184,15 +176,17 @@ func (e *Engine) ask(pod *corev1.Pod) {
 
 // touchClaim notes that a claim has something else than before.
 func (e *Engine) touchClaim(key string, after *resourcev1.ResourceClaim) {
-	var u users
+	var claim workload.Claim
 	if after != nil {
 		for _, user := range after.Status.ReservedFor {
-			if user.Resource == "pods" {
-				u.pods = append(u.pods, user.UID)
+			if user.Resource == "pods" && user.APIGroup == "" {
+				claim.Pods = append(claim.Pods, user.UID)
+			} else {
+				claim.Others = true
 			}
 		}
 	}
-	e.queues.touched[key] = u
+	e.queues.touched[key] = claim
 }
 
 // setPod takes in a pod for its queue; nil is one that has gone.
@@ -307,6 +301,9 @@ func (e *Engine) Quota(units ...*Unit) error {
 	}
 	if !q.set.On() || len(units) == 0 {
 		return nil
+	}
+	if t, _ := e.Taking(units[0].Pod); t != nil {
+		return nil // it was checked with the plan, and counts already
 	}
 	for _, u := range units {
 		if err := q.set.May(u.Pod); err != nil {

@@ -215,16 +215,16 @@ func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
 			if v.Rule == reclaim.RuleEntitlement {
 				from = append(from, pod.UID)
 			}
-			made.await(pod, e, s.now.Add(one.Grace))
+			made.await(e, string(pod.UID), s.now.Add(one.Grace))
 		}
 	}
 	for _, at := range plan.Awaits {
-		for _, pod := range s.pods[at] {
+		for j := range s.candidates[at].Members {
 			end := s.now
-			if pod.DeletionTimestamp != nil {
-				end = pod.DeletionTimestamp.Time
+			if s.pods[at] != nil && s.pods[at][j].DeletionTimestamp != nil {
+				end = s.pods[at][j].DeletionTimestamp.Time
 			}
-			made.await(pod, e, end)
+			made.await(e, s.candidates[at].Members[j].Key, end)
 		}
 	}
 	if refusal := e.queues.set.Agree(made.id, e.charges(places), ends, from); refusal != nil {
@@ -237,8 +237,8 @@ func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
 	return made, nil
 }
 
-func (t *Taking) await(pod *corev1.Pod, e *Engine, end time.Time) {
-	for _, key := range e.queues.set.Claims(pod.UID) {
+func (t *Taking) await(e *Engine, member string, end time.Time) {
+	for _, key := range e.queues.set.AwaitedClaims(member) {
 		t.awaits[key] = true
 	}
 	if end.After(t.Until) {
@@ -260,7 +260,7 @@ func (e *Engine) keep(t *Taking) {
 	}
 }
 
-// drop ends a taking. What victims have lost stays lost.
+// drop ends a taking. Victims that are still there count in their queues again.
 func (e *Engine) drop(t *Taking) {
 	if e.queues.takings.all[t.id] != t {
 		return
@@ -268,6 +268,9 @@ func (e *Engine) drop(t *Taking) {
 	delete(e.queues.takings.all, t.id)
 	delete(e.queues.takings.wants, t.id)
 	e.queues.set.Drop(t.id)
+	for i := range t.Victims {
+		e.queues.set.Return(t.Victims[i].Pod.UID)
+	}
 	inv := e.ledger.Inventory()
 	for i := range t.placements {
 		inv.PutBack(t.placements[i].Assignment)
@@ -278,12 +281,9 @@ func (e *Engine) drop(t *Taking) {
 	e.freed.Add(1)
 }
 
-// Spared notes that a victim does not end: an API server has refused it. Anybody may call it.
-func (e *Engine) Spared(t *Taking, uid types.UID) {
-	e.tell(func() {
-		e.queues.set.Return(uid)
-		e.drop(t)
-	})
+// GiveUp ends a taking of which a victim does not end, because an API server has refused it. Anybody may call it.
+func (e *Engine) GiveUp(t *Taking) {
+	e.tell(func() { e.drop(t) })
 }
 
 // follow looks which takings are ready, and ends those that are over.

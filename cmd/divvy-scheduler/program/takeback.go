@@ -43,6 +43,7 @@ func (a *adapter) takeBack(fw framework.Framework, state fwk.CycleState, pod *co
 	var nobody *reclaim.Refusal
 	switch {
 	case err == nil:
+		klog.FromContext(a.ctx).V(2).Info("Pods end for another", "for", klog.KObj(pod), "victims", len(t.Victims), "until", t.Until)
 		if c := cycleOf(state); c != nil {
 			c.nominated = t.Node(pod)
 		}
@@ -77,7 +78,7 @@ func (a *adapter) evict(fw framework.Framework, demander *corev1.Pod, t *schedul
 			}
 			if err := a.writer.Evict(a.ctx, v.Pod, v.Grace); err != nil {
 				klog.FromContext(a.ctx).Error(err, "Victim does not end", "pod", klog.KObj(v.Pod), "for", klog.KObj(demander))
-				a.engine.Spared(t, v.Pod.UID)
+				a.engine.GiveUp(t)
 				a.activate(demander)
 				return
 			}

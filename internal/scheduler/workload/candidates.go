@@ -3,6 +3,7 @@ package workload
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,11 +35,16 @@ type View struct {
 }
 
 // Candidates are workloads whose pods may be ended for others, and those that are ending already. pods has the members of each, in
-// their order. Workloads are left out whose pods share claims with others' pods, or have claims that are not written yet.
+// their order; it has none for claims whose pods have gone. Workloads are left out whose pods share claims with others' pods, or have claims that are not written yet.
 func (s *Set) Candidates(view View) (all []reclaim.Candidate, pods [][]*corev1.Pod) {
 	s.Settle()
 	for _, id := range slices.Sorted(maps.Keys(s.works)) {
 		w := s.works[id]
+		if c := s.claims[w.claim]; c != nil && !c.Others && !c.Flies { // its pods have gone, and whoever leads clears it
+			m := reclaim.Member{Key: claimMark + w.claim, Assignments: view.Held(w.claim), Charge: s.Book.Tree().Vector(c.Charges)}
+			all, pods = append(all, reclaim.Candidate{ID: id, Ending: true, Queue: w.node, Quota: w.quota, Members: []reclaim.Member{m}}), append(pods, nil)
+			continue
+		}
 		stay, end := reclaim.Candidate{ID: id, Minimum: 1}, reclaim.Candidate{ID: id + endingMark, Ending: true}
 		if w.spoken == nil || !s.gather(w, view, &stay, &end) {
 			continue
@@ -58,6 +64,17 @@ func (s *Set) Candidates(view View) (all []reclaim.Candidate, pods [][]*corev1.P
 	return all, pods
 }
 
+// claimMark begins the key of a member that is a claim of pods that have gone.
+const claimMark = "claim "
+
+// AwaitedClaims are the claims that a member of a candidate has.
+func (s *Set) AwaitedClaims(member string) []string {
+	if key, ok := strings.CutPrefix(member, claimMark); ok {
+		return []string{key}
+	}
+	return s.Claims(types.UID(member))
+}
+
 // endingMark ends the ID of the candidate that has the members of a workload that are ending.
 const endingMark = "/ending"
 
@@ -75,10 +92,10 @@ func (s *Set) gather(w *work, view View, stay, end *reclaim.Candidate) bool {
 		var charges []queue.Charge
 		for _, key := range slices.Sorted(maps.Keys(p.claims)) {
 			c := s.claims[key]
-			if c.flies || len(c.users) > 1 {
+			if c.Flies || len(c.Pods) > 1 {
 				return false
 			}
-			charges = append(charges, c.charges...)
+			charges = append(charges, c.Charges...)
 			m.Assignments = append(m.Assignments, view.Held(key)...)
 		}
 		if p.Spec.NodeName == "" || slices.ContainsFunc(m.Assignments, func(a alloc.Assignment) bool { return a.Name != p.Spec.NodeName }) {
@@ -218,7 +235,7 @@ func (s *Set) release(uid types.UID, is bool) {
 
 // Return takes back that a pod ends for others: it counts again.
 func (s *Set) Return(uid types.UID) {
-	if p := s.pods[uid]; p != nil && p.released && p.DeletionTimestamp == nil {
+	if p := s.pods[uid]; p != nil && p.released {
 		p.released = false
 		s.dirty[p.work] = true
 	}

@@ -3,27 +3,22 @@ package workload
 import (
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/divvy-gpu/divvy/internal/queue"
 )
 
-// SetClaim takes in what a claim, by "namespace/name", has, and for which pods it is reserved; flies tells that it is not written
-// yet. Without charges it has nothing.
-func (s *Set) SetClaim(key string, charges []queue.Charge, users []types.UID, flies bool) {
+// SetClaim takes in what a claim, by "namespace/name", has.
+func (s *Set) SetClaim(key string, is Claim) {
 	c := s.claims[key]
-	if c != nil && c.flies == flies && equalCharges(c.charges, charges) && slices.Equal(c.users, users) {
+	if c != nil && c.Flies == is.Flies && c.Others == is.Others && equalCharges(c.Charges, is.Charges) && slices.Equal(c.Pods, is.Pods) {
 		return
 	}
 	if c != nil {
 		s.detach(key, c)
 	}
-	if len(charges) == 0 {
+	if len(is.Charges) == 0 {
 		delete(s.claims, key)
 		return
 	}
-	c = &claim{charges: charges, users: slices.Clone(users), flies: flies}
+	c = &claim{Claim: is}
 	s.claims[key] = c
 	s.attribute(key, c)
 }
@@ -31,7 +26,7 @@ func (s *Set) SetClaim(key string, charges []queue.Charge, users []types.UID, fl
 // attribute counts a claim in the workload of its first pod that is there, else by itself.
 func (s *Set) attribute(key string, c *claim) {
 	s.detach(key, c)
-	for _, uid := range c.users {
+	for _, uid := range c.Pods {
 		if p := s.pods[uid]; p != nil {
 			p.claims[key] = true
 			c.work = p.work
@@ -58,7 +53,7 @@ func (s *Set) detach(key string, c *claim) {
 	if w.claim == key {
 		w.claim = ""
 	}
-	for _, uid := range c.users {
+	for _, uid := range c.Pods {
 		if p := s.pods[uid]; p != nil {
 			delete(p.claims, key)
 		}

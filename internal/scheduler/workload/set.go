@@ -79,11 +79,20 @@ type work struct {
 
 // claim is what a claim has.
 type claim struct {
-	charges []queue.Charge
-	users   []types.UID
-	// flies tells that it is not written yet.
-	flies bool
-	work  string
+	Claim
+	work string
+}
+
+// Claim is what a claim has, and for whom it is reserved.
+type Claim struct {
+	// Charges are empty for a claim that has nothing.
+	Charges []queue.Charge
+	// Pods are the pods for which it is reserved, and Others tells that others than pods use it. A claim without both is about to be
+	// cleared.
+	Pods   []types.UID
+	Others bool
+	// Flies tells that it is not written yet.
+	Flies bool
 }
 
 // New makes a set without queues.
@@ -258,14 +267,14 @@ func (s *Set) enter(w *work) {
 func (s *Set) held(w *work) []queue.Charge {
 	all := slices.Clone(w.kept)
 	if w.claim != "" {
-		all = append(all, s.claims[w.claim].charges...)
+		all = append(all, s.claims[w.claim].Charges...)
 	}
 	for _, p := range w.members {
 		if p.released {
 			continue
 		}
 		for key := range p.claims {
-			all = append(all, s.claims[key].charges...)
+			all = append(all, s.claims[key].Charges...)
 		}
 	}
 	return merged(all)

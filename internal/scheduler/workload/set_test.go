@@ -97,7 +97,7 @@ func TestHome(t *testing.T) {
 func TestClaims(t *testing.T) {
 	s := newSet(1, department("a", 4, "a"))
 	one, two := podOf("a", "one", "", 0), podOf("a", "two", "", 1)
-	s.SetClaim("a/c", gpus(2), []types.UID{one.UID, two.UID}, false) // before its pods
+	s.SetClaim("a/c", Claim{Charges: gpus(2), Pods: []types.UID{one.UID, two.UID}}) // before its pods
 	if got := s.use(t, "a").Used; got != 2000 {
 		t.Errorf("a claim without a pod that is there counts %d", got)
 	}
@@ -114,7 +114,7 @@ func TestClaims(t *testing.T) {
 	if got := s.use(t, "a").Used; got != 2000 {
 		t.Errorf("after its pods it counts %d", got)
 	}
-	s.SetClaim("a/c", nil, nil, false)
+	s.SetClaim("a/c", Claim{})
 	if got := s.use(t, "a").Used; got != 0 {
 		t.Errorf("a claim that was cleared counts %d", got)
 	}
@@ -133,7 +133,7 @@ func TestGangDemand(t *testing.T) {
 			t.Errorf("with %d of 3 members %d are demanded", i+1, got)
 		}
 	}
-	s.SetClaim("a/0", gpus(1), []types.UID{"a/m0"}, false)
+	s.SetClaim("a/0", Claim{Charges: gpus(1), Pods: []types.UID{"a/m0"}})
 	if got := s.use(t, "a"); got.Demand != 3000 || got.Used != 1000 {
 		t.Errorf("with one member placed: %+v", got)
 	}
@@ -152,7 +152,7 @@ func TestAgree(t *testing.T) {
 		p := podOf("a", fmt.Sprint("p", i), "", i)
 		p.Spec.NodeName = "n"
 		s.SetPod(p)
-		s.SetClaim("a/"+p.Name, gpus(1), []types.UID{p.UID}, false)
+		s.SetClaim("a/"+p.Name, Claim{Charges: gpus(1), Pods: []types.UID{p.UID}})
 	}
 	d := podOf("b", "d", "", 9)
 	s.SetPod(d)
@@ -174,11 +174,11 @@ func TestAgree(t *testing.T) {
 	s.Drop(s.ID(d.UID))
 	for i, uid := range ends {
 		s.RemovePod(uid)
-		s.SetClaim(fmt.Sprint("a/p", i), nil, nil, false)
+		s.SetClaim(fmt.Sprint("a/p", i), Claim{})
 	}
 	d.Spec.NodeName = "n"
 	s.SetPod(d)
-	s.SetClaim("b/d", gpus(4), []types.UID{d.UID}, false)
+	s.SetClaim("b/d", Claim{Charges: gpus(4), Pods: []types.UID{d.UID}})
 	took := func() int {
 		view := View{Held: func(string) []alloc.Assignment { return []alloc.Assignment{{Name: "n"}} }, Budgets: func(*corev1.Pod) []int { return nil }}
 		all, _ := s.Candidates(view)
@@ -243,7 +243,7 @@ func TestSameAsAnew(t *testing.T) {
 				}
 			case 3:
 				claims[key] = claim{int64(random.IntN(3)), []types.UID{p.UID, types.UID("b/" + name)}[:1+random.IntN(2)]}
-				s.SetClaim(key, charged(claims[key].n), claims[key].users, random.IntN(2) == 0)
+				s.SetClaim(key, Claim{Charges: charged(claims[key].n), Pods: claims[key].users, Flies: random.IntN(2) == 0})
 			case 4:
 				s.SetQueues(specs[:1+random.IntN(2)])
 				s.Settle()
@@ -261,7 +261,7 @@ func TestSameAsAnew(t *testing.T) {
 			anew.Ask(uid, charged(n))
 		}
 		for key, c := range claims {
-			anew.SetClaim(key, charged(c.n), c.users, false)
+			anew.SetClaim(key, Claim{Charges: charged(c.n), Pods: c.users})
 		}
 		for _, name := range []string{"a", "b"} {
 			s.Settle()

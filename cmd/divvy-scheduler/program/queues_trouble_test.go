@@ -1,0 +1,151 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/scheduler"
+)
+
+// full has queue a use all GPUs, of which half are guaranteed to b.
+func (q *queued) full(gpus int) {
+	q.t.Helper()
+	q.queue("a", fmt.Sprintf("{namespaces: [default], grace: 1s, resources: [{guaranteed: %d}]}", gpus/2))
+	q.queue("b", fmt.Sprintf("{namespaces: [default], grace: 1s, resources: [{guaranteed: %d}]}", gpus/2))
+	for i := range gpus {
+		q.create(inQueue(q.t, "a", fmt.Sprint("a-", i), 80))
+	}
+}
+
+// runs waits until so many pods of a queue run.
+func (q *queued) runs(queue string, n int) {
+	q.t.Helper()
+	q.until(fmt.Sprintf("queue %s runs %d", queue, n), func(ctx context.Context) (bool, string) {
+		have := q.running(ctx, queue)
+		return have == n, fmt.Sprint(have)
+	})
+}
+
+// A scheduler that dies while victims end leaves a plan that the next one finishes: nobody ends in vain.
+func TestTakeBackKilled(t *testing.T) {
+	f := withQueues(t, newFleet(t, 2, 4))
+	f.run("first", crashing, []string{"DIVVY_CRASH_AFTER=" + scheduler.StepEvicted, "DIVVY_CRASH_MARKS=" + t.TempDir()}, single)
+	f.full(8)
+	f.bound(8)
+	for i := range 4 {
+		p := inQueue(t, "b", fmt.Sprint("b-", i), 80)
+		p.Annotations[v1alpha1.GangAnnotation], p.Annotations[v1alpha1.GangSizeAnnotation] = "four", "4"
+		f.create(p)
+	}
+	f.dead("first")
+	f.run("second", shipped, nil, single)
+	f.runs("b", 4)
+	if n := f.running(t.Context(), "a"); n != 4 {
+		t.Errorf("a keeps %d, and is entitled to 4", n)
+	}
+	f.check()
+}
+
+// A victim that does not end is not waited for longer than it may take: another one ends. Budgets of pods are respected.
+func TestVictimStays(t *testing.T) {
+	f := withQueues(t, newFleet(t, 1, 2))
+	f.queue("a", "{namespaces: [default], grace: 1s, resources: [{guaranteed: 1}]}")
+	f.queue("b", "{namespaces: [default], grace: 1s, resources: [{guaranteed: 1}]}")
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	old := inQueue(t, "a", "old", 80)
+	old.Spec.PriorityClassName = "system-node-critical" // so that it is the last victim
+	f.create(old)
+	f.bound(1)
+	stays := inQueue(t, "a", "stays", 80)
+	stays.Finalizers = []string{"example.com/stays"}
+	f.create(stays)
+	f.bound(2)
+	f.create(inQueue(t, "b", "b-0", 80))
+	f.says("b-0", "waits for 1 pod of queue a to end")
+	f.runs("b", 1)
+	if n := f.running(t.Context(), "a"); n != 0 {
+		t.Errorf("beside one that does not end, %d pods of a run", n)
+	}
+	free := []byte(`{"metadata":{"finalizers":null}}`)
+	if _, err := f.client.CoreV1().Pods(namespace).Patch(t.Context(), "stays", types.MergePatchType, free, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.check()
+}
+
+// Queues that contradict each other, are deleted while they are used or change while something is taken back stop nobody else.
+func TestQueueTroubles(t *testing.T) {
+	f := withQueues(t, newFleet(t, 1, 4))
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	f.queue("a", "{namespaces: [default], resources: [{guaranteed: 2}]}")
+	f.queue("round", "{parent: trip, resources: [{guaranteed: 1}]}")
+	f.queue("trip", "{parent: round}")
+	f.queue("new", "{namespaces: [other], resources: [{model: B200, guaranteed: 1}]}")
+	for name, want := range map[string]string{"round": "Cycle", "trip": "Cycle", "new": "NoGPUs"} {
+		f.until("queue "+name+" says "+want, func(context.Context) (bool, string) {
+			s := f.standing(name).Status
+			return len(s.Conditions) > 0 && s.Conditions[0].Type == want, fmt.Sprintf("%+v", s)
+		})
+	}
+	f.create(inQueue(t, "a", "a-0", 80))
+	f.bound(1)
+	f.create(inQueue(t, "round", "lost", 80))
+	f.says("lost", "queue round is not for pods of namespace default")
+	if err := f.objects.Resource(queuesResource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.create(inQueue(t, "a", "a-1", 80))
+	f.says("a-1", "there is no queue a")
+	if n := f.running(t.Context(), "a"); n != 1 {
+		t.Errorf("%d pods run on in a queue that was deleted, not 1", n)
+	}
+	f.queue("a", "{namespaces: [default], resources: [{guaranteed: 2}]}")
+	f.runs("a", 2)
+	bad := inQueue(t, "a", "bad", 80)
+	bad.Labels[v1alpha1.QuotaLabel] = "everything"
+	f.create(bad)
+	f.says("bad", "choose guaranteed, borrowing or opportunistic")
+	f.check()
+}
+
+// A pod that a disruption budget protects does not end for others, and says so by staying; its queue lends it out no further.
+func TestBudget(t *testing.T) {
+	f := withQueues(t, newFleet(t, 1, 2))
+	f.full(2)
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	f.bound(2)
+	f.budget("all-of-a", map[string]string{v1alpha1.QueueLabel: "a"})
+	f.create(inQueue(t, "b", "b-0", 80))
+	for _, reason := range f.waiting(1) {
+		if !strings.Contains(reason, "no room") {
+			t.Errorf("it waits because %q", reason)
+		}
+	}
+	if n := f.running(t.Context(), "a"); n != 2 {
+		t.Errorf("%d of 2 pods are left that a budget protects", n)
+	}
+	if err := f.client.PolicyV1().PodDisruptionBudgets(namespace).Delete(t.Context(), "all-of-a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.runs("b", 1)
+	f.check()
+}
+
+// budget makes one that lets no pod end. No controller runs that would count its pods.
+func (q *queued) budget(name string, labels map[string]string) {
+	q.t.Helper()
+	one := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}
+	if _, err := q.client.PolicyV1().PodDisruptionBudgets(namespace).Create(q.t.Context(), one, metav1.CreateOptions{}); err != nil {
+		q.t.Fatal(err)
+	}
+}
