@@ -41,27 +41,27 @@ func (f *Fault) Error() string {
 	return text + ": " + f.Problem
 }
 
-// place is where in a file a queue stands.
-type place struct{ document, item int }
+// position is where in a file a queue stands.
+type position struct{ document, item int }
 
 // Read reads the queues of a file. Objects of other groups than Divvy's, such as the pods of an example, are passed over. An
 // unknown field, an amount that a queue cannot have, a cycle, a parent that is not there and a namespace that two queues name
 // are each a [Fault].
 func Read(file string, content []byte) ([]queue.Spec, error) {
-	r := reader{file: file, places: map[string]place{}}
+	r := reader{file: file, positions: map[string]position{}}
 	if len(content) > MaxBytes {
-		return nil, r.fault(place{}, fmt.Sprintf("it is larger than %d bytes", MaxBytes))
+		return nil, r.fault(position{}, fmt.Sprintf("it is larger than %d bytes", MaxBytes))
 	}
 	for i, document := range split(content) {
-		if err := r.document(place{document: i + 1}, document); err != nil {
+		if err := r.document(position{document: i + 1}, document); err != nil {
 			return nil, err
 		}
 	}
 	if len(r.specs) == 0 {
-		return nil, r.fault(place{}, fmt.Sprintf("there is no %s of %s in it", v1alpha1.KindQueue, v1alpha1.APIVersion))
+		return nil, r.fault(position{}, fmt.Sprintf("there is no %s of %s in it", v1alpha1.KindQueue, v1alpha1.APIVersion))
 	}
 	for _, c := range queue.NewTree(r.specs).Conditions() {
-		return nil, r.fault(r.places[c.Queue], "queue "+c.Queue+": "+c.Message)
+		return nil, r.fault(r.positions[c.Queue], "queue "+c.Queue+": "+c.Message)
 	}
 	return r.specs, nil
 }
@@ -93,17 +93,17 @@ func holds(document string) bool {
 }
 
 type reader struct {
-	file   string
-	specs  []queue.Spec
-	places map[string]place
+	file      string
+	specs     []queue.Spec
+	positions map[string]position
 }
 
-func (r *reader) fault(at place, problem string) error {
+func (r *reader) fault(at position, problem string) error {
 	return &Fault{File: r.file, Document: at.document, Item: at.item, Problem: oneLine(problem)}
 }
 
 // document reads a queue, or a list of them as kubectl prints it.
-func (r *reader) document(at place, text string) error {
+func (r *reader) document(at position, text string) error {
 	if !holds(text) {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (r *reader) document(at place, text string) error {
 	switch {
 	case head.Kind == "List" && head.APIVersion == "v1", head.Kind == v1alpha1.KindQueue+"List":
 		for i, item := range head.Items {
-			if err := r.queue(place{at.document, i + 1}, item); err != nil {
+			if err := r.queue(position{at.document, i + 1}, item); err != nil {
 				return err
 			}
 		}
@@ -136,7 +136,7 @@ func (r *reader) document(at place, text string) error {
 	return r.queue(at, object)
 }
 
-func (r *reader) queue(at place, object []byte) error {
+func (r *reader) queue(at position, object []byte) error {
 	q, err := v1alpha1.DecodeQueue(object)
 	if err != nil {
 		return r.fault(at, err.Error())
@@ -148,13 +148,13 @@ func (r *reader) queue(at place, object []byte) error {
 	if err := q.Spec.Validate(name); err != nil {
 		return r.fault(at, err.Error())
 	}
-	if first, twice := r.places[name]; twice {
+	if first, twice := r.positions[name]; twice {
 		return r.fault(at, fmt.Sprintf("queue %s is already in document %d", name, first.document))
 	}
 	if len(r.specs) == MaxQueues {
 		return r.fault(at, fmt.Sprintf("more than %d queues", MaxQueues))
 	}
-	r.places[name] = at
+	r.positions[name] = at
 	r.specs = append(r.specs, queue.Spec{Name: name, QueueSpec: q.Spec})
 	return nil
 }
