@@ -48,6 +48,7 @@ func (t *trial) grow() bool {
 		return false
 	}
 	g := &growth{trial: t, only: map[int]*alloc.NodeSet{}}
+	t.homes = map[int]home{}
 	need := g.sortMembers()
 	ok := true
 	for _, k := range g.kinds {
@@ -124,12 +125,18 @@ func (g *growth) unplace() {
 		g.putBack(a)
 		g.inv.Unreserve(a)
 	}
+	for i := range g.homes {
+		g.leave(i)
+	}
 }
 
 // place gives a member of a kind a place: one that is free, else the one for which least must end.
 func (g *growth) place(k *kind) bool {
 	if a, ok := g.vacancy(k); ok {
 		return g.reserve(a)
+	}
+	if g.moving {
+		return g.displace(k)
 	}
 	best, where := g.cheapest(k)
 	if best == nil {
@@ -147,7 +154,7 @@ func (g *growth) place(k *kind) bool {
 func (g *growth) vacancy(k *kind) (alloc.Assignment, bool) {
 	if !k.full {
 		g.steps += g.inv.Len() / 4
-		if a, ok := g.choice(k, k.member.Among); ok {
+		if a, ok := g.tightest(k.member, k.member.Among); ok {
 			return a, true
 		}
 		k.full = true
@@ -225,20 +232,6 @@ func (g *growth) reserve(a alloc.Assignment) bool {
 	return true
 }
 
-// choice is the tightest place for a member among some nodes that it is let onto.
-func (g *growth) choice(k *kind, among *alloc.NodeSet) (alloc.Assignment, bool) {
-	choices, err := g.inv.TightChoices(&k.member.Pod, among)
-	if err != nil {
-		return alloc.Assignment{}, false
-	}
-	for a, ok := choices.Next(); ok; a, ok = choices.Next() {
-		if k.member.Lets == nil || k.member.Lets(a.Node) {
-			return a, true
-		}
-	}
-	return alloc.Assignment{}, false
-}
-
 // fitsOn is a place for a member on one node.
 func (g *growth) fitsOn(k *kind, node int) (alloc.Assignment, bool) {
 	set := g.only[node]
@@ -251,7 +244,7 @@ func (g *growth) fitsOn(k *kind, node int) (alloc.Assignment, bool) {
 	if k.member.Among != nil && !k.member.Among.Has(node) {
 		return alloc.Assignment{}, false
 	}
-	return g.choice(k, set)
+	return g.tightest(k.member, set)
 }
 
 // bundle finds what must end so that a member fits on a node; nil is none. It leaves the trial as it was.

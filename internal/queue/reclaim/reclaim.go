@@ -38,6 +38,10 @@ type Candidate struct {
 	Ending bool
 	// TookFrom are queues whose pods ended for it since demand, quotas or capacity changed. They do not take that back.
 	TookFrom []queue.Node
+	// Movable tells that all of its pods may end to start again elsewhere, also where its quota is guaranteed: they have their
+	// places before they end. Gang is how they are placed again; a pod alone is a gang of one that shares GPUs.
+	Movable bool
+	Gang    gang.Gang
 }
 
 // Member is a pod that runs.
@@ -51,6 +55,8 @@ type Member struct {
 	Charge     queue.Vector
 	// Budgets are positions in [Options.Budgets].
 	Budgets []int
+	// Again is what the pod asks once it is made again; nil for one that does not move.
+	Again *gang.Member
 }
 
 // Options bound a search.
@@ -60,6 +66,8 @@ type Options struct {
 	Budgets []int
 	// Nodes tell labels for a gang's topology; they may be nil.
 	Nodes gang.Nodes
+	// Moves lets pods move where nobody may end, see [Find].
+	Moves bool
 	// Steps bounds the work; 0 is [DefaultSteps].
 	Steps int
 }
@@ -75,6 +83,7 @@ const (
 	RuleOpportunistic Rule = "opportunistic" // it counts in no queue
 	RuleEntitlement   Rule = "entitlement"   // its queue is above its entitlement
 	RulePriority      Rule = "priority"      // it is of the demander's queue, with a lower priority
+	RuleMove          Rule = "move"          // it is movable, and has a place to come back to; a plan has such victims alone
 )
 
 // Victim is a candidate of which members end.
@@ -90,9 +99,17 @@ type Victim struct {
 type Plan struct {
 	Placements []gang.Placement
 	Victims    []Victim
-	// Awaits are candidates that are ending already on whose devices the demander goes.
+	// Moves are where the victims go whose rule is [RuleMove]. These devices are to be kept for them as well.
+	Moves []Move
+	// Awaits are candidates that are ending already on whose devices the demander or victims go.
 	Awaits []int
 	Steps  int
+}
+
+// Move is where a member of a candidate goes, by their positions.
+type Move struct {
+	Candidate, Member int
+	Assignment        alloc.Assignment
 }
 
 // Pods is how many pods end, without and with those of opportunistic quota.
@@ -129,9 +146,24 @@ func (r *Refusal) Error() string { return r.Text }
 // any one of the victims it is not. There are as few victims as a bounded search finds: first of pods that are not
 // opportunistic, then of all.
 //
+// Where nobody can be a victim by these rules, and the demander is within the guarantees on its path, movable workloads are, if
+// options let it: as few pods as the search finds, each of which has a place in the same trial. Their minimum run time,
+// disruption budgets and [Candidate.TookFrom] hold for that as well. Nobody moves after a search that was ended by its bound.
+//
 // The inventory must not change meanwhile.
 func Find(inv *alloc.Inventory, book *queue.Book, d *Demander, candidates []Candidate, o Options) (*Plan, *Refusal) {
-	t := newTrial(inv, book, d, candidates, o)
+	plan, refusal := newTrial(inv, book, d, candidates, o, false).find()
+	if refusal == nil || refusal.Exhausted || !o.Moves {
+		return plan, refusal
+	}
+	if plan := newTrial(inv, book, d, candidates, o, true).move(); plan != nil {
+		return plan, nil
+	}
+	return nil, refusal
+}
+
+// find is the search for victims.
+func (t *trial) find() (*Plan, *Refusal) {
 	defer t.end()
 	if t.lawful() && t.fits() {
 		return t.plan(), nil

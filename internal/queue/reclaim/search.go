@@ -13,7 +13,7 @@ import (
 // entitlements. Where it does not, nothing helps.
 func (t *trial) possible() bool {
 	t.takeAll()
-	fits := t.lawful() && t.fits()
+	fits := t.lawful() && t.alone()
 	t.restore()
 	return fits
 }
@@ -133,7 +133,7 @@ func (t *trial) below(n, up queue.Node) bool {
 // not where a gang is bound to a topology.
 func (t *trial) shrink() bool {
 	t.takeAll()
-	if t.lawful() && t.fits() {
+	if t.lawful() && t.alone() {
 		t.reprieve()
 		if items := t.restore(); t.retake(items) && t.lawful() && t.fits() {
 			return true
@@ -197,7 +197,7 @@ func (t *trial) sortItems() {
 // minimize gives back whatever is not needed: first what stands in nobody's way, then what the demander does without in
 // other places.
 func (t *trial) minimize() {
-	if t.lawful() && t.fits() {
+	if !t.moving && t.lawful() && t.fits() {
 		t.reprieve()
 	}
 	t.sortItems()

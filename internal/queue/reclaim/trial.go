@@ -34,8 +34,11 @@ type trial struct {
 	// reach is the widest queue on the demander's path within whose entitlement it stays, negative if there is none.
 	reach queue.Node
 	found gang.Plan
-	steps int
-	most  int
+	// moving tells that those who end come back, and homes where, by candidate.
+	moving bool
+	homes  map[int]home
+	steps  int
+	most   int
 }
 
 // member is a member of a candidate.
@@ -48,9 +51,9 @@ type item struct {
 	whole     bool
 }
 
-func newTrial(inv *alloc.Inventory, book *queue.Book, d *Demander, candidates []Candidate, o Options) *trial {
+func newTrial(inv *alloc.Inventory, book *queue.Book, d *Demander, candidates []Candidate, o Options, moving bool) *trial {
 	t := &trial{
-		inv: inv, book: book, tree: book.Tree(), demander: d, candidates: candidates, options: o,
+		inv: inv, book: book, tree: book.Tree(), demander: d, candidates: candidates, options: o, moving: moving,
 		rules: make([]Rule, len(candidates)), rank: make([]int, len(candidates)), nodes: map[int][]member{},
 		gone: make([][]bool, len(candidates)), left: make([]int, len(candidates)), freed: map[queue.Node]queue.Vector{},
 		budgets: slices.Clone(o.Budgets), most: o.Steps,
@@ -138,9 +141,11 @@ func (t *trial) rule(c *Candidate) Rule {
 	d := t.demander
 	ran := t.options.Now.Sub(c.Start)
 	switch {
-	case c.ID == d.ID || c.Quota == v1alpha1.QuotaGuaranteed || ran < t.tree.MinimumRunTime(c.Queue):
+	case c.ID == d.ID || ran < t.tree.MinimumRunTime(c.Queue) || slices.Contains(c.TookFrom, d.Queue):
 		return ""
-	case slices.Contains(c.TookFrom, d.Queue):
+	case t.moving && c.moves():
+		return RuleMove
+	case t.moving || c.Quota == v1alpha1.QuotaGuaranteed:
 		return ""
 	case d.Quota == v1alpha1.QuotaOpportunistic:
 		if c.Quota == v1alpha1.QuotaOpportunistic && c.Queue == d.Queue && c.Priority < d.Priority {
@@ -321,8 +326,19 @@ func (t *trial) lawful() bool {
 	return true
 }
 
-// fits places the whole demander on trial.
+// fits places the whole demander on trial, and those who move: as before if that still serves.
 func (t *trial) fits() bool {
+	if t.serves() {
+		return true
+	}
+	if t.moving {
+		return t.rearrange()
+	}
+	return t.alone()
+}
+
+// alone places the whole demander on trial.
+func (t *trial) alone() bool {
 	t.steps += 8 + t.inv.Len() + 4*len(t.demander.Members)
 	plan, refusal := gang.Place(t.inv, t.demander.Gang, t.demander.Members, t.options.Nodes)
 	if refusal != nil {
@@ -334,7 +350,7 @@ func (t *trial) fits() bool {
 
 // plan is what was found.
 func (t *trial) plan() *Plan {
-	p := &Plan{Placements: t.found.Placements, Steps: t.steps}
+	p := &Plan{Placements: t.found.Placements, Moves: t.moves(), Steps: t.steps}
 	slices.SortFunc(t.items, func(a, b item) int { return cmp.Compare(t.rank[a.candidate], t.rank[b.candidate]) })
 	for _, it := range t.items {
 		if last := len(p.Victims) - 1; last >= 0 && p.Victims[last].Candidate == it.candidate {
@@ -350,6 +366,11 @@ func (t *trial) plan() *Plan {
 	used := map[string]bool{}
 	for i := range p.Placements {
 		for _, s := range p.Placements[i].Assignment.Shares {
+			used[s.UUID] = true
+		}
+	}
+	for i := range p.Moves {
+		for _, s := range p.Moves[i].Assignment.Shares {
 			used[s.UUID] = true
 		}
 	}
