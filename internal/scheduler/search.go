@@ -29,10 +29,12 @@ type search struct {
 	mayEnd   map[string][]*corev1.Pod
 	excluded map[string]bool // nodes on which filters have refused a plan
 	budgets  budgets
+	// outwaited are candidates whose budgets protect them no more.
+	outwaited map[int]bool
 }
 
 func newSearch(e *Engine, d demander, filters Filters, now time.Time) *search {
-	s := &search{engine: e, units: d.units, filters: filters, now: now, excluded: map[string]bool{}}
+	s := &search{engine: e, units: d.units, filters: filters, now: now, excluded: map[string]bool{}, outwaited: map[int]bool{}}
 	var asks []queue.Charge
 	for _, u := range d.units {
 		e.meet(u.Pod)
@@ -82,6 +84,7 @@ func (s *search) run() (*reclaim.Plan, error) {
 			}
 		}
 	}
+	s.outwait()
 	var plan *reclaim.Plan
 	for range mostTries {
 		var refusal *reclaim.Refusal
@@ -94,6 +97,28 @@ func (s *search) run() (*reclaim.Plan, error) {
 		}
 	}
 	return nil, &reclaim.Refusal{Text: "where others may end, nodes do not let it"}
+}
+
+// budgetGraces is for how many graces of a queue disruption budgets keep its pods from ending for others that are entitled to what
+// they have. Whoever may make pods may write budgets: without an end, they would keep what was lent.
+const budgetGraces = 10
+
+// outwait takes budgets off candidates of queues that have been waited for so long.
+func (s *search) outwait() {
+	since, ok := s.engine.queues.takings.since[s.demander.ID]
+	if !ok {
+		return
+	}
+	for i := range s.candidates {
+		c := &s.candidates[i]
+		if c.Queue == s.demander.Queue || s.now.Sub(since) < budgetGraces*s.engine.queues.set.Book.Tree().Grace(c.Queue) {
+			continue
+		}
+		for j := range c.Members {
+			c.Members[j].Budgets = nil
+		}
+		s.outwaited[i] = true
+	}
 }
 
 // let reports whether nodes let the demander once the victims have ended. Those that do not are excluded.

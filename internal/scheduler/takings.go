@@ -22,6 +22,8 @@ type takings struct {
 	next time.Time
 	// wants are workloads that found nobody or were not searched for, to be tried again.
 	wants map[string]want
+	// since is when nobody was found for a workload first.
+	since map[string]time.Time
 }
 
 // want is when a workload is searched for again, and why nobody ends for it until then.
@@ -49,7 +51,15 @@ var (
 	errNever = errors.New("nobody may end for it")
 )
 
-func (t *takings) init() { t.all, t.wants = map[string]*Taking{}, map[string]want{} }
+func (t *takings) init() {
+	t.all, t.wants, t.since = map[string]*Taking{}, map[string]want{}, map[string]time.Time{}
+}
+
+// forget ends what is noted of a workload that waits.
+func (t *takings) forget(id string) {
+	delete(t.wants, id)
+	delete(t.since, id)
+}
 
 // Filters ask Kubernetes whether pods are let onto nodes from which others have gone.
 type Filters interface {
@@ -115,6 +125,8 @@ type Victim struct {
 	Note string
 	// Queue is that of the pod, empty outside all queues.
 	Queue string
+	// Forced tells that disruption budgets were waited for long enough.
+	Forced bool
 }
 
 // demander is pods for which others may end.
@@ -172,7 +184,7 @@ func (e *Engine) takeBack(d demander, filters Filters, now time.Time) (*Taking, 
 	t := &e.queues.takings
 	search := newSearch(e, d, filters, now)
 	if !e.queues.set.MayTake(&search.demander) {
-		delete(t.wants, search.demander.ID)
+		t.forget(search.demander.ID)
 		return nil, errNever
 	}
 	if last, ok := t.wants[search.demander.ID]; ok && now.Before(last.at) {
@@ -188,9 +200,12 @@ func (e *Engine) takeBack(d demander, filters Filters, now time.Time) (*Taking, 
 	t.next = now.Add(searchPart * time.Since(begun))
 	if err != nil {
 		t.wants[search.demander.ID] = want{now.Add(searchAgain), err}
+		if _, ok := t.since[search.demander.ID]; !ok {
+			t.since[search.demander.ID] = now
+		}
 		return nil, err
 	}
-	delete(t.wants, search.demander.ID)
+	t.forget(search.demander.ID)
 	return e.take(search, plan)
 }
 
@@ -208,7 +223,7 @@ func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
 	for _, v := range plan.Victims {
 		for _, j := range v.Members {
 			pod := s.pods[v.Candidate][j]
-			one := Victim{Pod: pod, Grace: e.queues.set.Book.Tree().Grace(s.candidates[v.Candidate].Queue), Rule: v.Rule, Queue: e.queues.set.QueueOf(pod.UID)}
+			one := Victim{Pod: pod, Grace: e.queues.set.Book.Tree().Grace(s.candidates[v.Candidate].Queue), Rule: v.Rule, Queue: e.queues.set.QueueOf(pod.UID), Forced: s.outwaited[v.Candidate]}
 			one.Note = note(s.first(), made.queue, &one)
 			made.Victims = append(made.Victims, one)
 			ends = append(ends, pod.UID)
@@ -266,7 +281,7 @@ func (e *Engine) drop(t *Taking) {
 		return
 	}
 	delete(e.queues.takings.all, t.id)
-	delete(e.queues.takings.wants, t.id)
+	e.queues.takings.forget(t.id)
 	e.queues.set.Drop(t.id)
 	for i := range t.Victims {
 		e.queues.set.Return(t.Victims[i].Pod.UID)
@@ -344,7 +359,7 @@ func (e *Engine) Due(now time.Time) (pods []*corev1.Pod) {
 		if pod := e.queues.set.Pod(id); pod != nil {
 			pods = append(pods, pod)
 		} else {
-			delete(t.wants, id)
+			t.forget(id)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.all)) {

@@ -55,6 +55,8 @@ func note(demander *corev1.Pod, queue string, v *Victim) string {
 		return fmt.Sprintf("ends within %s for %s: its priority is lower (rule %s)", v.Grace, who, v.Rule)
 	case v.Rule == reclaim.RuleOpportunistic:
 		return fmt.Sprintf("ends within %s for %s: its quota is opportunistic (rule %s)", v.Grace, who, v.Rule)
+	case v.Forced:
+		return fmt.Sprintf("ends within %s for %s, which is entitled to its GPUs and has waited for disruption budgets long enough (rule %s)", v.Grace, who, v.Rule)
 	case v.Queue == "":
 		return fmt.Sprintf("ends within %s for %s, which is entitled to its GPUs: it is outside all queues (rule %s)", v.Grace, who, v.Rule)
 	}

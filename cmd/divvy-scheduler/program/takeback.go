@@ -76,7 +76,7 @@ func (a *adapter) evict(fw framework.Framework, demander *corev1.Pod, t *schedul
 			if v.Rule == reclaim.RulePriority {
 				reason = reasonPreempted
 			}
-			if err := a.writer.Evict(a.ctx, v.Pod, v.Grace); err != nil {
+			if err := a.writer.Evict(a.ctx, v); err != nil {
 				klog.FromContext(a.ctx).Error(err, "Victim does not end", "pod", klog.KObj(v.Pod), "for", klog.KObj(demander))
 				a.engine.GiveUp(t)
 				a.activate(demander)

@@ -13,7 +13,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/queue"
 	"github.com/divvy-gpu/divvy/internal/queue/reclaim"
-	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 )
 
 // overdue is how long after the end of its grace a pod that is being deleted still counts as one that ends.
@@ -35,11 +34,19 @@ type View struct {
 }
 
 // Candidates are workloads whose pods may be ended for others, and those that are ending already. pods has the members of each, in
-// their order; it has none for claims whose pods have gone. Workloads are left out whose pods share claims with others' pods, or have claims that are not written yet.
+// their order; it has none for claims whose pods have gone. Workloads whose pods share claims are one candidate. Those are left out that
+// have claims which are not written yet.
 func (s *Set) Candidates(view View) (all []reclaim.Candidate, pods [][]*corev1.Pod) {
 	s.Settle()
+	together := s.sharers()
 	for _, id := range slices.Sorted(maps.Keys(s.works)) {
 		w := s.works[id]
+		if ids := together[id]; len(ids) > 0 {
+			if c, members, ok := s.shared(ids, view); ok && ids[0] == id {
+				all, pods = append(all, c), append(pods, members)
+			}
+			continue
+		}
 		if c := s.claims[w.claim]; c != nil && !c.Others && !c.Flies { // its pods have gone, and whoever leads clears it
 			m := reclaim.Member{Key: claimMark + w.claim, Assignments: view.Held(w.claim), Charge: s.Book.Tree().Vector(c.Charges)}
 			all, pods = append(all, reclaim.Candidate{ID: id, Ending: true, Queue: w.node, Quota: w.quota, Members: []reclaim.Member{m}}), append(pods, nil)
@@ -54,11 +61,7 @@ func (s *Set) Candidates(view View) (all []reclaim.Candidate, pods [][]*corev1.P
 				continue
 			}
 			c.Queue, c.Quota, c.Priority, c.TookFrom = w.node, w.quota, w.priority, s.tookFrom(w)
-			var members []*corev1.Pod
-			for i := range c.Members {
-				members = append(members, w.members[types.UID(c.Members[i].Key)].Pod)
-			}
-			all, pods = append(all, *c), append(pods, members)
+			all, pods = append(all, *c), append(pods, w.podsOf(c.Members))
 		}
 	}
 	return all, pods
@@ -78,7 +81,7 @@ func (s *Set) AwaitedClaims(member string) []string {
 // endingMark ends the ID of the candidate that has the members of a workload that are ending.
 const endingMark = "/ending"
 
-// gather sorts members into those that stay and those that are ending, and reports whether they can be told apart from others.
+// gather sorts members into those that stay and those that are ending. It reports false where some of what they have is not written.
 func (s *Set) gather(w *work, view View, stay, end *reclaim.Candidate) bool {
 	tree := s.Book.Tree()
 	if w.gang != "" {
@@ -88,11 +91,11 @@ func (s *Set) gather(w *work, view View, stay, end *reclaim.Candidate) bool {
 		if len(p.claims) == 0 {
 			continue
 		}
-		m := reclaim.Member{Key: string(p.UID)}
+		m := p.member(view)
 		var charges []queue.Charge
 		for _, key := range slices.Sorted(maps.Keys(p.claims)) {
 			c := s.claims[key]
-			if c.Flies || len(c.Pods) > 1 {
+			if c.Flies {
 				return false
 			}
 			charges = append(charges, c.Charges...)
@@ -101,21 +104,14 @@ func (s *Set) gather(w *work, view View, stay, end *reclaim.Candidate) bool {
 		if p.Spec.NodeName == "" || slices.ContainsFunc(m.Assignments, func(a alloc.Assignment) bool { return a.Name != p.Spec.NodeName }) {
 			return false
 		}
-		if !p.counted {
-			p.cpu, p.memory = demand.Host(p.Pod)
-			p.counted = true
-		}
-		m.CPU, m.HostMemory = p.cpu, p.memory
-		m.Charge, m.Budgets = tree.Vector(charges), view.Budgets(p.Pod)
+		m.Charge = tree.Vector(charges)
 		switch at := p.DeletionTimestamp; {
 		case at != nil && view.Now.After(at.Add(overdue)): // it may never end
 		case p.ends():
 			end.Members = append(end.Members, m)
 		default:
 			stay.Members = append(stay.Members, m)
-			if start := began(p.Pod); start.After(stay.Start) {
-				stay.Start = start
-			}
+			stay.Start = latest(stay.Start, began(p.Pod))
 		}
 	}
 	return true

@@ -1,0 +1,47 @@
+package workload
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+)
+
+// Pods that share a claim end together: neither a second pod nor its quota keeps what the claim has.
+func TestSharers(t *testing.T) {
+	s := newSet(1, department("a", 1, "a"))
+	borrows, protects, alone := podOf("a", "borrows", "", 0), podOf("a", "protects", "", 1), podOf("a", "alone", "", 2)
+	protects.Labels[v1alpha1.QuotaLabel] = string(v1alpha1.QuotaGuaranteed)
+	for _, p := range []*corev1.Pod{borrows, protects, alone} {
+		p.Spec.NodeName = "n"
+		s.SetPod(p)
+	}
+	s.SetClaim("a/shared", Claim{Charges: gpus(2), Pods: []types.UID{borrows.UID, protects.UID}})
+	s.SetClaim("a/own", Claim{Charges: gpus(1), Pods: []types.UID{alone.UID}})
+	view := View{
+		Now: morning.Add(time.Hour), Held: func(claim string) []alloc.Assignment { return []alloc.Assignment{{Name: "n", Memory: uint64(len(claim))}} },
+		Budgets: func(*corev1.Pod) []int { return nil },
+	}
+	all, pods := s.Candidates(view)
+	if len(all) != 2 || len(pods[1]) != 2 {
+		t.Fatalf("%d candidates: %+v", len(all), all)
+	}
+	together := &all[1]
+	if together.Quota != v1alpha1.QuotaBorrowing || together.Minimum != 2 || len(together.Members) != 2 {
+		t.Errorf("sharers are %+v", together)
+	}
+	if sum := together.Members[0].Charge[0] + together.Members[1].Charge[0]; sum != 2000 {
+		t.Errorf("their claim counts %d", sum)
+	}
+	if len(together.Members[0].Assignments) != 1 || len(together.Members[1].Assignments) != 0 {
+		t.Errorf("what they share is held %v", together.Members)
+	}
+	s.SetClaim("a/own", Claim{Charges: gpus(1), Pods: []types.UID{alone.UID, protects.UID}})
+	if all, pods = s.Candidates(view); len(all) != 1 || len(pods[0]) != 3 {
+		t.Errorf("linked by two claims they are %d candidates of %v pods", len(all), pods)
+	}
+}
