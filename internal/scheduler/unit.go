@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -26,6 +27,8 @@ type Unit struct {
 	Existing map[string]*resourcev1.ResourceClaim
 	// Team is the part of its gang with which the pod is placed, nil for a pod alone.
 	Team *Team
+	// Undone is set when what was noted and written for a unit that is not bound is taken back.
+	Undone atomic.Bool
 	// missing are claims that the scheduler is to make.
 	missing  []demand.Claim
 	reserved []string

@@ -58,6 +58,7 @@ type adapter struct {
 	turn    sync.Mutex
 	turning bool
 	handing handing
+	stopped stopped
 	// denials are those of members that no trial had foreseen, by gang. Pod anew is one of them, which is to be tried again.
 	denials map[string]denials
 	anew    atomic.Pointer[types.UID]

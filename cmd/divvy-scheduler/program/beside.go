@@ -27,16 +27,22 @@ type refusedMember struct {
 	key, node string
 	here      int
 	why       string
+	// others are what members there are like that are unlike it: whoever is planned first, they are not planned together.
+	others []string
 }
 
 // mostDenials is how many of a gang are kept, and of how many gangs.
 const mostDenials = 256
 
-// of is why a member would be refused again on a node beside so many others, empty where nothing says so.
-func (r denials) of(key, node string, here int) string {
-	for i := range r {
-		if r[i].key == key && r[i].node == node && here >= r[i].here {
-			return r[i].why
+// of is why a member would be refused again on a node beside so many others, empty where nothing says so. there reports whether
+// a member that is like this is about to be on the node.
+func (d denials) of(key, node string, here int, there func(key string) bool) string {
+	for i := range d {
+		if d[i].node != node {
+			continue
+		}
+		if d[i].key == key && here >= d[i].here || slices.Contains(d[i].others, key) && there(d[i].key) {
+			return d[i].why
 		}
 	}
 	return ""
@@ -91,7 +97,11 @@ func (t *trials) asked(status *fwk.Status) bool {
 // Beside implements scheduler.Trials.
 func (t *trials) Beside(pod *corev1.Pod, node string, here int, others func(func(pod *corev1.Pod, node string))) bool {
 	one := t.trial(pod)
-	if why := t.denials.of(one.key, node, here); why != "" {
+	there := func(key string) (is bool) {
+		others(func(other *corev1.Pod, on string) { is = is || on == node && t.trial(other).key == key })
+		return is
+	}
+	if why := t.denials.of(one.key, node, here, there); why != "" {
 		t.whys[why]++
 		return false
 	}

@@ -87,23 +87,33 @@ func TestGangOfMembersThatMindEachOther(t *testing.T) {
 	}
 }
 
-// A member that minds others which do not mind it has them refused after they were planned. The next plans have it alone.
+// A member that minds others which do not mind it has them refused after they were planned beside it, on the GPUs that they
+// would leave least of. The next plans have them elsewhere.
 func TestGangWithAnUnforeseenRefusal(t *testing.T) {
 	f := newFleet(t, 2, 4)
 	f.run(v1alpha1.SchedulerName, shipped, nil, single)
-	for i := range 5 {
-		member := gangOf(t, "five", 5, i, 60)
-		member.Labels = map[string]string{"app": "other"}
-		if i == 0 {
-			member.Labels["app"] = "minds"
-			member.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-				TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}},
-			}}}}
-		}
-		f.create(member)
+	on := func(p *corev1.Pod, node int) *corev1.Pod {
+		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeName(node)}
+		return p
 	}
-	if most := mostOnANode(f.bound(5)); most != 4 {
-		t.Errorf("%d of them are on one node, want 4", most)
+	for i := range 3 {
+		f.create(on(describing(t, fmt.Sprint("there-", i), share(70, 10)), 0))
+	}
+	f.bound(3)
+	minds := on(gangOf(t, "four", 4, 0, 60), 0)
+	minds.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+		TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}},
+	}}}}
+	f.create(minds)
+	for i := range 3 {
+		other := gangOf(t, "four", 4, i+1, 8)
+		other.Labels = map[string]string{"app": "other"}
+		f.create(other)
+	}
+	for _, p := range f.bound(7) {
+		if p.Labels["app"] == "other" && p.Spec.NodeName != nodeName(1) {
+			t.Errorf("%s is on %s", p.Name, p.Spec.NodeName)
+		}
 	}
 	f.check()
 }

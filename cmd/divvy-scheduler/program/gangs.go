@@ -33,8 +33,24 @@ type handing struct {
 	rest []*scheduler.Unit
 	// units are those handed out and not scheduled yet.
 	units map[types.UID]*scheduler.Unit
-	// there counts those that are scheduled, by node.
-	there map[string]int
+	// there are those that are scheduled, by node.
+	there map[string][]*scheduler.Unit
+}
+
+// stopped is members that were scheduled before their gang was stopped. Until they are taken back they count as bound, so that a
+// plan for the others would be one for a part of the gang.
+type stopped struct {
+	id    string
+	units []*scheduler.Unit
+	until time.Time
+}
+
+// stopLimit is how long a gang waits for them at most.
+const stopLimit = 30 * time.Second
+
+// ends reports whether members of a gang are still to be taken back.
+func (s *stopped) ends(id string, now time.Time) bool {
+	return s.id == id && now.Before(s.until) && slices.ContainsFunc(s.units, func(u *scheduler.Unit) bool { return !u.Undone.Load() })
 }
 
 // member is the next member of the gang that was planned last, nil where none is left.
@@ -57,6 +73,12 @@ func (a *adapter) member(logger klog.Logger) *framework.QueuedPodInfo {
 func (a *adapter) stop(why error) {
 	if a.handing.team != nil {
 		a.handing.team.Fail(why)
+		if len(a.handing.rest)+len(a.handing.units) > 0 { // none of those that are scheduled binds
+			a.stopped = stopped{a.handing.team.ID, nil, time.Now().Add(stopLimit)}
+			for _, units := range a.handing.there {
+				a.stopped.units = append(a.stopped.units, units...)
+			}
+		}
 	}
 	a.engine.Drop(a.handing.rest)
 	for _, unit := range a.handing.units {
@@ -72,6 +94,9 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 		return none, errUndoing
 	}
 	a.stop(errGone)
+	if a.stopped.ends(a.engine.Gangs.ID(pod), time.Now()) {
+		return none, errUndoing
+	}
 	id, waiting := a.engine.Gangs.ID(pod), a.engine.Gangs.Waiting(pod)
 	trials := newTrials(ctx, fw)
 	trials.meet, trials.denials = slices.ContainsFunc(waiting, minds), a.denials[id]
@@ -97,7 +122,7 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 		a.refused(pod, because)
 		return none, because
 	}
-	a.handing = handing{team: team, units: map[types.UID]*scheduler.Unit{}, there: map[string]int{}}
+	a.handing = handing{team: team, units: map[types.UID]*scheduler.Unit{}, there: map[string][]*scheduler.Unit{}}
 	for _, unit := range team.Units {
 		if unit.Pod.UID == pod.UID {
 			a.handing.units[pod.UID] = unit
@@ -127,14 +152,22 @@ func (a *adapter) refused(pod *corev1.Pod, because error) {
 
 // unforeseen notes that a member was refused that had been let on trial, and has its gang planned again. Where there is no
 // other plan, all of it is forgotten, so that the next event finds the gang as it was.
-func (a *adapter) unforeseen(key string, unit *scheduler.Unit, status *fwk.Status) {
+func (a *adapter) unforeseen(t *trials, unit *scheduler.Unit, status *fwk.Status) {
 	if a.denials == nil || len(a.denials) > mostDenials { // of gangs that have gone, too
 		a.denials = map[string]denials{}
 	}
-	if id := unit.Team.ID; len(a.denials[id]) < mostDenials {
-		a.denials[id] = append(a.denials[id], refusedMember{key, unit.Place.Name, a.handing.there[unit.Place.Name], status.Message()})
-		a.anew.Store(&unit.Pod.UID)
+	id, node := unit.Team.ID, unit.Place.Name
+	if len(a.denials[id]) >= mostDenials {
+		return
 	}
+	one := refusedMember{key: t.key(unit.Pod), node: node, here: len(a.handing.there[node]), why: status.Message()}
+	for _, other := range a.handing.there[node] {
+		if key := t.key(other.Pod); key != one.key && !slices.Contains(one.others, key) {
+			one.others = append(one.others, key)
+		}
+	}
+	a.denials[id] = append(a.denials[id], one)
+	a.anew.Store(&unit.Pod.UID)
 }
 
 // lacking has members of gangs say anew what their gangs lack, until the context ends.
@@ -160,12 +193,12 @@ func (a *adapter) scheduleMember(ctx context.Context, fw framework.Framework, st
 		}
 	}
 	if !status.IsSuccess() {
-		a.unforeseen(newTrials(ctx, fw).key(unit.Pod), unit, status)
+		a.unforeseen(newTrials(ctx, fw), unit, status)
 		a.stop(fmt.Errorf("%w: pod %s, node %s: %s", errRefused, unit.Pod.Name, node, status.Message()))
 		return kubescheduler.ScheduleResult{}, refusal.because(status.Message())
 	}
 	delete(a.handing.units, unit.Pod.UID)
-	a.handing.there[node]++
+	a.handing.there[node] = append(a.handing.there[node], unit)
 	if len(a.handing.rest)+len(a.handing.units) == 0 {
 		delete(a.denials, unit.Team.ID)
 	}

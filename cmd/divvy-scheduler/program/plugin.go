@@ -254,6 +254,7 @@ func (p *plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *corev
 	}
 	p.setUndoing(pod.UID, true)
 	go func() {
+		defer c.unit.Undone.Store(true)
 		defer p.setUndoing(pod.UID, false)
 		if !p.writer.TakeBack(p.ctx, c.unit) {
 			p.written(c.pending) // the pod has a node, and keeps what it has

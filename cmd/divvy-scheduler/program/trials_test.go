@@ -47,17 +47,21 @@ func TestTrialsShare(t *testing.T) {
 	}
 }
 
-// What was refused once is not planned again beside as many members, and is beside fewer, elsewhere or for other members.
+// What was refused once is not planned again beside as many members, nor together in another order; it is beside fewer,
+// elsewhere and for other members.
 func TestDenials(t *testing.T) {
-	d := denials{{"one", "n0", 2, "because"}}
+	d := denials{{key: "one", node: "n0", here: 2, why: "because", others: []string{"two"}}}
 	for _, test := range []struct {
 		key, node string
 		here      int
+		there     string
 		denied    bool
 	}{
-		{"one", "n0", 2, true}, {"one", "n0", 3, true}, {"one", "n0", 1, false}, {"one", "n1", 2, false}, {"two", "n0", 2, false},
+		{"one", "n0", 2, "", true}, {"one", "n0", 3, "", true}, {"one", "n0", 1, "two", false}, {"one", "n1", 2, "two", false},
+		{"two", "n0", 2, "two", false}, {"two", "n0", 1, "one", true}, {"two", "n1", 1, "one", false}, {"three", "n0", 9, "one", false},
 	} {
-		if got := d.of(test.key, test.node, test.here) != ""; got != test.denied {
+		got := d.of(test.key, test.node, test.here, func(key string) bool { return key == test.there }) != ""
+		if got != test.denied {
 			t.Errorf("%+v: denied is %v", test, got)
 		}
 	}
