@@ -97,7 +97,7 @@ func TestGangKeeps(t *testing.T) {
 		},
 		"of a GPU that was given twice": {
 			lets: anywhere,
-			change: func(t *testing.T, e *Engine, claims claimsByName, pods []*corev1.Pod) {
+			change: func(_ *testing.T, e *Engine, claims claimsByName, _ []*corev1.Pod) {
 				twice := claims["team/p1"].DeepCopy()
 				twice.Name, twice.UID = "twice", "twice"
 				twice.Status.Allocation.Devices.Results[0].ConsumedCapacity[v1alpha1.CapacityMemory] = resource.MustParse("75Gi")

@@ -113,28 +113,37 @@ func (a *adapter) record(pod *corev1.Pod, reason string) {
 	}
 }
 
-// next is the next pod. The first waits until everything that is there is known: only who leads asks for pods.
+// takeOver waits until everything that is there is known, and begins to write: only who leads asks for pods. It reports false where
+// the scheduler ends.
+func (a *adapter) takeOver() bool {
+	err := wait.PollUntilContextCancel(a.ctx, syncPoll, true, func(context.Context) (bool, error) { return a.engine.Synced(), nil })
+	if err == nil && a.config.LeaderElection != nil {
+		err = a.catchUp()
+	}
+	if err != nil {
+		return false
+	}
+	a.lead()
+	a.reasons.Run(a.ctx)
+	a.lacking()
+	a.release.Run(a.ctx)
+	a.sweep()
+	a.engine.Drain()
+	for _, unit := range a.engine.Keeping() {
+		a.leave(unit)
+	}
+	a.compare()
+	a.ticking()
+	return true
+}
+
+// next is the next pod, in the order of queues where there are any.
 func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 	if !a.begun {
 		a.begun = true
-		err := wait.PollUntilContextCancel(a.ctx, syncPoll, true, func(context.Context) (bool, error) { return a.engine.Synced(), nil })
-		if err == nil && a.config.LeaderElection != nil {
-			err = a.catchUp()
+		if !a.takeOver() {
+			return nil, nil
 		}
-		if err != nil {
-			return nil, nil //nolint:nilerr // the scheduler ends
-		}
-		a.lead()
-		a.reasons.Run(a.ctx)
-		a.lacking()
-		a.release.Run(a.ctx)
-		a.sweep()
-		a.engine.Drain()
-		for _, unit := range a.engine.Keeping() {
-			a.leave(unit)
-		}
-		a.compare()
-		a.ticking()
 	}
 	if a.turning {
 		a.turn.Unlock()
@@ -148,7 +157,17 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 	if info := a.ordered(logger); info != nil {
 		return info, nil
 	}
-	if first := a.engine.First(nil); first != nil || a.engine.Waiting.Due() { // nobody else waits for them
+	info, err := a.await(logger)
+	a.engine.Drain()
+	if info == nil || err != nil || !a.engine.Queues() || len(info.Pod.Spec.ResourceClaims) == 0 && !a.engine.Gangs.In(info.Pod) {
+		return info, err
+	}
+	return a.before(logger, info), nil
+}
+
+// await waits for the next pod of Kubernetes' queue. If that has none, pods come whose turn it is. Meanwhile others have the engine's turn.
+func (a *adapter) await(logger klog.Logger) (*framework.QueuedPodInfo, error) {
+	if first := a.engine.First(nil); first != nil || a.engine.Waiting.Due() {
 		idle := time.AfterFunc(idlePause, func() {
 			if first != nil {
 				a.activate(first)
@@ -159,13 +178,8 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		defer idle.Stop()
 	}
 	a.turn.Unlock()
-	info, err := a.nextPod(logger) // waits
-	a.turn.Lock()
-	a.engine.Drain()
-	if info == nil || err != nil || !a.engine.Queues() || len(info.Pod.Spec.ResourceClaims) == 0 && !a.engine.Gangs.In(info.Pod) {
-		return info, err
-	}
-	return a.before(logger, info), nil
+	defer a.turn.Lock()
+	return a.nextPod(logger)
 }
 
 // sweep releases what pods left that ended while nobody led.
@@ -209,20 +223,8 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 		return a.gang(ctx, fw, state, info.Pod, newRefusal(info.Pod, nodes))
 	}
 	unit, err := a.engine.Read(info.Pod)
-	if scheduler.Elsewhere(err) && unit.Missing() {
-		a.make(unit)
-		return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(errMaking.Error())
-	}
 	if scheduler.Elsewhere(err) {
-		if err := a.engine.Disputed(unit); err != nil {
-			state.Write(cycleKey, &cycle{unit: unit})
-			return kubescheduler.ScheduleResult{}, a.noRoom(ctx, fw, state, unit, newRefusal(info.Pod, nodes), err)
-		}
-		state.Write(cycleKey, &cycle{unit: unit, elsewhere: true})
-		if err := a.engine.Quota(unit); err != nil {
-			return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(err.Error())
-		}
-		return a.schedulePod(ctx, fw, state, info)
+		return a.elsewhere(ctx, fw, state, info, unit, newRefusal(info.Pod, nodes))
 	}
 	state.Write(cycleKey, &cycle{unit: unit})
 	refusal := newRefusal(info.Pod, nodes)
@@ -237,6 +239,23 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 		return result, err
 	}
 	return a.choose(ctx, fw, state, unit, refusal)
+}
+
+// elsewhere has Kubernetes find a node for a pod with claims that Divvy's allocator cannot place.
+func (a *adapter) elsewhere(ctx context.Context, fw framework.Framework, state fwk.CycleState, info *framework.QueuedPodInfo, unit *scheduler.Unit, refusal *refusal) (kubescheduler.ScheduleResult, error) {
+	if unit.Missing() {
+		a.make(unit)
+		return kubescheduler.ScheduleResult{}, refusal.because(errMaking.Error())
+	}
+	if err := a.engine.Disputed(unit); err != nil {
+		state.Write(cycleKey, &cycle{unit: unit})
+		return kubescheduler.ScheduleResult{}, a.noRoom(ctx, fw, state, unit, refusal, err)
+	}
+	state.Write(cycleKey, &cycle{unit: unit, elsewhere: true})
+	if err := a.engine.Quota(unit); err != nil {
+		return kubescheduler.ScheduleResult{}, refusal.because(err.Error())
+	}
+	return a.schedulePod(ctx, fw, state, info)
 }
 
 // use tells the engine what nodes' pods ask, and returns how many nodes there are.

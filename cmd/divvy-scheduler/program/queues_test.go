@@ -99,9 +99,9 @@ func (q *queued) queue(name string, spec string) {
 }
 
 // standing is a queue as the API has it.
-func (q *queued) standing(name string) v1alpha1.Queue {
+func (q *queued) standing(ctx context.Context, name string) v1alpha1.Queue {
 	q.t.Helper()
-	object, err := q.objects.Resource(queuesResource).Get(q.t.Context(), name, metav1.GetOptions{})
+	object, err := q.objects.Resource(queuesResource).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		q.t.Fatal(err)
 	}
@@ -154,8 +154,8 @@ func TestTakeBack(t *testing.T) {
 				f.create(inQueue(t, "a", fmt.Sprint("a-", i), 80))
 			}
 			f.bound(8)
-			f.until("a has borrowed four", func(context.Context) (bool, string) {
-				s := f.standing("a").Status
+			f.until("a has borrowed four", func(ctx context.Context) (bool, string) {
+				s := f.standing(ctx, "a").Status
 				return len(s.Resources) == 1 && s.Resources[0].Borrowed == s.Resources[0].Used-4000 && s.Running == 8, fmt.Sprintf("%+v", s)
 			})
 			for i := range 4 {

@@ -89,8 +89,8 @@ func TestQueueTroubles(t *testing.T) {
 	f.queue("trip", "{parent: round}")
 	f.queue("new", "{namespaces: [other], resources: [{model: B200, guaranteed: 1}]}")
 	for name, want := range map[string]string{"round": "Cycle", "trip": "Cycle", "new": "NoGPUs"} {
-		f.until("queue "+name+" says "+want, func(context.Context) (bool, string) {
-			s := f.standing(name).Status
+		f.until("queue "+name+" says "+want, func(ctx context.Context) (bool, string) {
+			s := f.standing(ctx, name).Status
 			return len(s.Conditions) > 0 && s.Conditions[0].Type == want, fmt.Sprintf("%+v", s)
 		})
 	}

@@ -139,31 +139,36 @@ func (t *trial) within() queue.Node {
 // rule is that by which a candidate may end; empty is none.
 func (t *trial) rule(c *Candidate) Rule {
 	d := t.demander
-	ran := t.options.Now.Sub(c.Start)
 	switch {
-	case c.ID == d.ID || ran < t.tree.MinimumRunTime(c.Queue) || slices.Contains(c.TookFrom, d.Queue):
+	case t.spares(c):
 		return ""
-	case t.moving && c.moves():
+	case t.moving:
 		return RuleMove
-	case t.moving || c.Quota == v1alpha1.QuotaGuaranteed:
+	case d.Quota == v1alpha1.QuotaOpportunistic && c.Quota != v1alpha1.QuotaOpportunistic:
 		return ""
-	case d.Quota == v1alpha1.QuotaOpportunistic:
-		if c.Quota == v1alpha1.QuotaOpportunistic && c.Queue == d.Queue && c.Priority < d.Priority {
-			return RulePriority
-		}
-		return ""
-	case c.Quota == v1alpha1.QuotaOpportunistic:
+	case d.Quota != c.Quota && c.Quota == v1alpha1.QuotaOpportunistic:
 		return RuleOpportunistic
-	case c.Queue == d.Queue:
-		if c.Priority < d.Priority {
-			return RulePriority
-		}
+	case c.Queue == d.Queue && c.Priority < d.Priority:
+		return RulePriority
+	case c.Queue == d.Queue || d.Quota == v1alpha1.QuotaOpportunistic:
 		return ""
 	}
 	if t.over(c.Queue, func(int) bool { return true }) {
 		return RuleEntitlement
 	}
 	return ""
+}
+
+// spares reports whether a candidate does not end, whatever its queue has.
+func (t *trial) spares(c *Candidate) bool {
+	d := t.demander
+	if c.ID == d.ID || t.options.Now.Sub(c.Start) < t.tree.MinimumRunTime(c.Queue) || slices.Contains(c.TookFrom, d.Queue) {
+		return true
+	}
+	if t.moving {
+		return !c.moves()
+	}
+	return c.Quota == v1alpha1.QuotaGuaranteed
 }
 
 // over reports whether a queue is above its entitlement where its path and the demander's part, in a dimension of which the

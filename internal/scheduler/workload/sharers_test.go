@@ -23,7 +23,9 @@ func TestSharers(t *testing.T) {
 	s.SetClaim("a/shared", Claim{Charges: gpus(2), Pods: []types.UID{borrows.UID, protects.UID}})
 	s.SetClaim("a/own", Claim{Charges: gpus(1), Pods: []types.UID{alone.UID}})
 	view := View{
-		Now: morning.Add(time.Hour), Held: func(claim string) []alloc.Assignment { return []alloc.Assignment{{Name: "n", Memory: uint64(len(claim))}} },
+		Now: morning.Add(time.Hour), Held: func(claim string) []alloc.Assignment {
+			return []alloc.Assignment{{Name: "n", Memory: uint64(len(claim))}}
+		},
 		Budgets: func(*corev1.Pod) []int { return nil },
 	}
 	all, pods := s.Candidates(view)
