@@ -23,6 +23,12 @@ var ErrRoom = errors.New("no room")
 // ErrDisputed marks pods of which a claim has a part of a GPU that is fenced. It is an [ErrRoom].
 var ErrDisputed = fmt.Errorf("%w: a GPU is disputed", ErrRoom)
 
+// ErrBusy marks pods of which a claim is being given devices for another pod. It is an [ErrRoom].
+var ErrBusy = fmt.Errorf("%w: a claim is being given its devices", ErrRoom)
+
+// Contested reports whether an error is [ErrDisputed] or [ErrBusy]: no room elsewhere would help.
+func Contested(err error) bool { return errors.Is(err, ErrDisputed) || errors.Is(err, ErrBusy) }
+
 // Arrived tells the policy of a pod that was not planned before.
 func (e *Engine) Arrived(u *Unit) {
 	if len(u.Demand.Claims()) > 0 {
@@ -86,9 +92,13 @@ func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) er
 	}
 }
 
-// Disputed says why a unit cannot keep what its claims have: a GPU of theirs is fenced. The error is [ErrDisputed].
+// Disputed says why a unit cannot keep what its claims have, because a GPU of theirs is fenced, or cannot give them devices,
+// because another unit does. The error is [ErrDisputed] or [ErrBusy].
 func (e *Engine) Disputed(u *Unit) error {
 	for _, key := range slices.Sorted(maps.Keys(u.Existing)) {
+		if len(e.noted[key]) > 0 && u.Existing[key].Status.Allocation == nil {
+			return fmt.Errorf("%w: claim %s, for another pod", ErrBusy, u.Existing[key].Name)
+		}
 		f, is := e.ledger.FenceOf(key)
 		if !is {
 			continue
@@ -187,13 +197,25 @@ func (e *Engine) reserve(u *Unit, claim demand.Claim, result *resourcev1.Allocat
 		return fmt.Errorf("reserve %s for %s: %w", claim.Key(), u.Pod.Name, err)
 	}
 	u.reserved = append(u.reserved, claim.Key())
+	if e.noted[claim.Key()] == nil {
+		e.noted[claim.Key()] = map[*Unit]bool{}
+	}
+	e.noted[claim.Key()][u] = true
 	e.unwritten.set(claim.Key(), true)
 	e.queues.touched[claim.Key()] = workload.Claim{Pods: []types.UID{u.Pod.UID}, Flies: true}
 	return nil
 }
 
+// unreserve ends the notes of a unit. What other units have noted for the same claim stays.
 func (e *Engine) unreserve(u *Unit) {
 	for _, key := range u.reserved {
+		if !e.noted[key][u] {
+			continue // the claim has come with its devices
+		}
+		if delete(e.noted[key], u); len(e.noted[key]) > 0 {
+			continue
+		}
+		delete(e.noted, key)
 		if e.ledger.Unreserve(key) {
 			e.queues.touched[key] = workload.Claim{}
 		}

@@ -53,6 +53,8 @@ type Engine struct {
 	comparisons comparisons
 	unwritten   unwritten
 	heard       heard
+	// noted are the units for which the place of a claim is noted, until the claim comes with it.
+	noted map[string]map[*Unit]bool
 
 	mutex  sync.Mutex
 	events []func()
@@ -67,7 +69,7 @@ func New(policy alloc.Policy, claims Claims) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{ledger: l, claims: claims, uses: map[string]int64{}, pools: map[string]map[string]*resourcev1.ResourceSlice{}}
+	e := &Engine{ledger: l, claims: claims, uses: map[string]int64{}, noted: map[string]map[*Unit]bool{}, pools: map[string]map[string]*resourcev1.ResourceSlice{}}
 	e.Waiting.init()
 	e.Gangs.init()
 	e.labels = map[string]map[string]string{}

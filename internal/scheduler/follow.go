@@ -219,7 +219,11 @@ func (e *Engine) setClaim(before, after *resourcev1.ResourceClaim) {
 	if owner := metav1.GetControllerOf(after); owner != nil && forExtended(after) && has(after) {
 		key := after.Namespace + "/" + extendedName(owner.UID)
 		e.ledger.Unreserve(key)
+		delete(e.noted, key)
 		e.unwritten.set(key, false)
+	}
+	if has(after) {
+		delete(e.noted, after.Namespace+"/"+after.Name)
 	}
 	e.ledger.SetClaim(after.Namespace+"/"+after.Name, after)
 	e.touchClaim(after.Namespace+"/"+after.Name, after)

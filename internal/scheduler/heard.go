@@ -57,6 +57,32 @@ func (h *heard) behind(list *metav1.PartialObjectMetadataList) string {
 	return ""
 }
 
+// reached reports whether events have told of a claim at least what it was at a revision; known is false for one of which they
+// told nothing, or that it is gone.
+func (h *heard) reached(key, revision string) (reached, known bool) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	at, known := h.revisions[key]
+	return known && !older(at, revision), known
+}
+
+// Settle waits until events have told that the claims of a unit that was taken back have nothing of it any more. Before that, what
+// it was given may yet be told, and would end the note of what is given anew. Anybody may call it.
+func (e *Engine) Settle(ctx context.Context, w *Writer, u *Unit) error {
+	return repeat(ctx, func() bool {
+		for key, revision := range u.left {
+			reached, known := e.heard.reached(key, revision)
+			if reached || revision == "" {
+				continue
+			}
+			if known || !w.gone(ctx, key) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // older reports whether a revision is before another one. What is no revision is.
 func older(revision, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(revision, than)

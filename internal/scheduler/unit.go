@@ -33,6 +33,15 @@ type Unit struct {
 	missing  []demand.Claim
 	reserved []string
 	written  []written
+	// left are the revisions of claims from which on they have nothing of the unit's, by namespace and name.
+	left map[string]string
+}
+
+func (u *Unit) note(claim *resourcev1.ResourceClaim, revision string) {
+	if u.left == nil {
+		u.left = map[string]string{}
+	}
+	u.left[claim.Namespace+"/"+claim.Name] = revision
 }
 
 // written is a claim as it may have been written. late tells that it may be written yet: nobody answered.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -183,8 +184,9 @@ func (w *Writer) update(ctx context.Context, u *Unit, claim *resourcev1.Resource
 			return fmt.Errorf("%w: %s is another one", errClaim, claim.Name)
 		case fresh.Status.Allocation != nil && !equality.Semantic.DeepEqual(fresh.Status.Allocation, result):
 			return fmt.Errorf("%w: %s has other devices", errClaim, claim.Name)
-		case fresh.Status.Allocation == nil && claim.Status.Allocation != nil:
-			// What it had may be somebody else's by now: only what is noted in the ledger is given.
+		case fresh.Status.Allocation == nil && (claim.Status.Allocation != nil || u.Team != nil):
+			// What it had may be somebody else's by now: only what is noted in the ledger is given. Another member of the gang may
+			// have given it the devices meanwhile, and have taken them back.
 			return fmt.Errorf("%w: %s has no devices any more", errClaim, claim.Name)
 		}
 		claim = fresh
@@ -247,9 +249,11 @@ func (w *Writer) TakeBack(ctx context.Context, u *Unit) (cleared bool) {
 				return false
 			}
 			one.late = false
-			if !w.clear(ctx, one.claim.Namespace, one.claim.Name, u.Pod, one.claim.Status.Allocation) {
+			revision, done := w.clear(ctx, one.claim.Namespace, one.claim.Name, u.Pod, one.claim.Status.Allocation)
+			if !done {
 				return false
 			}
+			u.note(one.claim, revision)
 		}
 		cleared = true
 		return true
@@ -280,7 +284,15 @@ func (w *Writer) outdate(ctx context.Context, written *resourcev1.ResourceClaim)
 // Release takes a pod that has ended, or has no node, out of a claim, and the devices with the last pod. It reports
 // whether that is so now; otherwise it is to be tried again. Claims with other drivers' devices are left to Kubernetes.
 func (w *Writer) Release(ctx context.Context, namespace, name string, pod *corev1.Pod) bool {
-	return w.clear(ctx, namespace, name, pod, nil)
+	_, done := w.clear(ctx, namespace, name, pod, nil)
+	return done
+}
+
+// gone reports whether the API server has no claim of this namespace and name.
+func (w *Writer) gone(ctx context.Context, key string) bool {
+	namespace, name, _ := strings.Cut(key, "/")
+	_, err := w.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
 }
 
 // there reports whether the API server has a pod.
@@ -292,27 +304,31 @@ func (w *Writer) there(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return err == nil && found.UID == pod.UID, err
 }
 
-// clear is Release, of a claim that has other devices than only not: another scheduler has placed the pod anew.
-func (w *Writer) clear(ctx context.Context, namespace, name string, pod *corev1.Pod, only *resourcev1.AllocationResult) bool {
+// clear is Release, of a claim that has other devices than only not: another scheduler has placed the pod anew. The revision is
+// the claim's from which on that is so, "" for one that is gone.
+func (w *Writer) clear(ctx context.Context, namespace, name string, pod *corev1.Pod, only *resourcev1.AllocationResult) (revision string, done bool) {
 	claims := w.Client.ResourceV1().ResourceClaims(namespace)
 	claim, err := claims.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return apierrors.IsNotFound(err)
+		return "", apierrors.IsNotFound(err)
 	}
 	if !has(claim) || !onlyOurs(claim) || only != nil && !equality.Semantic.DeepEqual(claim.Status.Allocation, only) {
-		return true
+		return claim.ResourceVersion, true
 	}
 	others := slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor), func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
 	if len(others) == len(claim.Status.ReservedFor) && len(others) > 0 {
-		return true
+		return claim.ResourceVersion, true
 	}
 	released := claim.DeepCopy()
 	released.Status.ReservedFor = others
 	if len(others) == 0 {
 		released.Status.ReservedFor, released.Status.Allocation, released.Status.Devices = nil, nil, nil
 	}
-	_, err = claims.UpdateStatus(ctx, released, metav1.UpdateOptions{})
-	return err == nil || apierrors.IsNotFound(err)
+	cleared, err := claims.UpdateStatus(ctx, released, metav1.UpdateOptions{})
+	if err != nil {
+		return "", apierrors.IsNotFound(err)
+	}
+	return cleared.ResourceVersion, true
 }
 
 // onlyOurs reports whether all devices of a claim are Divvy's.

@@ -333,7 +333,7 @@ func (a *adapter) noRoom(ctx context.Context, fw framework.Framework, state fwk.
 		return errUndoing
 	}
 	a.engine.Waiting.Add(unit.Pod, unit.Shape())
-	if errors.Is(why, scheduler.ErrDisputed) {
+	if scheduler.Contested(why) {
 		return refusal.because(why.Error())
 	}
 	return refusal.because(a.takeBackUnit(ctx, fw, state, unit, why))
@@ -355,6 +355,7 @@ func (a *adapter) leave(unit *scheduler.Unit) {
 	go func() {
 		defer a.setUndoing(unit.Pod.UID, false)
 		a.writer.Leave(a.ctx, unit)
+		_ = a.engine.Settle(a.ctx, a.writer, unit) // it fails when the scheduler ends
 	}()
 }
 

@@ -114,7 +114,7 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 			return none, refusal.because(err.Error())
 		}
 		text := err.Error()
-		if !errors.Is(err, scheduler.ErrDisputed) {
+		if !scheduler.Contested(err) {
 			text = a.takeBackGang(ctx, fw, state, pod, err)
 		}
 		delete(a.denials, id)

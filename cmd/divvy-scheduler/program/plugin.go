@@ -260,6 +260,9 @@ func (p *plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *corev
 			p.written(c.pending) // the pod has a node, and keeps what it has
 			return
 		}
+		if p.engine.Settle(p.ctx, p.writer, c.unit) != nil {
+			return // the scheduler ends
+		}
 		for _, told := range c.pending {
 			p.claims.MaybeRemoveClaimPendingAllocation(told.uid, true)
 		}
