@@ -214,9 +214,9 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 	if unit := a.handing.units[info.Pod.UID]; unit != nil { // it has its place
 		return a.scheduleMember(ctx, fw, state, unit, newRefusal(info.Pod, nodes))
 	}
-	if err := a.awaited(info.Pod); err != nil {
-		state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: info.Pod}, awaits: true})
-		return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(err.Error())
+	if t, ready := a.engine.Taking(info.Pod); t != nil && !ready {
+		state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: info.Pod}, nominated: t.Node(info.Pod)})
+		return kubescheduler.ScheduleResult{}, newRefusal(info.Pod, nodes).because(t.Reason)
 	}
 	if inGang {
 		state.Write(cycleKey, &cycle{unit: &scheduler.Unit{Pod: info.Pod}})

@@ -59,7 +59,7 @@ func (a *adapter) member(logger klog.Logger) *framework.QueuedPodInfo {
 		return nil
 	}
 	unit := a.handing.rest[0]
-	info := a.sched.SchedulingQueue.PopSpecificPod(logger, unit.Pod)
+	info := a.pop(logger, unit.Pod)
 	if info == nil {
 		a.stop(errGone)
 		return nil
@@ -119,7 +119,7 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 		}
 		delete(a.denials, id)
 		because := refusal.because(text)
-		a.refused(pod, because)
+		a.refused(fw, pod, because)
 		return none, because
 	}
 	a.handing = handing{team: team, units: map[types.UID]*scheduler.Unit{}, there: map[string][]*scheduler.Unit{}}
@@ -140,8 +140,9 @@ func (a *adapter) gang(ctx context.Context, fw framework.Framework, state fwk.Cy
 
 // refused puts all members of a gang for which there is no room into one line, and has all of them say why: otherwise each
 // would say so when its turn comes, and those that have had it would say what was true then.
-func (a *adapter) refused(pod *corev1.Pod, because error) {
+func (a *adapter) refused(fw framework.Framework, pod *corev1.Pod, because error) {
 	id, members := a.engine.Gangs.Refused(pod)
+	a.nominate(fw, pod, members)
 	a.engine.Waiting.Add(pod, "gang "+id)
 	for _, member := range members {
 		if a.engine.Waiting.Add(member, "gang "+id); member.UID != pod.UID {

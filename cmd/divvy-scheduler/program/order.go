@@ -38,7 +38,7 @@ func (a *adapter) before(logger klog.Logger, info *framework.QueuedPodInfo) *fra
 			a.taken, a.passed = nil, 0
 			return info
 		}
-		if other := a.sched.SchedulingQueue.PopSpecificPod(logger, first); other != nil {
+		if other := a.pop(logger, first); other != nil {
 			a.taken = info
 			a.passed++
 			return other
@@ -73,4 +73,13 @@ func (a *adapter) current(pod *corev1.Pod) *corev1.Pod {
 		return nil
 	}
 	return now
+}
+
+// pop takes a pod from Kubernetes' queue, or the one that had to let others go first; nil is one that is in neither.
+func (a *adapter) pop(logger klog.Logger, pod *corev1.Pod) *framework.QueuedPodInfo {
+	if info := a.taken; info != nil && info.Pod.UID == pod.UID {
+		a.taken, a.passed = nil, 0
+		return info
+	}
+	return a.sched.SchedulingQueue.PopSpecificPod(logger, pod)
 }

@@ -33,9 +33,8 @@ type cycle struct {
 	// elsewhere tells that Kubernetes' own plugin places the pod.
 	elsewhere bool
 	pending   []pending
-	// nominated is the node on which others end for the pod, and awaits tells that they are ending already.
+	// nominated is the node on which others end for the pod. It is said again with each try: Kubernetes forgets it otherwise.
 	nominated string
-	awaits    bool
 }
 
 const cycleKey fwk.StateKey = PluginName

@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
@@ -219,4 +221,46 @@ func TestPreempt(t *testing.T) {
 		return err == nil && p.Spec.NodeName != "", fmt.Sprint(err, p.Status.Conditions)
 	})
 	f.check()
+}
+
+// While others end for a gang, pods without GPUs leave its members the processors of their nodes: it ends nobody twice.
+func TestTakeBackKeepsProcessors(t *testing.T) {
+	f := withQueues(t, newFleet(t, 2, 2))
+	f.queue("a", "{namespaces: [default], grace: 1s, resources: [{guaranteed: 2}]}")
+	f.queue("b", "{namespaces: [default], grace: 1s, resources: [{guaranteed: 2}]}")
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	large := func(p *corev1.Pod) *corev1.Pod {
+		p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("30")
+		return p
+	}
+	for i := range 4 {
+		p := large(inQueue(t, "a", fmt.Sprint("a-", i), 80))
+		p.Finalizers = []string{"example.com/later"}
+		f.create(p)
+	}
+	f.bound(4)
+	for i := range 2 {
+		p := large(inQueue(t, "b", fmt.Sprint("b-", i), 80))
+		p.Annotations[v1alpha1.GangAnnotation], p.Annotations[v1alpha1.GangSizeAnnotation] = "two", "2"
+		f.create(p)
+	}
+	for i := range 2 {
+		f.says(fmt.Sprint("b-", i), "waits for 2 pods of queue a to end")
+	}
+	for i := range 4 { // more than is free beside what the gang needs
+		f.create(large(pod(fmt.Sprint("plain-", i))))
+	}
+	for i := range 4 {
+		f.says(fmt.Sprint("plain-", i), "Insufficient cpu")
+	}
+	free := []byte(`{"metadata":{"finalizers":null}}`)
+	for i := range 4 {
+		if _, err := f.client.CoreV1().Pods(namespace).Patch(t.Context(), fmt.Sprint("a-", i), types.MergePatchType, free, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.runs("b", 2)
+	if n := f.running(t.Context(), "a"); n != 2 {
+		t.Errorf("a keeps %d, and is entitled to 2", n)
+	}
 }

@@ -29,7 +29,19 @@ func (q *queued) runs(queue string, n int) {
 	q.t.Helper()
 	q.until(fmt.Sprintf("queue %s runs %d", queue, n), func(ctx context.Context) (bool, string) {
 		have := q.running(ctx, queue)
-		return have == n, fmt.Sprint(have)
+		if have == n {
+			return true, ""
+		}
+		seen := fmt.Sprint(have)
+		list, err := q.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			seen += fmt.Sprintf("\n%s on %q, deleted %v: %v", p.Name, p.Spec.NodeName, p.DeletionTimestamp, p.Status.Conditions)
+		}
+		return false, seen
 	})
 }
 

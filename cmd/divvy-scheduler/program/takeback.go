@@ -26,14 +26,6 @@ const (
 // evictions is how many victims are told to end side by side.
 const evictions = 16
 
-// awaited is a pod for which others are ending already: the error of one that has to wait for that, nil where nothing is awaited.
-func (a *adapter) awaited(pod *corev1.Pod) error {
-	if t, ready := a.engine.Taking(pod); t != nil && !ready {
-		return errors.New(t.Reason)
-	}
-	return nil
-}
-
 // takeBack has others end for a pod or its gang, if there are such, and returns why the pod has to wait. find searches for them.
 func (a *adapter) takeBack(fw framework.Framework, state fwk.CycleState, pod *corev1.Pod, why error, find func(now time.Time) (*scheduler.Taking, error)) string {
 	if !mayTake(why) {
@@ -163,7 +155,7 @@ func nominated(c *cycle, pod *corev1.Pod) (*fwk.PostFilterResult, *fwk.Status) {
 	switch {
 	case c.nominated != "":
 		return framework.NewPostFilterResultWithNominatedNode(c.nominated), fwk.NewStatus(fwk.Success)
-	case pod.Status.NominatedNodeName != "" && !c.awaits:
+	case pod.Status.NominatedNodeName != "":
 		return framework.NewPostFilterResultWithNominatedNode(""), fwk.NewStatus(fwk.Unschedulable)
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
@@ -205,4 +197,21 @@ func (a *adapter) spared(pod *corev1.Pod, node fwk.NodeInfo, status *fwk.Status)
 		}
 	}
 	return status
+}
+
+// nominate keeps processors and memory of nodes for the other members of a gang for which others end, or no longer: Kubernetes asks for
+// the nomination of the pod itself.
+func (a *adapter) nominate(fw framework.Framework, pod *corev1.Pod, members []*corev1.Pod) {
+	t, _ := a.engine.Taking(pod)
+	for _, member := range members {
+		if member.UID == pod.UID {
+			continue
+		}
+		info, err := framework.NewPodInfo(member)
+		if t == nil || err != nil || t.Node(member) == "" {
+			fw.DeleteNominatedPodIfExists(member)
+			continue
+		}
+		fw.AddNominatedPod(klog.FromContext(a.ctx), info, &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: t.Node(member)})
+	}
 }
