@@ -43,7 +43,7 @@ export ONLY
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-programs fuzz \
-	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-sched bench-time measurements FORCE
+	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-sched bench-time measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
@@ -171,11 +171,12 @@ bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
 	$(GO) run ./test/bench/sched -build $(B) -v -only "$$ONLY"
-# Of queues, what tests without a cluster tell, and what is measured on a control plane.
+# Of queues, what tests without a cluster tell, what is measured on a control plane, and what the tests on real clusters tell.
 QUEUES_tests := queue.victims queue.random_sequences queue.verdict_ms queue.thrash
 QUEUES_plane := queue.reclaim_s queue.fairness_points queue.rate_ratio
+QUEUES_cluster := queue.key_case
 asked_queues = $(filter $(ONLY)%,$(QUEUES_$(1)))
-bench-queues: $(or $(strip $(foreach part,tests plane,$(if $(call asked_queues,$(part)),bench-queues-$(part)))),bench-none) ## queues: victims, refusals, taking back, fairness, rates
+bench-queues: $(or $(strip $(foreach part,tests plane cluster,$(if $(call asked_queues,$(part)),bench-queues-$(part)))),bench-none) ## queues: victims, refusals, taking back, fairness, rates; ONLY=queue.key_case on a real cluster, as root
 bench-queues-tests:
 	$(call step,BENCH,queues)
 	for id in $(call asked_queues,tests); do $(GO) run ./test/bench/queues -only "$$id" || exit; done
@@ -183,6 +184,9 @@ bench-queues-plane: $(B)/libexec/divvy/divvy-scheduler
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,queues in the scheduler)
 	for id in $(call asked_queues,plane); do $(GO) run ./test/bench/sched -build $(B) -v -only "$$id" || exit; done
+bench-queues-cluster: e2e-ready
+	$(call step,BENCH,queues on a real cluster)
+	for id in $(call asked_queues,cluster); do DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/queues -v -only "$$id" || exit; done
 measurements: ## the table for people from docs/measurements/*.json
 	$(call step,GEN,docs/measurements/README.md)
 	$(GO) run ./test/bench/table docs/measurements

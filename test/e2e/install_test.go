@@ -92,12 +92,19 @@ func (l *lab) serving() {
 		if err != nil {
 			return err.Error()
 		}
-		devices := 0
+		devices, gpus := 0, 0
 		for i := range slices.Items {
 			devices += len(slices.Items[i].Spec.Devices)
 		}
-		if devices != 3 {
-			return fmt.Sprintf("%d devices, want one of each GPU", devices)
+		for _, n := range l.Nodes {
+			report, err := n.Oracle(l.ctx)
+			if err != nil {
+				return err.Error()
+			}
+			gpus += len(report.GPUs)
+		}
+		if devices != gpus {
+			return fmt.Sprintf("%d devices, want one of each of %d GPUs", devices, gpus)
 		}
 		return ""
 	})

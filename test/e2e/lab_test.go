@@ -33,7 +33,7 @@ const (
 	mib    = 1 << 20
 )
 
-// lab is a cluster with Divvy: n1 has one GPU of 16 GiB, n2 two.
+// lab is a cluster with Divvy: n1 has one GPU of 16 GiB, n2 two. A test may have more nodes.
 type lab struct {
 	*cluster.Cluster
 
@@ -63,8 +63,8 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// startLab starts a cluster without Divvy.
-func startLab(t *testing.T) *lab {
+// startLab starts a cluster without Divvy. It may have more nodes.
+func startLab(t *testing.T, more ...cluster.Node) *lab {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -73,14 +73,14 @@ func startLab(t *testing.T) *lab {
 	wanted := map[string]string{v1alpha1.NodeLabel: ""}
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
-	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes: []cluster.Node{
-			{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: wanted},
-			{Name: "n2", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), Labels: wanted},
-		},
-		Images: images(t),
-		Log:    t.Logf,
-	})
+	nodes := append([]cluster.Node{
+		{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}},
+		{Name: "n2", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml")},
+	}, more...)
+	for i := range nodes {
+		nodes[i].Labels = wanted
+	}
+	c, err := cluster.Start(ctx, cluster.Options{Nodes: nodes, Images: images(t), Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

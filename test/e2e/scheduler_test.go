@@ -25,11 +25,14 @@ import (
 // agents, the oracle and the scheduler's ledger agree afterwards.
 func TestScheduler(t *testing.T) {
 	gate(t)
-	l := startLab(t)
+	l := startLab(t, cluster.Node{Name: "n3", Machine: "h100x8"})
+	l.kubectl("cordon", "n3")                                  // but for departments
 	l.install("scheduler.enabled=true", "allocators={nobody}") // besides Divvy's own
 	l.scenario("gang-refused", gangRefused)
 	l.scenario("through-stock", throughStock)
 	l.scenario("gpu-of-gang-lost", gpuOfGangLost)
+	l.scenario("taken-by-pods", takenByPods)
+	l.scenario("taken-by-gang", takenByGang)
 	l.kubectl("scale", "-n", system, "deployment/divvy-scheduler", "--replicas=0")
 	l.scenario("scheduler-killed", schedulerKilled)
 	l.scenario("leader-stopped", leaderStopped)

@@ -1,6 +1,6 @@
-// Command queues measures queues without a cluster: victims against all sets, random sequences, the time of a search that
-// finds nobody, and an hour of overload. The tests of internal/queue count, in their long form; it writes what they tell to
-// docs/measurements/queues.json.
+// Command queues takes what tests tell of queues. Those of internal/queue need no cluster: victims against all sets, random
+// sequences, the time of a search that finds nobody, and an hour of overload, in their long form. That of test/e2e takes GPUs back
+// on a real cluster, as root. It writes docs/measurements/queues.json.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -27,7 +28,11 @@ type source struct {
 	goal             float64
 	better           measurement.Direction
 	settings         [][]string // of the environment, one run each
-	note             string
+	// cases has what tells rows of the id apart, by the word that the test writes behind the id, nil for one row alone.
+	cases map[string]string
+	// passes tells that a figure counts only if the test finds no fault. Others tell it though they fail at their goal.
+	passes bool
+	note   string
 }
 
 var sources = []source{
@@ -48,16 +53,24 @@ var sources = []source{
 		id: "queue.thrash", folder: "./internal/queue", test: "TestSteadyOverloadEvictsNobody", unit: "pods", goal: 0, better: measurement.Lower,
 		settings: [][]string{{"DIVVY_LONG=queues"}}, note: "that ended for others though nothing had changed, in five hours of overload",
 	},
+	{
+		id: "queue.key_case", folder: "./test/e2e", test: "TestScheduler$/^taken-by-.*", unit: "s", goal: 5, better: measurement.Lower,
+		settings: [][]string{{"DIVVY_E2E=claims"}, {"DIVVY_E2E=claims"}, {"DIVVY_E2E=claims"}},
+		passes:   true,
+		cases:    map[string]string{"pods": "four pods, each of which asks for itself", "gang": "a gang of four, where others lie in halves of GPUs"},
+		note:     "real kubelets with simulated GPUs; from the demand until the last pod runs, less what the others take to end: nothing in the case of four pods, all of the grace of 30 s in the other case",
+	},
 }
 
 func main() {
 	out := flag.String("out", "docs/measurements/queues.json", "`FILE` to merge the figures into")
 	only := flag.String("only", "", "measure only the figures whose ids begin so, such as queue.victims")
+	verbose := flag.Bool("v", false, "show what the tests write")
 	flag.Parse()
 	err := measurement.Run(func(ctx context.Context) (all []measurement.Figure) {
 		for i := range sources {
 			s := &sources[i]
-			all = append(all, measurement.Figure{IDs: s.id, Measure: func() ([]measurement.Row, error) { return s.measure(ctx) }})
+			all = append(all, measurement.Figure{IDs: s.id, Measure: func() ([]measurement.Row, error) { return s.measure(ctx, *verbose) }})
 		}
 		return all
 	}, *only, *out, false)
@@ -67,31 +80,55 @@ func main() {
 	}
 }
 
-func (s *source) measure(ctx context.Context) ([]measurement.Row, error) {
-	var runs []float64
+func (s *source) measure(ctx context.Context, verbose bool) (rows []measurement.Row, err error) {
+	cases := s.cases
+	if cases == nil {
+		cases = map[string]string{"": ""}
+	}
+	runs := map[string][]float64{}
 	for _, settings := range s.settings {
-		value, err := s.run(ctx, settings)
+		told, err := s.run(ctx, settings, verbose)
 		if err != nil {
 			return nil, err
 		}
-		runs = append(runs, value)
+		for word := range cases {
+			value, err := find(told, s.id, word)
+			if err != nil {
+				return nil, fmt.Errorf("%s tells no %s %s: %w", s.test, s.id, word, err)
+			}
+			runs[word] = append(runs[word], value)
+		}
 	}
-	row := measurement.Of(s.id, s.unit, s.goal, s.better, "make bench-queues ONLY="+s.id, runs...)
-	row.Note = s.note
-	return []measurement.Row{row}, nil
+	for word, name := range cases {
+		row := measurement.Of(s.id, s.unit, s.goal, s.better, "make bench-queues ONLY="+s.id, runs[word]...)
+		row.Case, row.Note = name, s.note
+		rows = append(rows, row)
+	}
+	return rows, nil
 }
 
-// run is what a test tells in a line "figure ID VALUE". A test that fails has told it all the same, unless it stopped before.
-func (s *source) run(ctx context.Context, settings []string) (float64, error) {
+// run is what a test writes.
+func (s *source) run(ctx context.Context, settings []string, verbose bool) (string, error) {
 	command := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=60m", "-v", "-run", "^"+s.test+"$", s.folder)
 	command.Env = append(os.Environ(), settings...)
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, os.Stderr
+	if verbose {
+		command.Stdout = io.MultiWriter(&out, os.Stderr)
+	}
 	failed := command.Run()
-	for line := range strings.Lines(out.String()) {
-		if _, text, ok := strings.Cut(line, "figure "+s.id+" "); ok {
+	if failed != nil && (s.passes || !strings.Contains(out.String(), "figure "+s.id+" ")) {
+		return "", fmt.Errorf("run %s: %w\n%s", s.test, failed, out.String())
+	}
+	return out.String(), nil
+}
+
+// find is what a test tells in a line "figure ID VALUE", or "figure ID WORD VALUE".
+func find(told, id, word string) (float64, error) {
+	for line := range strings.Lines(told) {
+		if _, text, ok := strings.Cut(line, strings.TrimSpace("figure "+id+" "+word)+" "); ok {
 			return strconv.ParseFloat(strings.TrimSpace(text), 64)
 		}
 	}
-	return 0, fmt.Errorf("%s tells no %s: %w\n%s", s.test, s.id, errors.Join(failed, errSilent), out.String())
+	return 0, errSilent
 }
