@@ -29,7 +29,7 @@ type Candidate struct {
 	Queue    queue.Node
 	Quota    v1alpha1.Quota
 	Priority int32
-	// Start is when its last member started.
+	// Start is when its first member started.
 	Start time.Time
 	// Minimum is how many members must stay, or all end. Of a single pod it is 1.
 	Minimum int
@@ -53,6 +53,8 @@ type Member struct {
 	CPU        int64
 	HostMemory uint64
 	Charge     queue.Vector
+	// Start is when the pod started: where members end one by one, each has its own minimum run time. Zero is when the candidate did.
+	Start time.Time
 	// Budgets are positions in [Options.Budgets].
 	Budgets []int
 	// Again is what the pod asks once it is made again; nil for one that does not move.

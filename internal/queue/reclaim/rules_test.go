@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,28 @@ func TestMinimumRunTime(t *testing.T) {
 	s.options.Now = now.Add(time.Hour)
 	if got := victims(s); got != "0[0]" {
 		t.Error(got)
+	}
+}
+
+// A member above the minimum of its gang has a minimum run time of its own; where the gang ends as a whole it has none.
+func TestMinimumRunTimeOfMembers(t *testing.T) {
+	for want, minimum := range map[string]int{"0[1]": 1, "0[0 1]": 2} {
+		s := eight(t, 1, 1, 1, nil)
+		run := v1alpha1.Duration(30 * time.Minute)
+		s.book.SetQueues([]queue.Spec{
+			{Name: "a", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.Written("4")}}}},
+			{Name: "b", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{{Guaranteed: v1alpha1.Written("4")}}, MinimumRunTime: &run}},
+		})
+		first := &s.candidates[0]
+		first.Members, first.Minimum = append(first.Members, s.candidates[1].Members...), minimum
+		first.Members[0].Start = now
+		for i := 1; i < 8; i++ {
+			s.candidates[i].Quota = v1alpha1.QuotaGuaranteed
+		}
+		s.candidates = slices.Delete(s.candidates, 1, 2)
+		if got := victims(s); got != want {
+			t.Errorf("of a gang with minimum %d there end %s, want %s", minimum, got, want)
+		}
 	}
 }
 

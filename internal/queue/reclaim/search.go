@@ -54,6 +54,9 @@ func (t *trial) try(it item) bool {
 	first, c := len(t.items), &t.candidates[it.candidate]
 	for it.whole && t.left[it.candidate] > c.Minimum {
 		one := t.first(it.candidate)
+		if !t.ran(c, one.members) {
+			break // they end with their gang alone
+		}
 		if !t.allowed(one) {
 			t.undo(first)
 			return false
@@ -98,8 +101,13 @@ func (t *trial) obey() bool {
 	return true
 }
 
-// first is what of a candidate ends next.
+// first is what of a candidate ends next: a member that has run for the minimum run time, if there is one.
 func (t *trial) first(i int) item {
+	for j, gone := range t.gone[i] {
+		if !gone && t.ran(&t.candidates[i], []int{j}) {
+			return t.next(member{i, j})
+		}
+	}
 	return t.next(member{i, slices.Index(t.gone[i], false)})
 }
 

@@ -240,7 +240,7 @@ func (t *trial) whole(candidate int) item {
 // allowed reports whether something may end, besides what is taken already.
 func (t *trial) allowed(it item) bool {
 	c := &t.candidates[it.candidate]
-	if t.rules[it.candidate] == "" || len(it.members) == 0 {
+	if t.rules[it.candidate] == "" || len(it.members) == 0 || !it.whole && !t.ran(c, it.members) {
 		return false
 	}
 	for _, j := range it.members {
@@ -259,6 +259,11 @@ func (t *trial) allowed(it item) bool {
 	return t.rules[it.candidate] != RuleEntitlement || t.over(c.Queue, func(d int) bool {
 		return slices.ContainsFunc(it.members, func(j int) bool { return c.Members[j].Charge[d] > 0 })
 	})
+}
+
+// ran reports whether members of a candidate have run for the minimum run time.
+func (t *trial) ran(c *Candidate, members []int) bool {
+	return !slices.ContainsFunc(members, func(j int) bool { return t.options.Now.Sub(c.Members[j].Start) < t.tree.MinimumRunTime(c.Queue) })
 }
 
 // take lets something end on trial.

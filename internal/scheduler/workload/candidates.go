@@ -18,10 +18,11 @@ import (
 // overdue is how long after the end of its grace a pod that is being deleted still counts as one that ends.
 const overdue = 30 * time.Second
 
-// took is from which queues a workload took something back, and what these wanted before.
+// took is from which queues a workload took something back, and what these wanted before. own is what the workload's queue wanted.
 type took struct {
 	epoch int
 	from  map[string]queue.Vector
+	own   queue.Vector
 }
 
 // View tells of a cluster what a set does not know.
@@ -105,38 +106,62 @@ func (s *Set) gather(w *work, view View, stay, end *reclaim.Candidate) bool {
 			return false
 		}
 		m.Charge = tree.Vector(charges)
-		switch at := p.DeletionTimestamp; {
-		case at != nil && view.Now.After(at.Add(overdue)): // it may never end
-		case p.ends():
+		switch p.phase(view.Now, tree.Grace(w.node)) {
+		case phaseEnds:
 			end.Members = append(end.Members, m)
-		default:
-			stay.Members = append(stay.Members, m)
-			stay.Start = latest(stay.Start, began(p.Pod))
+		case phaseStays:
+			if stay.Members = append(stay.Members, m); len(stay.Members) == 1 || m.Start.Before(stay.Start) {
+				stay.Start = m.Start
+			}
 		}
 	}
 	return true
 }
 
-// tookFrom are queues from which a workload took, and that want no more than before.
+// phase is what a pod that has something does.
+type phase int
+
+const (
+	phaseStays   phase = iota
+	phaseEnds          // what it has comes free
+	phaseOverdue       // it should have ended, and may never
+)
+
+// phase is that of a pod whose queue gives a grace. One that its owner deleted with a longer grace stays: others would wait for it as
+// long as the owner likes. It can be ended for them within the grace of its queue.
+func (p *pod) phase(now time.Time, grace time.Duration) phase {
+	at := p.DeletionTimestamp
+	switch {
+	case at != nil && now.After(at.Add(overdue)):
+		return phaseOverdue
+	case p.released || at != nil && !at.After(now.Add(grace+overdue)):
+		return phaseEnds
+	}
+	return phaseStays
+}
+
+// tookFrom are queues from which a workload took, as long as neither they nor its own queue want more than then.
 func (s *Set) tookFrom(w *work) (from []queue.Node) {
-	if w.took.epoch != s.epoch {
+	if w.took.epoch != s.epoch || s.wantsMore(w.node, w.took.own) {
 		return nil
 	}
 	for name, before := range w.took.from {
-		n, there := s.Book.Tree().Find(name)
-		if !there {
-			continue
-		}
-		more := false
-		for d, wanted := range s.Book.Demand(n) {
-			more = more || wanted > before[d]
-		}
-		if !more {
+		if n, there := s.Book.Tree().Find(name); there && !s.wantsMore(n, before) {
 			from = append(from, n)
 		}
 	}
 	slices.Sort(from)
 	return from
+}
+
+// wantsMore reports whether a queue wants more than before.
+func (s *Set) wantsMore(n queue.Node, before queue.Vector) bool {
+	for d, wanted := range s.Book.Demand(n) {
+		if d >= len(before) || wanted > before[d] {
+			return true
+		}
+	}
+	return false
 }
 
 // Demander is a workload for which others may end, without gang and members.
@@ -194,7 +219,7 @@ func (s *Set) Agree(id string, kept []queue.Charge, ends, from []types.UID) *que
 		return nil
 	}
 	s.Settle()
-	wanted := map[string]queue.Vector{}
+	wanted, own := map[string]queue.Vector{}, s.Book.Demand(w.node)
 	for _, uid := range from {
 		if p := s.pods[uid]; p != nil && s.on {
 			n := s.works[p.work].node
@@ -216,6 +241,7 @@ func (s *Set) Agree(id string, kept []queue.Charge, ends, from []types.UID) *que
 	for name, before := range wanted {
 		w.took.from[name] = before
 	}
+	w.took.own = own
 	w.kept = merged(kept)
 	s.dirty[id] = true
 	s.Turns.Remove(id)

@@ -55,3 +55,16 @@ func (s *Set) May(object *corev1.Pod) error {
 	}
 	return nil
 }
+
+// common is the quota of all members. Members that disagree borrow: they count, and nobody protects others by his label.
+func (w *work) common() v1alpha1.Quota {
+	var all v1alpha1.Quota
+	for _, p := range w.members {
+		quota, err := v1alpha1.ParseQuota(p.Labels[v1alpha1.QuotaLabel])
+		if err != nil || all != "" && quota != all {
+			return v1alpha1.QuotaBorrowing
+		}
+		all = quota
+	}
+	return all
+}

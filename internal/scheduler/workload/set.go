@@ -232,9 +232,7 @@ func (s *Set) enter(w *work) {
 	w.quota, w.spoken, w.priority, w.node, w.holds = v1alpha1.QuotaBorrowing, nil, 0, queue.Outside, len(held) > 0
 	if first := w.first(); first != nil {
 		w.spoken, w.priority = first.Pod, priorityOf(first.Pod)
-		if quota, err := v1alpha1.ParseQuota(first.Labels[v1alpha1.QuotaLabel]); err == nil {
-			w.quota = quota
-		}
+		w.quota = w.common()
 	}
 	if !s.on {
 		return

@@ -3,13 +3,11 @@ package workload
 import (
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/queue"
 	"github.com/divvy-gpu/divvy/internal/queue/reclaim"
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
@@ -42,8 +40,8 @@ func (s *Set) sharers() map[string][]string {
 // them. It reports false where some of it is not written yet.
 func (s *Set) shared(ids []string, view View) (c reclaim.Candidate, pods []*corev1.Pod, ok bool) {
 	c = reclaim.Candidate{ID: ids[0], Quota: v1alpha1.QuotaGuaranteed}
-	var charges []queue.Charge
-	var assignments []alloc.Assignment
+	var have []*pod
+	var by [3][]*pod // by phase
 	for i, id := range ids {
 		w := s.works[id]
 		if i == 0 || w.priority < c.Priority {
@@ -53,32 +51,47 @@ func (s *Set) shared(ids []string, view View) (c reclaim.Candidate, pods []*core
 			c.Queue, c.Quota = w.node, w.quota
 		}
 		for _, p := range w.sorted() {
-			for _, key := range slices.Sorted(maps.Keys(p.claims)) {
-				if s.claims[key].Flies {
-					return c, nil, false
-				}
-				charges = append(charges, s.claims[key].Charges...)
-				assignments = append(assignments, view.Held(key)...)
-			}
-			if p.ends() {
+			switch flies := slices.ContainsFunc(slices.Collect(maps.Keys(p.claims)), func(key string) bool { return s.claims[key].Flies }); {
+			case p.Spec.NodeName == "" && len(p.claims) == 0: // it waits
 				continue
-			}
-			if p.Spec.NodeName == "" {
+			case p.Spec.NodeName == "" || flies:
 				return c, nil, false
 			}
-			c.Members, pods = append(c.Members, p.member(view)), append(pods, p.Pod)
-			c.Start = latest(c.Start, began(p.Pod))
+			at := p.phase(view.Now, s.Book.Tree().Grace(w.node))
+			have, by[at] = append(have, p), append(by[at], p)
 		}
 	}
-	if len(c.Members) == 0 || !onOne(assignments) {
-		return c, nil, false
+	members := by[phaseStays]
+	if c.Ending = len(members) == 0; c.Ending {
+		members = by[phaseEnds]
+	}
+	for i, p := range members {
+		c.Members, pods = append(c.Members, p.member(view)), append(pods, p.Pod)
+		if start := c.Members[i].Start; i == 0 || start.Before(c.Start) {
+			c.Start = start
+		}
 	}
 	c.Minimum = len(c.Members)
-	c.Members[0].Assignments, c.Members[0].Charge = assignments, s.Book.Tree().Vector(charges)
-	for i := range c.Members[1:] {
-		c.Members[1+i].Charge = make(queue.Vector, len(c.Members[0].Charge))
+	return c, pods, s.divide(have, members, c.Members, view)
+}
+
+// divide gives what pods have to the first of some members on its node. It reports whether there is something.
+func (s *Set) divide(have, of []*pod, members []reclaim.Member, view View) bool {
+	charges, found := make([][]queue.Charge, len(members)), false
+	for _, p := range have {
+		for _, key := range slices.Sorted(maps.Keys(p.claims)) {
+			held := view.Held(key)
+			i := slices.IndexFunc(of, func(m *pod) bool { return len(held) > 0 && m.Spec.NodeName == held[0].Name })
+			if i < 0 {
+				continue // it is of a pod that ends by itself, or has no devices that are there
+			}
+			members[i].Assignments, charges[i], found = append(members[i].Assignments, held...), append(charges[i], s.claims[key].Charges...), true
+		}
 	}
-	return c, pods, true
+	for i := range members {
+		members[i].Charge = s.Book.Tree().Vector(charges[i])
+	}
+	return found
 }
 
 // less reports whether a quota protects less than another.
@@ -87,24 +100,13 @@ func less(a, b v1alpha1.Quota) bool {
 	return slices.Index(order, a) < slices.Index(order, b)
 }
 
-func onOne(all []alloc.Assignment) bool {
-	return len(all) > 0 && !slices.ContainsFunc(all, func(a alloc.Assignment) bool { return a.Name != all[0].Name })
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 // member is a pod as a search for victims sees it, without what its claims have.
 func (p *pod) member(view View) reclaim.Member {
 	if !p.counted {
 		p.cpu, p.memory = demand.Host(p.Pod)
 		p.counted = true
 	}
-	return reclaim.Member{Key: string(p.UID), CPU: p.cpu, HostMemory: p.memory, Budgets: view.Budgets(p.Pod)}
+	return reclaim.Member{Key: string(p.UID), CPU: p.cpu, HostMemory: p.memory, Budgets: view.Budgets(p.Pod), Start: began(p.Pod)}
 }
 
 // podsOf are the pods of members of a workload.

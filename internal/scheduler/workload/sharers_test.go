@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,5 +47,35 @@ func TestSharers(t *testing.T) {
 	s.SetClaim("a/own", Claim{Charges: gpus(1), Pods: []types.UID{alone.UID, protects.UID}})
 	if all, pods = s.Candidates(view); len(all) != 1 || len(pods[0]) != 3 {
 		t.Errorf("linked by two claims they are %d candidates of %v pods", len(all), pods)
+	}
+}
+
+// Neither a member that waits nor a second node keeps a gang whose pods share a claim from ending for others.
+func TestSharersOfAGang(t *testing.T) {
+	s := newSet(3, department("a", 1, "a"))
+	for i, node := range []string{"n", "n", "m", ""} {
+		p := podOf("a", fmt.Sprint("p", i), "", i)
+		p.Labels["gang"], p.Spec.NodeName = "g", node
+		s.SetPod(p)
+	}
+	s.SetClaim("a/shared", Claim{Charges: gpus(2), Pods: []types.UID{"a/p0", "a/p1"}})
+	s.SetClaim("a/own", Claim{Charges: gpus(1), Pods: []types.UID{"a/p2"}})
+	nodes := map[string]string{"a/shared": "n", "a/own": "m"}
+	all, pods := s.Candidates(View{
+		Now: morning.Add(time.Hour), Held: func(claim string) []alloc.Assignment { return []alloc.Assignment{{Name: nodes[claim]}} },
+		Budgets: func(*corev1.Pod) []int { return nil },
+	})
+	if len(all) != 1 || len(pods[0]) != 3 || all[0].Minimum != 3 {
+		t.Fatalf("%d candidates: %+v", len(all), all)
+	}
+	for j, pod := range pods[0] {
+		for _, a := range all[0].Members[j].Assignments {
+			if a.Name != pod.Spec.NodeName {
+				t.Errorf("pod %s of node %s has something of node %s", pod.Name, pod.Spec.NodeName, a.Name)
+			}
+		}
+	}
+	if got := []int64{all[0].Members[0].Charge[0], all[0].Members[1].Charge[0], all[0].Members[2].Charge[0]}; !slices.Equal(got, []int64{2000, 0, 1000}) {
+		t.Errorf("the members count %v", got)
 	}
 }
