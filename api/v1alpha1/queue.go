@@ -211,14 +211,7 @@ func (s *QueueSpec) Validate(name string) error {
 		}
 		seen[d] = true
 	}
-	for _, t := range []struct {
-		what  string
-		value *Duration
-	}{{"grace", s.Grace}, {"minimumRunTime", s.MinimumRunTime}} {
-		if d := t.value; d != nil && (*d < 0 || time.Duration(*d) > MaxQueueTime) {
-			fault("%s %s: give 0s to %s", t.what, time.Duration(*d), MaxQueueTime)
-		}
-	}
+	s.validateTimes(fault)
 	for i, n := range s.Namespaces {
 		if n != OtherNamespaces && !validNamespace.MatchString(n) {
 			fault("namespace %q is no name of one: give a name, or %s for all that no queue lists", n, OtherNamespaces)
@@ -227,6 +220,17 @@ func (s *QueueSpec) Validate(name string) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+func (s *QueueSpec) validateTimes(fault func(format string, args ...any)) {
+	for _, t := range []struct {
+		what  string
+		value *Duration
+	}{{"grace", s.Grace}, {"minimumRunTime", s.MinimumRunTime}} {
+		if d := t.value; d != nil && (*d < 0 || time.Duration(*d) > MaxQueueTime) {
+			fault("%s %s: give 0s to %s", t.what, time.Duration(*d), MaxQueueTime)
+		}
+	}
 }
 
 // UnitOrDefault is the unit, gpus where it is left out.

@@ -21,21 +21,11 @@ func (t *Translator) queued(pod *corev1.Pod, tree *queue.Tree) (labels map[strin
 	labels = make(map[string]string)
 	name := pod.Labels[v1alpha1.QueueLabel]
 	if name == "" {
-		var missing []queueName
-		for _, n := range t.namedQueues(pod) {
-			if _, there := tree.Find(n.queue); !there {
-				missing = append(missing, n)
-				continue
-			}
-			if !tree.Admits(n.queue, pod.Namespace) {
-				return nil, nil, refuseQueue(pod, tree, n.where, n.queue)
-			}
-			name = n.queue
-			labels[v1alpha1.QueueLabel] = name
-			break
+		if name, warnings, err = t.foreignQueue(pod, tree); err != nil {
+			return nil, nil, err
 		}
-		if name == "" && len(missing) > 0 {
-			warnings = append(warnings, fmt.Sprintf("%s: there is no queue %s: the pod %s", missing[0].where, missing[0].queue, instead(pod, tree)))
+		if name != "" {
+			labels[v1alpha1.QueueLabel] = name
 		}
 	}
 	// Outside all queues nothing is guaranteed, so the pod would never start.
@@ -55,6 +45,26 @@ func (t *Translator) queued(pod *corev1.Pod, tree *queue.Tree) (labels map[strin
 		}
 	}
 	return labels, warnings, nil
+}
+
+// foreignQueue is the first queue that is there of those that a pod names in other systems' words, empty for none. An error wraps
+// [ErrRefused].
+func (t *Translator) foreignQueue(pod *corev1.Pod, tree *queue.Tree) (name string, warnings []string, err error) {
+	var missing []queueName
+	for _, n := range t.namedQueues(pod) {
+		if _, there := tree.Find(n.queue); !there {
+			missing = append(missing, n)
+			continue
+		}
+		if !tree.Admits(n.queue, pod.Namespace) {
+			return "", nil, refuseQueue(pod, tree, n.where, n.queue)
+		}
+		return n.queue, nil, nil
+	}
+	if len(missing) > 0 {
+		warnings = append(warnings, fmt.Sprintf("%s: there is no queue %s: the pod %s", missing[0].where, missing[0].queue, instead(pod, tree)))
+	}
+	return "", warnings, nil
 }
 
 // instead says in which queue a pod is that names none.

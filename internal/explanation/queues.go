@@ -191,7 +191,7 @@ func (r Reader) FollowQueues(ctx context.Context, pause time.Duration, say func(
 		var failed *showError
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // its end is none of the cluster's errors
 		case errors.As(err, &failed):
 			return failed.error
 		case err != nil && (first || errors.Is(err, ErrNoQueues) || errors.Is(err, ErrNoRight)):

@@ -126,7 +126,7 @@ func (q *queued) step(at time.Time) {
 	q.now = at
 	q.cluster.Pass(at)
 	for len(q.ends) > 0 && !q.ends[0].at.After(at) {
-		if e := heap.Pop(&q.ends).(end); e.holds() {
+		if e, ok := heap.Pop(&q.ends).(end); ok && e.holds() {
 			q.cluster.End(e.stay.pod.Name)
 			delete(q.stays, e.stay.pod.Name)
 		}
@@ -219,7 +219,11 @@ func (e ends) Less(i, j int) bool {
 func (e ends) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
 // Push implements heap.Interface.
-func (e *ends) Push(x any) { *e = append(*e, x.(end)) }
+func (e *ends) Push(x any) {
+	if one, ok := x.(end); ok {
+		*e = append(*e, one)
+	}
+}
 
 // Pop implements heap.Interface.
 func (e *ends) Pop() any {

@@ -29,11 +29,7 @@ func outcome(made *dialect.Translation) (string, error) {
 		case corev1.PodResourceClaim:
 			claims = []corev1.PodResourceClaim{value}
 		case map[string]string:
-			if step.Path == "/metadata/labels" {
-				for _, name := range slices.Sorted(maps.Keys(value)) {
-					labels = append(labels, strings.TrimPrefix(name, v1alpha1.Domain+"/")+" "+value[name])
-				}
-			}
+			labels = append(labels, labelsAt(step.Path, value)...)
 		case string:
 			if step.Path == "/spec/schedulerName" {
 				scheduler = value
@@ -99,4 +95,15 @@ func asked(spec *resourcev1.ResourceClaimSpec) (string, error) {
 		words = append(words, "same "+string(*c.MatchAttribute))
 	}
 	return strings.Join(words, " "), nil
+}
+
+// labelsAt are the labels of a step that gives a pod its first ones.
+func labelsAt(path string, value map[string]string) (labels []string) {
+	if path != "/metadata/labels" {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(value)) {
+		labels = append(labels, strings.TrimPrefix(name, v1alpha1.Domain+"/")+" "+value[name])
+	}
+	return labels
 }
