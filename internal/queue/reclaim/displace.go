@@ -7,7 +7,7 @@ import (
 
 // displace gives a member of the demander the place for which the fewest pods move that have places elsewhere.
 func (g *growth) displace(k *kind) bool {
-	for _, o := range g.offers(k) {
+	for _, o := range g.displacements(k) {
 		if g.steps > g.most {
 			return false
 		}
@@ -31,14 +31,14 @@ func (g *growth) displace(k *kind) bool {
 	return false
 }
 
-// offer is a node and what must move there.
-type offer struct {
+// displacement is a node and what must move there.
+type displacement struct {
 	*bundle
 	node int
 }
 
-// offers are the nodes on which a member could be if others moved, those first where the fewest do.
-func (g *growth) offers(k *kind) (all []offer) {
+// displacements are the nodes on which a member could be if others moved, those first where the fewest do.
+func (g *growth) displacements(k *kind) (all []displacement) {
 	for node := range g.inv.Len() {
 		if len(g.nodes[node]) == 0 || g.steps > g.most || k.member.Lets != nil && !k.member.Lets(node) {
 			continue
@@ -49,10 +49,10 @@ func (g *growth) offers(k *kind) (all []offer) {
 			k.bundles[node] = b
 		}
 		if b != nil {
-			all = append(all, offer{b, node})
+			all = append(all, displacement{b, node})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b offer) int { return a.compare(b.bundle) })
+	slices.SortStableFunc(all, func(a, b displacement) int { return a.compare(b.bundle) })
 	return all
 }
 
