@@ -56,7 +56,7 @@ func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) er
 	if t, ready := e.Taking(u.Pod); ready {
 		e.drop(t)
 		if place := t.place(u.Pod); place != nil && lets(place.Name) {
-			u.Place = *place
+			u.Place, u.taking = *place, t
 			u.Allocations, err = u.Demand.Allocations(*place, e.ledger)
 			return err
 		}
@@ -230,7 +230,7 @@ func (e *Engine) Unreserve(u *Unit) {
 	if len(u.reserved) == 0 {
 		return
 	}
-	e.tell(func() { e.unreserve(u) })
+	e.tell(func() { e.Drop([]*Unit{u}) })
 	e.freed.Add(1)
 }
 

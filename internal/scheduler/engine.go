@@ -50,6 +50,9 @@ type Engine struct {
 	disruptions policylisters.PodDisruptionBudgetLister
 	clock       func() time.Time
 
+	// Moves lets pods move that say they may. It is set before the first cycle.
+	Moves bool
+
 	comparisons comparisons
 	unwritten   unwritten
 	heard       heard

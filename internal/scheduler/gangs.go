@@ -264,6 +264,9 @@ func (e *Engine) placeGang(pod *corev1.Pod, state *gang.State, units map[string]
 	if t, ready := e.Taking(pod); ready {
 		e.drop(t)
 		if t.stillOf(units) {
+			for i := range t.placements {
+				units[t.placements[i].Member.Key].taking = t
+			}
 			return t.placements, nil
 		}
 	}
@@ -363,6 +366,7 @@ func (e *Engine) held(u *Unit) alloc.Assignment {
 func (e *Engine) Drop(units []*Unit) {
 	for _, u := range units {
 		e.unreserve(u)
+		e.retake(u)
 	}
 }
 

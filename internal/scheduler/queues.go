@@ -367,13 +367,19 @@ func (e *Engine) allowsFound(u *Unit, found []*resourcev1.ResourceClaim) error {
 
 // kept reports whether a GPU of a place is kept for somebody.
 func (e *Engine) kept(place *alloc.Assignment) bool {
+	var all []alloc.Assignment
 	for _, t := range e.queues.takings.all {
 		for i := range t.placements {
-			a := &t.placements[i].Assignment
-			for k := range place.Shares {
-				if a.Name == place.Name && slices.ContainsFunc(a.Shares, func(s alloc.Share) bool { return s.UUID == place.Shares[k].UUID }) {
-					return true
-				}
+			all = append(all, t.placements[i].Assignment)
+		}
+	}
+	for _, s := range e.queues.takings.seats {
+		all = append(all, s.places()...)
+	}
+	for i := range all {
+		for k := range place.Shares {
+			if all[i].Name == place.Name && slices.ContainsFunc(all[i].Shares, func(s alloc.Share) bool { return s.UUID == place.Shares[k].UUID }) {
+				return true
 			}
 		}
 	}

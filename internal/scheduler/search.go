@@ -8,6 +8,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/queue"
@@ -29,12 +30,12 @@ type search struct {
 	mayEnd   map[string][]*corev1.Pod
 	excluded map[string]bool // nodes on which filters have refused a plan
 	budgets  budgets
-	// outwaited are candidates whose budgets protect them no more.
-	outwaited map[int]bool
+	// again are pods that may move as their owners make them again, by UID.
+	again map[types.UID]*corev1.Pod
 }
 
 func newSearch(e *Engine, d demander, filters Filters, now time.Time) *search {
-	s := &search{engine: e, units: d.units, filters: filters, now: now, excluded: map[string]bool{}, outwaited: map[int]bool{}}
+	s := &search{engine: e, units: d.units, filters: filters, now: now, excluded: map[string]bool{}}
 	var asks []queue.Charge
 	for _, u := range d.units {
 		e.meet(u.Pod)
@@ -85,10 +86,14 @@ func (s *search) run() (*reclaim.Plan, error) {
 		}
 	}
 	s.outwait()
+	if e.Moves {
+		s.move()
+	}
+	options := reclaim.Options{Now: s.now, Budgets: s.budgets.left, Nodes: nodeLabels{e}, Moves: e.Moves}
 	var plan *reclaim.Plan
 	for range mostTries {
 		var refusal *reclaim.Refusal
-		plan, refusal = reclaim.Find(inv, e.queues.set.Book, &s.demander, s.candidates, reclaim.Options{Now: s.now, Budgets: s.budgets.left, Nodes: nodeLabels{e}})
+		plan, refusal = reclaim.Find(inv, e.queues.set.Book, &s.demander, s.candidates, options)
 		if refusal != nil {
 			return nil, refusal
 		}
@@ -103,7 +108,7 @@ func (s *search) run() (*reclaim.Plan, error) {
 // they have. Whoever may make pods may write budgets: without an end, they would keep what was lent.
 const budgetGraces = 10
 
-// outwait takes budgets off candidates of queues that have been waited for so long.
+// outwait notes candidates of queues that have been waited for so long.
 func (s *search) outwait() {
 	since, ok := s.engine.queues.takings.since[s.demander.ID]
 	if !ok {
@@ -114,11 +119,18 @@ func (s *search) outwait() {
 		if c.Queue == s.demander.Queue || s.now.Sub(since) < budgetGraces*s.engine.queues.set.Book.Tree().Grace(c.Queue) {
 			continue
 		}
-		for j := range c.Members {
-			c.Members[j].Budgets = nil
-		}
-		s.outwaited[i] = true
+		c.Outwaited = true
 	}
+}
+
+// victim is a member of a candidate that ends by a plan, without a note.
+func (s *search) victim(plan *reclaim.Plan, v *reclaim.Victim, member int) Victim {
+	set, c, pod := s.engine.queues.set, &s.candidates[v.Candidate], s.pods[v.Candidate][member]
+	one := Victim{Pod: pod, Grace: set.Book.Tree().Grace(c.Queue), Rule: v.Rule, Queue: set.QueueOf(pod.UID), Forced: c.Outwaited && v.Rule != reclaim.RuleMove}
+	if at := slices.IndexFunc(plan.Moves, func(m reclaim.Move) bool { return m.Candidate == v.Candidate && m.Member == member }); at >= 0 {
+		one.Node = plan.Moves[at].Assignment.Name
+	}
+	return one
 }
 
 // let reports whether nodes let the demander once the victims have ended. Those that do not are excluded.
@@ -140,6 +152,10 @@ func (s *search) let(plan *reclaim.Plan) bool {
 	for i := range plan.Placements {
 		p := &plan.Placements[i]
 		come[p.Assignment.Name] = append(come[p.Assignment.Name], s.units[p.Member.Key].Pod)
+	}
+	for i := range plan.Moves {
+		m := &plan.Moves[i]
+		come[m.Assignment.Name] = append(come[m.Assignment.Name], s.again[s.pods[m.Candidate][m.Member].UID])
 	}
 	all := true
 	for node, pods := range come {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/queue"
+	"github.com/divvy-gpu/divvy/internal/queue/reclaim"
 )
 
 // ConditionGivesBack is said of a queue of which pods end for others.
@@ -47,7 +48,7 @@ func (e *Engine) givesBack() (all []queue.Condition) {
 	for _, t := range e.queues.takings.all {
 		for i := range t.Victims {
 			l := loan{t.Victims[i].Queue, t.queue}
-			if l.from == "" {
+			if l.from == "" || t.Victims[i].Rule == reclaim.RuleMove {
 				continue
 			}
 			pods[l]++

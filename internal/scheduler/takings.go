@@ -24,6 +24,8 @@ type takings struct {
 	wants map[string]want
 	// since is when nobody was found for a workload first.
 	since map[string]time.Time
+	// seats are what is kept for pods that move and were not made again yet.
+	seats []*seat
 }
 
 // want is when a workload is searched for again, and why nobody ends for it until then.
@@ -85,6 +87,7 @@ type Taking struct {
 	awaits     map[string]bool        // claims whose devices are to come free
 	over       time.Time              // when nothing is kept any more
 	ready      bool
+	seats      []*seat
 }
 
 // Node is where a pod of the workload goes, empty for one that has no place in the plan.
@@ -127,6 +130,8 @@ type Victim struct {
 	Queue string
 	// Forced tells that disruption budgets were waited for long enough.
 	Forced bool
+	// Node is where a place is kept for one that moves.
+	Node string
 }
 
 // demander is pods for which others may end.
@@ -183,7 +188,7 @@ func (e *Engine) TakeBackGang(pod *corev1.Pod, filters Filters, now time.Time) (
 func (e *Engine) takeBack(d demander, filters Filters, now time.Time) (*Taking, error) {
 	t := &e.queues.takings
 	search := newSearch(e, d, filters, now)
-	if !e.queues.set.MayTake(&search.demander) {
+	if !e.queues.set.MayTake(&search.demander) && !(e.Moves && e.queues.set.MayMove(&search.demander)) {
 		t.forget(search.demander.ID)
 		return nil, errNever
 	}
@@ -223,7 +228,7 @@ func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
 	for _, v := range plan.Victims {
 		for _, j := range v.Members {
 			pod := s.pods[v.Candidate][j]
-			one := Victim{Pod: pod, Grace: e.queues.set.Book.Tree().Grace(s.candidates[v.Candidate].Queue), Rule: v.Rule, Queue: e.queues.set.QueueOf(pod.UID), Forced: s.outwaited[v.Candidate]}
+			one := s.victim(plan, &v, j)
 			one.Note = note(s.first(), made.queue, &one)
 			made.Victims = append(made.Victims, one)
 			ends = append(ends, pod.UID)
@@ -249,6 +254,7 @@ func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
 	made.Reason = made.reason()
 	e.queues.takings.all[made.id] = made
 	e.keep(made)
+	e.seat(s, plan, made)
 	return made, nil
 }
 
@@ -263,6 +269,9 @@ func (t *Taking) await(e *Engine, member string, end time.Time) {
 
 // Taking is what is taken back for a pod's workload, nil where nothing is; ready tells that the devices are free.
 func (e *Engine) Taking(pod *corev1.Pod) (t *Taking, ready bool) {
+	if len(e.queues.takings.seats) > 0 && e.meet(pod) != nil {
+		e.offer(pod)
+	}
 	t = e.queues.takings.all[e.queues.set.ID(pod.UID)]
 	return t, t != nil && t.ready
 }
@@ -290,10 +299,11 @@ func (e *Engine) drop(t *Taking) {
 	for i := range t.placements {
 		inv.PutBack(t.placements[i].Assignment)
 	}
-	for _, other := range e.queues.takings.all { // they may keep parts of the same GPUs
-		e.keep(other)
-	}
+	e.keepAll()
 	e.freed.Add(1)
+	if !t.ready {
+		e.abandon(t)
+	}
 }
 
 // GiveUp ends a taking of which a victim does not end, because an API server has refused it. Anybody may call it.
@@ -303,13 +313,10 @@ func (e *Engine) GiveUp(t *Taking) {
 
 // follow looks which takings are ready, and ends those that are over.
 func (e *Engine) follow() {
+	e.followSeats()
 	for _, id := range slices.Sorted(maps.Keys(e.queues.takings.all)) {
 		t := e.queues.takings.all[id]
-		for key := range t.awaits {
-			if len(e.ledger.Held(key)) == 0 {
-				delete(t.awaits, key)
-			}
-		}
+		e.came(t.awaits)
 		if len(t.awaits) == 0 && !t.ready {
 			t.ready, t.over = true, e.clock().Add(takeLimit)
 			for _, pod := range t.pods {
@@ -324,16 +331,17 @@ func (e *Engine) follow() {
 	}
 }
 
-// stands reports whether the pods and the devices of a taking are still there.
+// stands reports whether the pods and the nodes of a taking are still there.
 func (e *Engine) stands(t *Taking) bool {
-	inv := e.ledger.Inventory()
+	var places []alloc.Assignment
 	for i := range t.placements {
 		p := &t.placements[i]
-		if _, there := inv.Position(p.Assignment.Name); !there || e.queues.set.ID(t.pods[p.Member.Key].UID) != t.id {
+		if e.queues.set.ID(t.pods[p.Member.Key].UID) != t.id {
 			return false
 		}
+		places = append(places, p.Assignment)
 	}
-	return true
+	return e.there(places)
 }
 
 // ready is a pod whose devices have come free, nil where there is none.

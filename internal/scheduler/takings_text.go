@@ -34,6 +34,8 @@ func (t *Taking) reason() string {
 
 func (v *Victim) whose() string {
 	switch {
+	case v.Rule == reclaim.RuleMove:
+		return "with a place elsewhere"
 	case v.Rule == reclaim.RulePriority:
 		return "with a lower priority"
 	case v.Rule == reclaim.RuleOpportunistic:
@@ -51,6 +53,8 @@ func note(demander *corev1.Pod, queue string, v *Victim) string {
 		who += " of queue " + queue
 	}
 	switch {
+	case v.Rule == reclaim.RuleMove:
+		return fmt.Sprintf("ends within %s so that %s has room: a place is kept for it on node %s (rule %s)", v.Grace, who, v.Node, v.Rule)
 	case v.Rule == reclaim.RulePriority:
 		return fmt.Sprintf("ends within %s for %s: its priority is lower (rule %s)", v.Grace, who, v.Rule)
 	case v.Rule == reclaim.RuleOpportunistic:

@@ -32,7 +32,9 @@ type Unit struct {
 	// missing are claims that the scheduler is to make.
 	missing  []demand.Claim
 	reserved []string
-	written  []written
+	// taking is that whose place the unit has, nil for another place.
+	taking  *Taking
+	written []written
 	// left are the revisions of claims from which on they have nothing of the unit's, by namespace and name.
 	left map[string]string
 }

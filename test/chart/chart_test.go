@@ -248,6 +248,7 @@ func TestValuesRefused(t *testing.T) {
 		"scheduler: {enable: true}",
 		"scheduler: {replicas: 0}",
 		"scheduler: {requestsPerSecond: 0}",
+		"scheduler: {consolidation: yes please}",
 		"allocators: system:kube-scheduler",
 		`allocators: ["a'b"]`,
 	} {

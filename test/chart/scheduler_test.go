@@ -127,6 +127,20 @@ func TestSchedulersLease(t *testing.T) {
 	}
 }
 
+// Pods move where that is asked for, and not as it comes.
+func TestConsolidation(t *testing.T) {
+	for values, want := range map[string]bool{
+		"scheduler: {enabled: true}":                       false,
+		"scheduler: {enabled: true, consolidation: false}": false,
+		"scheduler: {enabled: true, consolidation: true}":  true,
+	} {
+		container := deployment(t, rendered(t, newest, values), v1alpha1.SchedulerName).Spec.Template.Spec.Containers[0]
+		if slices.Contains(container.Args, "--consolidate") != want {
+			t.Errorf("%s: %v", values, container.Args)
+		}
+	}
+}
+
 func TestNoSchedulerInModeSlots(t *testing.T) {
 	_, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: oldest, Values: "scheduler: {enabled: true}"})
 	if err == nil || !strings.Contains(err.Error(), "needs mode claims") {

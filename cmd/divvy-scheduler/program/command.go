@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,8 +41,19 @@ func Main(args []string, hook func(step string)) int {
 	return cli.Run(command)
 }
 
+// ownOptions are those that the scheduler of Kubernetes does not have.
+type ownOptions struct {
+	// consolidate lets pods move.
+	consolidate bool
+}
+
+func (o *ownOptions) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.consolidate, "consolidate", false, "Move pods labelled "+v1alpha1.MovableLabel+"=true where GPUs are free only in pieces for a pod within its queue's guarantee.")
+}
+
 func newCommand(hook func(step string)) *cobra.Command {
 	opts := options.NewOptions()
+	var own ownOptions
 	command := &cobra.Command{
 		Use:   v1alpha1.SchedulerName,
 		Short: "The scheduler of Kubernetes, with Divvy's order of GPUs and nodes",
@@ -59,10 +71,11 @@ func newCommand(hook func(step string)) *cobra.Command {
 				_, err := fmt.Fprintln(command.OutOrStdout(), v1alpha1.SchedulerName, version.Number())
 				return err
 			}
-			return serve(opts, hook)
+			return serve(opts, own, hook)
 		},
 	}
 	sets := opts.Flags
+	own.add(sets.FlagSet("divvy"))
 	globalflag.AddGlobalFlags(sets.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, set := range sets.FlagSets {
 		command.Flags().AddFlagSet(set)
@@ -73,7 +86,7 @@ func newCommand(hook func(step string)) *cobra.Command {
 
 // serve runs the scheduler until it is told to end. Whoever loses the lead ends as well: the next one takes over from what
 // the API server has.
-func serve(opts *options.Options, hook func(step string)) error {
+func serve(opts *options.Options, own ownOptions, hook func(step string)) error {
 	config, err := configure(opts)
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
@@ -88,7 +101,7 @@ func serve(opts *options.Options, hook func(step string)) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	shared := &core{ctx: ctx, activate: func(...*corev1.Pod) {}}
+	shared := &core{ctx: ctx, own: own, activate: func(...*corev1.Pod) {}}
 	cc, sched, err := app.Setup(ctx, opts, app.WithPlugin(PluginName,
 		func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			return shared.newPlugin(ctx, args, handle, hook)

@@ -21,6 +21,7 @@ import (
 // core is what the plugins of all profiles and the adapter share.
 type core struct {
 	ctx     context.Context
+	own     ownOptions
 	engine  *scheduler.Engine
 	writer  *scheduler.Writer
 	release *scheduler.Release
@@ -61,6 +62,7 @@ func (c *core) begin(handle fwk.Handle, hook func(step string)) error {
 	if c.engine, err = scheduler.New(policy, known{c.claims}); err != nil {
 		return fmt.Errorf("make the engine: %w", err)
 	}
+	c.engine.Moves = c.own.consolidate
 	registerMetrics(c.engine)
 	c.undoing = map[types.UID]bool{}
 	c.writer = &scheduler.Writer{Client: handle.ClientSet(), Step: hook}

@@ -36,7 +36,7 @@ var (
 	})
 	victims = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: metricsStart, Name: "victims_total", StabilityLevel: metrics.ALPHA,
-		Help: "Pods that were told to end for others, by rule: opportunistic, entitlement or priority.",
+		Help: "Pods that were told to end for others, by rule: opportunistic, entitlement, priority or move.",
 	}, []string{"rule"})
 	undoingPods = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem: metricsStart, Name: "undoing_pods", StabilityLevel: metrics.ALPHA,

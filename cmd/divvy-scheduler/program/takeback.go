@@ -21,6 +21,7 @@ import (
 const (
 	reasonReclaimed = "QuotaReclaimed"
 	reasonPreempted = "Preempted"
+	reasonMoved     = "Moved"
 )
 
 // evictions is how many victims are told to end side by side.
@@ -65,8 +66,11 @@ func (a *adapter) evict(fw framework.Framework, demander *corev1.Pod, t *schedul
 		go func() {
 			defer func() { <-room }()
 			reason := reasonReclaimed
-			if v.Rule == reclaim.RulePriority {
+			switch v.Rule {
+			case reclaim.RulePriority:
 				reason = reasonPreempted
+			case reclaim.RuleMove:
+				reason = reasonMoved
 			}
 			if err := a.writer.Evict(a.ctx, v); err != nil {
 				klog.FromContext(a.ctx).Error(err, "Victim does not end", "pod", klog.KObj(v.Pod), "for", klog.KObj(demander))

@@ -21,10 +21,18 @@ func (c *Candidate) moves() bool {
 	return c.Movable && !slices.ContainsFunc(c.Members, func(m Member) bool { return m.Again == nil })
 }
 
+// protecting are the budgets that protect a member from what is searched for.
+func (t *trial) protecting(c *Candidate, member int) []int {
+	if c.Outwaited && !t.moving {
+		return nil
+	}
+	return c.Members[member].Budgets
+}
+
 // move is the search for those who move, nil where that helps nobody.
 func (t *trial) move() *Plan {
 	defer t.end()
-	if !t.any || !t.assured() || !t.lawful() || !t.enough() || !t.possible() {
+	if !t.any || !Assured(t.book, t.demander) || !t.lawful() || !t.enough() || !t.possible() {
 		return nil
 	}
 	if t.grow() || t.shrink() {
@@ -38,19 +46,19 @@ func (t *trial) move() *Plan {
 	return t.plan()
 }
 
-// assured reports whether the demander is within the guarantees of all queues on its path.
-func (t *trial) assured() bool {
-	d, named := t.demander, false
+// Assured reports whether a demander is within the guarantees of all queues on its path, so that pods may move for it.
+func Assured(book *queue.Book, d *Demander) bool {
+	tree, named := book.Tree(), false
 	if d.Quota == v1alpha1.QuotaOpportunistic {
 		return false
 	}
 	for dimension, more := range d.Charge {
-		if more <= 0 || !t.tree.Names(d.Queue, dimension) {
+		if more <= 0 || !tree.Names(d.Queue, dimension) {
 			continue
 		}
 		named = true
-		for n := d.Queue; n > queue.Top; n = t.tree.Parent(n) {
-			if t.book.Used(n, dimension)+more > t.book.Guaranteed(n, dimension) {
+		for n := d.Queue; n > queue.Top; n = tree.Parent(n) {
+			if book.Used(n, dimension)+more > book.Guaranteed(n, dimension) {
 				return false
 			}
 		}

@@ -38,6 +38,8 @@ type Candidate struct {
 	Ending bool
 	// TookFrom are queues whose pods ended for it since demand, quotas or capacity changed. They do not take that back.
 	TookFrom []queue.Node
+	// Outwaited tells that its budgets protect it no more, but from moving: they were waited for long enough.
+	Outwaited bool
 	// Movable tells that all of its pods may end to start again elsewhere, also where its quota is guaranteed: they have their
 	// places before they end. Gang is how they are placed again; a pod alone is a gang of one that shares GPUs.
 	Movable bool
@@ -59,6 +61,14 @@ type Member struct {
 	Budgets []int
 	// Again is what the pod asks once it is made again; nil for one that does not move.
 	Again *gang.Member
+}
+
+// node is where a member is, empty for one that has nothing.
+func (m *Member) node() string {
+	if len(m.Assignments) == 0 {
+		return ""
+	}
+	return m.Assignments[0].Name
 }
 
 // Options bound a search.

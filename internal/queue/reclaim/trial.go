@@ -114,14 +114,6 @@ func (t *trial) put(m *Member) {
 	}
 }
 
-// node is where a member is, empty for one that has nothing.
-func (m *Member) node() string {
-	if len(m.Assignments) == 0 {
-		return ""
-	}
-	return m.Assignments[0].Name
-}
-
 // within is the widest queue on the demander's path up to which all stay within their entitlements with it.
 func (t *trial) within() queue.Node {
 	reach := queue.Node(-1)
@@ -244,10 +236,10 @@ func (t *trial) allowed(it item) bool {
 		return false
 	}
 	for _, j := range it.members {
-		for _, b := range c.Members[j].Budgets {
+		for _, b := range t.protecting(c, j) {
 			need := 0
 			for _, k := range it.members {
-				if slices.Contains(c.Members[k].Budgets, b) {
+				if slices.Contains(t.protecting(c, k), b) {
 					need++
 				}
 			}
@@ -303,7 +295,7 @@ func (t *trial) takeAt(at int, it item) {
 
 // account counts a member in budgets and in what queues would have free.
 func (t *trial) account(c *Candidate, j int, sign int) {
-	for _, b := range c.Members[j].Budgets {
+	for _, b := range t.protecting(c, j) {
 		t.budgets[b] -= sign
 	}
 	if c.Quota == v1alpha1.QuotaOpportunistic {
