@@ -54,7 +54,7 @@ func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) er
 		return fmt.Errorf("%w: %w", demand.ErrDemand, err)
 	}
 	if t, ready := e.Taking(u.Pod); ready {
-		e.drop(t)
+		e.use(t)
 		if place := t.place(u.Pod); place != nil && lets(place.Name) {
 			u.Place, u.taking = *place, t
 			u.Allocations, err = u.Demand.Allocations(*place, e.ledger)

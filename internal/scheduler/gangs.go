@@ -262,7 +262,7 @@ func (e *Engine) placeGang(pod *corev1.Pod, state *gang.State, units map[string]
 		return nil, err
 	}
 	if t, ready := e.Taking(pod); ready {
-		e.drop(t)
+		e.use(t)
 		if t.stillOf(units) {
 			for i := range t.placements {
 				units[t.placements[i].Member.Key].taking = t

@@ -38,12 +38,15 @@ func (e *Engine) Keeping() (all []*Unit) {
 	return all
 }
 
-// stayAll lets members of a gang stay where they have devices already. The error is [ErrRoom].
+// stayAll lets members of a gang stay where they have devices already. The error is [ErrRoom] or [ErrWait].
 func (e *Engine) stayAll(units map[string]*Unit, trials Trials) error {
 	for _, key := range slices.Sorted(maps.Keys(units)) {
 		u := units[key]
 		if err := e.Disputed(u); err != nil {
 			return err
+		}
+		if err := e.mayShare(u); err != nil {
+			return fmt.Errorf("%w: %w (pod %s)", ErrWait, err, u.Pod.Name)
 		}
 		if len(u.Demand.Claims()) == 0 && u.Demand.Node() != "" {
 			if err := u.stay(func(node string) bool { return trials.Lets(u.Pod, node) }); err != nil {

@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -306,7 +308,7 @@ func (e *Engine) Quota(units ...*Unit) error {
 		return nil // it was checked with the plan, and counts already
 	}
 	for _, u := range units {
-		if err := q.set.May(u.Pod); err != nil {
+		if err := cmp.Or(q.set.May(u.Pod), e.mayShare(u)); err != nil {
 			return fmt.Errorf("%w: %w", ErrWait, err)
 		}
 	}
@@ -324,6 +326,16 @@ func (e *Engine) Quota(units ...*Unit) error {
 		return nil // it asks for nothing that is there
 	}
 	return quotaError(refusal)
+}
+
+// mayShare says why a unit may not use claims that others use already.
+func (e *Engine) mayShare(u *Unit) error {
+	for _, key := range slices.Sorted(maps.Keys(u.Existing)) {
+		if err := e.queues.set.MayShare(u.Pod, key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func quotaError(refusal *queue.Refusal) error { return fmt.Errorf("%w: %w", ErrQuota, refusal) }
@@ -356,7 +368,7 @@ func (e *Engine) allowsFound(u *Unit, found []*resourcev1.ResourceClaim) error {
 		return nil
 	}
 	q.set.SetPod(u.Pod)
-	if err := q.set.May(u.Pod); err != nil {
+	if err := cmp.Or(q.set.May(u.Pod), e.mayShare(u)); err != nil {
 		return fmt.Errorf("%w: %w", ledger.ErrTaken, err)
 	}
 	if refusal := q.set.Check(q.set.ID(u.Pod.UID), e.charges(places)); refusal != nil {

@@ -174,7 +174,8 @@ func (e *Engine) charges(places []alloc.Assignment) []queue.Charge {
 
 // budgets are the disruption budgets of a cluster.
 type budgets struct {
-	by   map[string][]budget // by namespace
+	by map[string][]budget // by namespace
+	// left is how many pods each lets end. The first is of all pods that have several: the API for evictions ends none of them.
 	left []int
 }
 
@@ -186,7 +187,7 @@ type budget struct {
 
 // read finds out how many pods each budget lets end.
 func (b *budgets) read(e *Engine) {
-	b.by = map[string][]budget{}
+	b.by, b.left = map[string][]budget{}, []int{0}
 	if e.disruptions == nil {
 		return
 	}
@@ -216,6 +217,9 @@ func (b *budgets) of(pod *corev1.Pod) (at []int) {
 		if one.selector.Matches(labels.Set(pod.Labels)) {
 			at = append(at, one.at)
 		}
+	}
+	if len(at) > 1 {
+		return []int{0}
 	}
 	return at
 }

@@ -22,7 +22,7 @@ type takings struct {
 	next time.Time
 	// wants are workloads that found nobody or were not searched for, to be tried again.
 	wants map[string]want
-	// since is when nobody was found for a workload first.
+	// since is when nobody was found for a workload first, or a plan was made that was given up.
 	since map[string]time.Time
 	// seats are what is kept for pods that move and were not made again yet.
 	seats []*seat
@@ -75,6 +75,8 @@ type Filters interface {
 type Taking struct {
 	// Victims end for the workload.
 	Victims []Victim
+	// made is when the plan was made.
+	made time.Time
 	// Until is when the last of them is to have ended.
 	Until time.Time
 	// Reason is what the workload's pods say meanwhile.
@@ -210,13 +212,18 @@ func (e *Engine) takeBack(d demander, filters Filters, now time.Time) (*Taking, 
 		}
 		return nil, err
 	}
-	t.forget(search.demander.ID)
-	return e.take(search, plan)
+	made, err := e.take(search, plan)
+	if err != nil {
+		t.wants[search.demander.ID] = want{now.Add(searchAgain), err}
+		return nil, err
+	}
+	delete(t.wants, search.demander.ID)
+	return made, nil
 }
 
 // take keeps what a plan says.
 func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
-	made := &Taking{id: s.demander.ID, placements: plan.Placements, pods: map[string]*corev1.Pod{}, awaits: map[string]bool{}, Until: s.now}
+	made := &Taking{id: s.demander.ID, placements: plan.Placements, pods: map[string]*corev1.Pod{}, awaits: map[string]bool{}, made: s.now, Until: s.now}
 	var places []alloc.Assignment
 	for i := range plan.Placements {
 		p := &plan.Placements[i]
@@ -290,7 +297,7 @@ func (e *Engine) drop(t *Taking) {
 		return
 	}
 	delete(e.queues.takings.all, t.id)
-	e.queues.takings.forget(t.id)
+	delete(e.queues.takings.wants, t.id)
 	e.queues.set.Drop(t.id)
 	for i := range t.Victims {
 		e.queues.set.Return(t.Victims[i].Pod.UID)
@@ -306,9 +313,22 @@ func (e *Engine) drop(t *Taking) {
 	}
 }
 
-// GiveUp ends a taking of which a victim does not end, because an API server has refused it. Anybody may call it.
+// use ends a taking whose devices have come free for its workload.
+func (e *Engine) use(t *Taking) {
+	e.drop(t)
+	e.queues.takings.forget(t.id)
+}
+
+// GiveUp ends a taking of which a victim does not end, because an API server has refused it. The workload has waited since the plan was
+// made. Anybody may call it.
 func (e *Engine) GiveUp(t *Taking) {
-	e.tell(func() { e.drop(t) })
+	e.tell(func() {
+		since := e.queues.takings.since
+		if _, ok := since[t.id]; !ok && e.queues.takings.all[t.id] == t {
+			since[t.id] = t.made
+		}
+		e.drop(t)
+	})
 }
 
 // follow looks which takings are ready, and ends those that are over.
@@ -354,27 +374,4 @@ func (e *Engine) ready() *corev1.Pod {
 		}
 	}
 	return nil
-}
-
-// Due are pods that are to be tried again at a time though nothing has happened: for which nobody could end before, and whose devices
-// are kept.
-func (e *Engine) Due(now time.Time) (pods []*corev1.Pod) {
-	t := &e.queues.takings
-	for _, id := range slices.Sorted(maps.Keys(t.wants)) {
-		if t.wants[id].at.After(now) || len(pods) == mostTries {
-			continue
-		}
-		if pod := e.queues.set.Pod(id); pod != nil {
-			pods = append(pods, pod)
-		} else {
-			t.forget(id)
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(t.all)) {
-		if pod := e.queues.set.Pod(id); pod != nil && t.all[id].ready {
-			delete(e.queues.tried, pod.UID)
-			pods = append(pods, pod)
-		}
-	}
-	return pods
 }

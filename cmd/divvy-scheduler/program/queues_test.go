@@ -70,6 +70,11 @@ func withQueues(t *testing.T, f *fleet) *queued {
 	return q
 }
 
+// patient reports whether a pod that is being deleted uses all of an hour that it was given for that.
+func patient(p *corev1.Pod) bool {
+	return p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds >= 3600
+}
+
 // obey ends pods that are being deleted, as nodes do.
 func (q *queued) obey(ctx context.Context) {
 	watch, err := q.client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{})
@@ -79,7 +84,7 @@ func (q *queued) obey(ctx context.Context) {
 	defer watch.Stop()
 	now := int64(0)
 	for event := range watch.ResultChan() {
-		if pod, ok := event.Object.(*corev1.Pod); ok && pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0 {
+		if pod, ok := event.Object.(*corev1.Pod); ok && pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0 && !patient(pod) {
 			_ = q.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 		}
 	}

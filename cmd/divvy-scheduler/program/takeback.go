@@ -3,6 +3,7 @@ package program
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,12 +58,15 @@ func mayTake(why error) bool {
 	return errors.Is(why, scheduler.ErrRoom)
 }
 
-// evict tells victims to end. If one cannot, what is left of the plan is given up.
+// evict tells victims to end. If one cannot, what is left of the plan is given up, and no other ends in vain.
 func (a *adapter) evict(fw framework.Framework, demander *corev1.Pod, t *scheduler.Taking) {
 	room := make(chan struct{}, evictions)
+	var over atomic.Bool
 	for i := range t.Victims {
 		v := &t.Victims[i]
-		room <- struct{}{}
+		if room <- struct{}{}; over.Load() {
+			return
+		}
 		go func() {
 			defer func() { <-room }()
 			reason := reasonReclaimed
@@ -74,6 +78,7 @@ func (a *adapter) evict(fw framework.Framework, demander *corev1.Pod, t *schedul
 			}
 			if err := a.writer.Evict(a.ctx, v); err != nil {
 				klog.FromContext(a.ctx).Error(err, "Victim does not end", "pod", klog.KObj(v.Pod), "for", klog.KObj(demander))
+				over.Store(true)
 				a.engine.GiveUp(t)
 				a.activate(demander)
 				return

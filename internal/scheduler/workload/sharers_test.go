@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -77,5 +78,36 @@ func TestSharersOfAGang(t *testing.T) {
 	}
 	if got := []int64{all[0].Members[0].Charge[0], all[0].Members[1].Charge[0], all[0].Members[2].Charge[0]}; !slices.Equal(got, []int64{2000, 0, 1000}) {
 		t.Errorf("the members count %v", got)
+	}
+}
+
+// A pod cannot take over what another got by another quota or queue: it would count otherwise once that one has ended.
+func TestMayShare(t *testing.T) {
+	s := newSet(1, department("a", 4, "a"), department("b", 4, "a", "b"))
+	first := podOf("a", "first", "", 0)
+	first.Labels[v1alpha1.QuotaLabel] = string(v1alpha1.QuotaOpportunistic)
+	s.SetPod(first)
+	s.SetClaim("a/c", Claim{Charges: gpus(4), Pods: []types.UID{first.UID}})
+	home := s.queueFor(first)
+	for i, c := range []struct {
+		queue string
+		quota v1alpha1.Quota
+		may   bool
+	}{
+		{"", v1alpha1.QuotaOpportunistic, true},
+		{home, v1alpha1.QuotaOpportunistic, true},
+		{"b", v1alpha1.QuotaOpportunistic, false},
+		{"", "", false},
+		{"", v1alpha1.QuotaGuaranteed, false},
+	} {
+		p := podOf("a", fmt.Sprint("p", i), c.queue, 1)
+		p.Labels[v1alpha1.QuotaLabel] = string(c.quota)
+		s.SetPod(p)
+		if err := s.MayShare(p, "a/c"); (err == nil) != c.may || err != nil && !errors.Is(err, ErrQueue) {
+			t.Errorf("a pod of queue %q with quota %q: %v", c.queue, c.quota, err)
+		}
+	}
+	if err := s.MayShare(first, "a/c"); err != nil {
+		t.Errorf("the pod that has it: %v", err)
 	}
 }
