@@ -15,6 +15,7 @@ const (
 	BoundBlocked   Bound = "blocked"   // the queue has a fault
 	BoundLimit     Bound = "limit"     // the queue's limit
 	BoundGuarantee Bound = "guarantee" // the queue's guarantee, for guaranteed quota
+	BoundNothing   Bound = "nothing"   // guaranteed quota where nothing is guaranteed
 	BoundLending   Bound = "lending"   // what is idle is guaranteed to others, and they do not lend it
 )
 
@@ -61,16 +62,41 @@ func (b *Book) Check(id string, held []Charge) *Refusal {
 		return &Refusal{Bound: BoundBlocked, Queue: n.name, text: n.blocked}
 	}
 	holds := b.tree.Vector(held)
+	more := make(Vector, len(holds))
 	for d := range holds {
-		more := holds[d] - e.holds[d]
-		if more <= 0 {
+		if more[d] = holds[d] - e.holds[d]; more[d] <= 0 {
 			continue
 		}
-		if r := b.bounded(e, d, more); r != nil {
+		if r := b.bounded(e, d, more[d]); r != nil {
 			return r
 		}
 	}
+	if e.Quota == v1alpha1.QuotaGuaranteed && total(held) > total(e.held) && !b.tree.Covers(e.node, more) {
+		whose := "outside all queues nothing is guaranteed"
+		if n.name != "" {
+			whose = fmt.Sprintf("queue %s has nothing guaranteed of such GPUs", n.name)
+		}
+		return &Refusal{Bound: BoundNothing, Queue: n.name, text: whose + ": only pods with borrowing quota start there"}
+	}
 	return nil
+}
+
+// total is how many thousandths of GPUs charges are, of whatever model.
+func total(charges []Charge) (sum int64) {
+	for i := range charges {
+		sum += charges[i].GPUs
+	}
+	return sum
+}
+
+// Covers reports whether something of an amount is of a dimension that a queue or one above it names.
+func (t *Tree) Covers(n Node, amount Vector) bool {
+	for d := range amount {
+		if amount[d] > 0 && t.Names(n, d) {
+			return true
+		}
+	}
+	return false
 }
 
 // bounded says which bound keeps a workload from more in a dimension.

@@ -121,6 +121,25 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// Guaranteed quota is for GPUs that a queue names: elsewhere nothing is guaranteed, whoever says so.
+func TestNothingIsGuaranteed(t *testing.T) {
+	b := NewBook()
+	b.SetQueues([]Spec{named("a", "", share(2000, nil, nil, nil)), {Name: "h", QueueSpec: v1alpha1.QueueSpec{
+		Resources: []v1alpha1.QueueShare{{Model: "H100", Guaranteed: v1alpha1.Written("2")}},
+	}}})
+	b.SetCapacity(gpus(8000))
+	for queue, want := range map[string]Bound{"a": "", "": BoundNothing, "h": BoundNothing} {
+		b.Arrive(Workload{ID: "w", Queue: queue, Quota: v1alpha1.QuotaGuaranteed, Asks: gpus(1000)})
+		var got Bound
+		if refusal := b.Check("w", gpus(1000)); refusal != nil {
+			got = refusal.Bound
+		}
+		if got != want {
+			t.Errorf("in queue %q: %q, want %q", queue, got, want)
+		}
+	}
+}
+
 func TestConditions(t *testing.T) {
 	negative := share(-1, nil, nil, nil)
 	b := bookOf(t, 8000, []Spec{

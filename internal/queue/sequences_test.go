@@ -121,6 +121,16 @@ func (s *sequence) event() string {
 	return "time"
 }
 
+// named reports whether a queue or one above it names anything: nothing is guaranteed elsewhere. All GPUs here are of one model.
+func named(tree *queue.Tree, n queue.Node) bool {
+	for d := range tree.Dimensions() {
+		if tree.Names(n, d) {
+			return true
+		}
+	}
+	return false
+}
+
 // planned judges victims (Q4): none guaranteed, gangs whole or above their minimum, queues above their entitlement until
 // the last of their victims, after the minimum run time.
 func (s *sequence) planned(d *reclaim.Demander, candidates []reclaim.Candidate, p *reclaim.Plan) {
@@ -131,7 +141,7 @@ func (s *sequence) planned(d *reclaim.Demander, candidates []reclaim.Candidate, 
 		c := &candidates[v.Candidate]
 		left := len(c.Members) - len(v.Members)
 		switch {
-		case c.Quota == v1alpha1.QuotaGuaranteed, c.Ending, left > 0 && left < c.Minimum, s.now.Sub(c.Start) < tree.MinimumRunTime(c.Queue):
+		case c.Quota == v1alpha1.QuotaGuaranteed && named(tree, c.Queue), c.Ending, left > 0 && left < c.Minimum, s.now.Sub(c.Start) < tree.MinimumRunTime(c.Queue):
 			s.t.Errorf("%v of %+v end for %s", v.Members, c, d.ID)
 		case v.Rule == reclaim.RulePriority && (c.Queue != d.Queue || c.Priority >= d.Priority):
 			s.t.Errorf("%+v gives way to %s by priority", c, d.ID)

@@ -118,6 +118,9 @@ func (t *trial) put(m *Member) {
 func (t *trial) within() queue.Node {
 	reach := queue.Node(-1)
 	for n := t.demander.Queue; n > queue.Top; n = t.tree.Parent(n) {
+		if !t.tree.Covers(n, t.demander.Charge) {
+			return reach // nobody has said that it is entitled to anything
+		}
 		for d, more := range t.demander.Charge {
 			if more > 0 && t.tree.Names(n, d) && t.book.Used(n, d)+more > t.book.Entitled(n, d) {
 				return reach
@@ -160,7 +163,12 @@ func (t *trial) spares(c *Candidate) bool {
 	if t.moving {
 		return !c.moves()
 	}
-	return c.Quota == v1alpha1.QuotaGuaranteed
+	return c.Quota == v1alpha1.QuotaGuaranteed && t.guards(c)
+}
+
+// guards reports whether something can be guaranteed of what a candidate has: its queue was not deleted, and names such GPUs.
+func (t *trial) guards(c *Candidate) bool {
+	return slices.ContainsFunc(c.Members, func(m Member) bool { return t.tree.Covers(c.Queue, m.Charge) })
 }
 
 // over reports whether a queue is above its entitlement where its path and the demander's part, in a dimension of which the

@@ -180,7 +180,7 @@ func (s *Set) MayTake(d *reclaim.Demander) bool {
 	over := map[queue.Node]bool{}
 	for id, w := range s.works {
 		switch {
-		case !w.holds || id == d.ID || w.spoken == nil || w.quota == v1alpha1.QuotaGuaranteed:
+		case !w.holds || id == d.ID || w.spoken == nil:
 		case w.node == d.Queue && w.priority < d.Priority && (w.quota == v1alpha1.QuotaOpportunistic) == (d.Quota == v1alpha1.QuotaOpportunistic):
 			return true
 		case d.Quota == v1alpha1.QuotaOpportunistic:
