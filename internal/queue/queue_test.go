@@ -125,7 +125,7 @@ func TestStart(t *testing.T) {
 func TestNothingIsGuaranteed(t *testing.T) {
 	b := NewBook()
 	b.SetQueues([]Spec{named("a", "", share(2000, nil, nil, nil)), {Name: "h", QueueSpec: v1alpha1.QueueSpec{
-		Resources: []v1alpha1.QueueShare{{Model: "H100", Guaranteed: v1alpha1.Written("2")}},
+		Resources: []v1alpha1.QueueShare{{Model: "B200", Guaranteed: v1alpha1.Written("2")}},
 	}}})
 	b.SetCapacity(gpus(8000))
 	for queue, want := range map[string]Bound{"a": "", "": BoundNothing, "h": BoundNothing} {

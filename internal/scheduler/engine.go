@@ -43,6 +43,8 @@ type Engine struct {
 	Gangs Gangs
 	// labels are those of nodes, by their names.
 	labels map[string]map[string]string
+	// cordoned are the nodes that take no more pods.
+	cordoned map[string]bool
 
 	queues queues
 	// pods and disruptions list what the informers know.
@@ -75,7 +77,7 @@ func New(policy alloc.Policy, claims Claims) (*Engine, error) {
 	e := &Engine{ledger: l, claims: claims, uses: map[string]int64{}, noted: map[string]map[*Unit]bool{}, pools: map[string]map[string]*resourcev1.ResourceSlice{}}
 	e.Waiting.init()
 	e.Gangs.init()
-	e.labels = map[string]map[string]string{}
+	e.labels, e.cordoned = map[string]map[string]string{}, map[string]bool{}
 	e.queues.init(&e.Gangs)
 	e.clock = time.Now
 	return e, nil

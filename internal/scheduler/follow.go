@@ -154,6 +154,7 @@ func (e *Engine) setNode(before, after *corev1.Node) {
 		e.bare.setNode(before.Name, false)
 		delete(e.uses, before.Name)
 		delete(e.labels, before.Name)
+		delete(e.cordoned, before.Name)
 		return
 	}
 	if before == nil {
@@ -162,6 +163,7 @@ func (e *Engine) setNode(before, after *corev1.Node) {
 	}
 	e.ledger.SetNode(after.Name, after)
 	e.labels[after.Name] = after.Labels
+	e.cordoned[after.Name] = after.Spec.Unschedulable
 	e.bare.setNode(after.Name, true)
 }
 

@@ -145,7 +145,7 @@ func (e *Engine) settle() {
 	}
 	if q.capacityStale && q.set.On() {
 		q.capacityStale = false
-		if q.set.SetCapacity(workload.Capacity(e.ledger.Inventory())) {
+		if q.set.SetCapacity(workload.Capacity(e.ledger.Inventory(), e.cordoned)) {
 			e.askAll()
 		}
 	}

@@ -46,9 +46,9 @@ func (e *Engine) givesBack() (all []queue.Condition) {
 	type loan struct{ from, to string }
 	pods, until := map[loan]int{}, map[loan]time.Time{}
 	for _, t := range e.queues.takings.all {
-		for i := range t.Victims {
-			l := loan{t.Victims[i].Queue, t.queue}
-			if l.from == "" || t.Victims[i].Rule == reclaim.RuleMove {
+		for _, v := range append(t.Victims[:len(t.Victims):len(t.Victims)], t.ending...) {
+			l := loan{v.Queue, t.queue}
+			if l.from == "" || v.Rule == reclaim.RuleMove {
 				continue
 			}
 			pods[l]++
@@ -63,7 +63,7 @@ func (e *Engine) givesBack() (all []queue.Condition) {
 		if l.to == "" {
 			to = "pods outside all queues"
 		}
-		said[l.from] = append(said[l.from], fmt.Sprintf("%d pods end for %s until %s", pods[l], to, until[l].UTC().Format(time.RFC3339)))
+		said[l.from] = append(said[l.from], fmt.Sprintf("%s for %s until %s", pluralEnds(pods[l]), to, until[l].UTC().Format(time.RFC3339)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(said)) {
 		all = append(all, queue.Condition{Queue: name, Type: ConditionGivesBack, Message: strings.Join(said[name], "; ")})
@@ -95,4 +95,11 @@ func conditions(before *v1alpha1.Queue, said []queue.Condition, now time.Time) (
 func equalStatus(a, b *v1alpha1.QueueStatus) bool {
 	return a.ObservedGeneration == b.ObservedGeneration && a.Running == b.Running && a.Waiting == b.Waiting &&
 		slices.Equal(a.Resources, b.Resources) && slices.Equal(a.Conditions, b.Conditions)
+}
+
+func pluralEnds(pods int) string {
+	if pods == 1 {
+		return "1 pod ends"
+	}
+	return fmt.Sprintf("%d pods end", pods)
 }

@@ -82,6 +82,8 @@ type Taking struct {
 	// Reason is what the workload's pods say meanwhile.
 	Reason string
 
+	// ending are pods that were ending already, such as victims of a leader before this one. They count in their queues no more.
+	ending     []Victim
 	id         string
 	queue      string // of the workload, empty outside all queues
 	placements []gang.Placement
@@ -252,6 +254,11 @@ func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
 				end = s.pods[at][j].DeletionTimestamp.Time
 			}
 			made.await(e, s.candidates[at].Members[j].Key, end)
+			if s.pods[at] != nil {
+				pod := s.pods[at][j]
+				made.ending = append(made.ending, Victim{Pod: pod, Queue: e.queues.set.QueueOf(pod.UID)})
+				ends = append(ends, pod.UID)
+			}
 		}
 	}
 	if refusal := e.queues.set.Agree(made.id, e.charges(places), ends, from); refusal != nil {
@@ -299,8 +306,8 @@ func (e *Engine) drop(t *Taking) {
 	delete(e.queues.takings.all, t.id)
 	delete(e.queues.takings.wants, t.id)
 	e.queues.set.Drop(t.id)
-	for i := range t.Victims {
-		e.queues.set.Return(t.Victims[i].Pod.UID)
+	for _, v := range append(t.Victims[:len(t.Victims):len(t.Victims)], t.ending...) {
+		e.queues.set.Return(v.Pod.UID)
 	}
 	inv := e.ledger.Inventory()
 	for i := range t.placements {

@@ -54,12 +54,6 @@ func TestWhoEnds(t *testing.T) {
 				c.Quota = v1alpha1.QuotaGuaranteed
 			}
 		}, "6[0]"},
-		{"one that says it is guaranteed outside all queues", 1, 1, 1, func(i int, c *Candidate) {
-			c.Quota = v1alpha1.QuotaGuaranteed
-			if i == 3 {
-				c.Queue = queue.Outside
-			}
-		}, "3[0]"},
 		{"none for whom places were taken back", 1, 1, 1, func(_ int, c *Candidate) { c.TookFrom = []queue.Node{0, 1, 2, 3} }, nobody},
 		{"none that ends already is a victim", 1, 2, 1, func(i int, c *Candidate) { c.Ending = i > 5 }, ""},
 		{"none where nothing helps", 1, 1, 4, func(i int, c *Candidate) {

@@ -163,11 +163,14 @@ func equalCharges(a, b []queue.Charge) bool {
 	})
 }
 
-// Capacity is what an inventory has of healthy GPUs, by model.
-func Capacity(inv *alloc.Inventory) []queue.Charge {
+// Capacity is what an inventory has of healthy GPUs, by model, without nodes that take no more pods.
+func Capacity(inv *alloc.Inventory, closed map[string]bool) []queue.Charge {
 	var all []queue.Charge
 	for at := range inv.Len() {
 		n := inv.Node(at)
+		if closed[n.Name] {
+			continue
+		}
 		for i := range n.GPUs {
 			if g := &n.GPUs[i]; g.Fault == "" {
 				all = add(all, queue.Charge{Models: []string{g.Model}, GPUs: 1000, Cores: 100, Memory: int64(g.Capacity >> 20)})
