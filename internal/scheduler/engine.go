@@ -66,6 +66,8 @@ type Engine struct {
 	// freed counts the events after which there may be more room.
 	freed atomic.Uint64
 	seen  atomic.Uint64 // of freed, at the start of the cycle
+	// edited tells of edits of which only the edited pods were told.
+	edited atomic.Bool
 }
 
 // New makes an engine that knows nothing yet.

@@ -15,15 +15,14 @@ import (
 )
 
 // Follow has the engine hear of nodes, slices, classes and claims. It is called once, before the informers start. gone is
-// called for each pod that has ended or is no more; woken after events that may have made room, and with a waiting pod of which labels or
-// annotations have changed.
-func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*corev1.Pod), woken func(edited ...*corev1.Pod)) error {
-	woke := func(edited ...*corev1.Pod) {
+// called for each pod that has ended or is no more, woken after events that may have made room, and again for a waiting pod of which labels
+// or annotations have changed.
+func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*corev1.Pod), woken func(), again func(*corev1.Pod)) error {
+	room := func() {
 		e.freed.Add(1)
-		woken(edited...)
+		woken()
 		e.tell(e.line)
 	}
-	room := func() { woke() }
 	classes := factory.Resource().V1().DeviceClasses().Informer()
 	e.pods = factory.Core().V1().Pods().Lister()
 	e.disruptions = factory.Policy().V1().PodDisruptionBudgets().Lister()
@@ -35,7 +34,7 @@ func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*core
 			room()
 		})},
 		follower{factory.Resource().V1().ResourceClaims().Informer(), handler(func(before, after *resourcev1.ResourceClaim) { e.onClaim(before, after, room) })},
-		follower{factory.Core().V1().Pods().Informer(), handler(func(before, after *corev1.Pod) { e.onPod(before, after, gone, woke) })},
+		follower{factory.Core().V1().Pods().Informer(), handler(func(before, after *corev1.Pod) { e.onPod(before, after, gone, again) })},
 	)
 }
 
@@ -70,7 +69,7 @@ func (e *Engine) onClaim(before, after *resourcev1.ResourceClaim, room func()) {
 	}
 }
 
-func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod), woken func(edited ...*corev1.Pod)) {
+func (e *Engine) onPod(before, after *corev1.Pod, gone, again func(*corev1.Pod)) {
 	e.tell(func() { e.setPod(before, after) })
 	if after == nil {
 		e.described.forget(before.UID)
@@ -81,7 +80,9 @@ func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod), woken 
 	}
 	e.Gangs.Set(after)
 	if edited(before, after) { // Kubernetes' queue does not try a pod again for an annotation
-		woken(after)
+		e.Gangs.forgetRefusal(e.Gangs.ID(after))
+		e.edited.Store(true)
+		again(after)
 	}
 	if after.DeletionTimestamp != nil { // it is not tried any more, however long its finalizers keep it
 		e.Waiting.Remove(after.UID)
@@ -90,6 +91,17 @@ func (e *Engine) onPod(before, after *corev1.Pod, gone func(*corev1.Pod), woken 
 		e.described.forget(after.UID)
 		e.Waiting.Remove(after.UID)
 	}
+}
+
+// Edited reports whether pods that wait were edited since it was asked last. Others that wait are to be tried again then: they may be of
+// one gang. They are asked for seldom, because whoever has pods may edit them as often as he likes. Anybody may call it.
+func (e *Engine) Edited() bool {
+	if !e.edited.Swap(false) {
+		return false
+	}
+	e.freed.Add(1)
+	e.tell(e.line)
+	return true
 }
 
 // edited reports whether a pod that waits for a node says something else than before beside its specification.

@@ -67,9 +67,9 @@ func (c *core) begin(handle fwk.Handle, hook func(step string)) error {
 	c.undoing = map[types.UID]bool{}
 	c.writer = &scheduler.Writer{Client: handle.ClientSet(), Step: hook}
 	c.release = scheduler.NewRelease(c.writer)
-	return c.engine.Follow(handle.SharedInformerFactory(), c.gone, func(edited ...*corev1.Pod) {
-		c.activate(append(edited, c.engine.Waiting.First()...)...)
-	})
+	return c.engine.Follow(handle.SharedInformerFactory(), c.gone, func() {
+		c.activate(c.engine.Waiting.First()...)
+	}, func(edited *corev1.Pod) { c.activate(edited) })
 }
 
 // gone releases the claims of a pod that has ended, if this scheduler leads.

@@ -50,6 +50,9 @@ func (a *adapter) ticking() {
 		stale, due := a.engine.Standings(now), a.engine.Due(now)
 		a.turn.Unlock()
 		a.activate(due...)
+		if a.engine.Edited() {
+			a.activate(a.engine.Waiting.First()...)
+		}
 		for i := range stale {
 			a.writeStanding(ctx, &stale[i])
 		}
