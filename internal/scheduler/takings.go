@@ -192,7 +192,7 @@ func (e *Engine) TakeBackGang(pod *corev1.Pod, filters Filters, now time.Time) (
 func (e *Engine) takeBack(d demander, filters Filters, now time.Time) (*Taking, error) {
 	t := &e.queues.takings
 	search := newSearch(e, d, filters, now)
-	if !e.queues.set.MayTake(&search.demander) && !(e.Moves && e.queues.set.MayMove(&search.demander)) {
+	if !e.queues.set.MayTake(&search.demander) && (!e.Moves || !e.queues.set.MayMove(&search.demander)) {
 		t.forget(search.demander.ID)
 		return nil, errNever
 	}

@@ -161,7 +161,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if follows(r) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(sight, cancel)()
+		defer context.AfterFunc(sight, cancel)() //nolint:contextcheck // what ends the sight ends the request too
 		r = r.WithContext(ctx)
 	}
 	switch {

@@ -44,7 +44,7 @@ var histories = map[string]struct {
 		r.tellClaim(watch.Modified, testClaim("41Gi", &p.pods[1]))
 		r.tellClaim(watch.Modified, testClaim("1Gi", &p.pods[1]))
 	}, 1},
-	"a device that was never there": {func(r *told, p *picture) {
+	"a device that was never there": {func(r *told, _ *picture) {
 		other := testClaim("1Gi", &corev1.Pod{})
 		other.Status.Allocation.Devices.Results[0].Device = "other"
 		r.tellClaim(watch.Added, other)

@@ -81,7 +81,7 @@ func TestMove(t *testing.T) {
 			f.waiting(1)
 			first.Kill()
 			f.dead("first")
-			if moved := f.moved(); len(moved) > 0 {
+			if moved := f.moved(t.Context()); len(moved) > 0 {
 				t.Errorf("though nobody may, there move %v", moved)
 			}
 			let := f.again(t.Context(), gang)
@@ -95,11 +95,11 @@ func TestMove(t *testing.T) {
 			f.runs("a", 2)
 			f.waiting(1)
 			f.check()
-			f.until(fmt.Sprintf("%d are told that they move", want), func(context.Context) (bool, string) {
-				moved := f.moved()
+			f.until(fmt.Sprintf("%d are told that they move", want), func(ctx context.Context) (bool, string) {
+				moved := f.moved(ctx)
 				return len(moved) == want, fmt.Sprint(moved)
 			})
-			for name, note := range f.moved() {
+			for name, note := range f.moved(t.Context()) {
 				p, err := f.client.CoreV1().Pods(namespace).Get(t.Context(), name+"-again", metav1.GetOptions{})
 				if text := "so that pod default/b-0 of queue b has room: a place is kept for it on node " + p.Spec.NodeName; err != nil || !strings.Contains(note, text) {
 					t.Errorf("%s was told %q, and not %s (%v)", name, note, text, err)
@@ -143,10 +143,10 @@ func (q *queued) step(step string) {
 }
 
 // moved is what pods that move were told, by their names.
-func (q *queued) moved() map[string]string {
+func (q *queued) moved(ctx context.Context) map[string]string {
 	q.t.Helper()
 	notes := map[string]string{}
-	events, err := q.client.EventsV1().Events(namespace).List(q.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reasonMoved})
+	events, err := q.client.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reasonMoved})
 	if err != nil {
 		q.t.Fatal(err)
 	}
