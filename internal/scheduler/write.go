@@ -265,7 +265,9 @@ func (w *Writer) TakeBack(ctx context.Context, u *Unit) (cleared bool) {
 }
 
 // outdate has a write of a claim fail that was not answered and may yet come: it is of a revision that is not the last one any
-// more. The claim has no devices, so it needs no finalizer; the next try gives it one. It reports whether that is so now.
+// more. A claim without devices needs no finalizer; the next try gives it one. One that has devices for others keeps it, or who
+// deletes the claim takes them away: there the write, which only reserves it for the pod, is done once more, to be taken back. It
+// reports whether the write fails now.
 func (w *Writer) outdate(ctx context.Context, written *resourcev1.ResourceClaim) bool {
 	claims := w.Client.ResourceV1().ResourceClaims(written.Namespace)
 	claim, err := claims.Get(ctx, written.Name, metav1.GetOptions{})
@@ -274,6 +276,11 @@ func (w *Writer) outdate(ctx context.Context, written *resourcev1.ResourceClaim)
 	}
 	if claim.UID != written.UID || claim.ResourceVersion != written.ResourceVersion {
 		return true
+	}
+	if claim.Status.Allocation != nil {
+		_, err = claims.UpdateStatus(ctx, written, metav1.UpdateOptions{})
+		// What is invalid for this revision, such as one pod too many, is so later.
+		return err == nil || apierrors.IsNotFound(err) || apierrors.IsInvalid(err)
 	}
 	claim = claim.DeepCopy()
 	claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(name string) bool { return name == resourcev1.Finalizer })

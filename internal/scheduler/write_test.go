@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,6 +37,25 @@ func conflicts(client *fake.Clientset) {
 		claim.ResourceVersion += "0"
 		return false, nil, nil
 	})
+}
+
+// answers has a fake API server answer the first updates of claims with errors and leave them undone. What it returns gives the
+// first of them, or nil.
+func answers(client *fake.Clientset, errs ...error) (first func() *resourcev1.ResourceClaim) {
+	var claim *resourcev1.ResourceClaim
+	client.PrependReactor("update", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		update, ok := action.(clienttesting.UpdateAction)
+		if !ok || len(errs) == 0 {
+			return false, nil, nil
+		}
+		if claim == nil {
+			claim, _ = update.GetObject().DeepCopyObject().(*resourcev1.ResourceClaim)
+		}
+		err := errs[0]
+		errs = errs[1:]
+		return true, nil, err
+	})
+	return func() *resourcev1.ResourceClaim { return claim }
 }
 
 // A pod that joins others in a claim does not give the claim its devices again when the last of them has ended meanwhile: the
@@ -128,14 +148,7 @@ func TestTakesBackWhatMayYetCome(t *testing.T) {
 		claim.UID, claim.Finalizers = "claim", []string{resourcev1.Finalizer}
 		client := fake.NewClientset(claim, pod)
 		conflicts(client)
-		var late *resourcev1.ResourceClaim
-		client.PrependReactor("update", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			if update, ok := action.(clienttesting.UpdateAction); ok && late == nil {
-				late, _ = update.GetObject().DeepCopyObject().(*resourcev1.ResourceClaim)
-				return true, nil, test.answer
-			}
-			return false, nil, nil
-		})
+		late := answers(client, test.answer)
 		w, claims := &Writer{Client: client}, client.ResourceV1().ResourceClaims("a")
 		given := demand.Allocation{Claim: demand.Claim{Namespace: "a", Name: "claim"}, Result: &resourcev1.AllocationResult{
 			Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Driver: v1alpha1.Driver, Pool: "node", Device: "gpu-0"}}},
@@ -157,7 +170,7 @@ func TestTakesBackWhatMayYetCome(t *testing.T) {
 		if writes != test.want {
 			t.Errorf("%s: %d writes, want %d", name, writes, test.want)
 		}
-		if _, err := claims.UpdateStatus(t.Context(), late, metav1.UpdateOptions{}); test.want > 0 && !apierrors.IsConflict(err) {
+		if _, err := claims.UpdateStatus(t.Context(), late(), metav1.UpdateOptions{}); test.want > 0 && !apierrors.IsConflict(err) {
 			t.Errorf("%s: the write that came late: %v", name, err)
 		}
 		fresh, err := claims.Get(t.Context(), "claim", metav1.GetOptions{})
@@ -169,6 +182,50 @@ func TestTakesBackWhatMayYetCome(t *testing.T) {
 		got, getErr := claims.Get(t.Context(), "claim", metav1.GetOptions{})
 		if err != nil || getErr != nil || !has(got) || !slices.Contains(got.Finalizers, resourcev1.Finalizer) {
 			t.Errorf("%s: the next try: %v, %v, %+v", name, err, getErr, got)
+		}
+	}
+}
+
+// A reservation that was not answered is taken back from a claim that others use: they keep their devices, and the claim its
+// finalizer, without which the devices go with the claim.
+func TestTakesBackWhatJoinsOthers(t *testing.T) {
+	lost := errors.New("connection lost")
+	invalid := apierrors.NewInvalid(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), "claim", nil)
+	for name, test := range map[string]struct {
+		answers []error
+		refused bool // the late write, as one of an old revision; an invalid one is never done
+	}{
+		"once lost":         {[]error{lost}, true},
+		"twice lost":        {[]error{lost, lost}, true},
+		"lost, and invalid": {[]error{lost, invalid}, false},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "late", UID: "late"}}
+		claim := claimAt("claim", "1")
+		claim.UID, claim.Finalizers = "claim", []string{resourcev1.Finalizer}
+		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "early", UID: "early"}}
+		claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+			{Request: "gpu", Driver: v1alpha1.Driver, Pool: "node", Device: "gpu-0"},
+		}}}
+		client := fake.NewClientset(claim, pod)
+		conflicts(client)
+		late := answers(client, test.answers...)
+		w, claims := &Writer{Client: client}, client.ResourceV1().ResourceClaims("a")
+		u := &Unit{Pod: pod, Existing: map[string]*resourcev1.ResourceClaim{"a/claim": claim}}
+		if err := w.Write(t.Context(), u); !errors.Is(err, lost) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !w.TakeBack(t.Context(), u) {
+			t.Errorf("%s: it is not taken back", name)
+		}
+		got, err := claims.Get(t.Context(), "claim", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Finalizers, claim.Finalizers) || !equality.Semantic.DeepEqual(got.Status, claim.Status) {
+			t.Errorf("%s: the claim has finalizers %v and status %+v", name, got.Finalizers, got.Status)
+		}
+		if _, err := claims.UpdateStatus(t.Context(), late(), metav1.UpdateOptions{}); apierrors.IsConflict(err) != test.refused {
+			t.Errorf("%s: the write that came late: %v", name, err)
 		}
 	}
 }
