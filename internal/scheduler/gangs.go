@@ -26,15 +26,16 @@ type Gangs struct {
 	// lacks is why gangs cannot be planned, as their members say it or are to.
 	lacks map[string]lack
 	// ended is why gangs were ended after members were bound, as long as pods of them are there.
-	ended  map[string]string
-	groups groups
+	ended     map[string]string
+	replacing replacing
+	groups    groups
 }
 
 func (g *Gangs) init() {
 	g.groups.init()
 	g.members = gang.NewMembers(&g.groups)
 	g.pods, g.released, g.refused, g.lacks = map[string]*corev1.Pod{}, map[string]bool{}, map[string]refused{}, map[string]lack{}
-	g.ended = map[string]string{}
+	g.ended, g.replacing = map[string]string{}, replacing{gangs: map[string]bool{}, tried: map[string]int{}}
 }
 
 func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
@@ -76,6 +77,7 @@ func (g *Gangs) prune(id string) {
 		delete(g.refused, id)
 		delete(g.lacks, id)
 		delete(g.ended, id)
+		g.replacing.follow(id, false)
 	}
 }
 

@@ -85,6 +85,7 @@ func (g *Gangs) touch(id string) {
 	}
 	state := g.members.State(id)
 	reason := g.lack(id, &state)
+	g.replacing.follow(id, reason == "" && state.Begun && len(state.Waiting) > 0)
 	was := g.lacks[id]
 	switch now := time.Now(); {
 	case reason == "":

@@ -255,11 +255,14 @@ func (e *Engine) meet(pod *corev1.Pod) *corev1.Pod {
 }
 
 // First is the pod whose turn it is by the order of queues, nil where no pod has one. The pod of an argument, which may be nil, has
-// a turn as well.
+// a turn as well. Where there are no queues it is the argument, or a member of a gang that has lost one.
 func (e *Engine) First(and *corev1.Pod) *corev1.Pod {
 	q := &e.queues
 	if !q.set.On() {
-		return and
+		if and == nil {
+			return nil
+		}
+		return cmp.Or(e.Gangs.first(and, e.freed.Load()), and)
 	}
 	if and != nil && !q.set.Turns.Has(q.set.ID(and.UID)) {
 		e.enqueued(and, true)

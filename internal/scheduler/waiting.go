@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
@@ -105,14 +106,10 @@ func (w *Waiting) Add(pod *corev1.Pod, shape string) {
 
 // earlier reports whether a pod is served before another: by priority, then by age.
 func earlier(a, b *corev1.Pod) bool {
-	priority := func(p *corev1.Pod) int32 {
-		if p.Spec.Priority == nil {
-			return 0
-		}
-		return *p.Spec.Priority
-	}
 	return cmp.Or(-cmp.Compare(priority(a), priority(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time)) < 0
 }
+
+func priority(p *corev1.Pod) int32 { return ptr.Deref(p.Spec.Priority, 0) }
 
 // Remove takes a pod out of its line.
 func (w *Waiting) Remove(uid types.UID) {

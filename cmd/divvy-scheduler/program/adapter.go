@@ -137,7 +137,7 @@ func (a *adapter) takeOver() bool {
 	return true
 }
 
-// next is the next pod, in the order of queues where there are any.
+// next is the next pod, in the order of queues where there are any. Where there are none, lost members of gangs are replaced first.
 func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 	if !a.begun {
 		a.begun = true
@@ -159,7 +159,7 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 	}
 	info, err := a.await(logger)
 	a.engine.Drain()
-	if info == nil || err != nil || !a.engine.Queues() || len(info.Pod.Spec.ResourceClaims) == 0 && !a.engine.Gangs.In(info.Pod) {
+	if info == nil || err != nil || len(info.Pod.Spec.ResourceClaims) == 0 && !a.engine.Gangs.In(info.Pod) {
 		return info, err
 	}
 	return a.before(logger, info), nil

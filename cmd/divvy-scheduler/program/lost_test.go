@@ -63,6 +63,43 @@ func TestGangLosesNode(t *testing.T) {
 	}
 }
 
+// A member in the place of a lost one gets room before a pod that asks the same and has waited for longer.
+func TestLostMemberIsReplacedFirst(t *testing.T) {
+	f := newFleet(t, 1, 2)
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	for i := range 2 {
+		f.create(gangOf(t, "two", 2, i, 60))
+	}
+	f.bound(2)
+	now := int64(0)
+	remove := func(name string) {
+		t.Helper()
+		if err := f.client.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.create(describing(t, "other-0", share(60, 10)))
+	f.says("other-0", "")
+	remove("two-0")
+	f.bound(2)
+	for i := range 3 { // in lines of their own
+		waits := fmt.Sprint("waits-", i)
+		f.create(describing(t, waits, share(60, 10+i)))
+		f.says(waits, "")
+	}
+	again := gangOf(t, "two", 2, 0, 60)
+	again.Name = "again"
+	f.create(again)
+	f.says("again", "")
+	remove("other-0")
+	for _, p := range f.bound(2) {
+		if p.Spec.NodeName != "" && p.Name != "two-1" && p.Name != "again" {
+			t.Errorf("%s has a node", p.Name)
+		}
+	}
+	f.check()
+}
+
 // rooted gives all devices of a node's slices PCIe roots: one for each number of a GPU, and of another driver's device.
 func (f *fleet) rooted(node int, root func(driver string, device int) string) {
 	f.t.Helper()

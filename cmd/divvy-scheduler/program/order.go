@@ -6,7 +6,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// ordering has pods tried in the order of queues, and not in that of Kubernetes' queue.
+// ordering has pods tried in the order of queues, or after lost members of gangs, and not in that of Kubernetes' queue.
 type ordering struct {
 	// taken is a pod that Kubernetes' queue has handed out and that has to let others go first, and passed how many have.
 	taken  *framework.QueuedPodInfo
