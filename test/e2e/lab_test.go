@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,7 +64,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// startLab starts a cluster without Divvy. It may have more nodes.
+// startLab starts a cluster without Divvy. It may have more nodes; one of a name that is there gives that node's machine flags.
 func startLab(t *testing.T, more ...cluster.Node) *lab {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -73,10 +74,17 @@ func startLab(t *testing.T, more ...cluster.Node) *lab {
 	wanted := map[string]string{v1alpha1.NodeLabel: ""}
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
-	nodes := append([]cluster.Node{
+	nodes := []cluster.Node{
 		{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}},
 		{Name: "n2", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml")},
-	}, more...)
+	}
+	for _, one := range more {
+		if at := slices.IndexFunc(nodes, func(n cluster.Node) bool { return n.Name == one.Name }); at >= 0 {
+			nodes[at].MachineFlags = one.MachineFlags
+		} else {
+			nodes = append(nodes, one)
+		}
+	}
 	for i := range nodes {
 		nodes[i].Labels = wanted
 	}

@@ -25,12 +25,15 @@ import (
 // agents, the oracle and the scheduler's ledger agree afterwards.
 func TestScheduler(t *testing.T) {
 	gate(t)
-	l := startLab(t, cluster.Node{Name: "n3", Machine: "h100x8"})
+	roots := []string{"--set", "gpus[1].switch=0000:3e:00.0"} // one of n2's GPUs is under another PCIe root
+	l := startLab(t, cluster.Node{Name: "n3", Machine: "h100x8"}, cluster.Node{Name: "n2", MachineFlags: roots})
 	l.kubectl("cordon", "n3")                                  // but for departments
 	l.install("scheduler.enabled=true", "allocators={nobody}") // besides Divvy's own
 	l.scenario("gang-refused", gangRefused)
 	l.scenario("through-stock", throughStock)
+	l.scenario("one-root-of-two-drivers", oneRootOfTwoDrivers)
 	l.scenario("gpu-of-gang-lost", gpuOfGangLost)
+	l.scenario("node-of-gang-lost", nodeOfGangLost)
 	l.scenario("taken-by-pods", takenByPods)
 	l.scenario("taken-by-gang", takenByGang)
 	l.kubectl("scale", "-n", system, "deployment/divvy-scheduler", "--replicas=0")
@@ -59,6 +62,12 @@ func (l *lab) createAll(pods []*corev1.Pod) {
 func (l *lab) settled() {
 	l.t.Helper()
 	l.agree()
+	l.counts()
+}
+
+// counts waits until the leading scheduler's ledger is that of the cluster's objects.
+func (l *lab) counts() {
+	l.t.Helper()
 	const figure = "divvy_scheduler_ledger_differences"
 	l.eventually("the scheduler's ledger is that of the cluster's objects", func() string {
 		list, err := l.Client().CoreV1().Pods(system).List(l.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=scheduler"})
