@@ -24,15 +24,15 @@ func (r *replacing) follow(id string, is bool) {
 	}
 }
 
-// first is a member of a gang that has lost one and has not been tried since there may be more room, if it goes before this pod: nil
-// where none does, and where none of the same priority or a higher one does. After each event at most mostTried gangs go first, so
-// that those which never fit delay the others no longer.
+// first is a member of a gang that has lost one and has not been tried since there may be more room, if it goes before this pod,
+// and otherwise the pod. It goes before pods of no higher priority. After each event at most mostTried gangs go first, so that those
+// which never fit delay the others no longer.
 func (g *Gangs) first(before *corev1.Pod, freed uint64) *corev1.Pod {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	r := &g.replacing
-	if len(r.gangs) == 0 {
-		return nil
+	if before == nil || len(r.gangs) == 0 {
+		return before
 	}
 	if r.freed != freed {
 		r.freed = freed
@@ -48,9 +48,9 @@ func (g *Gangs) first(before *corev1.Pod, freed uint64) *corev1.Pod {
 		}
 		r.tried[id] = len(waiting)
 		if id == own {
-			return nil
+			break
 		}
 		return waiting[0]
 	}
-	return nil
+	return before
 }

@@ -259,10 +259,7 @@ func (e *Engine) meet(pod *corev1.Pod) *corev1.Pod {
 func (e *Engine) First(and *corev1.Pod) *corev1.Pod {
 	q := &e.queues
 	if !q.set.On() {
-		if and == nil {
-			return nil
-		}
-		return cmp.Or(e.Gangs.first(and, e.freed.Load()), and)
+		return e.Gangs.first(and, e.freed.Load())
 	}
 	if and != nil && !q.set.Turns.Has(q.set.ID(and.UID)) {
 		e.enqueued(and, true)
