@@ -132,6 +132,7 @@ func TestQueueTroubles(t *testing.T) {
 func TestBudget(t *testing.T) {
 	f := withQueues(t, newFleet(t, 1, 2))
 	f.full(2)
+	f.queue("a", "{namespaces: [default], grace: 3s, resources: [{guaranteed: 1}]}") // time to look before the budget is outwaited
 	f.run(v1alpha1.SchedulerName, shipped, nil, single)
 	f.bound(2)
 	f.budget("all-of-a", map[string]string{v1alpha1.QueueLabel: "a"})
