@@ -23,6 +23,9 @@ var errLease = errors.New("lease was not renewed in time, so another scheduler m
 // errAgain marks a lease that another scheduler had since this one got it. What that one wrote may not be known here yet.
 var errAgain = errors.New("lease was another scheduler's in between")
 
+// errOthers marks a lease that is to be given up and is another scheduler's by now.
+var errOthers = errors.New("lease is another scheduler's")
+
 // errClient marks a client of Kubernetes' scheduler that is not made as it was.
 var errClient = errors.New("client of Kubernetes' scheduler is none of HTTP")
 
@@ -39,12 +42,17 @@ type lease struct {
 	// led is set once the lease was got; term counts who had it until then. The goroutine of the election alone has both.
 	led  bool
 	term int
+	// others tells that somebody else had it when it was read last. The goroutine of the election alone has it.
+	others bool
 	// way is how long a request may be on its way to the API server, by what others wait after limit.
 	way time.Duration
 	// flight is held for reading by requests that write, unanswered is when the last one ended without an answer.
 	flight     sync.RWMutex
 	unanswered atomic.Int64
 }
+
+// lost is when a lease was renewed that another one has: long ago. Requests on their way are not sent either.
+const lost = 1
 
 // bootTime is the time since the machine began, with that in which it was suspended.
 func bootTime() time.Duration {
@@ -53,6 +61,19 @@ func bootTime() time.Duration {
 		return time.Duration(1<<63 - 1) // without a clock no lease is held
 	}
 	return time.Duration(now.Nano())
+}
+
+// Get implements resourcelock.Interface. A scheduler that has led and sees the lease in other hands writes nothing any more, however
+// late it renewed it last: who made the lease free before its time, the other one begins at once.
+func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.others = record.HolderIdentity != "" && record.HolderIdentity != l.Identity()
+		if l.led && (l.others || record.LeaderTransitions != l.term) {
+			l.renewed.Store(lost)
+		}
+	}
+	return record, raw, err
 }
 
 // Create implements resourcelock.Interface.
@@ -71,12 +92,18 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 func (l *lease) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if record.HolderIdentity != l.Identity() {
 		l.renewed.Store(0) // it is given up, and another may have it before the answer comes
+		if l.others {
+			// The election gives up what it takes for its own, though another one took it while this process was stopped. That one
+			// would go on writing beside the next that takes the free lease.
+			return errOthers
+		}
 		if err := l.settle(ctx); err != nil {
 			return err // the others take it in time
 		}
 		return write(ctx, record)
 	}
 	if l.led && record.LeaderTransitions != l.term {
+		l.renewed.Store(lost)
 		return errAgain // the election takes a lease that is free again, whoever had it meanwhile
 	}
 	begun := l.now() // the others count from a later time

@@ -30,12 +30,20 @@ type slowLock struct {
 	clock *time.Duration
 	takes time.Duration
 	fails error
+	// has is what the API server has of it, and written counts its writes.
+	has     resourcelock.LeaderElectionRecord
+	written int
+}
+
+func (l *slowLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &l.has, nil, nil
 }
 
 func (l *slowLock) Identity() string { return "me" }
 
 func (l *slowLock) Update(context.Context, resourcelock.LeaderElectionRecord) error {
 	*l.clock += l.takes
+	l.written++
 	return l.fails
 }
 
@@ -199,6 +207,35 @@ func TestLeadsOnce(t *testing.T) {
 		if err := again(l, record); !errors.Is(err, errAgain) || l.held() == nil {
 			t.Errorf("%s: %v, %v", name, err, l.held())
 		}
+	}
+}
+
+// A scheduler that was stopped while another one took the lease does not give that one's away, and one that sees its lease in other
+// hands writes no more, however lately it renewed it.
+func TestLeaseOfAnother(t *testing.T) {
+	clock := time.Hour
+	lock := &slowLock{clock: &clock}
+	l := &lease{Interface: lock, limit: 10 * time.Second, now: func() time.Duration { return clock }}
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaderTransitions: 3}
+	if err := l.Update(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	lock.has = mine
+	if _, _, err := l.Get(t.Context()); err != nil || l.held() != nil {
+		t.Fatalf("%v, %v", err, l.held())
+	}
+	lock.has = resourcelock.LeaderElectionRecord{HolderIdentity: "other", LeaderTransitions: 4}
+	if _, _, err := l.Get(t.Context()); err != nil || l.held() == nil {
+		t.Errorf("it writes while another one leads: %v, %v", err, l.held())
+	}
+	written := lock.written
+	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaderTransitions: 4}); !errors.Is(err, errOthers) || lock.written != written {
+		t.Errorf("it gave the other's lease away: %v, %d writes", err, lock.written-written)
+	}
+	lock.has = resourcelock.LeaderElectionRecord{LeaderTransitions: 5} // free again after a third one had it
+	l.renewed.Store(int64(clock))
+	if _, _, err := l.Get(t.Context()); err != nil || l.held() == nil {
+		t.Errorf("it writes after another one led: %v, %v", err, l.held())
 	}
 }
 
