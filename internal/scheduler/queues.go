@@ -67,14 +67,14 @@ func (g gangsOf) Gang(pod *corev1.Pod) (id string, minimum int, ok bool) {
 	return id, max(1, s.Gang.Minimum), true
 }
 
-// queuesResource is how the API serves queues.
-var queuesResource = schema.FromAPIVersionAndKind(v1alpha1.APIVersion, v1alpha1.KindQueue).GroupVersion().WithResource(v1alpha1.QueueResources)
+// QueuesResource is how the API serves queues.
+var QueuesResource = schema.FromAPIVersionAndKind(v1alpha1.APIVersion, v1alpha1.KindQueue).GroupVersion().WithResource(v1alpha1.QueueResources)
 
 // FollowQueues has the engine hear of the queues of the cluster until the context ends, as long as the API serves them. changed is
 // called after each change. It returns at once, and is called once, before the first cycle.
 func (e *Engine) FollowQueues(ctx context.Context, served Served, client dynamic.Interface, changed func()) {
 	e.queues.follows = true
-	o := objects{resource: queuesResource, served: served, client: client}
+	o := objects{resource: QueuesResource, served: served, client: client}
 	after := func(event func()) {
 		e.tell(event)
 		e.freed.Add(1)

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/scheduler"
 )
 
 // tick is the time between two looks at what changes without an event: statuses of queues, and pods for which others may end by now.
@@ -59,8 +59,6 @@ func (a *adapter) ticking() {
 	}, tick)
 }
 
-var queuesResource = schema.FromAPIVersionAndKind(v1alpha1.APIVersion, v1alpha1.KindQueue).GroupVersion().WithResource(v1alpha1.QueueResources)
-
 // writeStanding writes the status of a queue.
 func (a *adapter) writeStanding(ctx context.Context, q *v1alpha1.Queue) {
 	text, err := json.Marshal(q.Status)
@@ -78,7 +76,7 @@ func (a *adapter) writeStanding(ctx context.Context, q *v1alpha1.Queue) {
 		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Metadata.UID}, "status": status})
 	}
 	if err == nil {
-		_, err = a.objects.Resource(queuesResource).Patch(ctx, q.Metadata.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err = a.objects.Resource(scheduler.QueuesResource).Patch(ctx, q.Metadata.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Status of queue not written", "queue", q.Metadata.Name, "err", err)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/scheduler"
 )
 
 // queued is a fleet with queues, whose nodes end pods that are deleted.
@@ -54,7 +55,7 @@ func withQueues(t *testing.T, f *fleet) *queued {
 		}
 	}
 	f.until("the API serves queues", func(ctx context.Context) (bool, string) {
-		_, err := objects.Resource(queuesResource).List(ctx, metav1.ListOptions{})
+		_, err := objects.Resource(scheduler.QueuesResource).List(ctx, metav1.ListOptions{})
 		return err == nil, fmt.Sprint(err)
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -100,7 +101,7 @@ func (q *queued) queue(name string, spec string) {
 		q.t.Fatal(err)
 	}
 	object.Object["spec"] = fields
-	if _, err := q.objects.Resource(queuesResource).Apply(q.t.Context(), name, object, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+	if _, err := q.objects.Resource(scheduler.QueuesResource).Apply(q.t.Context(), name, object, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
 		q.t.Fatal(err)
 	}
 }
@@ -108,7 +109,7 @@ func (q *queued) queue(name string, spec string) {
 // standing is a queue as the API has it.
 func (q *queued) standing(ctx context.Context, name string) v1alpha1.Queue {
 	q.t.Helper()
-	object, err := q.objects.Resource(queuesResource).Get(ctx, name, metav1.GetOptions{})
+	object, err := q.objects.Resource(scheduler.QueuesResource).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		q.t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func TestQueueTroubles(t *testing.T) {
 	f.bound(1)
 	f.create(inQueue(t, "round", "lost", 80))
 	f.says("lost", "queue round is not for pods of namespace default")
-	if err := f.objects.Resource(queuesResource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+	if err := f.objects.Resource(scheduler.QueuesResource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.create(inQueue(t, "a", "a-1", 80))
