@@ -25,6 +25,7 @@ func (e *Engine) Follow(factory informers.SharedInformerFactory, gone func(*core
 	}
 	classes := factory.Resource().V1().DeviceClasses().Informer()
 	e.pods = factory.Core().V1().Pods().Lister()
+	e.Gangs.current = e.pods.Pods
 	e.disruptions = factory.Policy().V1().PodDisruptionBudgets().Lister()
 	return e.handle(
 		follower{factory.Core().V1().Nodes().Informer(), handler(func(before, after *corev1.Node) { e.onNode(before, after, room) })},

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
@@ -19,6 +20,8 @@ type Gangs struct {
 	mutex   sync.Mutex
 	members *gang.Members
 	pods    map[string]*corev1.Pod // those of gangs, by namespace/name
+	// current has the pods of a namespace as the informer knows them; nil trusts whoever names a pod.
+	current func(namespace string) corelisters.PodNamespaceLister
 	// released are gangs whose waiting members were told that the gang is complete.
 	released map[string]bool
 	// refused are gangs for which there was no room, until there may be more.
@@ -44,6 +47,10 @@ func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 func (g *Gangs) Set(pod *corev1.Pod) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
+	g.set(pod)
+}
+
+func (g *Gangs) set(pod *corev1.Pod) {
 	before, _, _ := g.members.Of(keyOf(pod))
 	g.members.Set(pod)
 	id, in, _ := g.members.Of(keyOf(pod))
@@ -100,22 +107,31 @@ func (g *Gangs) In(pod *corev1.Pod) bool {
 	return in
 }
 
-// knows reports whether a pod was told that is in a gang.
-func (g *Gangs) knows(pod *corev1.Pod) bool {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	known := g.pods[keyOf(pod)]
-	return known != nil && known.UID == pod.UID
+// learn notes a pod that Kubernetes' queue has heard of and Gangs have not, or not any more: the two are told one after the other.
+// What the informer has now is noted, under the mutex: if the pod goes later, Remove comes later. The error is [ErrWait].
+func (g *Gangs) learn(pod *corev1.Pod) error {
+	if known := g.pods[keyOf(pod)]; known != nil && known.UID == pod.UID {
+		return nil
+	}
+	if g.current != nil {
+		now, err := g.current(pod.Namespace).Get(pod.Name)
+		if err != nil || now.UID != pod.UID {
+			return fmt.Errorf("%w: the pod has gone", ErrWait)
+		}
+		pod = now
+	}
+	g.set(pod)
+	return nil
 }
 
 // Hold says why a member is held back, nil for pods of no gang and of gangs that can be planned. The first time that a gang
 // can be planned, it returns the other members that wait. The pod may be older than what was told by Set.
 func (g *Gangs) Hold(pod *corev1.Pod) (others []*corev1.Pod, err error) {
-	if !g.knows(pod) {
-		g.Set(pod)
-	}
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
+	if err := g.learn(pod); err != nil {
+		return nil, err
+	}
 	id, in, err := g.members.Of(keyOf(pod))
 	if !in {
 		return nil, nil

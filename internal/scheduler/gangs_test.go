@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -260,6 +262,35 @@ func TestGangsLack(t *testing.T) {
 	gangOf(e, claims, 5, nil)
 	if all := said(time.Hour); len(all) != 0 {
 		t.Errorf("the gang is complete: %v", all)
+	}
+}
+
+// Kubernetes' queue may name a pod after it has gone, and as it was before it ended: neither is a member that waits.
+func TestHoldOfAPodThatWent(t *testing.T) {
+	claims := claimsByName{}
+	e := engineOf(t, 1, claims)
+	known := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	e.Gangs.current = corelisters.NewPodLister(known).Pods
+	pods := gangOf(e, claims, 3, nil)
+	ended := pods[0].DeepCopy()
+	ended.Status.Phase = corev1.PodFailed
+	replaced := pods[2].DeepCopy()
+	replaced.UID = "another"
+	for _, pod := range []*corev1.Pod{ended, replaced} {
+		if err := known.Add(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Gangs.Set(ended)
+	e.Gangs.Remove(pods[1])
+	e.Gangs.Set(replaced)
+	for i, says := range []string{"", "the pod has gone", "the pod has gone"} {
+		if _, err := e.Gangs.Hold(pods[i]); says == "" && err != nil || says != "" && (!errors.Is(err, ErrWait) || !strings.Contains(err.Error(), says)) {
+			t.Errorf("member %d: %v", i, err)
+		}
+	}
+	if left := e.Gangs.Waiting(replaced); len(left) != 1 || left[0].UID != replaced.UID {
+		t.Errorf("%d members wait: %v", len(left), left)
 	}
 }
 

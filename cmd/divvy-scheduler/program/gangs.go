@@ -27,7 +27,8 @@ var (
 // lackPoll is the time between two looks whether gangs lack something else than their members say.
 const lackPoll = 500 * time.Millisecond
 
-// handing is members of a gang that were planned together and are handed out one after the other.
+// handing is members of a gang that were planned together and are handed out one after the other. It is empty once all of them are
+// scheduled: they may still write their claims while the next gang is planned.
 type handing struct {
 	team *scheduler.Team
 	rest []*scheduler.Unit
@@ -73,11 +74,9 @@ func (a *adapter) member(logger klog.Logger) *framework.QueuedPodInfo {
 func (a *adapter) stop(why error) {
 	if a.handing.team != nil {
 		a.handing.team.Fail(why)
-		if len(a.handing.rest)+len(a.handing.units) > 0 { // none of those that are scheduled binds
-			a.stopped = stopped{a.handing.team.ID, nil, time.Now().Add(stopLimit)}
-			for _, units := range a.handing.there {
-				a.stopped.units = append(a.stopped.units, units...)
-			}
+		a.stopped = stopped{a.handing.team.ID, nil, time.Now().Add(stopLimit)}
+		for _, units := range a.handing.there {
+			a.stopped.units = append(a.stopped.units, units...)
 		}
 	}
 	a.engine.Drop(a.handing.rest)
@@ -202,6 +201,7 @@ func (a *adapter) scheduleMember(ctx context.Context, fw framework.Framework, st
 	a.handing.there[node] = append(a.handing.there[node], unit)
 	if len(a.handing.rest)+len(a.handing.units) == 0 {
 		delete(a.denials, unit.Team.ID)
+		a.handing = handing{}
 	}
 	a.engine.Waiting.Remove(unit.Pod.UID)
 	a.engine.Gangs.Assume(unit.Pod, node)

@@ -48,6 +48,25 @@ func TestGang(t *testing.T) {
 	f.bound(7)
 }
 
+// A gang whose members write their claims is not stopped by the next one that is planned meanwhile.
+func TestGangsSideBySide(t *testing.T) {
+	const gangs = 12
+	f := newFleet(t, gangs, 2)
+	for i := range 2 {
+		for g := range gangs {
+			f.create(gangOf(t, fmt.Sprint("pair-", g), 2, i, 60))
+		}
+	}
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	f.bound(2 * gangs)
+	if sums := f.check(); len(sums) != 2*gangs {
+		t.Errorf("%d members are on %d GPUs", 2*gangs, len(sums))
+	}
+	if logs := f.logs(); strings.Contains(logs, scheduler.ErrGang.Error()) {
+		t.Errorf("a gang was stopped:\n%s", logs)
+	}
+}
+
 // A scheduler that dies while a gang's claims are written leaves nothing that the next one does not finish.
 func TestGangKilled(t *testing.T) {
 	for _, step := range []string{scheduler.StepMade, scheduler.StepAllocated} {
