@@ -84,7 +84,11 @@ func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) er
 	case quota != nil:
 		return quotaError(quota)
 	case refused > 0:
-		return fmt.Errorf("%w: %d nodes have the GPUs, and the pod may be on none of them", ErrRoom, refused)
+		have := fmt.Sprintf("%d nodes have the GPUs, and the pod may be on none of them", refused)
+		if refused == 1 {
+			have = "one node has the GPUs, and the pod may not be on it"
+		}
+		return fmt.Errorf("%w: %s", ErrRoom, have)
 	case refusal != nil:
 		return fmt.Errorf("%w: %w", ErrRoom, refusal)
 	default:

@@ -68,7 +68,7 @@ func TestGivenUp(t *testing.T) {
 	for i := range 2 {
 		plan := &Taking{id: "a/p", made: now.Add(time.Duration(i) * time.Minute)}
 		e.queues.takings.all[plan.id] = plan
-		e.GiveUp(plan)
+		e.GiveUp(plan, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "stays"}})
 		e.Drain()
 		if since := e.queues.takings.since["a/p"]; !since.Equal(now) || len(e.queues.takings.all) != 0 {
 			t.Errorf("after %d plans it has waited since %v", i+1, since)
@@ -78,6 +78,40 @@ func TestGivenUp(t *testing.T) {
 	e.queues.set.Settle()
 	if e.Due(now); len(e.queues.takings.since)+len(e.queues.takings.wants) != 0 {
 		t.Error("a pod that has gone is kept in mind")
+	}
+}
+
+// A victim that did not end is left out for a minute, and a budget that was not counted since it changed lets nobody end.
+func TestThoseWhoStay(t *testing.T) {
+	e := engineOf(t, 1, claimsByName{})
+	now := time.Date(2026, 5, 4, 8, 0, 0, 0, time.UTC)
+	e.clock = func() time.Time { return now }
+	counted := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "one", Generation: 2}}
+	counted.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+	counted.Status.DisruptionsAllowed, counted.Status.ObservedGeneration = 3, 1
+	e.disruptions = budgetsListed{counted}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", UID: "p", Labels: map[string]string{"app": "a"}}}
+	may := func() int {
+		e.follow()
+		var b budgets
+		b.read(e)
+		return b.left[b.of(pod)[0]]
+	}
+	if n := may(); n != 0 {
+		t.Errorf("a budget that changed lets %d end", n)
+	}
+	counted.Status.ObservedGeneration = 2
+	if n := may(); n != 3 {
+		t.Errorf("a budget of 3 lets %d end", n)
+	}
+	e.GiveUp(&Taking{id: "b/p", made: now}, pod)
+	e.Drain()
+	if n := may(); n != 0 {
+		t.Errorf("a victim that did not end may end %d times", n)
+	}
+	now = now.Add(stayLimit + time.Second)
+	if n := may(); n != 3 || len(e.queues.takings.stay) != 0 {
+		t.Errorf("a minute later %d may end, and %d are noted", n, len(e.queues.takings.stay))
 	}
 }
 

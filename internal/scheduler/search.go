@@ -175,8 +175,11 @@ func (e *Engine) charges(places []alloc.Assignment) []queue.Charge {
 // budgets are the disruption budgets of a cluster.
 type budgets struct {
 	by map[string][]budget // by namespace
-	// left is how many pods each lets end. The first is of all pods that have several: the API for evictions ends none of them.
+	// left is how many pods each lets end. The first lets none end. It is of pods that have several, of which the API for evictions
+	// ends none, and of those that did not end when they were told.
 	left []int
+	// stay are the latter, and until when.
+	stay map[types.UID]time.Time
 }
 
 // budget is one, by its position.
@@ -187,7 +190,7 @@ type budget struct {
 
 // read finds out how many pods each budget lets end.
 func (b *budgets) read(e *Engine) {
-	b.by, b.left = map[string][]budget{}, []int{0}
+	b.by, b.left, b.stay = map[string][]budget{}, []int{0}, e.queues.takings.stay
 	if e.disruptions == nil {
 		return
 	}
@@ -207,12 +210,19 @@ func (b *budgets) read(e *Engine) {
 			continue // it protects nothing
 		}
 		b.by[one.Namespace] = append(b.by[one.Namespace], budget{len(b.left), selector})
-		b.left = append(b.left, int(one.Status.DisruptionsAllowed))
+		allowed := int(one.Status.DisruptionsAllowed)
+		if one.Status.ObservedGeneration < one.Generation { // the API for evictions ends nobody until the budget was counted anew
+			allowed = 0
+		}
+		b.left = append(b.left, allowed)
 	}
 }
 
 // of are the positions of the budgets that protect a pod.
 func (b *budgets) of(pod *corev1.Pod) (at []int) {
+	if _, stays := b.stay[pod.UID]; stays {
+		return []int{0}
+	}
 	for _, one := range b.by[pod.Namespace] {
 		if one.selector.Matches(labels.Set(pod.Labels)) {
 			at = append(at, one.at)

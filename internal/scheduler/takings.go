@@ -24,6 +24,9 @@ type takings struct {
 	wants map[string]want
 	// since is when nobody was found for a workload first, or a plan was made that was given up.
 	since map[string]time.Time
+	// stay are victims that an API server did not let end, and until when they are left out of plans: otherwise they would be in the
+	// next one too, and the others of it would end in vain.
+	stay map[types.UID]time.Time
 	// seats are what is kept for pods that move and were not made again yet.
 	seats []*seat
 }
@@ -44,6 +47,8 @@ const (
 	// long they are kept for one that does not come for them.
 	takeMargin = 30 * time.Second
 	takeLimit  = 30 * time.Second
+	// stayLimit is how long a victim that could not be ended is left out of plans.
+	stayLimit = time.Minute
 	// mostTries bounds how often places are sought anew because filters refuse them.
 	mostTries = 4
 )
@@ -54,7 +59,7 @@ var (
 )
 
 func (t *takings) init() {
-	t.all, t.wants, t.since = map[string]*Taking{}, map[string]want{}, map[string]time.Time{}
+	t.all, t.wants, t.since, t.stay = map[string]*Taking{}, map[string]want{}, map[string]time.Time{}, map[types.UID]time.Time{}
 }
 
 // forget ends what is noted of a workload that waits.
@@ -326,10 +331,11 @@ func (e *Engine) use(t *Taking) {
 	e.queues.takings.forget(t.id)
 }
 
-// GiveUp ends a taking of which a victim does not end, because an API server has refused it. The workload has waited since the plan was
-// made. Anybody may call it.
-func (e *Engine) GiveUp(t *Taking) {
+// GiveUp ends a taking of which a victim does not end, because an API server has refused it. Other plans leave that victim out for a
+// minute. The workload has waited since the plan was made. Anybody may call it.
+func (e *Engine) GiveUp(t *Taking, victim *corev1.Pod) {
 	e.tell(func() {
+		e.queues.takings.stay[victim.UID] = e.clock().Add(stayLimit)
 		since := e.queues.takings.since
 		if _, ok := since[t.id]; !ok && e.queues.takings.all[t.id] == t {
 			since[t.id] = t.made
@@ -341,6 +347,7 @@ func (e *Engine) GiveUp(t *Taking) {
 // follow looks which takings are ready, and ends those that are over.
 func (e *Engine) follow() {
 	e.followSeats()
+	maps.DeleteFunc(e.queues.takings.stay, func(_ types.UID, until time.Time) bool { return e.clock().After(until) })
 	for _, id := range slices.Sorted(maps.Keys(e.queues.takings.all)) {
 		t := e.queues.takings.all[id]
 		e.came(t.awaits)

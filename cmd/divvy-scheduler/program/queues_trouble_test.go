@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -88,6 +89,26 @@ func TestVictimStays(t *testing.T) {
 	free := []byte(`{"metadata":{"finalizers":null}}`)
 	if _, err := f.client.CoreV1().Pods(namespace).Patch(t.Context(), "stays", types.MergePatchType, free, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	f.check()
+}
+
+// A victim that the API server does not let end is left out of the next plan: nobody else ends in vain, and another one ends instead.
+func TestVictimIsRefused(t *testing.T) {
+	f := withQueues(t, newFleet(t, 1, 4))
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	f.full(4)
+	f.queue("a", "{namespaces: [default], grace: 1m, resources: [{guaranteed: 2}]}") // so that no budget is outwaited
+	f.bound(4)
+	f.refuse("stays", "pods/eviction", admissionv1.Create, "object.metadata.name in ['a-0', 'a-1', 'a-2']")
+	f.refusing("an eviction", func(ctx context.Context) error {
+		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a-1"}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}}
+		return f.client.PolicyV1().Evictions(namespace).Evict(ctx, eviction)
+	})
+	f.create(inQueue(t, "b", "b-0", 80))
+	f.runs("b", 1)
+	if n := f.running(t.Context(), "a"); n != 3 {
+		t.Errorf("%d of three pods are left that do not end", n)
 	}
 	f.check()
 }

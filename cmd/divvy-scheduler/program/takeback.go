@@ -79,7 +79,7 @@ func (a *adapter) evict(fw framework.Framework, demander *corev1.Pod, t *schedul
 			if err := a.writer.Evict(a.ctx, v); err != nil {
 				klog.FromContext(a.ctx).Error(err, "Victim does not end", "pod", klog.KObj(v.Pod), "for", klog.KObj(demander))
 				over.Store(true)
-				a.engine.GiveUp(t)
+				a.engine.GiveUp(t, v.Pod)
 				a.activate(demander)
 				return
 			}

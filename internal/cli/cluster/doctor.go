@@ -3,7 +3,6 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,26 +14,25 @@ import (
 
 // doctorOptions are the flags of divvy doctor --kubernetes.
 type doctorOptions struct {
-	cluster   connection
-	namespace string
-	output    string
+	access
+	output string
 }
 
 func newDoctor(a *app) *cobra.Command {
-	o := doctorOptions{cluster: connection{qps: 50, burst: 100}}
+	var o doctorOptions
 	command := &cobra.Command{
 		Use:   "doctor --kubernetes",
 		Short: "Check Divvy in a Kubernetes cluster, and say what to do",
 		Long: `Check Divvy in a Kubernetes cluster: its webhook, who may ask it, its controller
 and its agents. Nothing is changed. It needs the rights to read Divvy's namespace
 and the webhook configurations. The exit status is 1 if pods cannot get GPUs.`,
-		Example: "  divvy doctor --kubernetes --kubeconfig admin.conf",
+		Example: "  divvy doctor --kubernetes\n  divvy doctor --kubernetes --kubeconfig admin.conf",
 		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd, a) },
 	}
 	flags := command.Flags()
 	flags.Bool("kubernetes", true, "check a Kubernetes cluster")
-	o.cluster.flags(flags)
+	o.flags(flags)
 	flags.StringVar(&o.namespace, "namespace", "divvy-system", "where Divvy is installed")
 	flags.StringVarP(&o.output, "output", "o", "table", "table or json")
 	return command
@@ -44,11 +42,11 @@ func (o *doctorOptions) run(cmd *cobra.Command, a *app) error {
 	if o.output != "table" && o.output != "json" {
 		return program.Usage(fmt.Errorf("output %q: use table or json", o.output))
 	}
-	client, err := o.cluster.connect(slog.New(slog.NewTextHandler(a.err, nil)), "divvy-doctor")
+	reader, err := o.connect(a, "divvy-doctor")
 	if err != nil {
 		return err
 	}
-	checks := cluster.Cluster{Client: client, Namespace: o.namespace, Port: cluster.Open}.Run(cmd.Context())
+	checks := cluster.Cluster{Client: reader.Client, Namespace: o.namespace, Port: cluster.Open}.Run(cmd.Context())
 	if o.output == "json" {
 		encoder := json.NewEncoder(a.out)
 		encoder.SetIndent("", "  ")
