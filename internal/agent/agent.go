@@ -55,6 +55,8 @@ type Config struct {
 	Forms *Forms
 	// Modes tells the modes of GPUs for listings; it may be nil.
 	Modes Modes
+	// Gauges tells what GPUs do for listings; it may be nil.
+	Gauges Gauges
 	// Misuse is what is done about shares that take more of a GPU than they may, and
 	// about processes without a share of the users that Listed names.
 	Misuse agentconfig.Outside
@@ -136,6 +138,9 @@ type Agent struct {
 	reforming chan struct{}
 	// expected are tenancies that are to have a GPU as a whole, by UUID: see Expect.
 	expected map[string]Expected
+	// readings are what GPUs did when they were asked last, at readAt: see readGauges.
+	readings map[string]*nvml.Reading
+	readAt   time.Time
 	// open are the claims that have a GPU without a share, by UUID: see NoteOpen.
 	open map[string][]string
 	// mixes have what was learnt of requests for MIG instances.

@@ -106,6 +106,7 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 
 func (a *Agent) makeListing(ctx context.Context) *control.Listing {
 	snapshots := a.sweep(ctx)
+	a.readGauges(ctx)
 	l := &control.Listing{Time: a.config.Now(), Info: a.config.Info, GPUs: a.listGPUs(ctx, snapshots), Events: a.events.list(), Tenants: []control.Tenant{}}
 	for _, t := range a.all() {
 		l.Tenants = append(l.Tenants, a.describe(t))
@@ -136,7 +137,7 @@ func (a *Agent) listGPUs(ctx context.Context, snapshots []snapshot) []control.GP
 		gpus = append(gpus, control.GPU{
 			MIG: mode, Instances: instances,
 			Hidden: all.unseen, Excess: all.text,
-			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
+			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved, Reading: a.readings[gpu.UUID],
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Form: v1alpha1.Backend(granted[i].Form), Replicas: given.Replicas, Used: snapshots[i].used, Cores: granted[i].Cores,
 			ContextBytes: gpu.ContextBytes, Open: a.open[gpu.UUID], Fault: cmp.Or(a.faultOf(gpu.UUID), snapshots[i].silent), Misgiven: a.misgiven(gpu), Unwatched: a.pacer.Unwatched(gpu.Index),
 		})

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,9 @@ type answers struct {
 	// Health is what each GPU's condition was, twice, and once more after the library was opened anew.
 	Health        []string
 	Architectures []string
+	// Readings are those of the two GPUs, Unread their errors.
+	Readings []Reading
+	Unread   []string
 }
 
 func TestMain(m *testing.M) {
@@ -78,6 +82,10 @@ func ask(path string) (a answers) {
 	}
 	a.Architectures = []string{l.Architecture(0), l.Architecture(1)}
 	a.Health = health(l)
+	for index := range 2 {
+		r, err := l.Reading(index)
+		a.Readings, a.Unread = append(a.Readings, r), append(a.Unread, fmt.Sprint(err))
+	}
 	if _, err := l.Processes(7); err == nil {
 		return fail(errors.New("GPU 7 has processes"))
 	}
@@ -165,9 +173,41 @@ func TestWholeDriver(t *testing.T) {
 			"[31 79] 0 false false false ", broken, well, broken, well, broken, well + "vanished",
 		},
 		Architectures: []string{"", "hopper"},
+		Readings: []Reading{
+			reading(func(r *Reading) {
+				r.Fan, r.PerformanceState, r.ECC, r.Uncorrected = new(33), new(2), new(true), new(uint64(0))
+			}),
+			reading(func(*Reading) {}),
+		},
+		Unread: []string{"<nil>", "<nil>"},
 	}
 	if got := asked(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+// reading is what the double tells of both its GPUs, with more.
+func reading(more func(*Reading)) Reading {
+	r := Reading{
+		Utilisation: new(87), MemoryUtilisation: new(12), Temperature: new(61),
+		Milliwatts: new(uint64(240_500)), LimitMilliwatts: new(uint64(400_000)), Millijoules: new(uint64(5_000_000_000)),
+		ClockMHz: new(1410), MemoryClockMHz: new(1593), Persistence: new(true), Display: new(false), ComputeMode: "exclusive-process",
+	}
+	more(&r)
+	return r
+}
+
+// A driver that lacks the functions tells nothing, and a GPU that cannot be reached is an error.
+func TestReadingsThatAreNotTold(t *testing.T) {
+	old := asked(t, "MISSING_OPTIONAL")
+	if want := []Reading{{}, {}}; !reflect.DeepEqual(old.Readings, want) || !slices.Equal(old.Unread, []string{"<nil>", "<nil>"}) {
+		t.Errorf("an old driver: %+v, %q", old.Readings, old.Unread)
+	}
+	for macro, text := range map[string]string{"SICK=15": ErrLost.Error(), "SICK=16": ErrReset.Error()} {
+		got := asked(t, macro)
+		if got.Unread[0] != "<nil>" || !strings.Contains(got.Unread[1], text) || !reflect.DeepEqual(got.Readings[1], Reading{}) {
+			t.Errorf("%s: %+v, %q", macro, got.Readings[1], got.Unread)
+		}
 	}
 }
 

@@ -272,7 +272,7 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		return err
 	}
 	config := agent.Config{
-		Info: s.info(), Backends: s.backends(made), Forms: s.forms, Modes: s.listed(), Driver: s.library,
+		Info: s.info(), Backends: s.backends(made), Forms: s.forms, Modes: s.listed(), Driver: s.library, Gauges: s.library,
 		Checkpoint: o.Endpoint.Checkpoint(),
 		Log:        o.Log, Rules: s.rules, Misuse: s.rules.Outside(), Listed: s.rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 		Tell: terminal.NewWriter(program).Tell,

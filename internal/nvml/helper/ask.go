@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,6 +47,20 @@ func (d *Driver) Activities(gpus []int, since []time.Time) []nvml.Activity {
 	all := make([]nvml.Activity, len(gpus))
 	for i, t := range d.ask(itemsSince(gpus, since, askBusy)) {
 		all[i] = nvml.Activity{Samples: t.Busy, Err: t.err}
+	}
+	return all
+}
+
+// Readings are [nvml.Library.Reading] of GPUs, in their order.
+func (d *Driver) Readings(gpus []int) []nvml.Gauge {
+	all := make([]nvml.Gauge, len(gpus))
+	for i, t := range d.ask(itemsOf(gpus, askReading)) {
+		if all[i].Err = t.err; t.err != nil {
+			continue
+		}
+		if err := json.Unmarshal(t.Reading, &all[i].Reading); err != nil {
+			all[i].Err = fmt.Errorf("%w: read what GPU %d does: %w", nvml.ErrDriver, gpus[i], err)
+		}
 	}
 	return all
 }

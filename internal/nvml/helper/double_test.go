@@ -257,6 +257,10 @@ func (l *fakeLibrary) Busy(index int, since time.Time) ([]nvml.Sample, error) {
 	return []nvml.Sample{{At: since.Add(time.Second), Busy: 0.25}}, l.call(index)
 }
 
+func (l *fakeLibrary) Reading(index int) (nvml.Reading, error) {
+	return nvml.Reading{Utilisation: new(0), Temperature: new(40 + index), MIG: new(false)}, l.call(index)
+}
+
 func (l *fakeLibrary) Utilisation(index int, since time.Time) ([]nvml.Utilisation, error) {
 	if index == 3 {
 		return nil, fmt.Errorf("%w: of GPU 3", nvml.ErrNotSupported)

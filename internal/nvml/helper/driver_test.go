@@ -41,6 +41,11 @@ func TestOneHelperForAll(t *testing.T) {
 						t.Errorf("the whole of %d: %+v", i, b)
 					}
 				}
+				for i, g := range d.Readings([]int{2, 0}) {
+					if want := (nvml.Gauge{Reading: nvml.Reading{Utilisation: new(0), Temperature: new(42 - 2*i), MIG: new(false)}}); !reflect.DeepEqual(g, want) {
+						t.Errorf("what GPU %d does: %+v", 2-2*i, g)
+					}
+				}
 				for i, l := range d.Utilisations([]int{2, 3, 0}, []time.Time{time.Unix(5, 0), {}, time.Unix(7, 0)}) {
 					if i == 1 {
 						if !errors.Is(l.Err, nvml.ErrNotSupported) || errors.Is(l.Err, nvml.ErrDriver) {

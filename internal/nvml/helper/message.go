@@ -17,6 +17,7 @@ const (
 	askUsed
 	askUtilisation
 	askBusy
+	askReading
 	askComputeMode
 	setComputeMode
 	askMIGMode
@@ -90,6 +91,7 @@ type result struct {
 	Instances   []nvml.InstanceMemory
 	Utilisation []nvml.Utilisation
 	Busy        []nvml.Sample
+	Reading     []byte // JSON: encoding/gob drops a zero behind a pointer, as of an idle GPU
 	Mode        string
 	MIG         *migResult
 }

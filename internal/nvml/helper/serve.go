@@ -2,6 +2,7 @@ package helper
 
 import (
 	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,7 @@ type library interface {
 	Used(index int) (uint64, error)
 	Utilisation(index int, since time.Time) ([]nvml.Utilisation, error)
 	Busy(index int, since time.Time) ([]nvml.Sample, error)
+	Reading(index int) (nvml.Reading, error)
 	ComputeMode(index int) (string, error)
 	SetComputeMode(index int, mode string) error
 	migReader
@@ -198,6 +200,12 @@ func consult(l library, one item) (r result) {
 		r.Utilisation, err = l.Utilisation(one.Index, one.Since)
 	case one.Kind == askBusy:
 		r.Busy, err = l.Busy(one.Index, one.Since)
+	case one.Kind == askReading:
+		var reading nvml.Reading
+		reading, err = l.Reading(one.Index)
+		if err == nil {
+			r.Reading, err = json.Marshal(reading)
+		}
 	case one.Kind == askComputeMode:
 		r.Mode, err = l.ComputeMode(one.Index)
 	case one.Kind == setComputeMode:

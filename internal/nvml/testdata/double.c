@@ -278,3 +278,56 @@ API nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout) {
     return 0;
 }
 #endif
+
+/* What the GPUs do and how they are set: GPU 1 has neither a fan nor ECC. */
+#ifndef MISSING_OPTIONAL
+API nvmlDeviceGetUtilizationRates(void *device, unsigned rates[2]) {
+    rates[0] = 87;
+    rates[1] = 12;
+    return state(device);
+}
+API nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) {
+    *celsius = 61;
+    return sensor == 0 ? state(device) : 2;
+}
+API nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) {
+    *milliwatts = 240500;
+    return state(device);
+}
+API nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts) {
+    *milliwatts = 400000;
+    return state(device);
+}
+API nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+    *millijoules = 5000000000;
+    return state(device);
+}
+API nvmlDeviceGetClockInfo(void *device, int type, unsigned *mhz) {
+    *mhz = type == 1 ? 1410 : type == 2 ? 1593 : 1;
+    return state(device);
+}
+API nvmlDeviceGetFanSpeed(void *device, unsigned *percent) {
+    *percent = 33;
+    return device == &gpus[1] ? 3 : 0;
+}
+API nvmlDeviceGetPerformanceState(void *device, int *at) {
+    *at = device == &gpus[1] ? 32 : 2; /* 32 is an unknown one */
+    return 0;
+}
+API nvmlDeviceGetPersistenceMode(void *device, int *mode) {
+    *mode = 1;
+    return state(device);
+}
+API nvmlDeviceGetDisplayActive(void *device, int *mode) {
+    *mode = 0;
+    return state(device);
+}
+API nvmlDeviceGetEccMode(void *device, int *current, int *pending) {
+    *current = *pending = 1;
+    return device == &gpus[1] ? 3 : 0;
+}
+API nvmlDeviceGetComputeMode(void *device, int *mode) {
+    *mode = 3;
+    return state(device);
+}
+#endif
