@@ -186,7 +186,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		v.Idle = &idle
 	}
 	if t.Tenancy != nil {
-		v.Namespace, v.Claim, v.Pods = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods
+		v.Namespace, v.Claim, v.Pods, v.Container = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods, t.Tenancy.Container
 	}
 	times := a.pacer.Times(t.ID)
 	for i, s := range t.Shares {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/agent/metrics"
+	"github.com/divvy-gpu/divvy/internal/agent/exposition"
 )
 
 // scraped are the samples of a metric as an endpoint answers them, with the labels that are asked for.
@@ -50,16 +50,14 @@ func TestInstancesAreScraped(t *testing.T) {
 	foreign := q.mig.Foreign(t, firstID, "1g.10gb", 6)
 	r := q.run("")
 	ctx, cancel := context.WithCancel(t.Context())
-	listener, err := metrics.Listen(ctx, "127.0.0.1:0")
+	listener, err := exposition.Listen(ctx, "127.0.0.1:0")
 	if err != nil {
 		cancel()
 		t.Fatal(err)
 	}
-	m := metrics.New(metrics.Config{
-		Source: r.Agent, Version: "v0", Log: slog.New(slog.DiscardHandler), Faults: func() map[string]string { return nil },
-	})
+	shown := exposition.New(exposition.Config{Source: r.Agent, Version: "v0", Log: slog.New(slog.DiscardHandler)})
 	ended := make(chan error, 1)
-	go func() { ended <- metrics.Serve(ctx, listener, m.Handler(metrics.Probes{})) }()
+	go func() { ended <- exposition.Serve(ctx, listener, exposition.Handler(exposition.Probes{}, shown)) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -80,9 +78,9 @@ func TestInstancesAreScraped(t *testing.T) {
 	}
 	place := func(profile string, start int) string { return fmt.Sprintf("%s %d", profile, start) }
 	tells("divvy_instance_info", []string{"origin", "profile", "start"},
-		"foreign "+place("1g.10gb", 6)+" 1", "share "+place("3g.40gb", own.Start)+" 1", "share "+place("2g.20gb", shared.Start)+" 1")
+		place("1g.10gb", 6)+" foreign 1", place("3g.40gb", own.Start)+" share 1", place("2g.20gb", shared.Start)+" share 1")
 	tells("divvy_instance_tenants", []string{"profile"}, "1g.10gb 0", "3g.40gb 1", "2g.20gb 2")
-	tells("divvy_instance_memory_capacity_bytes", []string{"instance"},
+	tells("divvy_instance_memory_capacity_bytes", []string{"instance_uuid"},
 		fmt.Sprintf("%s %g", own.UUID, float64(own.Bytes)), fmt.Sprintf("%s %g", shared.UUID, float64(shared.Bytes)),
 		fmt.Sprintf("%s %g", foreign.UUID, float64(foreign.Bytes)))
 	whole.end()

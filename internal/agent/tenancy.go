@@ -39,7 +39,10 @@ type Tenancy struct {
 	Namespace string `json:"namespace,omitempty"`
 	Claim     string `json:"claim,omitempty"`
 	// Pods are the names of the pods that it is for, as far as they are known.
-	Pods   []string       `json:"pods,omitempty"`
+	Pods []string `json:"pods,omitempty"`
+	// Container is the name of the one container that it is for; empty where several are, or none is known.
+	Container string `json:"container,omitempty"`
+
 	Shares []TenancyShare `json:"shares"`
 }
 

@@ -108,6 +108,7 @@ type Config struct {
 	idle          Idle
 	overcommit    members
 	backends      backends
+	metrics       Metrics
 	users, groups map[int]entry
 	others        *entry
 	accounts      Accounts

@@ -126,7 +126,7 @@ func TestFaults(t *testing.T) {
 		{"apiVersion: divvy.dev/v1\nkind: AgentConfig\nshares: 3", `agent.yaml:1: apiVersion: "divvy.dev/v1" is not what this version of Divvy reads, which is divvy.dev/v1alpha1`},
 		{"apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\n", `agent.yaml:2: kind: "WebhookConfig" is not what this version of Divvy reads, which is AgentConfig`},
 		{head + "---\n" + head, "agent.yaml: more than one document: a file holds one configuration"},
-		{head + "limits: {}", "agent.yaml:3: limits: unknown field; known here: apiVersion, backends, defaultMemory, groups, idle, kind, others, outside, overcommit, users"},
+		{head + "limits: {}", "agent.yaml:3: limits: unknown field; known here: apiVersion, backends, defaultMemory, groups, idle, kind, metrics, others, outside, overcommit, users"},
 		{head + "outside: kill\noutside: stop", "agent.yaml:4: outside: given twice"},
 		{head + "outside: punish", `agent.yaml:3: outside: "punish" is not one of report, stop, kill`},
 		{head + "outside: [kill]", "agent.yaml:3: outside: must be one word of report, stop, kill"},
@@ -322,4 +322,22 @@ func FuzzParse(f *testing.F) {
 		}
 		_ = c.Check(Machine{GPUs: 8, Memory: 640 << 30, Largest: 80 << 30})
 	})
+}
+
+func TestMetrics(t *testing.T) {
+	for text, want := range map[string]string{
+		"metrics: {address: '127.0.0.1:9410'}": "127.0.0.1:9410", "metrics: {address: ':9410'}": ":9410",
+		"metrics: {address: '[::1]:9410'}": "[::1]:9410", "metrics: {address: none}": NoMetrics, "metrics: {}": "", "": "",
+	} {
+		c, err := Parse("agent.yaml", []byte(head+text), nil)
+		if err != nil || c.Metrics().Address != want {
+			t.Errorf("%q: %q, %v", text, c.Metrics().Address, err)
+		}
+	}
+	for _, text := range []string{"9410", "localhost:9410", "':port'", "':70000'", "off", "[1]", "''", "127.0.0.1"} {
+		_, err := Parse("agent.yaml", []byte(head+"metrics: {address: "+text+"}"), nil)
+		if err == nil || !strings.Contains(err.Error(), "agent.yaml:3: metrics.address: ") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }

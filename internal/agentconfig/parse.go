@@ -141,6 +141,7 @@ func (r *reader) top(root *yaml.Node) {
 		"overcommit":    r.overcommit,
 		"idle":          r.idle,
 		"backends":      r.backends,
+		"metrics":       r.metrics,
 		"users":         func(n *yaml.Node, f string) { r.entries(n, f, "user", c.accounts.User, c.users) },
 		"groups":        func(n *yaml.Node, f string) { r.entries(n, f, "group", c.accounts.Group, c.groups) },
 		"others":        func(n *yaml.Node, f string) { c.others = &entry{f, r.limits(n, f)} },

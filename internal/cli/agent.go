@@ -12,8 +12,11 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/agent/exposition"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/terminal"
+	"github.com/divvy-gpu/divvy/internal/version"
 )
 
 const agentHelp = `Serve this machine's GPUs: grant shares, free the memory of processes that died,
@@ -44,7 +47,7 @@ With --kubernetes the agent also serves the kubelet of a cluster's node, and has
 more flags: 'divvy agent --kubernetes --help' lists them.`
 
 func newAgent(a *app) *cobra.Command {
-	var instance, machine, driver, config string
+	var instance, machine, driver, config, address string
 	var ephemeral, kubernetes bool
 	command := &cobra.Command{
 		Use:     "agent",
@@ -53,6 +56,9 @@ func newAgent(a *app) *cobra.Command {
 		Example: "  sudo divvy agent\n  sudo divvy agent --config ./agent.yaml\n  sudo divvy agent --simgpu a800x8\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if address != "" && !agentconfig.IsMetricsAddress(address) {
+				return usage(fmt.Errorf("--metrics-address %q: give an address and a port, such as %s or :9410, or none", address, exposition.DefaultAddress))
+			}
 			endpoint := a.endpoint(instance)
 			if !ephemeral {
 				endpoint.Rundir = a.rundir // root's is the system agent's
@@ -71,11 +77,14 @@ func newAgent(a *app) *cobra.Command {
 				Config:     config,
 				Ready:      starter(ephemeral),
 				Log:        slog.New(slog.NewTextHandler(a.err, nil)),
+
+				MetricsAddress: address, Version: version.Full(),
 			})
 		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&config, "config", "", "the configuration, a `FILE` (default: "+daemon.DefaultConfig+" if it exists)")
+	flags.StringVar(&address, "metrics-address", "", "`ADDRESS` where Prometheus reads metrics, such as "+exposition.DefaultAddress+", or none (default: that of the configuration, or "+exposition.DefaultAddress+" of a system agent)")
 	flags.StringVar(&machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
 	flags.StringVar(&driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.

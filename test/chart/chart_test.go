@@ -89,7 +89,7 @@ dialects:
 schedulerName: another
 agent:
   simgpu: {dir: /var/lib/divvy/simgpu}
-  metrics: {host: 127.0.0.1}
+  metrics: {host: 10.0.0.7}
   nodeSelector: {pool: gpus}
   env: [{name: KUBERNETES_SERVICE_HOST, value: 10.0.0.1}]
   podAnnotations: {a: b}

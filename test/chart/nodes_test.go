@@ -1,11 +1,16 @@
 package chart_test
 
 import (
+	"bytes"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
 	"github.com/divvy-gpu/divvy/internal/pluginfile"
+	"github.com/divvy-gpu/divvy/test/chart/render"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,5 +79,46 @@ func TestAgentsAreConfinedToLabelsOfTheirNode(t *testing.T) {
 				t.Errorf("who is no agent is refused: %s", got)
 			}
 		})
+	}
+}
+
+// Agents are scraped by programs of their own node alone, unless somebody is to scrape them. The kubelet's probes go where the
+// agent listens, and what is scraped keeps its own labels.
+func TestWhereAgentsAreScraped(t *testing.T) {
+	for values, want := range map[string]struct{ listens, probed string }{
+		"": {"127.0.0.1:9410", "127.0.0.1"},
+		"agent: {metrics: {host: 10.0.0.7, port: 9000}}":                               {"10.0.0.7:9000", "10.0.0.7"},
+		"agent: {metrics: {host: 0.0.0.0}}":                                            {"0.0.0.0:9410", ""},
+		"agent: {metrics: {host: '[::]'}}":                                             {"[::]:9410", ""},
+		"agent: {metrics: {host: '[::1]'}}":                                            {"[::1]:9410", "::1"},
+		"metrics: {podMonitor: {enabled: true}}":                                       {":9410", ""},
+		"{metrics: {podMonitor: {enabled: true}}, agent: {metrics: {host: 10.0.0.7}}}": {"10.0.0.7:9410", "10.0.0.7"},
+	} {
+		documents := rendered(t, newest, values)
+		agent := find[*appsv1.DaemonSet](t, documents)[0].Spec.Template.Spec.Containers[0]
+		if !slices.Contains(agent.Args, "--metrics-address="+want.listens) {
+			t.Errorf("with %q it listens as %q", values, agent.Args)
+		}
+		for _, probe := range []*corev1.Probe{agent.StartupProbe, agent.LivenessProbe, agent.ReadinessProbe} {
+			if probe.HTTPGet.Host != want.probed {
+				t.Errorf("with %q it is probed at %q, want %q", values, probe.HTTPGet.Host, want.probed)
+			}
+		}
+		monitors := 0
+		for _, d := range documents {
+			if bytes.Contains(d.Text, []byte("kind: PodMonitor")) {
+				monitors++
+				if !bytes.Contains(d.Text, []byte("honorLabels: true")) {
+					t.Errorf("labels are not honoured:\n%s", d.Text)
+				}
+			}
+		}
+		if on := strings.Contains(values, "podMonitor"); on != (monitors == 3) {
+			t.Errorf("with %q there are %d monitors", values, monitors)
+		}
+	}
+	unreached := "{agent: {metrics: {host: 127.0.0.1}}, metrics: {podMonitor: {enabled: true}}}"
+	if _, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: newest, Values: unreached}); err == nil || !strings.Contains(err.Error(), "agent.metrics.host") {
+		t.Errorf("monitors of agents that they cannot reach: %v", err)
 	}
 }

@@ -156,6 +156,15 @@ profiles:
 {{- if .Values.scheduler.replacesDefault }}system:kube-scheduler{{ else }}system:serviceaccount:{{ .Release.Namespace }}:divvy-scheduler{{ end }}
 {{- end -}}
 
+{{- /* Where agents listen for scrapes and probes: loopback, unless somebody is to scrape them; empty is everywhere. */ -}}
+{{- define "divvy.metricsHost" -}}
+{{- $host := .Values.agent.metrics.host -}}
+{{- if and .Values.metrics.podMonitor.enabled (or (hasPrefix "127." $host) (has $host (list "localhost" "[::1]"))) -}}
+{{- fail (printf "agent.metrics.host: with metrics.podMonitor agents are scraped from other machines, which cannot reach %s: leave it out, or give another address" $host) -}}
+{{- end -}}
+{{- if $host }}{{ $host }}{{ else if not .Values.metrics.podMonitor.enabled }}127.0.0.1{{ end -}}
+{{- end -}}
+
 {{- define "divvy.agentConfig" -}}
 apiVersion: divvy.dev/v1alpha1
 kind: AgentConfig

@@ -108,6 +108,8 @@ type Tenant struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Claim     string   `json:"claim,omitempty"`
 	Pods      []string `json:"pods,omitempty"`
+	// Container is the one container that a tenant in a cluster is for, empty where several are.
+	Container string `json:"container,omitempty"`
 	// Rebuilt is true for a tenant of which only its pages told, after the
 	// agent's checkpoint and its record were lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`

@@ -53,6 +53,9 @@ type Options struct {
 	DriverRoot string
 	// Face serves another client beside the socket, as the kubelet; nil is none.
 	Face Face
+	// MetricsAddress is where metrics are answered where no face does: see [Options.metricsAddress]. Version of Divvy is
+	// told there.
+	MetricsAddress, Version string
 	// Step, if not nil, is called after each step of preparing and releasing a tenancy,
 	// for tests that end the agent there.
 	Step func(name string)
@@ -70,6 +73,8 @@ type Node struct {
 	Agent   *agent.Agent
 	Health  *health.Monitor
 	Library Library
+	// Rules are the agent's configuration, nil without one.
+	Rules *agentconfig.Config
 	// Dir is the agent's run directory.
 	Dir string
 	// Step is [Options.Step].
@@ -143,7 +148,8 @@ type service struct {
 	// instances has which MIG instances are Divvy's, nil for an agent that makes none.
 	instances *mig.Book
 	finder    driver.Finder
-	tenants   string // the directory of the tenants' directories
+	metrics   net.Listener // nil where no metrics are answered
+	tenants   string       // the directory of the tenants' directories
 	// opened is closed when the agent serves; end, which is set before, ends it.
 	opened chan struct{}
 	end    context.CancelFunc
@@ -215,6 +221,9 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 		return s, err
 	}
 	s.openHealth(ctx)
+	if err := s.openMetrics(ctx); err != nil {
+		return s, err
+	}
 	return s, s.listen()
 }
 
@@ -375,10 +384,13 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 			}
 		}
 	})
+	if s.metrics != nil {
+		running.Go(func() { s.serveMetrics(ctx) })
+	}
 	if s.options.Face != nil {
 		running.Go(func() {
 			defer end()
-			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log})
+			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Rules: s.rules, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log})
 		})
 	}
 	return func() error {

@@ -118,7 +118,7 @@ func (d *driver) begin(ctx context.Context, claim *resourcev1.ResourceClaim, all
 
 // plan returns what is to be made for a claim of these pods.
 func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, open []opening, pods []*corev1.Pod, known []agent.Tenancy) (plan, error) {
-	views, err := d.views(ctx, claim, allocations, open, pods, known)
+	views, uses, err := d.views(ctx, claim, allocations, open, pods, known)
 	if err != nil {
 		return plan{}, err
 	}
@@ -126,37 +126,42 @@ func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allo
 	for _, pod := range pods {
 		names = append(names, pod.Name)
 	}
-	return planOf(claim, d.node, allocations, views, names)
+	p, err := planOf(claim, d.node, allocations, views, names)
+	for i := range p.tenancies { // of each view one
+		p.tenancies[i].Container = containerOf(views[i], requestsOf(allocations), uses)
+	}
+	return p, err
 }
 
-// views divides a claim by the containers that use it.
-func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, open []opening, pods []*corev1.Pod, known []agent.Tenancy) ([]view, error) {
+// views divides a claim by the containers that use it, and returns these too.
+func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, open []opening, pods []*corev1.Pod, known []agent.Tenancy) ([]view, []use, error) {
 	requests := requestsOf(allocations)
 	if len(pods) == 0 && len(requests) > 1 {
-		return nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
+		return nil, nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
 	}
 	var uses []use
 	for _, pod := range pods {
 		found, err := usesOf(pod, claim)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for i := range found {
 			if len(known) == 0 {
 				if err := d.checkKernel(ctx, &found[i], allocations); err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 			}
 			if err := found[i].mixes(open, allocations); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if err := d.alone(ctx, claim, &found[i]); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		uses = append(uses, found...)
 	}
-	return viewsOf(requests, uses, divided(known, requests))
+	views, err := viewsOf(requests, uses, divided(known, requests))
+	return views, uses, err
 }
 
 // alone checks that a container's other claims belong to other drivers, because a

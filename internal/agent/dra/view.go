@@ -123,6 +123,21 @@ func viewsOf(requests []string, uses []use, made []view) ([]view, error) {
 	return append(views, unused(requests, views)...), nil
 }
 
+// containerOf is the name of the one container that uses a part of a claim; empty where several do, or none.
+func containerOf(v view, requests []string, uses []use) string {
+	name := ""
+	for i := range uses {
+		switch {
+		case len(uses[i].view(requests)) == 0 || !v.contains(uses[i].view(requests)):
+		case name != "" && name != uses[i].container:
+			return ""
+		default:
+			name = uses[i].container
+		}
+	}
+	return name
+}
+
 // unused returns the requests that are in no view, or all together if there is no
 // view.
 func unused(requests []string, views []view) []view {

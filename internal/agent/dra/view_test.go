@@ -32,3 +32,28 @@ func TestKernelsOfTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// The container that a part of a claim is for is named where there is one.
+func TestContainerOfAView(t *testing.T) {
+	of := func(container string, requests ...string) use {
+		return use{pod: "p", container: container, requests: requests}
+	}
+	all := []string{"r", "s"}
+	for _, c := range []struct {
+		view view
+		uses []use
+		want string
+	}{
+		{view{"r", "s"}, []use{of("main")}, "main"},
+		{view{"r", "s"}, []use{of("main"), of("side")}, ""},
+		{view{"r", "s"}, []use{of("main"), {pod: "another", container: "main"}}, "main"},
+		{view{"r"}, []use{of("main", "r"), of("side", "s")}, "main"},
+		{view{"s"}, []use{of("main", "r"), of("side", "s"), of("logs", "another")}, "side"},
+		{view{"s"}, []use{of("main", "r")}, ""},
+		{view{"r"}, nil, ""},
+	} {
+		if got := containerOf(c.view, all, c.uses); got != c.want {
+			t.Errorf("%v for %+v is for %q, want %q", c.view, c.uses, got, c.want)
+		}
+	}
+}

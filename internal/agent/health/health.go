@@ -111,6 +111,16 @@ func (m *Monitor) Faults() (faults map[string]Fault, changed <-chan struct{}) {
 	return maps.Clone(m.faults), m.changed
 }
 
+// Reasons returns by UUID why GPUs are not healthy, for programs.
+func (m *Monitor) Reasons() map[string]string {
+	faults, _ := m.Faults()
+	reasons := make(map[string]string, len(faults))
+	for uuid, fault := range faults {
+		reasons[uuid] = fault.Reason
+	}
+	return reasons
+}
+
 // Found returns a channel that is closed when a GPU answers that was absent or lost when the agent started. The agent
 // must be restarted to serve it.
 func (m *Monitor) Found() <-chan struct{} { return m.found }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,10 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/agent/exposition"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 )
 
 // Mode is the way in which containers get their shares.
@@ -43,9 +46,10 @@ const memoryLimit = 64 << 20
 
 // Options are what `divvy agent --kubernetes` is told.
 type Options struct {
-	Node           string
-	Client         kubernetes.Interface
-	Mode           Mode
+	Node   string
+	Client kubernetes.Interface
+	Mode   Mode
+	// MetricsAddress is where metrics and probes are answered; empty is that of the agent's configuration.
 	MetricsAddress string
 	// KubeletDir is the kubelet's root directory.
 	KubeletDir string
@@ -95,6 +99,7 @@ type node struct {
 	daemon.Node
 	options   Options
 	metrics   *metrics.Metrics
+	shown     *exposition.Exposition
 	publisher *publisher
 	// policy divides the GPUs; nil where no configuration says how.
 	policy *policy
@@ -109,7 +114,11 @@ func (o Options) Face(ctx context.Context, n daemon.Node) error {
 	if debug.SetMemoryLimit(-1) > 1<<60 {
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	listener, err := metrics.Listen(ctx, o.MetricsAddress)
+	address := cmp.Or(o.MetricsAddress, n.Rules.Metrics().Address, exposition.DefaultAddress)
+	if address == agentconfig.NoMetrics {
+		return fmt.Errorf("serve metrics at %q: the kubelet's probes need an address: leave it out for %s", address, exposition.DefaultAddress)
+	}
+	listener, err := exposition.Listen(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -117,7 +126,11 @@ func (o Options) Face(ctx context.Context, n daemon.Node) error {
 	if o.DevicePluginConfigs != "" {
 		k.policy = k.newPolicy(ctx)
 	}
-	k.metrics = metrics.New(metrics.Config{Source: n.Agent, Faults: k.reasons, Fresh: time.Second, Version: o.Version, Log: n.Log})
+	k.metrics = metrics.New(o.Node)
+	k.shown = exposition.New(exposition.Config{
+		Source: n.Agent, Node: o.Node, Faults: n.Health.Reasons, Fresh: time.Second, Version: o.Version, Log: n.Log,
+		Failed: func() { k.metrics.Failed(metrics.OperationList) },
+	})
 	return k.run(ctx, listener)
 }
 
@@ -133,7 +146,7 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 		})
 	}
 	start(func(ctx context.Context) error {
-		return metrics.Serve(ctx, listener, k.metrics.Handler(metrics.Probes{Ready: k.readiness}))
+		return exposition.Serve(ctx, listener, exposition.Handler(exposition.Probes{Ready: k.readiness}, k.metrics, k.shown))
 	})
 	start(func(ctx context.Context) error {
 		keeper := nodelabels.Keeper{
@@ -192,16 +205,6 @@ func (k *node) setReady(ready func() error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ready = ready
-}
-
-// reasons says by UUID why GPUs are faulty, for metrics.
-func (k *node) reasons() map[string]string {
-	faults, _ := k.Health.Faults()
-	reasons := map[string]string{}
-	for uuid, fault := range faults {
-		reasons[uuid] = fault.Reason
-	}
-	return reasons
 }
 
 // serve finds out the mode and serves the kubelet in it.

@@ -1,42 +1,22 @@
-// Package metrics exports figures of the agent to Prometheus: its GPUs, the shares of its tenants, and how long it takes
-// to prepare claims.
-//
-// GPUs and shares are read from the agent's listing at each scrape, so the series of a tenant end with it. There are as
-// many series as shares, and no label's value can be changed by a running program.
+// Package metrics counts what the agent of a cluster's node does, for Prometheus: how long it takes to prepare claims, what
+// it refuses and its errors. GPUs and shares are told of by package exposition.
 package metrics
 
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"runtime"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/expfmt"
 
-	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 )
 
-// Source is the agent whose figures are exported.
-type Source interface {
-	Listing(ctx context.Context) (*control.Listing, error)
-}
-
-// Config is what [New] works with.
-type Config struct {
-	Source Source
-	// Faults returns by UUID why GPUs are faulty; nil means that none is.
-	Faults func() map[string]string
-	// Fresh is how long one listing serves all scrapes; 0 makes one for each scrape.
-	Fresh time.Duration
-	// Version is the version of Divvy.
-	Version string
-	Log     *slog.Logger
-}
-
-// Metrics counts the agent's work, and exports the counters beside what the agent lists.
+// Metrics counts the agent's work.
 type Metrics struct {
 	registry *prometheus.Registry
 	prepare  *prometheus.HistogramVec
@@ -72,7 +52,8 @@ const (
 var seconds = []float64{.005, .01, .02, .035, .05, .075, .1, .15, .2, .3, .5, 1, 2, 5, 10, 30}
 
 // New makes a registry of its own, so that metrics which libraries register globally are not exported.
-func New(c Config) *Metrics {
+// Each of ours names the node.
+func New(node string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		prepare: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -99,23 +80,27 @@ func New(c Config) *Metrics {
 	for _, operation := range operations {
 		m.errors.WithLabelValues(string(operation))
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "divvy_build_info", Help: "Version of Divvy and of Go; always 1.",
-		ConstLabels: prometheus.Labels{"version": c.Version, "goversion": runtime.Version()},
-	})
-	build.Set(1)
+	prometheus.WrapRegistererWith(prometheus.Labels{"node": node}, m.registry).MustRegister(m.prepare, m.release, m.refusals, m.errors)
 	m.registry.MustRegister(
-		m.prepare, m.release, m.refusals, m.errors, build,
-		&listing{config: c, failed: m.errors.WithLabelValues(string(OperationList))},
 		collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
 }
 
-// Registry returns the registry, to which others may add metrics.
-func (m *Metrics) Registry() *prometheus.Registry {
-	return m.registry
+// Write writes all metrics in Prometheus' text format. Those that can be collected are written where others cannot.
+func (m *Metrics) Write(_ context.Context, out io.Writer) error {
+	families, err := m.registry.Gather()
+	if err != nil && len(families) == 0 {
+		return fmt.Errorf("collect metrics: %w", err)
+	}
+	encoder := expfmt.NewEncoder(out, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := encoder.Encode(f); err != nil {
+			return fmt.Errorf("write metrics: %w", err)
+		}
+	}
+	return nil
 }
 
 var reasons = map[alloc.Reason]string{alloc.ReasonFull: "full", alloc.ReasonNever: "never", alloc.ReasonUnknown: "unknown"}

@@ -66,6 +66,9 @@ func (d *decision) tenancy(pod *api.PodSandbox, share *v1alpha1.ShareAssigned) a
 	if len(d.assignment.Shares) > 1 {
 		t.Name += "/" + share.Name
 	}
+	if len(share.Containers) == 1 {
+		t.Container = share.Containers[0]
+	}
 	for _, g := range share.GPUs {
 		granted := agent.TenancyShare{UUID: g.UUID, Memory: g.Memory, Cores: g.Cores, Whole: share.Whole}
 		if share.Config != nil {

@@ -31,7 +31,7 @@ func (p *plugin) withReplicas(sandbox *api.PodSandbox, container *api.Container)
 	p.begin(sandbox.GetUid(), container.GetId())
 	return agent.Tenancy{
 		Key: agent.PodKey(sandbox.GetUid(), container.GetName()), Name: podName(sandbox) + "/" + container.GetName(),
-		Namespace: sandbox.GetNamespace(), Pods: []string{sandbox.GetName()}, Shares: shares,
+		Namespace: sandbox.GetNamespace(), Pods: []string{sandbox.GetName()}, Container: container.GetName(), Shares: shares,
 	}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/agent/exposition"
 	"github.com/divvy-gpu/divvy/internal/agent/kube"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/rundir"
@@ -57,7 +58,7 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	o.cluster.flags(flags)
 	flags.StringVar(&o.kube.Node, "node-name", os.Getenv("NODE_NAME"), "the node's name in the cluster (default: $NODE_NAME)")
 	flags.Var(&o.mode, "mode", "how containers get shares: claims, slots, or auto, by the cluster's version")
-	flags.StringVar(&o.kube.MetricsAddress, "metrics-address", ":9410", "where metrics and probes are answered, without TLS")
+	flags.StringVar(&o.kube.MetricsAddress, "metrics-address", "", "`ADDRESS` where metrics and probes are answered, without TLS (default: that of the configuration, or "+exposition.DefaultAddress+")")
 	flags.StringVar(&o.kube.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's --root-dir")
 	flags.StringVar((*string)(&o.kube.Defaults.Policy), "default-policy", "", "policy of shares that name none: fixed, weighted or burst (left out: fixed for shares with cores, else weighted)")
 	flags.IntVar(&o.kube.Defaults.Cores, "default-cores", 0, "percentage of a GPU's time for shares that ask for none, 0 to 100; the scheduler counts it")

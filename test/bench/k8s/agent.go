@@ -35,7 +35,7 @@ func (b *bench) findAgent(ctx context.Context) (*agentView, error) {
 	for i := range list.Items {
 		if name := list.Items[i].Name; strings.HasPrefix(name, cluster.Agent) {
 			return &agentView{
-				pod: name, url: "http://" + node.Address() + ":9410/metrics",
+				pod: name, url: "http://127.0.0.1:9410/metrics",
 				client: &http.Client{Transport: &http.Transport{DialContext: node.Dial}, Timeout: 30 * time.Second},
 			}, nil
 		}

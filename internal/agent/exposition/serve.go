@@ -1,15 +1,18 @@
-package metrics
+package exposition
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
+
+// DefaultAddress is where an agent listens that is told no other: for programs of the machine alone.
+const DefaultAddress = "127.0.0.1:9410"
 
 // Probes say whether the agent works; a nil probe always succeeds.
 type Probes struct {
@@ -19,16 +22,48 @@ type Probes struct {
 	Ready func() error
 }
 
-// Handler answers /metrics, /healthz and /readyz.
-func (m *Metrics) Handler(p Probes) http.Handler {
+// Writer writes metrics.
+type Writer interface {
+	Write(ctx context.Context, out io.Writer) error
+}
+
+// mostScrapes is how many scrapes are answered at once; others are turned away.
+const mostScrapes = 4
+
+// Handler answers /metrics with what all the writers write, /healthz and /readyz. Answers are not compressed: that would
+// cost a node more than all the rest, and a scrape's way is short.
+func Handler(p Probes, writers ...Writer) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// The others are exported although one metric has an error.
-		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4,
-	}))
+	mux.Handle("GET /metrics", scrapes{turns: make(chan struct{}, mostScrapes), writers: writers})
 	mux.Handle("GET /healthz", probe(p.Healthy))
 	mux.Handle("GET /readyz", probe(p.Ready))
 	return mux
+}
+
+type scrapes struct {
+	turns   chan struct{}
+	writers []Writer
+}
+
+// ServeHTTP implements http.Handler.
+func (s scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.turns <- struct{}{}:
+		defer func() { <-s.turns }()
+	default:
+		http.Error(w, fmt.Sprintf("%d scrapes are being answered: try again", mostScrapes), http.StatusServiceUnavailable)
+		return
+	}
+	var page bytes.Buffer
+	for _, one := range s.writers {
+		if err := one.Write(r.Context(), &page); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", ContentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff") // a browser shows names that users chose as text
+	_, _ = w.Write(page.Bytes())                        // the client is gone
 }
 
 func probe(check func() error) http.Handler {
@@ -44,7 +79,7 @@ func probe(check func() error) http.Handler {
 	})
 }
 
-// Listen opens the address, such as :9410. It is called first, so that an address in use ends the agent early.
+// Listen opens the address, such as 127.0.0.1:9410. It is called first, so that an address in use ends the agent early.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)

@@ -1,0 +1,163 @@
+package exposition
+
+import (
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+)
+
+// shownShare is one share of a tenant.
+type shownShare struct {
+	*control.Share
+	tenant *control.Tenant
+	labels string
+}
+
+// shareFamily is a metric of shares, as [gpuFamily] is of GPUs.
+type shareFamily struct {
+	family
+	value func(s *shownShare) (value float64, ok bool)
+	more  func(s *shownShare) string
+}
+
+func ofShare(name string, k kind, help string, value func(s *shownShare) (float64, bool)) shareFamily {
+	return shareFamily{family: family{"divvy_share_" + name, k, help}, value: value}
+}
+
+// always is a figure that every share has.
+func always(of func(s *shownShare) float64) func(s *shownShare) (float64, bool) {
+	return func(s *shownShare) (float64, bool) { return of(s), true }
+}
+
+// timed is a figure of GPU time. A share under MPS has none, because its processes run side by side with others, and
+// neither has one that has a MIG instance alone.
+func timed(of func(t *control.Time) float64) func(s *shownShare) (float64, bool) {
+	return func(s *shownShare) (float64, bool) {
+		if !s.divided() || s.Time == nil {
+			return 0, false
+		}
+		return of(s.Time), true
+	}
+}
+
+// divided reports whether the GPU's time is divided among the share and others.
+func (s *shownShare) divided() bool {
+	return s.Backend != v1alpha1.BackendMPS && s.Backend != v1alpha1.BackendMIG
+}
+
+func seconds(nanoseconds uint64) float64 { return float64(nanoseconds) / 1e9 }
+
+// shareInfo has what of a share can change while it lives.
+var shareInfo = shareFamily{
+	family: family{"divvy_share_info", gauge, "Policy, class, backend and layer of the share, which `divvy set` can change; always 1."},
+	value:  always(func(*shownShare) float64 { return 1 }),
+	more: func(s *shownShare) string {
+		return labels("policy", string(s.Policy), "class", string(s.Class), "backend", string(s.Backend), "layer", string(s.tenant.Layer))
+	},
+}
+
+var shareInstance = shareFamily{
+	family: family{"divvy_share_instance_info", gauge, "MIG instance of the share; always 1, and absent for a share of a whole GPU."},
+	value:  func(s *shownShare) (float64, bool) { return 1, s.Instance != nil },
+	more: func(s *shownShare) string {
+		return labels("instance_uuid", s.Instance.UUID, "profile", s.Instance.Profile)
+	},
+}
+
+var shareFamilies = []shareFamily{
+	shareInfo, shareInstance,
+	ofShare("memory_limit_bytes", gauge, "Memory limit of the share.",
+		always(func(s *shownShare) float64 { return float64(s.Limit) })),
+	ofShare("memory_used_bytes", gauge, "Memory that the share's processes have, as reported by the driver; absent where it does not report it.",
+		func(s *shownShare) (float64, bool) { return bytesOf(s.Observed) }),
+	ofShare("memory_charged_bytes", gauge, "Memory that counts against the share's limit: the word of its own processes, and what the agent measured beyond it.",
+		always(func(s *shownShare) float64 { return float64(s.Used) })),
+	ofShare("memory_overhead_bytes", gauge, "The part of the charged memory that nobody asked for: contexts, code, local memory.",
+		always(func(s *shownShare) float64 { return float64(s.Overhead) })),
+	ofShare("memory_by_descriptor_bytes", gauge, "Memory charged to the share that none of its processes holds: file descriptors keep it.",
+		always(func(s *shownShare) float64 { return float64(s.ByDescriptor) })),
+	ofShare("memory_excess", gauge, "1 if the share has more memory than it was granted or than it tells, else 0.",
+		always(func(s *shownShare) float64 { return truth(s.Excess != "") })),
+	ofShare("memory_peak_bytes", gauge, "Most memory ever charged to the share: the word of its own processes.",
+		always(func(s *shownShare) float64 { return float64(s.Peak) })),
+	ofShare("cores", gauge, "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee; absent under MPS, which guarantees none, and for a share that has a MIG instance alone.",
+		func(s *shownShare) (float64, bool) { return float64(s.Cores), s.divided() }),
+	ofShare("sm_ceiling_ratio", gauge, "Part of the GPU's SMs that the share can use at most, as MPS limits it; absent under other backends.",
+		func(s *shownShare) (float64, bool) { return ceiling(s.Cores), s.Backend == v1alpha1.BackendMPS }),
+	ofShare("processes", gauge, "Processes that use the share.",
+		always(func(s *shownShare) float64 { return float64(len(s.Process)) })),
+	ofShare("held_back", gauge, "1 if a launch had to wait in the last second, else 0.",
+		timed(func(t *control.Time) float64 { return truth(t.HeldBack) })),
+	ofShare("gpu_seconds_total", counter, "GPU time used by the share, as measured by the agent; absent under MPS, where shares run side by side, and for a share that has a MIG instance alone.",
+		timed(func(t *control.Time) float64 { return seconds(t.Used) })),
+	ofShare("charged_gpu_seconds_total", counter, "GPU time charged to the share.",
+		timed(func(t *control.Time) float64 { return seconds(t.Charged) })),
+	ofShare("waited_seconds_total", counter, "Time that launches of the share waited, added up over its threads.",
+		timed(func(t *control.Time) float64 { return seconds(t.Waited) })),
+	ofShare("launches_total", counter, "Launches by the share.",
+		timed(func(t *control.Time) float64 { return float64(t.Launches) })),
+	ofShare("overdrawn_launches_total", counter, "Launches that ran without budget because they had waited for the longest permitted time.",
+		timed(func(t *control.Time) float64 { return float64(t.Overdrawn) })),
+}
+
+// ceiling is the part of the SMs that an MPS share's cores allow.
+func ceiling(cores int) float64 {
+	if cores == 0 {
+		return 1
+	}
+	return float64(cores) / 100
+}
+
+func writeShares(p *page, node string, listed *control.Listing) {
+	shown := showShares(node, listed)
+	for _, f := range shareFamilies {
+		p.family(f.name, f.kind, f.help)
+		for i := range shown {
+			s := &shown[i]
+			value, ok := f.value(s)
+			switch {
+			case !ok:
+			case f.more != nil:
+				p.sample(s.labels+","+f.more(s), value)
+			default:
+				p.sample(s.labels, value)
+			}
+		}
+	}
+}
+
+// showShares has one share of each tenant on each GPU: the same series twice would fail the whole scrape.
+func showShares(node string, listed *control.Listing) []shownShare {
+	var shown []shownShare
+	for i := range listed.Tenants {
+		t := &listed.Tenants[i]
+		seen := map[string]bool{}
+		of := labels("namespace", t.Namespace, "pod", podOf(t), "container", t.Container, "user", userOf(t), "claim", t.Claim, "share", t.Name, "tenant", t.ID)
+		for k := range t.Shares {
+			s := &t.Shares[k]
+			if seen[s.UUID] {
+				continue
+			}
+			seen[s.UUID] = true
+			shown = append(shown, shownShare{Share: s, tenant: t, labels: gpuLabels(node, s.UUID, s.Index) + "," + of})
+		}
+	}
+	return shown
+}
+
+// podOf is the tenant's pod. It is empty for a claim that several pods share: they come and go, and the series would
+// change with them.
+func podOf(t *control.Tenant) string {
+	if len(t.Pods) != 1 {
+		return ""
+	}
+	return t.Pods[0]
+}
+
+// userOf is the tenant's user, empty for a container of the cluster's, whose namespace is known.
+func userOf(t *control.Tenant) string {
+	if t.Layer == backend.LayerContainer {
+		return ""
+	}
+	return t.User
+}
