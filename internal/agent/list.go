@@ -198,6 +198,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 			u := t.seen.Usage[i]
 			one.Used, one.Pending, one.Overhead, one.Time = u.Used, u.Pending, u.Overhead, describeTime(u.Time)
 			one.ByDescriptor = u.ByDescriptor
+			one.Refusals = describeRefusals(u.Refusals, t.Created)
 		}
 		on := t.watched(s.UUID)
 		one.Observed, one.Excess = on.observed, on.text
@@ -218,10 +219,35 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		}
 		if i < len(times) {
 			one.Time = &times[i]
+			boundHeldBack(one.Time, a.config.Now().Sub(t.Created))
 		}
 		v.Shares = append(v.Shares, one)
 	}
 	return v
+}
+
+// boundHeldBack cuts what a page tells of waits to what can be true of a share so old.
+func boundHeldBack(t *control.Time, age time.Duration) {
+	t.HeldBackTotal = min(t.HeldBackTotal, uint64(max(age, 0)))
+	t.Yielded = min(t.Yielded, t.HeldBackTotal)
+}
+
+// describeRefusals are the refused allocations of a share of a tenant made at created,
+// nil without any.
+func describeRefusals(r *backend.Refusals, created time.Time) *control.Refusals {
+	if r == nil {
+		return nil
+	}
+	told := &control.Refusals{
+		Count: r.ByLimit + r.ByGPU, ByGPU: r.ByGPU, Largest: r.Largest, Last: r.Last, At: r.At, By: control.RefuserLimit,
+	}
+	if r.LastByGPU {
+		told.By = control.RefuserGPU
+	}
+	if told.At.Before(created) {
+		told.At = created
+	}
+	return told
 }
 
 // describeTime is the time that a backend told of a share, nil if it told none.

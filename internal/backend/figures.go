@@ -36,9 +36,24 @@ type Usage struct {
 	// ByDescriptor is the part of Used that no process of the tenant holds: exported
 	// memory that file descriptors keep, in whatever process.
 	ByDescriptor uint64
+	// Refusals are the share's refused allocations, nil without any and for a backend that does
+	// not know them.
+	Refusals *Refusals
 	// Time is the GPU time that the share took, nil for a backend whose GPU time
 	// the arbiter divides, which knows it.
 	Time *Time
+}
+
+// Refusals are refused allocations of a share.
+type Refusals struct {
+	// ByLimit counts those that the share's limit refused, and ByGPU those that the driver
+	// refused although they fit into the share.
+	ByLimit, ByGPU uint64
+	// Largest and Last are bytes that the largest and the last one could have taken.
+	Largest, Last uint64
+	// At is when the last one was, and LastByGPU whether the driver refused it.
+	At        time.Time
+	LastByGPU bool
 }
 
 // Time is the GPU time of a share.

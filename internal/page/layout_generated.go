@@ -161,6 +161,12 @@ const OwnerTaking = 32_768
 // Costs: Learned costs of launches that a share keeps of one GPU, a power of two.
 const Costs = 4096
 
+// RefuserLimit: The share's limit refused an allocation, or its tables are full.
+const RefuserLimit = 1
+
+// RefuserGPU: The driver refused an allocation that fits into the share: the GPU is full.
+const RefuserGPU = 2
+
 // CostTagBits: High bits of a learned cost that repeat those of its key.
 const CostTagBits = 16
 
@@ -497,7 +503,13 @@ type Bucket struct {
 	Turn uint64
 	// CLOCK_MONOTONIC ns at which that turn began.
 	Since uint64
-	_     [32]byte
+	// ns of real time in which some thread had to wait, each moment counted once however many wait.
+	HeldBack uint64
+	// CLOCK_MONOTONIC ns up to which that has been counted.
+	HeldUntil uint64
+	// ns, the part of held_back in which a pulse page was why.
+	Yielded uint64
+	_       [8]byte
 }
 
 // Size and offsets of Bucket in bytes.
@@ -515,6 +527,9 @@ const (
 	OffsetOfBucketEscaped   = 72
 	OffsetOfBucketTurn      = 80
 	OffsetOfBucketSince     = 88
+	OffsetOfBucketHeldBack  = 96
+	OffsetOfBucketHeldUntil = 104
+	OffsetOfBucketYielded   = 112
 )
 
 // Interval: A stretch in which a process had measured work on the GPU without a gap.
@@ -606,12 +621,21 @@ type GPU struct {
 	Turn uint64
 	// How much that reservation needs.
 	TurnUnits uint32
-	// Counts refused reservations.
+	// Counts allocations that the share's limit refused.
 	Refused uint32
 	// CLOCK_MONOTONIC ns at which memory last went that device.overhead may count: a process, a context or a module ended.
-	Eased  uint64
-	_      [32]byte
-	Bucket Bucket
+	Eased uint64
+	// Counts allocations that the driver refused although they fit into the share.
+	RefusedByGPU uint32
+	// What refused the last one: refuser_limit or refuser_gpu, 0 before the first.
+	Refuser uint32
+	// Bytes that the largest refused allocation could have taken.
+	RefusedLargest uint64
+	// Bytes that the last one could have taken. This word, the time and the refuser may be of different ones.
+	RefusedLast uint64
+	// CLOCK_MONOTONIC ns of the last one.
+	RefusedAt uint64
+	Bucket    Bucket
 	// Per slot its last operation, unless that is the one in tag.
 	Applied [Slots]uint64
 	Gate    [Slots]Gate
@@ -622,19 +646,24 @@ type GPU struct {
 
 // Size and offsets of GPU in bytes.
 const (
-	SizeOfGPU            = 200960
-	OffsetOfGPUAmounts   = 0
-	OffsetOfGPUTag       = 8
-	OffsetOfGPUWake      = 64
-	OffsetOfGPUWaiting   = 68
-	OffsetOfGPUTurn      = 72
-	OffsetOfGPUTurnUnits = 80
-	OffsetOfGPURefused   = 84
-	OffsetOfGPUEased     = 88
-	OffsetOfGPUBucket    = 128
-	OffsetOfGPUApplied   = 256
-	OffsetOfGPUGate      = 8448
-	OffsetOfGPUJournal   = 16640
-	OffsetOfGPUWorker    = 82176
-	OffsetOfGPUCost      = 135424
+	SizeOfGPU                 = 200960
+	OffsetOfGPUAmounts        = 0
+	OffsetOfGPUTag            = 8
+	OffsetOfGPUWake           = 64
+	OffsetOfGPUWaiting        = 68
+	OffsetOfGPUTurn           = 72
+	OffsetOfGPUTurnUnits      = 80
+	OffsetOfGPURefused        = 84
+	OffsetOfGPUEased          = 88
+	OffsetOfGPURefusedByGPU   = 96
+	OffsetOfGPURefuser        = 100
+	OffsetOfGPURefusedLargest = 104
+	OffsetOfGPURefusedLast    = 112
+	OffsetOfGPURefusedAt      = 120
+	OffsetOfGPUBucket         = 128
+	OffsetOfGPUApplied        = 256
+	OffsetOfGPUGate           = 8448
+	OffsetOfGPUJournal        = 16640
+	OffsetOfGPUWorker         = 82176
+	OffsetOfGPUCost           = 135424
 )

@@ -16,8 +16,19 @@ type Usage struct {
 	// ByDescriptor is the part of Used that no process of the tenant holds: exported
 	// memory that file descriptors elsewhere keep, or kept until a moment ago.
 	ByDescriptor uint64
-	// Refused counts reservations that did not fit.
-	Refused uint32
+	Refusals     Refusals
+}
+
+// Refusals are a tenant's refused allocations on one GPU: the tenant's word, too.
+type Refusals struct {
+	// ByLimit counts those that the share's limit refused, and ByGPU those that the driver
+	// refused although they fit into the share.
+	ByLimit, ByGPU uint32
+	// Largest and Last are bytes that the largest and the last one could have taken.
+	Largest, Last uint64
+	// At is the CLOCK_MONOTONIC ns of the last one, and LastByGPU whether the driver refused it.
+	At        uint64
+	LastByGPU bool
 }
 
 // Process is a slot of a state page that is in use.
@@ -212,7 +223,11 @@ func (s *Snapshot) add(device int, ledger, journals region) {
 	u := &s.Usage[device]
 	u.Used = uint64(ledger.u32(OffsetOfGPUAmounts)) * Unit
 	u.Pending = uint64(ledger.u32(OffsetOfGPUAmounts+4)) * Unit
-	u.Refused = ledger.u32(OffsetOfGPURefused)
+	u.Refusals = Refusals{
+		ByLimit: ledger.u32(OffsetOfGPURefused), ByGPU: ledger.u32(OffsetOfGPURefusedByGPU),
+		Largest: ledger.u64(OffsetOfGPURefusedLargest), Last: ledger.u64(OffsetOfGPURefusedLast),
+		At: ledger.u64(OffsetOfGPURefusedAt), LastByGPU: ledger.u32(OffsetOfGPURefuser) == RefuserGPU,
+	}
 	for i := range s.Processes {
 		p := &s.Processes[i]
 		journal := journals[p.Slot*SizeOfJournal:]

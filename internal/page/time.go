@@ -174,5 +174,8 @@ func (v region) bucket() Bucket {
 		Overdrawn: v.u64(OffsetOfBucketOverdrawn),
 		Turn:      v.u64(OffsetOfBucketTurn),
 		Since:     v.u64(OffsetOfBucketSince),
+		HeldBack:  v.u64(OffsetOfBucketHeldBack),
+		HeldUntil: v.u64(OffsetOfBucketHeldUntil),
+		Yielded:   v.u64(OffsetOfBucketYielded),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,10 +70,27 @@ func exhausted(err error) bool {
 
 func (ts *Tenants) fill(f *backend.Figures, now *page.Snapshot) {
 	for _, u := range now.Usage {
-		f.Usage = append(f.Usage, backend.Usage{Used: u.Used, Pending: u.Pending, Overhead: u.Overhead, ByDescriptor: u.ByDescriptor})
+		f.Usage = append(f.Usage, backend.Usage{
+			Used: u.Used, Pending: u.Pending, Overhead: u.Overhead, ByDescriptor: u.ByDescriptor, Refusals: refusals(&u.Refusals),
+		})
 	}
 	for _, p := range now.Processes {
 		f.Processes = append(f.Processes, backend.Process{PID: ts.hostPID(p), Live: p.Live, Used: p.Used})
+	}
+}
+
+// refusals dates the last one by this machine's clock. A page that names a later moment
+// than now means now.
+func refusals(r *page.Refusals) *backend.Refusals {
+	if r.ByLimit == 0 && r.ByGPU == 0 {
+		return nil
+	}
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // which every kernel has
+	ago := uint64(now.Nano()) - min(r.At, uint64(now.Nano()))
+	return &backend.Refusals{
+		ByLimit: uint64(r.ByLimit), ByGPU: uint64(r.ByGPU), Largest: r.Largest, Last: r.Last,
+		At: time.Now().Add(-time.Duration(ago)), LastByGPU: r.LastByGPU,
 	}
 }
 

@@ -230,7 +230,6 @@ dv_status dv_reserve(dv_share *share, unsigned device, uint64_t bytes) {
         return DV_OK;
     }
     if (units > limit) {
-        __atomic_fetch_add(&share->gpu[device].refused, 1, __ATOMIC_RELAXED);
         return DV_NO_MEMORY;
     }
     if (__builtin_expect(own_slot(share) == SLOT_NONE, 0)) {

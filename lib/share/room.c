@@ -95,8 +95,5 @@ dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units) {
         os_futex_wait(&gpu->wake, wake, LOOK_AGAIN_NS);
     }
     end_turn(gpu, turn);
-    if (status != DV_OK) {
-        __atomic_fetch_add(&gpu->refused, 1, __ATOMIC_RELAXED);
-    }
     return status;
 }

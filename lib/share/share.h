@@ -127,6 +127,11 @@ dv_status dv_reserve(dv_share *share, unsigned dev, uint64_t bytes);
  * limit. */
 void dv_settle(dv_share *share, unsigned dev, uint64_t reserved, uint64_t charged);
 
+/* Counts an allocation of the program's that was refused: by the driver (by_gpu) although it fits
+ * into the share, or else by dv_reserve. bytes is what it could have taken. dv_reserve does not
+ * count, because its caller may try again with less. */
+void dv_refused(dv_share *share, unsigned dev, uint64_t bytes, bool by_gpu);
+
 /* Tells that charged bytes are about to be freed. They are pending until dv_settle(s, dev, bytes,
  * 0) after the driver has freed them, or dv_settle(s, dev, bytes, bytes) if it refused. A
  * reservation that does not fit only because of them waits instead of being refused. More bytes

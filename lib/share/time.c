@@ -330,6 +330,26 @@ void dv_time_waited(dv_share *share, unsigned device, uint64_t ns) {
     }
 }
 
+/* A span that began before what is counted already is counted from there on. So where waits overlap
+ * something may be left out, at most a nap, but nothing is counted twice. */
+void dv_time_held_back(dv_share *share, unsigned device, uint64_t from, uint64_t now,
+                       bool yielded) {
+    if (device >= share->device_count) {
+        return;
+    }
+    dv_page_bucket *bucket = &share->gpu[device].bucket;
+    uint64_t until = load64(&bucket->held_until);
+    /* One further in the future than a nap is another clock's, or damage. */
+    uint64_t begin = until > from && until - from <= 2ull * NAP_MAX_NS ? until : from;
+    if (now <= begin || !swap64(&bucket->held_until, until, now)) {
+        return;
+    }
+    __atomic_fetch_add(&bucket->held_back, now - begin, __ATOMIC_RELAXED);
+    if (yielded) {
+        __atomic_fetch_add(&bucket->yielded, now - begin, __ATOMIC_RELAXED);
+    }
+}
+
 void dv_time_nap(uint64_t ns) {
     UNCANCELLED;
     struct timespec span = {.tv_nsec = (long)ns};

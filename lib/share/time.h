@@ -109,9 +109,11 @@ uint64_t dv_time_learned(const dv_share *share, unsigned dev, uint64_t key);
 void dv_time_learn(dv_share *share, unsigned dev, uint64_t key, uint64_t ns);
 
 /* Counters for the arbiter and for people: a launch has to wait, at now; a launch has waited for
- * ns. */
+ * ns; a launch was held back from `from` to now, which counts each moment once however many wait.
+ * It yielded if the pulse of a neighbour was why. */
 void dv_time_wanted(dv_share *share, unsigned dev, uint64_t now);
 void dv_time_waited(dv_share *share, unsigned dev, uint64_t ns);
+void dv_time_held_back(dv_share *share, unsigned dev, uint64_t from, uint64_t now, bool yielded);
 
 /* The number of the worker (struct dv_page_worker) in which this process tells the arbiter of its
  * work on device dev, 0 to DV_PAGE_WORKERS - 1. The first call takes one, and a slot if the process

@@ -164,26 +164,8 @@ type Share struct {
 	// ByDescriptor is the part of Used that no process of the tenant holds: file
 	// descriptors of exported memory keep it, in whatever process.
 	ByDescriptor uint64 `json:"byDescriptor,omitempty"`
-}
-
-// Time is what is known of a share's GPU time. Totals are since the share began
-// and in ns; all but Used and Percent come from the tenant's own page.
-type Time struct {
-	// Limited is false for a share that has the GPU to itself and may use all of
-	// it: then nothing is counted, and Percent is the driver's figure.
-	Limited bool `json:"limited"`
-	// Percent of the GPU's time over the last second; nil where it is not known.
-	Percent *float64 `json:"percent,omitempty"`
-	// HeldBack is whether a launch had to wait in the last second.
-	HeldBack bool   `json:"heldBack"`
-	Used     uint64 `json:"usedNanoseconds"`
-	Charged  uint64 `json:"chargedNanoseconds"`
-	Waited   uint64 `json:"waitedNanoseconds"`
-	Launches uint64 `json:"launches"`
-	// Overdrawn counts launches that were let go after the longest wait.
-	Overdrawn uint64 `json:"overdrawn"`
-	// Fault says what is wrong with how the share uses time, else empty.
-	Fault string `json:"fault,omitempty"`
+	// Refusals are its refused allocations, nil without any.
+	Refusals *Refusals `json:"refusals,omitempty"`
 }
 
 // Process is one process of a tenant on one GPU.

@@ -41,6 +41,7 @@ type shareTime struct {
 	owners    uint64         // a sum of the workers' owners: another one when processes came or went
 	stretch   arbiter.Stretch
 	usage     usageLog
+	held      heldLog
 	bill      bill
 	fault     error  // of reading or writing the pages
 	unwritten error  // the part of it that writing had last
@@ -108,6 +109,7 @@ func (s *shareTime) read(now uint64) (news bool) {
 		news = true
 	}
 	s.bucket = times.Bucket
+	s.held.add(now, s.bucket.HeldBack)
 	launches := s.bucket.Launches != s.decided.Launches || s.bucket.Charged != s.decided.Charged
 	wanted := s.bucket.Wanted != s.decided.Wanted
 	s.active = launches || wanted

@@ -55,6 +55,23 @@ func (l *usageLog) percent(now uint64) float64 {
 	return min(100*float64(l.total-oldest.total)/float64(now-oldest.at), 100)
 }
 
+// heldLog keeps for how long a share was held back.
+type heldLog struct {
+	log  usageLog
+	told uint64 // ns, as the page had it last
+	at   uint64 // when that was; 0 before the first time
+}
+
+// add takes up what the page tells. Of a span it believes no more than the span.
+func (l *heldLog) add(now, told uint64) {
+	grown := told - min(told, l.told)
+	if l.at == 0 {
+		grown = 0 // what was before this agent
+	}
+	l.log.add(now, min(grown, now-min(now, l.at)))
+	l.told, l.at = told, now
+}
+
 // Times are a tenant's GPU times, one entry per share; nil where the arbiter
 // does not know the tenant.
 func (l *loop) Times(tenant string) []control.Time {
@@ -69,7 +86,8 @@ func (l *loop) Times(tenant string) []control.Time {
 	for _, s := range t.shares {
 		one := control.Time{
 			Limited: s.limited(), Used: s.usage.total, Charged: s.bucket.Charged, Launches: s.bucket.Launches,
-			Waited: s.bucket.Waited, Overdrawn: s.bucket.Overdrawn, Fault: s.complaint(now),
+			Waited: s.bucket.Waited, HeldBackTotal: s.bucket.HeldBack, Yielded: s.bucket.Yielded, HeldBackPercent: s.held.log.percent(now),
+			Overdrawn: s.bucket.Overdrawn, Fault: s.complaint(now),
 			HeldBack: s.limited() && s.bucket.Wanted != 0 && now-min(now, s.bucket.Wanted) < uint64(time.Second),
 		}
 		switch {

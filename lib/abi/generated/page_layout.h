@@ -164,6 +164,12 @@
 /* Learned costs of launches that a share keeps of one GPU, a power of two. */
 #define DV_PAGE_COSTS UINT32_C(4096)
 
+/* The share's limit refused an allocation, or its tables are full. */
+#define DV_PAGE_REFUSER_LIMIT UINT32_C(1)
+
+/* The driver refused an allocation that fits into the share: the GPU is full. */
+#define DV_PAGE_REFUSER_GPU UINT32_C(2)
+
 /* High bits of a learned cost that repeat those of its key. */
 #define DV_PAGE_COST_TAG_BITS UINT32_C(16)
 
@@ -470,7 +476,13 @@ typedef struct dv_page_bucket {
     uint64_t turn;
     /* CLOCK_MONOTONIC ns at which that turn began. */
     uint64_t since;
-    uint8_t pad_96[32];
+    /* ns of real time in which some thread had to wait, each moment counted once however many wait. */
+    uint64_t held_back;
+    /* CLOCK_MONOTONIC ns up to which that has been counted. */
+    uint64_t held_until;
+    /* ns, the part of held_back in which a pulse page was why. */
+    uint64_t yielded;
+    uint8_t pad_120[8];
 } dv_page_bucket;
 _Static_assert(sizeof(dv_page_bucket) == 128, "dv_page_bucket");
 _Static_assert(_Alignof(dv_page_bucket) == 64, "dv_page_bucket");
@@ -486,6 +498,9 @@ _Static_assert(offsetof(dv_page_bucket, used) == 64, "dv_page_bucket.used");
 _Static_assert(offsetof(dv_page_bucket, escaped) == 72, "dv_page_bucket.escaped");
 _Static_assert(offsetof(dv_page_bucket, turn) == 80, "dv_page_bucket.turn");
 _Static_assert(offsetof(dv_page_bucket, since) == 88, "dv_page_bucket.since");
+_Static_assert(offsetof(dv_page_bucket, held_back) == 96, "dv_page_bucket.held_back");
+_Static_assert(offsetof(dv_page_bucket, held_until) == 104, "dv_page_bucket.held_until");
+_Static_assert(offsetof(dv_page_bucket, yielded) == 112, "dv_page_bucket.yielded");
 
 /* A stretch in which a process had measured work on the GPU without a gap. */
 typedef struct dv_page_interval {
@@ -564,11 +579,20 @@ typedef struct dv_page_gpu {
     uint64_t turn;
     /* How much that reservation needs. */
     uint32_t turn_units;
-    /* Counts refused reservations. */
+    /* Counts allocations that the share's limit refused. */
     uint32_t refused;
     /* CLOCK_MONOTONIC ns at which memory last went that device.overhead may count: a process, a context or a module ended. */
     uint64_t eased;
-    uint8_t pad_96[32];
+    /* Counts allocations that the driver refused although they fit into the share. */
+    uint32_t refused_by_gpu;
+    /* What refused the last one: refuser_limit or refuser_gpu, 0 before the first. */
+    uint32_t refuser;
+    /* Bytes that the largest refused allocation could have taken. */
+    uint64_t refused_largest;
+    /* Bytes that the last one could have taken. This word, the time and the refuser may be of different ones. */
+    uint64_t refused_last;
+    /* CLOCK_MONOTONIC ns of the last one. */
+    uint64_t refused_at;
     dv_page_bucket bucket;
     /* Per slot its last operation, unless that is the one in tag. */
     uint64_t applied[DV_PAGE_SLOTS];
@@ -587,6 +611,11 @@ _Static_assert(offsetof(dv_page_gpu, turn) == 72, "dv_page_gpu.turn");
 _Static_assert(offsetof(dv_page_gpu, turn_units) == 80, "dv_page_gpu.turn_units");
 _Static_assert(offsetof(dv_page_gpu, refused) == 84, "dv_page_gpu.refused");
 _Static_assert(offsetof(dv_page_gpu, eased) == 88, "dv_page_gpu.eased");
+_Static_assert(offsetof(dv_page_gpu, refused_by_gpu) == 96, "dv_page_gpu.refused_by_gpu");
+_Static_assert(offsetof(dv_page_gpu, refuser) == 100, "dv_page_gpu.refuser");
+_Static_assert(offsetof(dv_page_gpu, refused_largest) == 104, "dv_page_gpu.refused_largest");
+_Static_assert(offsetof(dv_page_gpu, refused_last) == 112, "dv_page_gpu.refused_last");
+_Static_assert(offsetof(dv_page_gpu, refused_at) == 120, "dv_page_gpu.refused_at");
 _Static_assert(offsetof(dv_page_gpu, bucket) == 128, "dv_page_gpu.bucket");
 _Static_assert(offsetof(dv_page_gpu, applied) == 256, "dv_page_gpu.applied");
 _Static_assert(offsetof(dv_page_gpu, gate) == 8448, "dv_page_gpu.gate");

@@ -111,10 +111,13 @@ static CUresult open_all(struct graph_reservation *reservation,
     return CUDA_SUCCESS;
 }
 
-/* Settles each reservation to what the driver holds for graphs now. */
-static void settle_all(struct graph_reservation *reservation) {
+/* The driver has answered. Settles each reservation to what it holds for graphs now. */
+static void settle_all(struct graph_reservation *reservation, CUresult result) {
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if (reservation->open >> i & 1) {
+            if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+                dv_refused(attached_share(), i, reservation->reservations[i].bytes, true);
+            }
             int64_t more = follow(i);
             reservation_settle(&reservation->reservations[i], more > 0 ? (uint64_t)more : 0);
             reservation_release(i, more < 0 ? (uint64_t)-more : 0);
@@ -147,7 +150,7 @@ CUresult graph_instantiated(struct graph_reservation *reservation, CUresult resu
             __atomic_add_fetch(&known, 1, __ATOMIC_RELEASE);
         }
     }
-    settle_all(reservation);
+    settle_all(reservation, result);
     return result;
 }
 
@@ -193,7 +196,7 @@ CUresult graph_launch(struct graph_reservation *reservation, CUgraphExec exec) {
 }
 
 CUresult graph_launched(struct graph_reservation *reservation, CUresult result, CUgraphExec exec) {
-    settle_all(reservation);
+    settle_all(reservation, result);
     for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_PAGE_DEVICES; i++) {
         struct entry note;
         if (reservation->open >> i & 1 &&

@@ -29,7 +29,7 @@ static bool keep(struct reservation *reservation, const void *handle) {
 static CUresult made(struct reservation *reservation, CUresult result, CUarray got,
                      CUarray *array) {
     if (result != CUDA_SUCCESS) {
-        reservation_settle(reservation, 0);
+        reservation_fail(reservation, result);
         return result;
     }
     if (!keep(reservation, got)) {
@@ -89,7 +89,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
     }
     result = DV_CALL(cuMipmappedArrayCreate, &got, what, levels);
     if (result != CUDA_SUCCESS) {
-        reservation_settle(&reservation, 0);
+        reservation_fail(&reservation, result);
         return result;
     }
     if (!keep(&reservation, got)) {

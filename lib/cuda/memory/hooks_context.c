@@ -11,7 +11,7 @@ static CUresult made(struct reservation *reservation, CUresult result, const CUc
         reservation->home.owner = context_new_life();
         context_note(*context, reservation->home);
     }
-    overhead_settle(reservation, result == CUDA_SUCCESS);
+    overhead_settle(reservation, result == CUDA_SUCCESS, result);
     return result;
 }
 

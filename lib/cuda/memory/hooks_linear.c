@@ -15,7 +15,7 @@
 static CUresult kept(struct reservation *reservation, CUresult result, CUdeviceptr got,
                      size_t bytes, CUdeviceptr *address) {
     if (result != CUDA_SUCCESS) {
-        reservation_settle(reservation, 0);
+        reservation_fail(reservation, result);
         return result;
     }
     if (!linear_keep(reservation, got, bytes)) {

@@ -59,7 +59,7 @@ static CUresult open_given_pool(CUmemoryPool handle, struct pool **pool,
 static CUresult kept(struct pool *pool, struct reservation *reservation, CUresult result,
                      CUdeviceptr got, CUstream stream, CUdeviceptr *address) {
     if (result != CUDA_SUCCESS) {
-        reservation_settle(reservation, 0);
+        reservation_fail(reservation, result);
         return result;
     }
     result = pool_keep(pool, reservation, got);

@@ -155,7 +155,7 @@ static void after_use(struct reservation *reservation, bool reserved, CUresult r
         }
     }
     if (reserved) {
-        overhead_settle(reservation, fresh);
+        overhead_settle(reservation, fresh, result);
     } else if (fresh) {
         overhead_appeared(device);
     }

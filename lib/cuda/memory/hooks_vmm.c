@@ -51,16 +51,18 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
         return result;
     }
     result = DV_CALL(cuMemCreate, &got, bytes, prop, flags);
-    if (result == CUDA_SUCCESS &&
-        !object_create(got, reservation.home.device, reservation.bytes, 0)) {
+    if (result != CUDA_SUCCESS) {
+        reservation_fail(&reservation, result);
+        return result;
+    }
+    if (!object_create(got, reservation.home.device, reservation.bytes, 0)) {
         DV_CALL(cuMemRelease, got);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        reservation_settle(&reservation, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    reservation_settle(&reservation, result == CUDA_SUCCESS ? reservation.bytes : 0);
-    if (result == CUDA_SUCCESS) {
-        *handle = got;
-    }
-    return result;
+    reservation_settle(&reservation, reservation.bytes);
+    *handle = got;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {

@@ -119,12 +119,12 @@ CUresult overhead_open(struct reservation *reservation, CUdevice device) {
     return reservation_open_number(reservation, number, estimate(number));
 }
 
-void overhead_settle(struct reservation *reservation, bool made) {
+void overhead_settle(struct reservation *reservation, bool made, CUresult result) {
     if (made) {
         overhead_appeared(reservation->home.device);
     }
     /* Settled after the overhead is charged, so that it is counted at every moment. */
-    reservation_settle(reservation, 0);
+    reservation_fail(reservation, result);
 }
 
 void overhead_appeared(unsigned device) {

@@ -19,10 +19,10 @@
 /* The first context of this process on a device is about to be made. Listeners may wait. */
 EVENT(context_wanted, (unsigned device));
 
-/* Around a driver call that may make a context: reserves for it, and settles. made tells whether
- * there is a new one. */
+/* Around a driver call that may make a context: reserves for it, and settles after its answer.
+ * made tells whether there is a new one. */
 DV_HIDDEN CUresult overhead_open(struct reservation *reservation, CUdevice device);
-DV_HIDDEN void overhead_settle(struct reservation *reservation, bool made);
+DV_HIDDEN void overhead_settle(struct reservation *reservation, bool made, CUresult result);
 
 /* A context was made without us; a context was destroyed. */
 DV_HIDDEN void overhead_appeared(unsigned device);

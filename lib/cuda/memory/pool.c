@@ -196,13 +196,16 @@ CUresult pool_open(struct pool *pool, struct reservation *reservation, size_t by
         return reservation_open_number(reservation, device_of(pool), 0);
     }
     uint64_t worst = bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
-    CUresult result = reservation_open_number(reservation, device_of(pool), worst);
+    CUresult result = reservation_try_number(reservation, device_of(pool), worst);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes >= step) {
         /* For a request larger than a step the driver may add just what is missing. */
-        result = reservation_open_number(reservation, device_of(pool), blocks_worst(bytes));
+        result = reservation_try_number(reservation, device_of(pool), blocks_worst(bytes));
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && has_spare(pool, bytes)) {
-        result = reservation_open_number(reservation, device_of(pool), 0);
+        result = reservation_try_number(reservation, device_of(pool), 0);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        reservation_refused(device_of(pool), blocks_worst(bytes));
     }
     return result;
 }

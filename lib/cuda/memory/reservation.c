@@ -28,14 +28,32 @@ static CUresult reserve(dv_share *share, unsigned device, uint64_t bytes) {
     }
 }
 
-CUresult reservation_open_number(struct reservation *reservation, unsigned number, uint64_t worst) {
+/* The same, and counts an answer for want of memory. */
+static CUresult reserve_counted(dv_share *share, unsigned device, uint64_t bytes) {
+    CUresult result = reserve(share, device, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        dv_refused(share, device, bytes, false);
+    }
+    return result;
+}
+
+static CUresult open_number(struct reservation *reservation, unsigned number, uint64_t worst,
+                            CUresult (*ask)(dv_share *, unsigned, uint64_t)) {
     dv_share *share = attached_share();
     if (share == NULL) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
     reservation->home = (struct home){.device = number};
     reservation->bytes = worst;
-    return reserve(share, number, worst);
+    return ask(share, number, worst);
+}
+
+CUresult reservation_open_number(struct reservation *reservation, unsigned number, uint64_t worst) {
+    return open_number(reservation, number, worst, reserve_counted);
+}
+
+CUresult reservation_try_number(struct reservation *reservation, unsigned number, uint64_t worst) {
+    return open_number(reservation, number, worst, reserve);
 }
 
 CUresult reservation_why_unknown(void) {
@@ -59,12 +77,24 @@ CUresult reservation_open(struct reservation *reservation, uint64_t worst) {
     }
     CUresult result = context_current(&reservation->home);
     reservation->bytes = worst;
-    return result == CUDA_SUCCESS ? reserve(attached_share(), reservation->home.device, worst)
-                                  : result;
+    return result == CUDA_SUCCESS
+               ? reserve_counted(attached_share(), reservation->home.device, worst)
+               : result;
 }
 
 void reservation_settle(struct reservation *reservation, uint64_t charged) {
     dv_settle(attached_share(), reservation->home.device, reservation->bytes, charged);
+}
+
+void reservation_fail(struct reservation *reservation, CUresult result) {
+    reservation_settle(reservation, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && reservation->bytes > 0) {
+        dv_refused(attached_share(), reservation->home.device, reservation->bytes, true);
+    }
+}
+
+void reservation_refused(unsigned device, uint64_t bytes) {
+    dv_refused(attached_share(), device, bytes, false);
 }
 
 void reservation_release(unsigned device, uint64_t bytes) {

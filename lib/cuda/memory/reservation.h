@@ -6,7 +6,7 @@
  *     if (result != CUDA_SUCCESS)
  *         return result;
  *     result = DV_CALL(...);
- *     reservation_settle(&reservation, really_taken);   // 0 if the driver refused
+ *     reservation_settle(&reservation, really_taken);   // reservation_fail if the driver refused
  */
 #ifndef DIVVY_CUDA_MEMORY_RESERVATION_H
 #define DIVVY_CUDA_MEMORY_RESERVATION_H
@@ -36,12 +36,22 @@ DV_HIDDEN CUresult reservation_open_on(struct reservation *reservation, CUdevice
 DV_HIDDEN CUresult reservation_open_number(struct reservation *reservation, unsigned number,
                                            uint64_t worst);
 
+/* The same for one of several ways to serve an allocation: who tries does not count a refusal. If
+ * none fits, reservation_refused does, with what the allocation could have taken. */
+DV_HIDDEN CUresult reservation_try_number(struct reservation *reservation, unsigned number,
+                                          uint64_t worst);
+DV_HIDDEN void reservation_refused(unsigned device, uint64_t bytes);
+
 /* Why a device is not of the share: what the driver says while it is not initialised, else
  * CUDA_ERROR_INVALID_DEVICE. */
 DV_HIDDEN CUresult reservation_why_unknown(void);
 
 /* Ends the reservation. charged may be more than what was reserved. */
 DV_HIDDEN void reservation_settle(struct reservation *reservation, uint64_t charged);
+
+/* Ends the reservation of a call that the driver has answered, with nothing charged. An answer for
+ * want of memory is counted if something was reserved. */
+DV_HIDDEN void reservation_fail(struct reservation *reservation, CUresult result);
 
 /* Gives back bytes that were charged. */
 DV_HIDDEN void reservation_release(unsigned device, uint64_t bytes);

@@ -60,6 +60,31 @@ static void refusals_leave_no_trace(void) {
     check_true();
 }
 
+/* What the program is told counts, once however often the library tried, and who said it. */
+static void refusals_are_counted(void) {
+    CUdeviceptr address;
+    const dv_page_gpu *gpu = &s.share->gpu[0];
+    uint32_t limits = gpu->refused, gpus = gpu->refused_by_gpu;
+    uint64_t before = gpu->refused_at;
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, LIMIT - 1), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(gpu->refused, limits + 1);
+    CHECK_EQUAL(gpu->refused_last, LIMIT);
+    CHECK_EQUAL(gpu->refuser, DV_PAGE_REFUSER_LIMIT);
+    CHECK(gpu->refused_at > before);
+    CHECK_EQUAL(gpu->refused_largest, UINT64_MAX); /* of an earlier test */
+
+    s.driver->alloc_result = CUDA_ERROR_OUT_OF_MEMORY;
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 100), CUDA_ERROR_OUT_OF_MEMORY);
+    s.driver->alloc_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 100), CUDA_ERROR_ILLEGAL_ADDRESS);
+    s.driver->alloc_result = CUDA_SUCCESS;
+    CHECK_EQUAL(gpu->refused, limits + 1);
+    CHECK_EQUAL(gpu->refused_by_gpu, gpus + 1);
+    CHECK_EQUAL(gpu->refused_last, 2 * MIB);
+    CHECK_EQUAL(gpu->refuser, DV_PAGE_REFUSER_GPU);
+    check_true();
+}
+
 static void driver_has_the_last_word(void) {
     CUdeviceptr address = 4711, kept = alloc(5 * MIB);
     s.driver->alloc_result = CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -117,6 +142,7 @@ int main(void) {
     CHECK_EQUAL(setting_overhead(&s), BLOCK);
     blocks_are_charged_once();
     refusals_leave_no_trace();
+    refusals_are_counted();
     driver_has_the_last_word();
     own_calls_of_the_driver_are_charged_once();
     context_takes_its_memory_along();

@@ -88,7 +88,7 @@ static void own_pools_are_no_way_around(void) {
     CUmemoryPool pools[16];
     CUdeviceptr address;
     uint64_t before = setting_used(&s);
-    unsigned count = 0;
+    unsigned count = 0, refused = s.share->gpu[0].refused;
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && count < 16) {
         pools[count] = make_pool();
@@ -96,6 +96,8 @@ static void own_pools_are_no_way_around(void) {
         CHECK_TRUE_ACCOUNT(&s);
     }
     CHECK_EQUAL(result, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(s.share->gpu[0].refused, refused + 1); /* in however many ways the pool tried */
+    CHECK_EQUAL(s.share->gpu[0].refused_last, 40 * MIB);
     CHECK(sim_peak(&s, 0) <= LIMIT);
     while (count > 0) {
         CHECK_EQUAL(CUDA(&s, cuMemPoolDestroy)(pools[--count]), CUDA_SUCCESS);

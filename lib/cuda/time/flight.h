@@ -103,6 +103,7 @@ struct launch {
     bool ends_batch;
     bool taken;   /* its charge is in the bucket already */
     bool waited;  /* it had to wait, so others will follow it at once */
+    bool yields;  /* it waits because a neighbour's pulse beats */
     bool unknown; /* nobody knows its cost, not even about */
     bool alone;   /* has to be measured alone; only then also: */
     bool loads;   /* its code may be loaded inside the driver's call */

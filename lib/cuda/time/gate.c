@@ -131,6 +131,7 @@ static uint64_t admit(struct launch *launch, uint32_t flags) {
  * `began`. */
 static uint64_t must_wait(struct launch *launch, uint64_t began) {
     uint64_t now = launch->now;
+    launch->yields = false;
     struct flight *flight = launch->flight;
     struct gpu *gpu = flight->gpu;
     uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
@@ -147,6 +148,7 @@ static uint64_t must_wait(struct launch *launch, uint64_t began) {
     if (flags & DV_PAGE_BUDGET_YIELD) {
         uint64_t until = dv_pulse_beating(gpu->share, gpu->number, now);
         if (until > now) {
+            launch->yields = true;
             return clip(until - now, SHORTEST_NS, YIELD_NS);
         }
     }
@@ -232,8 +234,11 @@ static CUresult wait(struct launch *launch, uint64_t first) {
             break;
         }
         precedence_note(gpu, &order, launch->now, launch->now + nap);
+        uint64_t from = launch->now;
+        bool yields = launch->yields;
         dv_time_nap(nap);
         nap = look(launch, &target, began, &answer);
+        dv_time_held_back(gpu->share, gpu->number, from, launch->now, yields);
     }
     precedence_end(&order);
     launch->waited = true;
@@ -267,6 +272,7 @@ static void gate_enter(unsigned number) {
          now = now_ns()) {
         dv_time_wanted(share, number, now);
         dv_time_nap(ENTER_NAP_NS);
+        dv_time_held_back(share, number, now, now_ns(), false);
     }
 }
 

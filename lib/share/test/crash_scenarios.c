@@ -51,6 +51,7 @@ static void grow_overhead(dv_share *share) {
 
 static void be_refused(dv_share *share) {
     CHECK(dv_reserve(share, 0, CRASH_LIMIT) == DV_NO_MEMORY);
+    dv_refused(share, 0, CRASH_LIMIT, false);
 }
 
 static void several(dv_share *share) {

@@ -75,6 +75,26 @@ static void holds_the_limit(void) {
 }
 
 /* Errors of the caller end at the caller's own balance. */
+static void counts_what_was_refused(void) {
+    tenant_make(&tenant, 2, 8 * MIB);
+    dv_share *share = tenant_open(&tenant);
+    const dv_page_gpu *gpu = &share->gpu[1];
+    CHECK_EQUAL(dv_reserve(share, 1, 9 * MIB), DV_NO_MEMORY);
+    CHECK_EQUAL(gpu->refused, 0); /* the caller may try again with less */
+    dv_refused(share, 1, 9 * MIB, false);
+    dv_refused(share, 1, 3 * MIB, true);
+    dv_refused(share, 1, 2 * MIB, false);
+    dv_refused(share, 2, MIB, false); /* no such device */
+    CHECK_EQUAL(gpu->refused, 2);
+    CHECK_EQUAL(gpu->refused_by_gpu, 1);
+    CHECK_EQUAL(gpu->refused_largest, 9 * MIB);
+    CHECK_EQUAL(gpu->refused_last, 2 * MIB);
+    CHECK_EQUAL(gpu->refuser, DV_PAGE_REFUSER_LIMIT);
+    CHECK(gpu->refused_at > 0 && gpu->refused_at <= os_now_ns());
+    CHECK_EQUAL(share->gpu[0].refused + share->gpu[0].refused_by_gpu, 0);
+    tenant_remove(&tenant);
+}
+
 static void gives_back_no_more_than_it_has(void) {
     tenant_make(&tenant, 1, 8 * MIB);
     dv_share *share = tenant_open(&tenant), *other = tenant_open(&tenant);
@@ -266,6 +286,7 @@ int main(void) {
     counts_amounts();
     rounds_up();
     holds_the_limit();
+    counts_what_was_refused();
     gives_back_no_more_than_it_has();
     retires_before_it_frees();
     waits_for_a_driver_call(0, DV_OK);

@@ -284,6 +284,27 @@ static void test_rest(void) {
     CHECK_EQUAL(bucket(0)->waited, 42);
 }
 
+/* Each moment counts once, whoever waited, and no moment that another clock tells of. */
+static void test_held_back(void) {
+    dv_page_bucket *mine = bucket(1);
+    memset(mine, 0, sizeof *mine);
+    dv_time_held_back(share, 1, NOW, NOW + 3 * MS, false);
+    dv_time_held_back(share, 1, NOW + MS, NOW + 4 * MS, true);
+    dv_time_held_back(share, 1, NOW + 2 * MS, NOW + 4 * MS, true);
+    CHECK_EQUAL(mine->held_back, 4 * MS);
+    CHECK_EQUAL(mine->yielded, MS);
+    dv_time_held_back(share, 1, NOW + 10 * MS, NOW + 10 * MS, true);
+    dv_time_held_back(share, 1, NOW + 10 * MS, NOW + 9 * MS, true);
+    CHECK_EQUAL(mine->held_back, 4 * MS);
+    dv_time_held_back(share, 1, NOW + 10 * MS, NOW + 11 * MS, false);
+    CHECK_EQUAL(mine->held_back, 5 * MS);
+    mine->held_until = UINT64_MAX;
+    dv_time_held_back(share, 1, NOW + 20 * MS, NOW + 21 * MS, false);
+    CHECK_EQUAL(mine->held_back, 6 * MS);
+    CHECK_EQUAL(mine->held_until, NOW + 21 * MS);
+    dv_time_held_back(share, 4, NOW, NOW + MS, false); /* no such device */
+}
+
 static void on_alarm(int signal) {
     (void)signal;
 }
@@ -372,6 +393,7 @@ int main(void) {
     test_portion();
     test_deficit();
     test_job();
+    test_held_back();
     test_nap();
     test_any_page();
     return 0;
