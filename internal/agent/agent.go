@@ -141,6 +141,9 @@ type Agent struct {
 	// readings are what GPUs did when they were asked last, at readAt: see readGauges.
 	readings map[string]*nvml.Reading
 	readAt   time.Time
+	// busy is how busy processes keep GPUs on which there are some outside, in percent, as the driver told at busyAt: see readOutside.
+	busy   map[string]map[int]float64
+	busyAt time.Time
 	// open are the claims that have a GPU without a share, by UUID: see NoteOpen.
 	open map[string][]string
 	// mixes have what was learnt of requests for MIG instances.

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
@@ -42,4 +44,54 @@ func (a *Agent) readGauges(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.readings, a.readAt = readings, now
+}
+
+// readOutside asks the driver how busy the processes without a share keep their GPUs, for the listing that is being made.
+func (a *Agent) readOutside() {
+	now := a.config.Now()
+	a.mu.Lock()
+	since := now.Sub(a.busyAt)
+	var indexes []int
+	for _, gpu := range a.gpus {
+		if slices.ContainsFunc(a.outside, func(o control.Outside) bool { return o.UUID == gpu.UUID }) {
+			indexes = append(indexes, gpu.Index)
+		}
+	}
+	a.mu.Unlock()
+	if len(indexes) == 0 || since >= 0 && since < gaugesAgain {
+		return
+	}
+	moments := make([]time.Time, len(indexes))
+	for i := range moments {
+		moments[i] = now.Add(-nvml.Lately)
+	}
+	busy := map[string]map[int]float64{}
+	for i, told := range a.config.Driver.Utilisations(indexes, moments) {
+		if told.Err == nil {
+			busy[a.uuidOf(indexes[i])] = nvml.Latest(told.Samples)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.busy, a.busyAt = busy, now
+}
+
+func (a *Agent) uuidOf(index int) string {
+	for _, gpu := range a.gpus {
+		if gpu.Index == index {
+			return gpu.UUID
+		}
+	}
+	return ""
+}
+
+// measured are processes without a share, with how busy they keep their GPUs. a.mu is held.
+func (a *Agent) measured(outside []control.Outside) []control.Outside {
+	outside = slices.Clone(outside)
+	for i := range outside {
+		if on, told := a.busy[outside[i].UUID]; told {
+			outside[i].Percent = new(on[outside[i].PID])
+		}
+	}
+	return outside
 }

@@ -2,10 +2,13 @@ package agent
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
@@ -47,5 +50,37 @@ func TestListingHasReadings(t *testing.T) {
 		if got := l.GPUs[1].Reading; got != nil {
 			t.Errorf("list %d: %+v of a GPU that tells nothing", i, got)
 		}
+	}
+}
+
+// Of a process without a share a listing tells how much of the GPU's time it has, where the driver tells it.
+func TestOutsideHasTime(t *testing.T) {
+	n := newNode(t)
+	a := n.start()
+	a.mu.Lock()
+	a.outside = []control.Outside{{PID: 11, UUID: firstID}, {PID: 12, UUID: firstID}}
+	a.mu.Unlock()
+	told := func() (all []string) {
+		a.mu.Lock()
+		a.busyAt = time.Time{}
+		a.mu.Unlock()
+		a.readOutside()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, o := range a.measured(a.outside) {
+			text := "?"
+			if o.Percent != nil {
+				text = fmt.Sprint(*o.Percent)
+			}
+			all = append(all, text)
+		}
+		return all
+	}
+	if got := told(); !slices.Equal(got, []string{"?", "?"}) {
+		t.Errorf("a driver that does not tell: %v", got)
+	}
+	n.driver.busy.Store(&map[int]float64{11: 0.25})
+	if got := told(); !slices.Equal(got, []string{"25", "0"}) {
+		t.Errorf("got %v", got)
 	}
 }

@@ -111,9 +111,10 @@ func (a *Agent) makeListing(ctx context.Context) *control.Listing {
 	for _, t := range a.all() {
 		l.Tenants = append(l.Tenants, a.describe(t))
 	}
+	a.readOutside()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l.Outside, l.LeftOut, l.Refused = slices.Clone(a.outside), slices.Clone(a.leftOut), maps.Clone(a.refusedGPUs)
+	l.Outside, l.LeftOut, l.Refused = a.measured(a.outside), slices.Clone(a.leftOut), maps.Clone(a.refusedGPUs)
 	a.arrange(ctx)
 	for _, t := range a.queue {
 		l.Waiting = append(l.Waiting, control.Waiting{Request: t.Request, User: t.User, Since: t.Since, Reason: t.reason, Keeps: a.kept(t)})
@@ -137,7 +138,7 @@ func (a *Agent) listGPUs(ctx context.Context, snapshots []snapshot) []control.GP
 		gpus = append(gpus, control.GPU{
 			MIG: mode, Instances: instances,
 			Hidden: all.unseen, Excess: all.text,
-			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved, Reading: a.readings[gpu.UUID],
+			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, PCI: gpu.PCI, Total: gpu.Total, Reserved: gpu.Reserved, Reading: a.readings[gpu.UUID],
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Form: v1alpha1.Backend(granted[i].Form), Replicas: given.Replicas, Used: snapshots[i].used, Cores: granted[i].Cores,
 			ContextBytes: gpu.ContextBytes, Open: a.open[gpu.UUID], Fault: cmp.Or(a.faultOf(gpu.UUID), snapshots[i].silent), Misgiven: a.misgiven(gpu), Unwatched: a.pacer.Unwatched(gpu.Index),
 		})

@@ -136,7 +136,7 @@ func (a absence) text() string {
 }
 
 // printSurvey writes what is missing, then one block for each agent.
-func printSurvey(w *strings.Builder, s survey, width int) {
+func printSurvey(w *strings.Builder, s survey, as look) {
 	for _, a := range s.away {
 		w.WriteString(a.text())
 	}
@@ -146,11 +146,17 @@ func printSurvey(w *strings.Builder, s survey, width int) {
 	if len(s.away) > 0 { // an own agent that is about to end has nothing to say
 		s.agents = slices.DeleteFunc(slices.Clone(s.agents), func(l listing) bool { return l.Info.Ephemeral && len(l.Tenants)+len(l.Waiting) == 0 })
 	}
-	switch {
-	case len(s.agents) > 0 && len(s.away)+len(s.held) > 0:
+	if len(s.agents)+len(s.unserved) > 0 && len(s.away)+len(s.held) > 0 {
 		w.WriteByte('\n')
-	case len(s.agents) == 0 && len(s.away) > 0:
-		return // nobody knows what shares there are
 	}
-	printListings(w, s.agents, width)
+	printListings(w, s.agents, as)
+	for i, u := range s.unserved {
+		if i+len(s.agents) > 0 {
+			w.WriteByte('\n')
+		}
+		printUnserved(w, u, as)
+	}
+	if len(s.agents)+len(s.unserved)+len(s.away) == 0 { // while one is away nobody knows what shares there are
+		w.WriteString("No shares. `divvy run --memory 8Gi -- COMMAND` makes one; without a GPU add --simgpu a100-80g.\n")
+	}
 }

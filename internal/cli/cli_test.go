@@ -3,19 +3,14 @@ package cli
 import (
 	"bytes"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent/control"
-	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
@@ -52,110 +47,6 @@ func call(t *testing.T, args ...string) (status int, out, errOut string) {
 	return status, stdout.String(), stderr.String()
 }
 
-func example() []listing {
-	at := time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC)
-	const gib = 1 << 30
-	share := func(index int, used, limit uint64, cores int, policy v1alpha1.Policy, pids ...int) control.Share {
-		s := control.Share{
-			UUID: "GPU-0" + string(rune('0'+index)), Index: index, Used: used, Limit: limit, Cores: cores,
-			Policy: policy, Weight: 1, Class: v1alpha1.ClassOnline, Backend: v1alpha1.BackendSlice,
-		}
-		if len(pids) > 0 {
-			s.Overhead = 424 << 20
-		}
-		for _, pid := range pids {
-			s.Process = append(s.Process, control.Process{PID: pid, Used: used / uint64(len(pids))})
-		}
-		return s
-	}
-	tenant := func(name string, held bool, layer control.Layer, shares ...control.Share) control.Tenant {
-		return control.Tenant{
-			ID: name + "-1", Name: name, UID: 1000, User: "alice", Dir: "/dev/shm/divvy-1000/tenants/" + name + "-1",
-			Layer: layer, Command: []string{"python", name + ".py"}, Created: at, Held: held, Shares: shares,
-		}
-	}
-	broken := tenant("broken", true, control.LayerNamespace, share(1, 0, 2*gib, 0, v1alpha1.PolicyWeighted))
-	broken.Fault = "its state page is truncated: only this share suffers; stop it with `divvy stop broken`"
-	broken.Idle, broken.Until = new(at.Add(-time.Hour)), new(at.Add(24*time.Hour))
-	own, part := share(0, 3*gib+gib/10, 8*gib, 30, v1alpha1.PolicyFixed, 4101), 29.94
-	own.Time = &control.Time{
-		Limited: true, Percent: &part, HeldBack: true, Used: 71_000_000_123, Charged: 80_000_000_456, Waited: 5_000, Launches: 123_456,
-	}
-	lying := share(0, 17*gib, 16*gib, 50, v1alpha1.PolicyBurst, 1, 2, 3, 4, 5, 6)
-	own.Observed, own.Process[0].Observed = new(uint64(3*gib)), new(uint64(3*gib))
-	lying.MaxCores, lying.Observed, lying.Excess = 80, new(uint64(17*gib)), "its processes have 17Gi by the driver's figures, and it was granted 16Gi"
-	lying.Time = &control.Time{Limited: true, Percent: new(95.0), Fault: "it uses 95% of the GPU's time and says less"}
-	kept := share(0, 6*gib, 8*gib, 0, v1alpha1.PolicyWeighted)
-	kept.ByDescriptor = 6 * gib
-	return []listing{
-		{Listing: control.Listing{
-			Info: control.Info{Protocol: 1, PID: 700, UID: 0, User: "root", Driver: "550.54.15", CUDA: 12040},
-			GPUs: []control.GPU{{
-				Index: 0, UUID: "GPU-7b8aaf23-1b7a-4c55-9d0f-5b6c7d8e9f00", Name: "Tesla T4", Total: 16 * gib, Reserved: gib / 2, Capacity: 16*gib - gib/2, Fault: "the driver does not answer",
-			}},
-		}},
-		{Machine: "a100-80g", Listing: control.Listing{
-			Time: at.Add(3 * time.Hour),
-			Info: control.Info{Protocol: 1, PID: 4000, UID: 1000, User: "alice", Ephemeral: true, Driver: "550.54.15", CUDA: 12040},
-			GPUs: []control.GPU{
-				{Index: 0, UUID: "GPU-00", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 24 * gib, Used: new(uint64(11 * gib)), Cores: 80},
-				{Index: 1, UUID: "GPU-01", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 10 * gib, Unwatched: "the driver does not tell", Hidden: "the driver does not tell what each process has", Excess: "6Gi of its memory belong to no process"},
-			},
-			Tenants: []control.Tenant{
-				tenant("train", true, control.LayerNamespace,
-					own,
-					share(1, 0, 8*gib, 30, v1alpha1.PolicyFixed)),
-				tenant("many", false, control.LayerEnv, lying),
-				broken,
-				tenant("gone", false, control.LayerNamespace, share(0, 0, 512<<20, 0, v1alpha1.PolicyWeighted)),
-				tenant("passed", false, control.LayerNamespace, kept),
-			},
-			Waiting: []control.Waiting{{
-				Request: v1alpha1.ShareRequest{GPUs: 2, Memory: v1alpha1.Bytes(72 * gib)},
-				User:    "bob", Since: at, Reason: "GPU 0 has 56Gi left", Keeps: []int{0, 1},
-			}},
-			Outside: []control.Outside{
-				{PID: 4300, User: "bob", Command: "python3.11", UUID: "GPU-01", Used: new(uint64(gib)), Answer: "stopped (SIGSTOP)"},
-				{PID: 4301, UUID: "GPU-00", Used: new(uint64(900 << 20)), Tenant: "many", Owner: "alice"},
-			},
-			Events: []control.Event{
-				{Time: at, Kind: control.EventReaped, Text: "first"},
-				{Time: at.Add(time.Second), Kind: control.EventReaped, Text: "2Gi of many: process 4099 died"},
-				{Time: at.Add(2 * time.Second), Kind: control.EventEnded, Text: "old: its last process is gone"},
-				{Time: at.Add(3 * time.Second), Kind: control.EventOutside, Text: "process 4300 uses GPU 1 without a share", Times: 6},
-			},
-		}},
-	}
-}
-
-func TestListingsAsTable(t *testing.T) {
-	time.Local = time.UTC
-	var w strings.Builder
-	printListings(&w, example(), 0)
-	golden(t, "ls.table", w.String())
-	for _, width := range []int{80, 60} {
-		w.Reset()
-		printListings(&w, example(), width)
-		golden(t, fmt.Sprintf("ls-%d.table", width), w.String())
-		for line := range strings.Lines(w.String()) {
-			// Sentences are the terminal's to break.
-			if columns := strings.TrimSuffix(line, "\n"); strings.Contains(columns, "   ") && len(columns) > width {
-				t.Errorf("%d columns instead of %d: %s", len(columns), width, columns)
-			}
-		}
-	}
-	w.Reset()
-	printListings(&w, nil, 0)
-	golden(t, "ls-none.table", w.String())
-	w.Reset()
-	printSurvey(&w, survey{
-		agents: example()[:1],
-		away:   []absence{{Reason: "the agent is away", Yours: new(3), Others: new(5)}, {Machine: "m", Reason: "the agent is away"}},
-		held:   []gpulock.Holder{{UUID: "GPU-00", UID: 1001, PID: 762, User: "u2"}},
-	}, 0)
-	golden(t, "ls-away.table", w.String())
-}
-
 // While a system agent is away nobody says that there are no shares.
 func TestSystemAgentAway(t *testing.T) {
 	dir := t.TempDir()
@@ -178,16 +69,6 @@ func TestSystemAgentAway(t *testing.T) {
 	}
 }
 
-func TestListingsAsDocuments(t *testing.T) {
-	for _, f := range []format{"json", "yaml"} {
-		var w bytes.Buffer
-		if err := f.print(&w, agents{Agents: example()[1:]}, nil); err != nil {
-			t.Fatal(err)
-		}
-		golden(t, "ls."+string(f), w.String())
-	}
-}
-
 func TestChecksAsTable(t *testing.T) {
 	var w strings.Builder
 	doctor.Write(&w, []doctor.Check{
@@ -195,16 +76,6 @@ func TestChecksAsTable(t *testing.T) {
 		{Name: "namespaces", Status: doctor.Warn, Found: "not allowed", Next: "allow them"},
 	})
 	golden(t, "doctor.table", w.String())
-}
-
-func TestSizes(t *testing.T) {
-	for n, want := range map[uint64]string{
-		0: "0", 512: "512", 2 << 20: "2Mi", 1<<30 - 1: "1024Mi", 1 << 30: "1Gi", 3<<30 + 1<<29: "3.5Gi", 1 << 40: "1Ti",
-	} {
-		if got := size(n); got != want {
-			t.Errorf("size(%d) = %s, want %s", n, got, want)
-		}
-	}
 }
 
 // Help is part of the interface: every command says what it is for and how it
@@ -283,7 +154,9 @@ func TestWrongUsage(t *testing.T) {
 		{"run --simgpu b200 -- true", 125, "a100-80g"},
 		{"run --nonsense -- true", 125, "unknown flag"},
 		{"ls extra", 2, "give no arguments"},
-		{"ls -o xml", 2, "table, json or yaml"},
+		{"ls -o xml", 2, "table, json, yaml or wide"},
+		{"ls --sort size", 2, "age, gpu, limit, name, time, used or user"},
+		{"ls --watch=1ms", 2, "100ms"},
 		{"ls --simgpu none", 1, "simgpu start"},
 		{"lss", 2, "Did you mean this?"},
 		{"set", 2, "one share"},

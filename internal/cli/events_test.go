@@ -23,7 +23,7 @@ func TestEventsNameTheOwner(t *testing.T) {
 		"unknown":   {[]control.Event{event("ada"), event("")}, "ended train: its"},
 	} {
 		var w strings.Builder
-		printNotes(&w, listing{Listing: control.Listing{Events: test.events}})
+		printNotes(&w, listing{Listing: control.Listing{Events: test.events}}, look{})
 		if !strings.Contains(w.String(), test.want) {
 			t.Errorf("%s: %q is not in\n%s", name, test.want, w.String())
 		}

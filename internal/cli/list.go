@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -20,23 +22,51 @@ import (
 // format is how a list is printed.
 type format string
 
+// wide is the form of a table with all columns.
+const wide format = "wide"
+
+// formFlag is a flag with a format, of those that a command has.
+type formFlag struct {
+	form  *format
+	known []string
+}
+
 // Set implements pflag.Value.
-func (f *format) Set(text string) error {
-	if !slices.Contains([]string{"table", "json", "yaml"}, text) {
-		return fmt.Errorf("use table, json or yaml")
+func (f formFlag) Set(text string) error {
+	if !slices.Contains(f.known, text) {
+		return errors.New("use " + alternatives(f.known))
 	}
-	*f = format(text)
+	*f.form = format(text)
 	return nil
 }
 
 // Type implements pflag.Value.
-func (f *format) Type() string { return "FORMAT" }
+func (f formFlag) Type() string { return "FORMAT" }
 
-func (f *format) String() string { return string(*f) }
+func (f formFlag) String() string {
+	if f.form == nil {
+		return ""
+	}
+	return string(*f.form)
+}
 
-func addFormat(command *cobra.Command, f *format) {
+// addFormat adds the flag for the format, with more than the usual ones.
+func addFormat(command *cobra.Command, f *format, more ...string) {
 	*f = "table"
-	command.Flags().VarP(f, "output", "o", "table, json or yaml")
+	known := append([]string{"table", "json", "yaml"}, more...)
+	command.Flags().VarP(formFlag{f, known}, "output", "o", alternatives(known))
+	complete(command, "output", known...)
+}
+
+// alternatives are words as a sentence has them.
+func alternatives(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// complete has the shell offer words for a flag.
+func complete(command *cobra.Command, flag string, words ...string) {
+	_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 // print writes value as JSON or YAML, or the table.
@@ -71,19 +101,32 @@ type agents struct {
 	Away []absence `json:"away,omitempty"`
 	// Held are GPUs that other users' own agents hold.
 	Held []gpulock.Holder `json:"held,omitempty"`
+	// Unserved are machines without an agent.
+	Unserved []unserved `json:"unserved,omitempty"`
+}
+
+// listFlags are the flags of `divvy ls`.
+type listFlags struct {
+	machine string
+	output  format
+	selection
+	watch time.Duration
 }
 
 func newList(a *app) *cobra.Command {
-	var machine string
-	var output format
+	f := &listFlags{}
 	command := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List GPUs, shares and what they use",
 		Long: `List GPUs, their shares and what these use, as the agents report it: the system's
-agent or your own, and those of your simulated machines. While a system agent is
+agent or your own, and those of your simulated machines. Where no agent runs, the
+driver tells of the GPUs and of the processes on them. While a system agent is
 away, that is said, and the exit status is 1: its shares go on. GPUs that other
 users' own agents hold are named with their holder.
+
+UTIL, TEMP and POWER are the driver's, and FREE is the memory that nobody uses. A
+GPU of which more was granted than it has is marked with "!".
 
 USED is what the share's processes have by the driver's figures; where the driver
 does not tell, it is what they say themselves, marked with a star. OVERHEAD, which
@@ -92,27 +135,96 @@ modules. TIME is the part of the GPU's time that the share had in the last
 second. CORES is what it is guaranteed; with policy fixed it is also the most it
 gets. A share that is "held back" had to wait for GPU time lately. LAYER is what
 stands between the tenant and the driver: "namespace" covers the driver's files,
-"env" relies on LD_LIBRARY_PATH. POLICY, WEIGHT, CLASS and LAYER are left out where
-all shares have the usual one, and on a narrow terminal first OVERHEAD, LAYER and PIDS;
-UUIDs are shortened there to what --gpu and CUDA_VISIBLE_DEVICES need.`,
+"env" relies on LD_LIBRARY_PATH. Of other users' commands you see the program alone.
+
+Columns in which all shares have the usual are left out, and on a narrow terminal
+those that are missed least; below 60 columns cells stand below each other. -o wide
+has all columns, and for GPUs those of nvidia-smi; ECC is the number of memory errors
+that could not be corrected. NO_COLOR turns colours off.`,
 		Example: `  divvy ls
+  divvy ls -o wide
+  divvy ls --user alice --sort used
+  divvy ls --gpu 0 --watch=5s
   divvy ls -o json | jq '.agents[].tenants[].name'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := a.survey(cmd.Context(), machine)
-			if err != nil {
-				return err
+			if cmd.Flags().Changed("watch") && f.watch < leastInterval {
+				return usage(fmt.Errorf("--watch=%s: give at least %s", f.watch, leastInterval))
 			}
-			err = output.print(a.out, agents{all.agents, all.away, all.held}, func(w *strings.Builder) { printSurvey(w, all, widthOf(a.out)) })
-			if err == nil && len(all.away) > 0 {
-				err = program.ErrReported
-			}
-			return err
+			return a.list(cmd.Context(), f)
 		},
 	}
-	addMachine(command, &machine)
-	addFormat(command, &output)
+	addMachine(command, &f.machine)
+	addFormat(command, &f.output, string(wide))
+	f.add(command)
+	command.Flags().DurationVarP(&f.watch, "watch", "w", 0, "show the list again and again, at this `INTERVAL`, until Ctrl-C")
+	command.Flags().Lookup("watch").NoOptDefVal = "1s"
 	return command
+}
+
+// leastInterval is the shortest time between two lists.
+const leastInterval = 100 * time.Millisecond
+
+// list shows what there is, once or at intervals.
+func (a *app) list(ctx context.Context, f *listFlags) error {
+	asked := a.drivers()
+	defer asked.close()
+	again := f.watch > 0
+	for {
+		err := a.listOnce(ctx, asked, f, again)
+		if !again || err != nil && !errors.Is(err, program.ErrReported) {
+			if again && ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		select {
+		case <-time.After(f.watch):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (a *app) listOnce(ctx context.Context, asked *drivers, f *listFlags, again bool) error {
+	all, err := asked.survey(ctx, f.machine)
+	if err != nil {
+		return err
+	}
+	if err := f.choose(&all); err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if again && f.output != "json" {
+		text.WriteString(a.separator(f.output))
+	}
+	err = f.output.print(&text, agents{all.agents, all.away, all.held, all.unserved}, func(w *strings.Builder) { printSurvey(w, all, a.style(f.output == wide)) })
+	if err != nil {
+		return err
+	}
+	if _, err := a.out.Write(text.Bytes()); err != nil {
+		return fmt.Errorf("show shares: %w", err)
+	}
+	if len(all.away) > 0 {
+		return program.ErrReported
+	}
+	return nil
+}
+
+// separator is what comes before each of several lists: a terminal is cleared, and elsewhere the time is said.
+func (a *app) separator(output format) string {
+	switch {
+	case output == "yaml":
+		return "---\n"
+	case program.IsTerminal(a.out):
+		return program.ClearScreen
+	}
+	return time.Now().Format(time.RFC3339) + "\n"
+}
+
+// style is how tables look where they are written.
+func (a *app) style(wide bool) look {
+	return look{width: widthOf(a.out), wide: wide, paint: paintFor(a.out)}
 }
 
 func newTop(a *app) *cobra.Command {
@@ -145,9 +257,11 @@ func newTop(a *app) *cobra.Command {
 func (a *app) top(ctx context.Context, machine string, interval time.Duration, count int) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	asked := a.drivers()
+	defer asked.close()
 	clear := program.IsTerminal(a.out)
 	for n := 1; ; n++ {
-		all, err := a.survey(ctx, machine)
+		all, err := asked.survey(ctx, machine)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -158,7 +272,7 @@ func (a *app) top(ctx context.Context, machine string, interval time.Duration, c
 		if clear {
 			text.WriteString(program.ClearScreen)
 		}
-		printSurvey(&text, all, widthOf(a.out))
+		printSurvey(&text, all, a.style(false))
 		if _, err := io.WriteString(a.out, text.String()); err != nil {
 			return fmt.Errorf("show shares: %w", err)
 		}

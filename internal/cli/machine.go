@@ -143,6 +143,10 @@ type survey struct {
 	away []absence
 	// held are GPUs of this machine that other users' own agents hold.
 	held []gpulock.Holder
+	// silent are the machines of which no agent told anything, by name.
+	silent map[string]control.Endpoint
+	// unserved is what their drivers tell, for lists.
+	unserved []unserved
 }
 
 // list asks the agent for what it lists, again where that ended or started again just then.
@@ -161,7 +165,7 @@ func (l *listing) list(ctx context.Context) (err error) {
 
 // survey asks every agent that runs, the real machine's first.
 func (a *app) survey(ctx context.Context, machine string) (survey, error) {
-	found := survey{agents: []listing{}} // a list in JSON even when empty
+	found := survey{agents: []listing{}, silent: map[string]control.Endpoint{}} // a list in JSON even when empty
 	endpoints, err := a.endpoints(ctx, machine)
 	if err != nil {
 		return found, err
@@ -176,6 +180,9 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 		return answer{one, err}
 	}) {
 		one, name, err := told.listing, told.Machine, told.err
+		if err != nil {
+			found.silent[name] = one.endpoint
+		}
 		var away *control.AwayError
 		switch {
 		case err == nil:

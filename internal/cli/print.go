@@ -15,21 +15,15 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/text"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
-// size writes an amount of memory with about three digits.
-func size(n uint64) string {
-	for _, unit := range []struct {
-		name  string
-		bytes float64
-	}{{"Ti", 1 << 40}, {"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}} {
-		if v := float64(n) / unit.bytes; v >= 1 {
-			return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + unit.name
-		}
-	}
-	return strconv.FormatUint(n, 10)
-}
+// Short names of how amounts and times are written.
+var (
+	size = text.Size
+	age  = text.Age
+)
 
 // moment writes a time as somebody reads it at another: without its date on the same day.
 func moment(t, now time.Time) string {
@@ -70,43 +64,6 @@ func percent(n int) string {
 	return strconv.Itoa(n) + "%"
 }
 
-// printListings writes one block for each agent.
-func printListings(w *strings.Builder, all []listing, width int) {
-	if len(all) == 0 {
-		w.WriteString("No shares. `divvy run --memory 8Gi -- COMMAND` makes one; without a GPU add --simgpu a100-80g.\n")
-	}
-	for i, l := range all {
-		if i > 0 {
-			w.WriteByte('\n')
-		}
-		printListing(w, l, width)
-	}
-}
-
-func printListing(w *strings.Builder, l listing, width int) {
-	w.WriteString(heading(l) + "\n")
-	gpus := table{}
-	gpus.row("GPU", "MODEL", "MEMORY", "GRANTED", "USED", "CORES", "UUID")
-	for _, g := range l.GPUs {
-		gpus.row(strconv.Itoa(g.Index), strings.TrimPrefix(g.Name, "NVIDIA "), size(g.Capacity), size(g.Granted), told(g.Used), percent(g.Cores), g.UUID)
-	}
-	if width > 0 && gpus.width() > width {
-		for i, g := range l.GPUs {
-			row := gpus.rows[i+1]
-			row[len(row)-1] = brief(g.UUID, l.GPUs)
-		}
-	}
-	gpus.fit(width, "MODEL")
-	gpus.print(w)
-	w.WriteByte('\n')
-	if len(l.Tenants) == 0 {
-		w.WriteString("No shares.\n")
-	} else {
-		printTenants(w, l.Tenants, l.Time, width)
-	}
-	printNotes(w, l)
-}
-
 // brief is the beginning of a UUID, if it tells the GPU from the others: CUDA and --gpu
 // take it for the whole.
 func brief(uuid string, among []control.GPU) string {
@@ -131,7 +88,7 @@ func awaited(gpu int, refused map[int]string) string {
 	return control.LeftOutText(gpu, refused) + "; it is served when the driver tells of it"
 }
 
-func heading(l listing) string {
+func titleOf(l listing) string {
 	machine := "This machine"
 	if l.Machine != "" {
 		machine = "Simulated machine " + l.Machine
@@ -150,7 +107,7 @@ func spent(t *control.Time) string {
 	if t == nil || t.Percent == nil {
 		return "-"
 	}
-	return strconv.FormatFloat(*t.Percent, 'f', 1, 64) + "%"
+	return percentOf(t.Percent)
 }
 
 // coresOf returns a share's cores, with policy burst as a range up to its limit.
@@ -236,7 +193,7 @@ func state(t control.Tenant, s control.Share) string {
 }
 
 // printNotes writes faults, waiting requests and events below the tables.
-func printNotes(w *strings.Builder, l listing) {
+func printNotes(w *strings.Builder, l listing, as look) {
 	notes := gpuNotes(l)
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if slices.ContainsFunc(l.Tenants, isByItself) {
@@ -266,7 +223,10 @@ func printNotes(w *strings.Builder, l listing) {
 		note("%s %s%s: %s%s", moment(e.Time, l.Time), e.Kind, whose, e.Text, times)
 	}
 	if len(notes) > 0 {
-		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
+		w.WriteByte('\n')
+	}
+	for _, line := range notes {
+		w.WriteString(as.note(line) + "\n")
 	}
 }
 
@@ -286,6 +246,9 @@ func gpuNotes(l listing) (notes []string) {
 		}
 	}
 	for _, g := range l.GPUs {
+		if more := overGranted(g); more != "" {
+			note("! GPU %d is over-granted: its shares have %s", g.Index, more)
+		}
 		if len(g.Open) > 0 {
 			note("GPU %d: open without a share to %s, by admin access", g.Index, strings.Join(g.Open, ", "))
 		}
@@ -295,25 +258,6 @@ func gpuNotes(l listing) (notes []string) {
 		if g.Excess != "" {
 			note("! GPU %d: %s", g.Index, g.Excess)
 		}
-	}
-	return notes
-}
-
-// outsideNotes are about processes on a GPU that are in no share.
-func outsideNotes(l listing) (notes []string) {
-	index := map[string]int{}
-	for _, g := range l.GPUs {
-		index[g.UUID] = g.Index
-	}
-	for _, o := range l.Outside {
-		whose := "is in no share"
-		if o.Tenant != "" {
-			whose = fmt.Sprintf("was started in %s but has left it", shareOf(o.Tenant, o.Owner))
-		}
-		if o.Answer != "" {
-			whose += "; the agent has it " + o.Answer
-		}
-		notes = append(notes, fmt.Sprintf("! %s uses %s of GPU %d and %s", processOf(o), told(o.Used), index[o.UUID], whose))
 	}
 	return notes
 }

@@ -95,7 +95,7 @@ func (a *app) set(ctx context.Context, machine string, params control.SetParams)
 		return err
 	}
 	var text strings.Builder
-	printTenants(&text, []control.Tenant{*tenant}, time.Now(), widthOf(a.out))
+	printTenants(&text, []control.Tenant{*tenant}, time.Now(), a.style(false))
 	if _, err = io.WriteString(a.out, text.String()); err == nil && params.Cores != nil && keepsCeiling(tenant) {
 		say(a.err, "divvy: programs of %s that run keep their ceiling of SMs: the new one holds for those that start later", name)
 	}

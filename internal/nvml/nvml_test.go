@@ -296,3 +296,12 @@ func TestBrokenDrivers(t *testing.T) {
 		t.Errorf("no library: %+v", got)
 	}
 }
+
+// The newest sample of each process counts, in whatever order they come.
+func TestLatest(t *testing.T) {
+	at := time.Unix(100, 0)
+	got := Latest([]Utilisation{{PID: 1, At: at.Add(1), Busy: 0.5}, {PID: 1, At: at, Busy: 0.25}, {PID: 2, At: at, Busy: 1}})
+	if want := map[int]float64{1: 50, 2: 100}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

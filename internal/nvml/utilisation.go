@@ -67,6 +67,20 @@ func (l *Library) Utilisation(index int, since time.Time) (samples []Utilisation
 	return samples, nil
 }
 
+// Lately is since when samples say how busy a process is now: the driver may be late by a second.
+const Lately = 2 * time.Second
+
+// Latest is how busy each process was in its newest sample, in percent, by pid. One without a sample was not busy.
+func Latest(samples []Utilisation) map[int]float64 {
+	busy, at := map[int]float64{}, map[int]time.Time{}
+	for _, s := range samples {
+		if !s.At.Before(at[s.PID]) {
+			busy[s.PID], at[s.PID] = 100*s.Busy, s.At
+		}
+	}
+	return busy
+}
+
 // Sample is how busy a GPU was.
 type Sample struct {
 	// At is when the sample ended.

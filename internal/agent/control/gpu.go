@@ -10,6 +10,8 @@ type GPU struct {
 	Index    int    `json:"index"`
 	UUID     string `json:"uuid"`
 	Name     string `json:"name"`
+	// PCI is the bus address, such as 00000000:3B:00.0.
+	PCI      string `json:"pci,omitempty"`
 	Total    uint64 `json:"total"`
 	Reserved uint64 `json:"reserved"`
 	// Capacity is what the GPU has for tenants: Total less Reserved.

@@ -286,6 +286,8 @@ type Outside struct {
 	UUID    string `json:"uuid"`
 	// Used is what the driver says that it holds; nil where it does not tell.
 	Used *uint64 `json:"used,omitempty"`
+	// Percent of the GPU's time that it had lately, by the driver's figures; nil where the driver does not tell.
+	Percent *float64 `json:"percent,omitempty"`
 	// Tenant is the one whose process tree it belongs to, where that is known, and Owner that
 	// one's user.
 	Tenant string `json:"tenant,omitempty"`

@@ -1,0 +1,80 @@
+// Package text is how the command line writes amounts, times and what others named.
+package text
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Size writes an amount of memory with about three digits.
+func Size(n uint64) string {
+	for _, unit := range []struct {
+		name  string
+		bytes float64
+	}{{"Ti", 1 << 40}, {"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}} {
+		if v := float64(n) / unit.bytes; v >= 1 {
+			return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + unit.name
+		}
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// Age writes a time in the largest unit of which it has at least two, seconds at least.
+func Age(d time.Duration) string {
+	for _, unit := range []struct {
+		name   string
+		length time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
+		if d >= 2*unit.length {
+			return strconv.FormatInt(int64(d/unit.length), 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(int64(max(0, d)/time.Second), 10) + "s"
+}
+
+// Plain makes what somebody else named fit for one line of a terminal, in at most so many characters: what would not be
+// seen as itself, such as an escape sequence, is written as in Go, and the rest of what is too long is cut.
+func Plain(name string, most int) string {
+	var w strings.Builder
+	written := 0
+	for i := 0; i < len(name); {
+		r, n := utf8.DecodeRuneInString(name[i:])
+		shown := name[i : i+n]
+		switch {
+		case r == utf8.RuneError && n == 1:
+			shown = fmt.Sprintf(`\x%02x`, name[i])
+		case !unicode.IsPrint(r):
+			quoted := strconv.QuoteRune(r)
+			shown = quoted[1 : len(quoted)-1]
+		}
+		w.WriteString(shown)
+		if written += utf8.RuneCountInString(shown); written > most {
+			break
+		}
+		i += n
+	}
+	return Cut(w.String(), most)
+}
+
+// Cut shortens a text to so many columns. The last of them tells that there was more.
+func Cut(text string, columns int) string {
+	if Width(text) <= columns {
+		return text
+	}
+	if columns < 1 {
+		return ""
+	}
+	return string([]rune(text)[:columns-1]) + "…"
+}
+
+// Pad fills a text up to so many columns.
+func Pad(text string, columns int) string {
+	return text + strings.Repeat(" ", max(0, columns-Width(text)))
+}
+
+// Width is how many columns a text takes.
+func Width(text string) int { return utf8.RuneCountInString(text) }
