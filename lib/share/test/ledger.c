@@ -74,7 +74,7 @@ static void holds_the_limit(void) {
     tenant_remove(&tenant);
 }
 
-/* Errors of the caller end at the caller's own balance. */
+/* Refusals are counted where they are told, each with its bytes and who refused. */
 static void counts_what_was_refused(void) {
     tenant_make(&tenant, 2, 8 * MIB);
     dv_share *share = tenant_open(&tenant);
@@ -95,6 +95,7 @@ static void counts_what_was_refused(void) {
     tenant_remove(&tenant);
 }
 
+/* Errors of the caller end at the caller's own balance. */
 static void gives_back_no_more_than_it_has(void) {
     tenant_make(&tenant, 1, 8 * MIB);
     dv_share *share = tenant_open(&tenant), *other = tenant_open(&tenant);
