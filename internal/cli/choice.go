@@ -135,19 +135,25 @@ func (a *app) choose(ctx context.Context, f *choiceFlags, r *v1alpha1.ShareReque
 	return nil
 }
 
-// shareEnvironment is the caller's environment for a command whose share has so many
-// GPUs. If the caller chose GPUs by CUDA_VISIBLE_DEVICES, the command gets their numbers
-// in the share, because the machine's numbers and other GPUs mean nothing there.
-func shareEnvironment(env []string, gpus int) []string {
-	at := slices.IndexFunc(env, func(entry string) bool { return strings.HasPrefix(entry, visible.Variable+"=") })
-	if at < 0 {
-		return env
+// shareVariable names in a share's environment the share, for `divvy show`. Nothing else reads it.
+const shareVariable = "DIVVY_SHARE"
+
+// shareEnvironment is the caller's environment for the command of a share. If the caller
+// chose GPUs by CUDA_VISIBLE_DEVICES, the command gets their numbers in the share, because
+// the machine's numbers and other GPUs mean nothing there.
+func shareEnvironment(env []string, t *control.Tenant) []string {
+	of := func(name string) func(string) bool {
+		return func(entry string) bool { return strings.HasPrefix(entry, name+"=") }
 	}
-	numbers := make([]string, gpus)
+	changed := append(slices.DeleteFunc(slices.Clone(env), of(shareVariable)), shareVariable+"="+t.Name)
+	at := slices.IndexFunc(changed, of(visible.Variable))
+	if at < 0 {
+		return changed
+	}
+	numbers := make([]string, len(t.Shares))
 	for i := range numbers {
 		numbers[i] = strconv.Itoa(i)
 	}
-	changed := slices.Clone(env)
 	changed[at] = visible.Variable + "=" + strings.Join(numbers, ",")
 	return changed
 }

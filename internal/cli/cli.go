@@ -50,7 +50,10 @@ func (a *app) execute(args []string) int {
 	}
 	root := newRoot(a)
 	return program.Run(root, args, func(command *cobra.Command, err error) int {
+		var ended commandStatus
 		switch {
+		case errors.As(err, &ended):
+			return int(ended)
 		case command.Name() == "run" && command.Parent() == root:
 			return exitRun
 		case command.Name() == "diff" && !errors.Is(err, program.ErrReported):
@@ -81,7 +84,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.AddCommand(
-		newRun(a), newList(a), newTop(a), newSet(a), newStop(a), newGPU(a),
+		newRun(a), newList(a), newTop(a), newShow(a), newSet(a), newStop(a), newGPU(a),
 		newExplain(a), newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newConvert(a), newAgent(a), newHelper(), newTell(), program.NewVersion(a.out),
 		newHandedOver(a, "webhook", "Serve a Kubernetes cluster's admission reviews"),
 		newHandedOver(a, "queues", "Show the queues of a Kubernetes cluster, and follow them"),

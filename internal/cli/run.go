@@ -25,6 +25,7 @@ type runOptions struct {
 	name   string
 	simgpu string
 	wait   bool
+	sum    bool
 	// backend is empty for the default, profile for none and isolate for nothing in particular.
 	backend, profile, isolate string
 	layer                     layerFlag
@@ -112,6 +113,7 @@ func newRun(a *app) *cobra.Command {
 	flags := command.Flags()
 	flags.SetInterspersed(false) // flags after the command's name belong to the command
 	o.add(flags)
+	flags.BoolVar(&o.sum, "summary", false, "when the command has ended, say on standard error what its share used, was refused and waited for; Divvy stays the command's parent")
 	return command
 }
 
@@ -180,8 +182,11 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	// such as SIGINT after a shell's "&". Signals that this process catches would
 	// have their default effect after exec.
 	signal.Reset()
-	env := shareEnvironment(os.Environ(), len(created.Tenant.Shares))
-	return enter.Plan(created.Edits, env, command).Exec()
+	plan := enter.Plan(created.Edits, shareEnvironment(os.Environ(), &created.Tenant), command)
+	if o.sum {
+		return a.runSummed(ctx, a.endpoint(instance), created, plan)
+	}
+	return plan.Exec()
 }
 
 // expectDriver returns an error if there is no driver and no system agent that may serve
