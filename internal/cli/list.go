@@ -133,9 +133,10 @@ does not tell, it is what they say themselves, marked with a star. OVERHEAD, whi
 they say themselves, is the part of USED that the driver takes for itself: contexts and
 modules. TIME is the part of the GPU's time that the share had in the last
 second. CORES is what it is guaranteed; with policy fixed it is also the most it
-gets. A share that is "held back" had to wait for GPU time lately. LAYER is what
-stands between the tenant and the driver: "namespace" covers the driver's files,
-"env" relies on LD_LIBRARY_PATH. Of other users' commands you see the program alone.
+gets. A share that is "held back" had to wait for GPU time lately, for HELD of the
+last second. REFUSED counts its allocations that were refused. LAYER is what
+stands between the tenant and the driver: "namespace" covers the driver's files, "env"
+relies on LD_LIBRARY_PATH. Of other users' commands you see the program alone.
 
 Columns in which all shares have the usual are left out, and on a narrow terminal
 those that are missed least; below 60 columns cells stand below each other. -o wide
@@ -225,64 +226,4 @@ func (a *app) separator(output format) string {
 // style is how tables look where they are written.
 func (a *app) style(wide bool) look {
 	return look{width: widthOf(a.out), wide: wide, paint: paintFor(a.out)}
-}
-
-func newTop(a *app) *cobra.Command {
-	var machine string
-	var interval time.Duration
-	var count int
-	command := &cobra.Command{
-		Use:   "top",
-		Short: "Show the list at intervals",
-		Long:  "Show what `divvy ls` shows, at intervals until Ctrl-C.",
-		Example: `  divvy top
-  divvy top --interval 5s --count 12 > shares.log`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if interval < 100*time.Millisecond {
-				return usage(fmt.Errorf("--interval %s: give at least 100ms", interval))
-			}
-			if count < 0 {
-				return usage(fmt.Errorf("--count %d: give a number of 0 or more; 0 is until Ctrl-C", count))
-			}
-			return a.top(cmd.Context(), machine, interval, count)
-		},
-	}
-	command.Flags().DurationVar(&interval, "interval", time.Second, "time between two lists")
-	command.Flags().IntVar(&count, "count", 0, "number of lists (default: until Ctrl-C)")
-	addMachine(command, &machine)
-	return command
-}
-
-func (a *app) top(ctx context.Context, machine string, interval time.Duration, count int) error {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	asked := a.drivers()
-	defer asked.close()
-	clear := program.IsTerminal(a.out)
-	for n := 1; ; n++ {
-		all, err := asked.survey(ctx, machine)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
-		}
-		var text strings.Builder
-		if clear {
-			text.WriteString(program.ClearScreen)
-		}
-		printSurvey(&text, all, a.style(false))
-		if _, err := io.WriteString(a.out, text.String()); err != nil {
-			return fmt.Errorf("show shares: %w", err)
-		}
-		if n == count {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }

@@ -221,7 +221,7 @@ func percentOf(percent *float64) string {
 
 // usual is what shares have whose request says nothing of it. A column that says
 // nothing else is left out.
-var usual = map[string][]string{"INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}}
+var usual = map[string][]string{"INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}, "HELD": {"-"}, "REFUSED": {"-"}}
 
 // spare are the columns that a narrow terminal misses least; JSON and -o wide have them.
 var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "CLASS", "POLICY", "BACKEND", "INSTANCE", "CORES"}
@@ -229,11 +229,11 @@ var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "CLASS", "POLICY", "
 // printTenants writes one row for each share of tenants, as they were at a time.
 func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, as look) {
 	shares := table{most: mostOfName, elastic: "COMMAND", paint: as.paint, colours: stateColour}
-	shares.row("SHARE", "USER", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
+	shares.row("SHARE", "USER", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
 			shares.row(tenant.Name, tenant.User, age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), size(s.Overhead),
-				spent(s.Time), coresOf(s), string(s.Backend), policyOf(s), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s),
+				spent(s.Time), heldBack(s), refused(s), coresOf(s), string(s.Backend), policyOf(s), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s),
 				orDash(strings.Join(tenant.Command, " ")))
 		}
 	}
@@ -244,6 +244,22 @@ func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, as
 	}
 	shares.omit(usual)
 	shares.show(w, as.width, spare...)
+}
+
+// heldBack is how much of the last second a share had to wait for GPU time.
+func heldBack(s control.Share) string {
+	if s.Time == nil || s.Time.HeldBackPercent <= 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(s.Time.HeldBackPercent, 'f', 0, 64) + "%"
+}
+
+// refused is how many allocations of a share were refused.
+func refused(s control.Share) string {
+	if s.Refusals == nil || s.Refusals.Count == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(s.Refusals.Count, 10)
 }
 
 // stateColour is the colour of a share's cell.

@@ -130,10 +130,13 @@ time, SIGKILL. Returns when the memory is back.`,
 			return nil
 		},
 	}
-	command.Flags().DurationVar(&grace, "grace", 10*time.Second, "time between SIGTERM and SIGKILL")
+	command.Flags().DurationVar(&grace, "grace", usualGrace, "time between SIGTERM and SIGKILL")
 	addMachine(command, &machine)
 	return command
 }
+
+// usualGrace is the time between SIGTERM and SIGKILL.
+const usualGrace = 10 * time.Second
 
 func (a *app) stop(ctx context.Context, machine string, params control.StopParams) error {
 	name := params.Tenant

@@ -3,6 +3,8 @@ package program
 import (
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // ClearScreen moves a terminal's cursor to the corner and clears what is below.
@@ -14,6 +16,6 @@ func IsTerminal(w io.Writer) bool {
 	if !ok {
 		return false
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

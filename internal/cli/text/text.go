@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"charm.land/lipgloss/v2"
 )
 
 // Size writes an amount of memory with about three digits.
@@ -68,7 +70,14 @@ func Cut(text string, columns int) string {
 	if columns < 1 {
 		return ""
 	}
-	return string([]rune(text)[:columns-1]) + "…"
+	room, cut := columns-1, 0
+	for i, r := range text {
+		if room -= Width(string(r)); room < 0 {
+			break
+		}
+		cut = i + utf8.RuneLen(r)
+	}
+	return text[:cut] + "…"
 }
 
 // Pad fills a text up to so many columns.
@@ -76,5 +85,12 @@ func Pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Width is how many columns a text takes.
-func Width(text string) int { return utf8.RuneCountInString(text) }
+// Width is how many columns of a terminal a text takes: letters of some scripts take two.
+func Width(text string) int {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return lipgloss.Width(text)
+		}
+	}
+	return len(text)
+}

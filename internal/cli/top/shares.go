@@ -1,0 +1,134 @@
+package top
+
+import (
+	"fmt"
+	"image/color"
+	"strconv"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+
+	"github.com/divvy-gpu/divvy/internal/cli/text"
+)
+
+func hue(c color.Color) lipgloss.Style { return lipgloss.NewStyle().Foreground(c) }
+
+// field is a column of the list of shares. Columns that are needed most come first.
+type field struct {
+	name  string
+	width int
+	right bool // figures end at the same column
+	of    func(m Model, s Share) string
+}
+
+// fields are in the order of how much they are missed; they are shown in the order of fieldPlaces.
+var fields = []field{
+	{"SHARE", 14, false, func(_ Model, s Share) string { return s.Name }},
+	{"TIME", 6, true, func(_ Model, s Share) string { return percent(s.Time) }},
+	{"USED", 7, true, func(_ Model, s Share) string { return text.Size(s.Used) }},
+	{"GPU", 3, true, func(_ Model, s Share) string { return strconv.Itoa(s.Index) }},
+	{"STATE", 10, false, func(_ Model, s Share) string { return s.State }},
+	{"USER", 10, false, func(_ Model, s Share) string { return s.User }},
+	{"LIMIT", 7, true, func(_ Model, s Share) string { return text.Size(s.Limit) }},
+	{"ENTITLED", 8, true, func(_ Model, s Share) string { return fmt.Sprintf("%.0f%%", s.Entitled) }},
+	{"HELD", 5, true, func(_ Model, s Share) string { return held(s) }},
+	{"REFUSED", 7, true, func(_ Model, s Share) string { return strconv.FormatUint(s.Refused, 10) }},
+	{"AGE", 4, true, func(_ Model, s Share) string { return text.Age(s.Age) }},
+	{"LATELY", 12, false, func(m Model, s Share) string { return spark(m.times[s.key()], 12) }},
+	{"COMMAND", 12, false, func(_ Model, s Share) string { return s.Command }},
+}
+
+// fieldPlaces are the columns from left to right.
+var fieldPlaces = []string{"SHARE", "USER", "GPU", "USED", "LIMIT", "TIME", "ENTITLED", "HELD", "REFUSED", "AGE", "STATE", "LATELY", "COMMAND"}
+
+func percent(n *float64) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f%%", *n)
+}
+
+func held(s Share) string {
+	if s.HeldBack <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", s.HeldBack)
+}
+
+// shares are the rows of the list.
+func (m Model) shares() []line {
+	shown := m.shown()
+	if len(m.now.Shares) == 0 {
+		return nil
+	}
+	if len(shown) == 0 {
+		return m.lines([]string{"", "No share has " + m.filter + " in its name, user, command or state."})
+	}
+	columns := m.chosen()
+	names := make([]string, len(columns))
+	for i, f := range columns {
+		names[i] = f.name
+	}
+	all := []line{{}, {text: m.paint(heading, m.row(columns, names, "  "))}}
+	for _, s := range shown {
+		cells := make([]string, len(columns))
+		for i, f := range columns {
+			cells[i] = f.of(m, s)
+		}
+		selected := !m.whole && s.key() == m.selected
+		mark := "  "
+		if selected {
+			mark = "> "
+		}
+		row := m.row(columns, cells, mark)
+		switch {
+		case selected:
+			row = m.paint(marked, row)
+		case s.State == "fault", strings.HasPrefix(s.State, "over"):
+			row = m.paint(alarm, row)
+		}
+		all = append(all, line{row, selected})
+	}
+	return all
+}
+
+// chosen are the columns for which there is room, from left to right. The last of them takes what is left.
+func (m Model) chosen() (columns []field) {
+	room := m.columns() - 2
+	wanted := map[string]field{}
+	for _, f := range fields {
+		if len(wanted) > 0 && f.width+1 > room {
+			break
+		}
+		room -= f.width + 1
+		wanted[f.name] = f
+	}
+	for _, name := range fieldPlaces {
+		if f, ok := wanted[name]; ok {
+			columns = append(columns, f)
+		}
+	}
+	if last := &columns[len(columns)-1]; last.name == "COMMAND" {
+		last.width += max(0, room)
+	} else if room > 0 {
+		columns[0].width += min(room, 10)
+	}
+	return columns
+}
+
+// row is a row of cells after a mark.
+func (m Model) row(columns []field, cells []string, mark string) string {
+	var w strings.Builder
+	w.WriteString(mark)
+	for i, f := range columns {
+		cell := text.Cut(cells[i], f.width)
+		if i > 0 {
+			w.WriteByte(' ')
+		}
+		if f.right {
+			cell = strings.Repeat(" ", max(0, f.width-text.Width(cell))) + cell
+		}
+		w.WriteString(text.Pad(cell, f.width))
+	}
+	return m.cut(strings.TrimRight(w.String(), " "))
+}
