@@ -73,6 +73,8 @@ type Config struct {
 	// Tell writes a line to where a user's process writes its errors, as far as that takes
 	// one, and returns soon whether it does or not. It may be nil.
 	Tell func(id process.ID, uid int, line string) error
+	// Devices are the CDI devices of lasting tenants; nil for an agent that makes none.
+	Devices Devices
 	// Gathered is closed when those have come back who waited for an agent whose queue is
 	// lost; nil says so after a while.
 	Gathered <-chan struct{}
@@ -200,6 +202,7 @@ type tenant struct {
 	asker      *control.Peer // at its other end
 	process    bool          // the asking process lives
 	stopping   bool          // somebody asked for its end, whatever descriptors keep
+	vacated    bool          // a lasting tenant that is to end and of which no process is left
 	gone       string        // why its MIG instance is not there any more, empty while it is
 	why        string        // the agent ended it, empty if it ended by itself
 	fault      string
@@ -215,16 +218,6 @@ type tenant struct {
 	plan *backend.Plan
 	// owes is what its shares owed at its end, nil before.
 	owes []pacing.Debt
-}
-
-// held reports whether something besides processes on the GPU keeps the tenant.
-func (t *tenant) held() bool {
-	return t.connection || t.process || t.isTenancy()
-}
-
-// isTenancy reports whether the cluster asked for the tenant.
-func (t *tenant) isTenancy() bool {
-	return t.Layer == backend.LayerContainer
 }
 
 // New finds the GPUs and the tenants that an earlier agent left.
@@ -257,6 +250,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	}
 	a.restoreForms(ctx)
 	a.finishLayouts(ctx)
+	a.restoreDevices(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holdTaken(ctx)

@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/visible"
 )
@@ -23,13 +24,31 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if peer.Maker != peer.UID {
 		return nil, control.Errorf(control.CodeDenied, "you are user %d only in a user namespace of %s's, and shares are for users of this machine: ask as %[2]s", peer.UID, process.UserName(peer.Maker))
 	}
-	who := a.requester(peer.UID, !p.Wait)
-	who.unsized = p.Request.Memory.IsZero()
-	if err := cmp.Or(who.denied(p.Request.Overcommit), a.deniedBackend(who, p.Request.Backend, p.Request.Profile)); err != nil {
+	switch p.Layer {
+	case control.LayerNamespace, control.LayerEnv:
+	case control.LayerContainer:
+		return a.createLasting(ctx, peer, p)
+	default:
+		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace, env or container", p.Layer)
+	}
+	if p.For != nil {
+		return nil, control.Errorf(control.CodeInvalid, "a share for another user is one for containers (layer container)")
+	}
+	t, err := a.grant(ctx, peer, a.requester(peer.UID, !p.Wait), p)
+	if err != nil {
 		return nil, err
 	}
-	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
-		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace or env", p.Layer)
+	a.hold(ctx, peer, t)
+	a.step("create-held")
+	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
+}
+
+// grant enters a tenant of the peer's into the ledger and has it made. What may be asked for is the right of who asks.
+func (a *Agent) grant(ctx context.Context, peer *control.Peer, asker requester, p control.CreateParams) (*tenant, error) {
+	who := a.requester(peer.UID, !p.Wait)
+	who.unsized = p.Request.Memory.IsZero()
+	if err := cmp.Or(asker.denied(p.Request.Overcommit), a.deniedBackend(asker, p.Request.Backend, p.Request.Profile)); err != nil {
+		return nil, err
 	}
 	asked, version := time.Now(), a.divisions.version()
 	t, err := a.enrol(ctx, peer, who, p, true)
@@ -59,9 +78,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err != nil {
 		return nil, errors.Join(err, a.drop(t))
 	}
-	a.hold(ctx, peer, t)
-	a.step("create-held")
-	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
+	return t, nil
 }
 
 // enrol enters a tenant into the ledger, as soon as there is room where the request waits. The policy that places MIG
@@ -69,6 +86,9 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 func (a *Agent) enrol(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams, learn bool) (*tenant, error) {
 	var err error
 	if p.Request, err = a.decided(ctx, who, p.Request); err != nil {
+		return nil, err
+	}
+	if err := lastingBackend(p); err != nil {
 		return nil, err
 	}
 	if err := a.config.Backends.Of(p.Request.Backend).Health(ctx); err != nil {
@@ -125,6 +145,10 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 	if err != nil {
 		return nil, err
 	}
+	lasting := p.Layer == backend.LayerContainer
+	if lasting {
+		holder = process.ID{} // it holds nothing
+	}
 	r := p.Request
 	grants, err := a.placeFor(ctx, who, who.request)
 	if err != nil {
@@ -138,6 +162,7 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 	t := &tenant{record: record{
 		ID: newID(), Ticket: id, Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Holder: holder,
 		Command: control.ShortCommand(p.Command), Created: a.config.Now(), Overcommit: r.Overcommit,
+		Unmade: lasting,
 	}}
 	for _, grant := range grants {
 		s := share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig, Instance: a.instanceFor(grant)}

@@ -45,6 +45,9 @@ func (h *hunt) signalUntilEnded(ctx context.Context, signal syscall.Signal, limi
 	for {
 		h.search(ctx, len(h.stopped) > 0)
 		left := h.signal(signalled, signal)
+		if !left {
+			h.agent.vacate(h.tenant)
+		}
 		h.agent.lookAt(ctx, h.tenant)
 		if !left && h.ended() {
 			// Who forked meanwhile is found now, or there is nobody.
@@ -148,7 +151,12 @@ func (h *hunt) search(ctx context.Context, all bool) {
 
 // owns reports whether a process is its tenant's user's own. What root asked with, or
 // started in a share of root's, may have become another user since.
+// Of containers, in which processes are any users', it is whether the process is in one of them.
 func (h *hunt) owns(id process.ID) bool {
+	if h.tenant.contained() {
+		wanted := h.agent.wanted(h.tenant)
+		return h.agent.makerOf(wanted).Has(wanted, id.PID)
+	}
 	return id.BelongsTo(h.tenant.UID) || h.encloses(id)
 }
 
@@ -163,7 +171,7 @@ func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant)
 	t.look.Lock()
 	defer t.look.Unlock()
 	candidates := process.Of(t.UID)
-	if t.UID == 0 { // which also has what became another user
+	if t.UID == 0 || t.contained() { // which also have what is or became another user's
 		candidates = process.All()
 	}
 	signed := signed(t, candidates)

@@ -92,7 +92,7 @@ func (a *Agent) readKept(f backend.Found) (r *record, mine bool, err error) {
 		return nil, false, nil
 	}
 	r = &k.Tenant
-	if contained := f.Tenant.Layer == backend.LayerContainer; r.ID != f.Tenant.ID || (r.Layer == backend.LayerContainer) != contained || (r.Tenancy != nil) != contained {
+	if contained := f.Tenant.Layer == backend.LayerContainer; r.ID != f.Tenant.ID || (r.Layer == backend.LayerContainer) != contained || (r.Tenancy != nil) != ofTenancy(r.ID) {
 		return nil, true, fmt.Errorf("%w: it is that of %s", checkpoint.ErrDamaged, r.ID)
 	}
 	r.Dir = f.Tenant.Dir

@@ -19,3 +19,6 @@ func PodOfKey(key string) (podUID string, ok bool) {
 	podUID, _, ok = strings.Cut(rest, "/")
 	return podUID, ok
 }
+
+// ofTenancy reports whether a tenant's id is that of a tenancy.
+func ofTenancy(id string) bool { return strings.HasPrefix(id, tenancyPrefix) }

@@ -186,6 +186,9 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	if idle := t.idle; !idle.IsZero() {
 		v.Idle = &idle
 	}
+	if t.lasts() {
+		v.Device = deviceOf(t.Name)
+	}
 	if t.Tenancy != nil {
 		v.Namespace, v.Claim, v.Pods, v.Container = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods, t.Tenancy.Container
 	}

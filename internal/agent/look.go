@@ -117,7 +117,7 @@ func (a *Agent) onGPU(ctx context.Context, t *tenant) bool {
 		}
 		owner, known := a.member(p.id)
 		// As long as it is not known the process may be the tenant's.
-		return known && owner == t.ID || !known && (t.isTenancy() || process.Owner(p.id.PID) == t.UID)
+		return known && owner == t.ID || !known && (t.contained() || process.Owner(p.id.PID) == t.UID)
 	})
 }
 
@@ -128,7 +128,7 @@ func (a *Agent) catchUp(ctx context.Context, uid int) {
 	for _, t := range a.all() {
 		a.mu.Lock()
 		process, asker := t.process, t.asker
-		skip := t.UID != uid || t.isTenancy() || !t.ready
+		skip := t.UID != uid || t.contained() || !t.ready
 		a.mu.Unlock()
 		if skip || process && t.Holder.Alive() || asker != nil && !asker.Left() {
 			continue

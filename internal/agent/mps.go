@@ -74,7 +74,7 @@ func (a *Agent) serverOf(g *alloc.GPU, most int, except *tenant) {
 		}
 		g.Clients += max(1, living)
 		// Whose processes a container has is known when they run: the driver lets those of another user wait.
-		if !t.isTenancy() && !a.serverForAll(g.UUID) {
+		if !t.contained() && !a.serverForAll(g.UUID) {
 			g.User = t.User
 		}
 	}

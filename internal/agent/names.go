@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -18,6 +19,9 @@ var unfit = regexp.MustCompile(`[^a-z0-9._-]+`)
 // Agent.mu is held.
 func (a *Agent) name(uid int, p control.CreateParams) (string, error) {
 	if p.Request.Name != "" {
+		if p.Layer == backend.LayerContainer && a.hasDevice(p.Request.Name) {
+			return "", control.Errorf(control.CodeInvalid, "there is a share for containers named %q: choose another name or end it (`divvy share rm %s`)", p.Request.Name, p.Request.Name)
+		}
 		if a.takenNames(uid)[p.Request.Name] {
 			return "", control.Errorf(control.CodeInvalid, "you have a share named %q: choose another name or end it (`divvy stop %s`)", p.Request.Name, p.Request.Name)
 		}

@@ -67,7 +67,7 @@ func (p *paces) step(owner string, now time.Time) time.Duration {
 // costsOf names who bears what the agent does for a tenant: each user, each container, and
 // each share of root's, who may do anything.
 func costsOf(t *tenant) string {
-	if t.isTenancy() || t.UID == 0 {
+	if t.contained() || t.UID == 0 {
 		return "tenant " + t.ID
 	}
 	return "user " + strconv.Itoa(t.UID)

@@ -83,12 +83,14 @@ func (a *Agent) rebuildFromGrant(f backend.Found) *record {
 		s.Default(s.Cores)
 		r.Shares = append(r.Shares, s)
 	}
-	if t.Layer == backend.LayerContainer {
+	if t.Layer == backend.LayerContainer && ofTenancy(t.ID) {
 		r.Tenancy = rebuiltTenancy(r, f.NameCut)
 		r.User = r.Tenancy.Namespace
 		return r
 	}
-	r.Holder = a.makerOf(t).Holder(t)
+	if t.Layer != backend.LayerContainer {
+		r.Holder = a.makerOf(t).Holder(t)
+	}
 	return r
 }
 

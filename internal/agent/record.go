@@ -27,9 +27,10 @@ type record struct {
 	// Changed is when an agent changed the shares last, in nanoseconds since 1970: see
 	// hear.
 	Changed uint64 `json:"changed,omitempty"`
-	// Tenancy is what the cluster asked for, nil for a tenant of this machine.
+	// Tenancy is what the cluster asked for, nil for a tenant of this machine: one of
+	// [backend.LayerContainer] lasts then.
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
-	// Unmade is true until the backend has made the tenancy.
+	// Unmade is true until the backend has made the tenancy or the lasting tenant.
 	Unmade bool `json:"unmade,omitempty"`
 	// Ticket is that of the request: its asker knows it, and asks the next agent with it if
 	// this one ends before it answers. It is empty if the asker gave none and did not wait.

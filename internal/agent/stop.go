@@ -34,6 +34,9 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	if t.isTenancy() {
 		return none, control.Errorf(control.CodeInvalid, "%s lives as long as its pod: delete the pod", t.Name)
 	}
+	if p.Lasting && !t.lasts() {
+		return none, control.Errorf(control.CodeInvalid, "%s is no share for containers: `divvy stop %[1]s` ends it with its processes", t.Name)
+	}
 	if p.Grace < 0 || p.Grace > maxGrace {
 		return none, control.Errorf(control.CodeInvalid, "grace %s: give 0 to %s", p.Grace, maxGrace)
 	}
@@ -48,6 +51,9 @@ func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration, 
 	t.stopping, t.why = true, why
 	a.mu.Unlock()
 	a.tellUser(ctx, t, why)
+	if err := a.dropDevice(t); err != nil {
+		return err
+	}
 	h := &hunt{agent: a, tenant: t, known: map[process.ID]bool{}, foreign: map[process.ID]bool{}}
 	if grace > 0 {
 		err := h.signalUntilEnded(ctx, unix.SIGTERM, grace)

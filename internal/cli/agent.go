@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/exposition"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/terminal"
 	"github.com/divvy-gpu/divvy/internal/version"
@@ -47,7 +48,7 @@ With --kubernetes the agent also serves the kubelet of a cluster's node, and has
 more flags: 'divvy agent --kubernetes --help' lists them.`
 
 func newAgent(a *app) *cobra.Command {
-	var instance, machine, driver, config, address string
+	var instance, machine, driver, config, address, containers string
 	var ephemeral, kubernetes bool
 	command := &cobra.Command{
 		Use:     "agent",
@@ -75,6 +76,7 @@ func newAgent(a *app) *cobra.Command {
 				DriverRoot: driver,
 				Ephemeral:  ephemeral,
 				Config:     config,
+				Containers: containers,
 				Ready:      starter(ephemeral),
 				Log:        slog.New(slog.NewTextHandler(a.err, nil)),
 
@@ -85,6 +87,7 @@ func newAgent(a *app) *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&config, "config", "", "the configuration, a `FILE` (default: "+daemon.DefaultConfig+" if it exists)")
 	flags.StringVar(&address, "metrics-address", "", "`ADDRESS` where Prometheus reads metrics, such as "+exposition.DefaultAddress+", or none (default: that of the configuration, or "+exposition.DefaultAddress+" of a system agent)")
+	flags.StringVar(&containers, "cdi-dir", cdi.DefaultDir, "`DIR` of the devices by which containers get the shares of 'divvy share create'")
 	flags.StringVar(&machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
 	flags.StringVar(&driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.

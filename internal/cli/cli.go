@@ -84,7 +84,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.AddCommand(
-		newRun(a), newList(a), newTop(a), newShow(a), newSet(a), newStop(a), newGPU(a),
+		newRun(a), newList(a), newTop(a), newShow(a), newSet(a), newStop(a), newShare(a), newGPU(a),
 		newExplain(a), newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newConvert(a), newAgent(a), newHelper(), newTell(), program.NewVersion(a.out),
 		newHandedOver(a, "webhook", "Serve a Kubernetes cluster's admission reviews"),
 		newHandedOver(a, "queues", "Show the queues of a Kubernetes cluster, and follow them"),

@@ -22,10 +22,14 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 ) (*control.Client, *control.Created, error) {
 	request := params.Request
 	starter := control.Starter{Say: a.tell, Hidden: hidden}
+	connect := control.Ensure
+	if params.Layer == control.LayerContainer {
+		connect = reachSystem
+	}
 	params.Ticket = rand.Text()
 	waits := false
 	for lost := 0; ; {
-		client, err := control.Ensure(ctx, endpoint, starter)
+		client, err := connect(ctx, endpoint, starter)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -57,6 +61,19 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 			return nil, nil, ctx.Err()
 		}
 	}
+}
+
+// reachSystem connects as control.Ensure does, and starts no agent: one of a user's own ends with its last process.
+func reachSystem(ctx context.Context, e control.Endpoint, s control.Starter) (*control.Client, error) {
+	client, err := control.Find(ctx, e)
+	var away *control.AwayError
+	switch {
+	case errors.As(err, &away):
+		return control.Ensure(ctx, e, s)
+	case errors.Is(err, control.ErrNoAgent):
+		return nil, errors.New("no system agent runs, which shares for containers need: start it as root (`divvy agent`)")
+	}
+	return client, err
 }
 
 // mostLost is how many agents may end before they answer who does not wait: an agent that

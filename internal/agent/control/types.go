@@ -15,10 +15,12 @@ const ProtocolVersion = 2
 // Layer names what stands between a tenant and the driver (docs/design/request.md).
 type Layer = backend.Layer
 
-// The layers of a tenant started by `divvy run`.
+// The layers: the first two of a tenant started by `divvy run`.
 const (
 	LayerNamespace = backend.LayerNamespace
 	LayerEnv       = backend.LayerEnv
+	// LayerContainer is that of a tenant for containers, which lasts until it is stopped.
+	LayerContainer = backend.LayerContainer
 )
 
 // AnotherGPU advises a requester to choose one.
@@ -47,6 +49,7 @@ type Info struct {
 // that becomes another program by execve(2), and by the connection, which
 // children may inherit. It ends when both have ended and no process of the
 // tenant has a slot. After a restart of the agent the process alone holds it.
+// A tenant of [LayerContainer] is held by nobody: it lasts until it is stopped, and only root may ask for one.
 type CreateParams struct {
 	Request v1alpha1.ShareRequest `json:"request"`
 	// Layer is what the caller can set up: namespace where it is allowed.
@@ -56,6 +59,9 @@ type CreateParams struct {
 	// LibraryPath is the caller's LD_LIBRARY_PATH, split: copies of the
 	// driver found there are covered too.
 	LibraryPath []string `json:"libraryPath,omitempty"`
+	// For is the user, by number, whose the tenant is to be and whose limits count; nil is who asks. Only a tenant
+	// of [LayerContainer] can be another user's.
+	For *int `json:"for,omitempty"`
 	// Wait queues the request until it fits instead of refusing it.
 	Wait bool `json:"wait,omitempty"`
 	// Ticket is a secret of 16 to 64 bytes that the asker makes for the request, or was told
@@ -104,6 +110,9 @@ type Tenant struct {
 	// GPU, if that is long.
 	Until *time.Time `json:"until,omitempty"`
 	Idle  *time.Time `json:"idle,omitempty"`
+	// Device is the qualified name of the CDI device by which containers get the tenant's shares, empty for a tenant
+	// that has none and for one in a cluster.
+	Device string `json:"device,omitempty"`
 	// Namespace, Claim and Pods are those of a tenant in a cluster, empty otherwise.
 	Namespace string   `json:"namespace,omitempty"`
 	Claim     string   `json:"claim,omitempty"`
@@ -117,7 +126,7 @@ type Tenant struct {
 	// its processes read their limits from a page that the user can write to.
 	Cooperative bool `json:"cooperative,omitempty"`
 	// Held is true while the process that asked for the tenant, or its
-	// connection, lives, and until a cluster releases a tenant of its own.
+	// connection, lives, until a cluster releases a tenant of its own, and until a tenant with a Device is stopped.
 	Held   bool    `json:"held"`
 	Shares []Share `json:"shares"`
 	// Fault says why the tenant's state page cannot be read, else empty.
@@ -327,4 +336,6 @@ type StopParams struct {
 	Tenant string `json:"tenant"`
 	// Grace is how long processes may take to end, in nanoseconds.
 	Grace time.Duration `json:"grace"`
+	// Lasting refuses a tenant that has no [Tenant.Device].
+	Lasting bool `json:"lasting,omitempty"`
 }

@@ -4,7 +4,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +45,9 @@ type Options struct {
 	// Config is the path of the agent's configuration; empty means [DefaultConfig] if
 	// that exists and the agent serves every user.
 	Config string
+	// Containers is the directory of the CDI devices by which containers get shares; empty makes no such shares, and
+	// neither does an agent that does not serve every user.
+	Containers string
 	// Unserved, if not nil, is called if the agent ends before it has served.
 	Unserved func() error
 	// DriverRoot is where an agent in a container finds the files of its host; it is
@@ -286,6 +288,7 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		Log:        o.Log, Rules: s.rules, Misuse: s.rules.Outside(), Listed: s.rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 		Tell: terminal.NewWriter(program).Tell,
 	}
+	config.Devices = o.devices()
 	if !o.shared() {
 		config.Locks, config.Permit = ownLocks{&s.locks, config.Checkpoint}, s.permit
 	}
@@ -294,15 +297,6 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 	}
 	silent, _ := s.library.LeftOut()
 	return checkRules(s.rules, s.agent.GPUs(), len(silent))
-}
-
-// simgpu is the directory of the simulated machine that the agent serves, "" for a real
-// one.
-func (o Options) simgpu() string { return cmp.Or(o.Simgpu, o.Endpoint.Simgpu) }
-
-// shared reports whether the agent serves every user.
-func (o Options) shared() bool {
-	return os.Getuid() == 0 && !o.Ephemeral
 }
 
 func (s *service) info() control.Info {
