@@ -83,6 +83,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
+	root.AddGroup(&cobra.Group{ID: "shares", Title: "Shares"}, &cobra.Group{ID: "gpus", Title: "GPUs and machines"}, &cobra.Group{ID: "clusters", Title: "Clusters"})
 	root.AddCommand(
 		newRun(a), newList(a), newTop(a), newShow(a), newSet(a), newStop(a), newShare(a), newGPU(a),
 		newExplain(a), newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newConvert(a), newAgent(a), newHelper(), newTell(), program.NewVersion(a.out),
@@ -90,5 +91,16 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 		newHandedOver(a, "queues", "Show the queues of a Kubernetes cluster, and follow them"),
 		newHandedOver(a, "controller", "Make a Kubernetes cluster's claim templates, and explain why pods wait"),
 	)
+	for _, command := range root.Commands() {
+		command.GroupID = groups[command.Name()]
+	}
+	a.completeAll(root)
 	return root
+}
+
+// groups are those of commands in help.
+var groups = map[string]string{
+	"run": "shares", "ls": "shares", "top": "shares", "show": "shares", "set": "shares", "stop": "shares", "explain": "shares",
+	"gpu": "gpus", "topo": "gpus", "doctor": "gpus", "simgpu": "gpus", "agent": "gpus",
+	"queues": "clusters", "replay": "clusters", "convert": "clusters", "webhook": "clusters", "controller": "clusters",
 }

@@ -98,6 +98,11 @@ func TestHelp(t *testing.T) {
 				t.Errorf("exit status %d, %s", status, errOut)
 			}
 			golden(t, filepath.Join("help", name), out)
+			for line := range strings.Lines(out) {
+				if len(line) > 101 {
+					t.Errorf("%d columns: %s", len(line)-1, line)
+				}
+			}
 		})
 		for _, child := range c.Commands() {
 			visit(child)
@@ -167,12 +172,25 @@ func TestWrongUsage(t *testing.T) {
 		{"stop train", 1, "divvy ls"},
 		{"stop train --grace -1s", 2, "0 or more"},
 		{"top --interval 1ms", 2, "100ms"},
+		{"top --interval 5", 2, "give a time such as 5s"},
+		{"top --count many", 2, "give a whole number"},
+		{"top --once=maybe", 2, "give true or false"},
+		{"top --once --count 3", 2, "either --once or --count"},
+		{"run --mem 8Gi -- true", 125, "did you mean --memory?"},
+		{"run --coers 8 -- true", 125, "did you mean --cores?"},
+		{"run --memory 8192 -- true", 125, "did you mean 8192Mi?"},
+		{"run --memory 8g -- true", 125, "did you mean 8Gi?"},
+		{"run --memory 1.5GB -- true", 125, "did you mean 1.5G?"},
+		{"set train --memory 16GiB", 2, "did you mean 16Gi?"},
 	}
 	for _, test := range tests {
 		t.Run(test.args, func(t *testing.T) {
 			status, out, errOut := call(t, strings.Fields(test.args)...)
 			if status != test.status || out != "" || !strings.Contains(errOut, test.want) || !strings.HasPrefix(errOut, "divvy: ") {
 				t.Errorf("exit status %d, output %q, error %q; want %d and %q", status, out, errOut, test.status, test.want)
+			}
+			if strings.Contains(errOut, "strconv") || strings.Contains(errOut, "time:") {
+				t.Errorf("functions of Go in %q", errOut)
 			}
 			if test.status == 2 && !strings.Contains(errOut, "--help") {
 				t.Errorf("no way to the right usage: %q", errOut)

@@ -25,7 +25,8 @@ keys. The exit status is 1 if a key is refused, or if the file is invalid. Keys
 without effect are told and are no failure.`,
 		Example: `  divvy convert config.yaml
   divvy convert -o values config.yaml > values.yaml
-  kubectl get configmap nvidia-plugin-configs -o jsonpath='{.data.default}' | divvy convert -o table -`,
+  kubectl get configmap nvidia-plugin-configs -o jsonpath='{.data.default}' |
+    divvy convert -o table -`,
 		Args: argsOf(1, 1, "one file"),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.convert(command.InOrStdin(), args[0], output)

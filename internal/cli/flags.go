@@ -72,11 +72,37 @@ type memoryFlag struct{ memory *v1alpha1.Memory }
 
 func (f *memoryFlag) Set(text string) error {
 	parsed, err := v1alpha1.ParseMemory(text)
-	if err != nil {
+	meant := meantMemory(text)
+	switch {
+	case err != nil && meant != "":
+		return fmt.Errorf("%w: did you mean %s?", err, meant)
+	case err != nil:
 		return err
+	case meant != "" && parsed.InBytes() < v1alpha1.BlockBytes:
+		return fmt.Errorf("%s is a number of bytes, and no GPU gives so few: did you mean %s?", text, meant)
 	}
 	*f.memory = parsed
 	return nil
+}
+
+// suffixes are what people write for those of memory.
+var suffixes = map[string]string{
+	"": "Mi", "k": "Ki", "kb": "Ki", "kib": "Ki", "m": "Mi", "mb": "M", "mib": "Mi", "g": "Gi", "gb": "G", "gib": "Gi", "gi": "Gi", "mi": "Mi", "ki": "Ki", "t": "Ti", "tb": "T", "tib": "Ti", "ti": "Ti",
+}
+
+// meantMemory is the amount that may be meant by one with a suffix of another system or none, "" if none may.
+func meantMemory(text string) string {
+	text = strings.TrimSpace(text)
+	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+	suffix, known := suffixes[strings.ToLower(strings.TrimSpace(text[len(number):]))]
+	if !known {
+		return ""
+	}
+	meant := number + suffix
+	if _, err := v1alpha1.ParseMemory(meant); err != nil || meant == text {
+		return ""
+	}
+	return meant
 }
 
 func (f *memoryFlag) Type() string { return "AMOUNT" }

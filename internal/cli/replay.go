@@ -36,7 +36,7 @@ func newReplayCommand(a *app) *cobra.Command {
 		Short: "Replay a cluster's trace through the allocator",
 		Long: `Replay a cluster's trace through Divvy's allocator. Pods arrive one by one, in an
 order that depends on the seed, and a pod that fits nowhere is dropped. With
---churn pods also depart. Policies: ` + strings.Join(alloc.PolicyNames(), ", ") + `.
+--churn pods also depart. Policies: ` + policyNames() + `.
 
 With --queues pods come and end when the trace says so, wait for their queue, and
 are ended for queues that take back what they are entitled to. What each queue
@@ -227,4 +227,24 @@ func printReplay[R any](a *app, f *replayFlags, results []R, rows func([]R) tabl
 	shown.print(&text)
 	_, err := a.out.Write([]byte(text.String()))
 	return err
+}
+
+// policyNames are those of the policies, in lines that help has room for.
+func policyNames() string {
+	const most, before = 82, 36 // columns, and those before the first name
+	var w strings.Builder
+	column := before
+	for i, name := range alloc.PolicyNames() {
+		switch {
+		case i == 0:
+		case column+len(name) > most:
+			w.WriteString(",\n")
+			column = 0
+		default:
+			w.WriteString(", ")
+		}
+		w.WriteString(name)
+		column += len(name) + len(", ")
+	}
+	return w.String()
 }

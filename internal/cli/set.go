@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/text"
 )
 
 func newSet(a *app) *cobra.Command {
@@ -94,9 +95,9 @@ func (a *app) set(ctx context.Context, machine string, params control.SetParams)
 	case err != nil:
 		return err
 	}
-	var text strings.Builder
-	printTenants(&text, []control.Tenant{*tenant}, time.Now(), a.style(false))
-	if _, err = io.WriteString(a.out, text.String()); err == nil && params.Cores != nil && keepsCeiling(tenant) {
+	var shown strings.Builder
+	printTenants(&shown, []control.Tenant{*tenant}, time.Now(), a.style(false))
+	if _, err = io.WriteString(a.out, shown.String()); err == nil && params.Cores != nil && keepsCeiling(tenant) {
 		say(a.err, "divvy: programs of %s that run keep their ceiling of SMs: the new one holds for those that start later", name)
 	}
 	return err
@@ -125,6 +126,9 @@ time, SIGKILL. Returns when the memory is back.`,
 			for _, share := range args {
 				if err := a.stop(cmd.Context(), machine, control.StopParams{Tenant: share, Grace: grace}); err != nil {
 					return err
+				}
+				if _, err := fmt.Fprintf(a.out, "%s has ended, and its memory is back\n", text.Plain(share, mostOfName)); err != nil {
+					return fmt.Errorf("report: %w", err)
 				}
 			}
 			return nil

@@ -29,7 +29,8 @@ func newSimgpuExec(a *app) *cobra.Command {
 of their memory. Divvy becomes the command. The simulated driver is found by
 LD_LIBRARY_PATH, its programs, such as nvidia-cuda-mps-control, by PATH.`,
 		Example: `  divvy simgpu exec -- nvitop -1
-  divvy simgpu exec a800x8 -- python -c 'import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())'`,
+  divvy simgpu exec a800x8 -- python -c \
+    'import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, command, err := splitAtDash(args, cmd.ArgsLenAtDash())
 			if err != nil {

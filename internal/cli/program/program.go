@@ -38,8 +38,9 @@ func Run(root *cobra.Command, args []string, status func(*cobra.Command, error) 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	root.Version = versionText()
+	root.SetUsageFunc(writeUsage)
+	root.SetFlagErrorFunc(flagError)
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -116,8 +117,12 @@ func NewVersion(out io.Writer) *cobra.Command {
 		Example: "  divvy version",
 		Args:    NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(out, "divvy %s (%s, %s/%s)\n", version.Full(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(out, "divvy %s\n", versionText())
 			return err
 		},
 	}
+}
+
+func versionText() string {
+	return fmt.Sprintf("%s (%s, %s/%s)", version.Full(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

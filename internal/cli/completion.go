@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// completionTime is how long the shell waits for names.
+const completionTime = 2 * time.Second
+
+// offer is a function with which the shell completes an argument or the value of a flag.
+type offer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+
+// offering offers what a survey has, each once. Agents that do not answer offer nothing.
+func (a *app) offering(names func(survey) []string) offer {
+	return func(command *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		parent := command.Context()
+		if parent == nil {
+			parent = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(parent, completionTime)
+		defer cancel()
+		asked := a.drivers()
+		defer asked.close()
+		all, err := asked.survey(ctx, "")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		found := names(all)
+		slices.Sort(found)
+		found = slices.DeleteFunc(slices.Compact(found), func(name string) bool {
+			word, _, _ := strings.Cut(name, "\t")
+			return !strings.HasPrefix(word, typed) || slices.Contains(args, word)
+		})
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// shareNames are those of shares, with what they run.
+func shareNames(all survey) (names []string) {
+	for _, l := range all.agents {
+		for _, t := range l.Tenants {
+			names = append(names, t.Name+"\tof "+t.User)
+		}
+	}
+	return names
+}
+
+// indexNames are indexes of GPUs, with their models.
+func indexNames(all survey) (names []string) {
+	for _, l := range all.agents {
+		for _, g := range l.GPUs {
+			names = append(names, strconv.Itoa(g.Index)+"\t"+g.Name)
+		}
+	}
+	for _, u := range all.unserved {
+		for _, g := range u.GPUs {
+			names = append(names, strconv.Itoa(g.Index)+"\t"+g.Name)
+		}
+	}
+	return names
+}
+
+// userNames are those of who has shares.
+func userNames(all survey) (names []string) {
+	for _, l := range all.agents {
+		for _, t := range l.Tenants {
+			names = append(names, t.User)
+		}
+	}
+	return names
+}
+
+// completeAll has the shell offer shares, GPUs, users and words wherever commands below this one take them.
+func (a *app) completeAll(root *cobra.Command) {
+	words := map[string][]string{
+		"policy": {"fixed", "weighted", "burst"}, "class": {"online", "offline"}, "layer": {"auto", "namespace", "env"},
+		"backend": {"auto", "slice", "timeslice", "mps", "mig"}, "isolate": {"faults", "memory", "bandwidth", "none"},
+	}
+	found := map[string]offer{"gpu": a.offering(indexNames), "user": a.offering(userNames)}
+	for _, command := range root.Commands() {
+		for flag, known := range words {
+			if command.Flags().Lookup(flag) != nil {
+				complete(command, flag, known...)
+			}
+		}
+		for flag, names := range found {
+			if command.Flags().Lookup(flag) != nil {
+				_ = command.RegisterFlagCompletionFunc(flag, names) // the flag is there
+			}
+		}
+		if slices.Contains([]string{"set", "stop", "show"}, command.Name()) {
+			command.ValidArgsFunction = a.offering(shareNames)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/version"
+)
+
+// The shell offers what there is: shares, GPUs, users and words.
+func TestCompletion(t *testing.T) {
+	all := survey{agents: example(), unserved: []unserved{unservedExample()}}
+	for name, test := range map[string]struct {
+		names func(survey) []string
+		want  string
+	}{
+		"shares": {shareNames, "train\tof alice"}, "GPUs": {indexNames, "1\tTesla T4"}, "users": {userNames, "alice"},
+	} {
+		if got := test.names(all); !slices.Contains(got, test.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	for args, want := range map[string]string{
+		"run --policy ": "fixed\nweighted\nburst\n", "set train --class ": "online\noffline\n", "ls --sort ": "age\ngpu\nlimit\nname\ntime\nused\nuser\n",
+		"ls -o ": "table\njson\nyaml\nwide\n", "stop ": ":4\n", "c": "completion\t",
+	} {
+		status, out, _ := call(t, append([]string{"__complete"}, strings.Split(args, " ")...)...)
+		if status != 0 || !strings.Contains(out, want) {
+			t.Errorf("%q: status %d, %q", args, status, out)
+		}
+	}
+}
+
+func TestVersionFlag(t *testing.T) {
+	if status, out, _ := call(t, "--version"); status != 0 || !strings.HasPrefix(out, "divvy version "+version.Full()+" (") {
+		t.Errorf("status %d, %q", status, out)
+	}
+}

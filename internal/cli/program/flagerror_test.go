@@ -1,0 +1,14 @@
+package program
+
+import "testing"
+
+func TestDistance(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"cores", "cores", 0}, {"coers", "cores", 2}, {"core", "cores", 1}, {"wait", "weight", 3}, {"", "abc", 3}} {
+		if got := distance(test.a, test.b); got != test.want {
+			t.Errorf("%s to %s: %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
+}
