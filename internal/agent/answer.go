@@ -23,7 +23,7 @@ func (a *Agent) answerShare(ctx context.Context, tenant, uuid string) []process.
 	if tenant == "" {
 		return nil
 	}
-	return a.answer(ctx, tenant, a.present(ctx, uuid))
+	return a.countSignals(tenant, uuid, a.answer(ctx, tenant, a.present(ctx, uuid)))
 }
 
 func (a *Agent) answerOutside(ctx context.Context, uuid string) []process.ID {
@@ -40,7 +40,17 @@ func (a *Agent) answerExcess(ctx context.Context, tenant, uuid string, bytes uin
 	if sum := sumOf(present); tenant == "" || sum == nil || *sum <= bytes {
 		return nil
 	}
-	return a.answer(ctx, tenant, present)
+	return a.countSignals(tenant, uuid, a.answer(ctx, tenant, present))
+}
+
+// countSignals adds signalled processes to the count of a tenant's share.
+func (a *Agent) countSignals(tenant, uuid string, signalled []process.ID) []process.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.tenants[tenant]; t != nil {
+		t.watched(uuid).signalled += uint64(len(signalled))
+	}
+	return signalled
 }
 
 // present reads the driver's list of a GPU again; it is empty if nobody is to be

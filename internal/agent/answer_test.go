@@ -67,6 +67,15 @@ func TestSharesAreAnswered(t *testing.T) {
 				t.Errorf("signalled %v", signalled)
 			}
 			states(t, map[int]string{guilty.cmd.Process.Pid: want, innocent.cmd.Process.Pid: "SRD", stranger.cmd.Process.Pid: "SRD"})
+			listed, err := r.Listing(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range listed.Tenants {
+				if got := one.Shares[0].Signalled; one.ID == created.Tenant.ID && got != uint64(len(signalled)) || one.ID != created.Tenant.ID && got != 0 {
+					t.Errorf("%s: %d processes are counted as signalled", one.ID, got)
+				}
+			}
 			if got := r.answerShare(t.Context(), created.Tenant.ID, otherID); len(got) != 0 {
 				t.Errorf("on a GPU where it is not: %v", got)
 			}

@@ -206,7 +206,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		}
 		on := t.watched(s.UUID)
 		one.Observed, one.Excess = on.observed, on.text
-		one.Measured, one.Past = on.overhead, on.past
+		one.Measured, one.Past, one.Signalled = on.overhead, on.past, on.signalled
 		one.Used, one.Overhead = one.Used+on.overhead, one.Overhead+on.overhead
 		for _, p := range t.seen.Processes {
 			if !p.Live {

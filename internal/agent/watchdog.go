@@ -27,7 +27,9 @@ type watched struct {
 	pending  bool           // some process that may be the tenant's is not in them
 	text     string         // for people, empty while all is well
 	overhead uint64         // bytes beyond what the pages tell, as the agent measured
-	past     string         // that it is past its limit by overhead alone, else empty
+	// signalled counts processes that were stopped or killed for what they did there.
+	signalled uint64
+	past      string // that it is past its limit by overhead alone, else empty
 }
 
 // taken is what the processes of one tenant have on a GPU in one snapshot.

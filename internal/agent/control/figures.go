@@ -14,6 +14,11 @@ type Time struct {
 	HeldBack bool   `json:"heldBack"`
 	Used     uint64 `json:"usedNanoseconds"`
 	Charged  uint64 `json:"chargedNanoseconds"`
+	// Entitled is the GPU time that it had a right to when all others want theirs, since the agent knows it.
+	Entitled uint64 `json:"entitledNanoseconds"`
+	// Error is by which part of the GPU's time, 0 to 1, the use of the last second differs from what the arbiter gave;
+	// nil for a share that was not held back, which used as much as it wanted.
+	Error *float64 `json:"error,omitempty"`
 	// Waited is of all threads together. HeldBackTotal is of real time, in which each moment
 	// counts once: never more than the share's age. Yielded is the part of it in which the
 	// share gave way to an online one.

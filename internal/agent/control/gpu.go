@@ -7,9 +7,9 @@ import (
 
 // GPU is one GPU and what has been granted of it. Amounts are bytes.
 type GPU struct {
-	Index    int    `json:"index"`
-	UUID     string `json:"uuid"`
-	Name     string `json:"name"`
+	Index int    `json:"index"`
+	UUID  string `json:"uuid"`
+	Name  string `json:"name"`
 	// PCI is the bus address, such as 00000000:3B:00.0.
 	PCI      string `json:"pci,omitempty"`
 	Total    uint64 `json:"total"`

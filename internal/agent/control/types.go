@@ -170,6 +170,9 @@ type Share struct {
 	Past string `json:"past,omitempty"`
 	// Time is the share's GPU time; nil where nobody divides it.
 	Time *Time `json:"time,omitempty"`
+	// Signalled counts processes of it that the agent stopped or killed for taking more than the share, since the agent
+	// started.
+	Signalled uint64 `json:"signalled,omitempty"`
 	// ByDescriptor is the part of Used that no process of the tenant holds: file
 	// descriptors of exported memory keep it, in whatever process.
 	ByDescriptor uint64 `json:"byDescriptor,omitempty"`

@@ -61,7 +61,7 @@ func (s *service) serveMetrics(ctx context.Context) {
 		s.options.Log.WarnContext(ctx, "cannot find the machine's name for metrics", "error", err)
 	}
 	shown := exposition.New(exposition.Config{
-		Source: s.agent, Node: node, Faults: s.health.Reasons, Fresh: time.Second, Version: s.options.Version, Log: s.options.Log,
+		Source: s.agent, Node: node, Faults: s.health.Reasons, XIDs: s.health.XIDs, Fresh: time.Second, Version: s.options.Version, Log: s.options.Log,
 	})
 	if err := exposition.Serve(ctx, s.metrics, exposition.Handler(exposition.Probes{}, shown)); err != nil {
 		s.options.Log.WarnContext(ctx, "metrics are not served any more", "error", err)

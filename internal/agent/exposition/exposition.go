@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/health"
 )
 
 // ContentType is that of what [Exposition.Write] writes.
@@ -34,6 +35,8 @@ type Config struct {
 	Node string
 	// Faults returns by UUID why GPUs are faulty; nil means that none is.
 	Faults func() map[string]string
+	// XIDs returns by UUID which errors the driver reported; nil means that nobody knows.
+	XIDs func() map[string]health.XIDs
 	// Failed, if not nil, is told each time that the agent could not list.
 	Failed func()
 	// Fresh is how long one listing serves all scrapes; 0 makes one for each scrape.
@@ -103,6 +106,9 @@ func (e *Exposition) write(ctx context.Context, p *page) {
 		faults = e.config.Faults()
 	}
 	writeGPUs(p, e.node, listed, faults)
+	if e.config.XIDs != nil {
+		writeXIDs(p, e.node, listed, e.config.XIDs())
+	}
 	writeInstances(p, e.node, listed)
 	writeShares(p, e.node, listed)
 }

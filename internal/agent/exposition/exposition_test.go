@@ -26,6 +26,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -45,7 +46,10 @@ func (t *teller) Listing(context.Context) (*control.Listing, error) {
 func sample() control.Listing {
 	return control.Listing{
 		GPUs: []control.GPU{
-			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: new(uint64(3 << 30)), Cores: 30, Form: v1alpha1.BackendSlice},
+			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: new(uint64(3 << 30)), Cores: 30, Form: v1alpha1.BackendSlice, Reading: &nvml.Reading{
+				Utilisation: new(87), MemoryUtilisation: new(0), Temperature: new(61), Milliwatts: new(uint64(240_500)), LimitMilliwatts: new(uint64(400_000)),
+				Millijoules: new(uint64(5_000_000)), ClockMHz: new(1410), MemoryClockMHz: new(1593), Uncorrected: new(uint64(2)),
+			}},
 			{Index: 1, UUID: "GPU-1", Name: "NVIDIA A100", Capacity: 80 << 30, Used: new(uint64)},
 			{Index: 2, UUID: "GPU-2", Name: "NVIDIA A100", Capacity: 80 << 30, Fault: "it does not answer"},
 			{Index: 3, UUID: "GPU-3", Name: "NVIDIA A100", Capacity: 80 << 30, Form: v1alpha1.BackendMPS, Replicas: 4},
@@ -65,8 +69,9 @@ func sample() control.Listing {
 				ID: "c-1", Name: "team-a/train", Layer: backend.LayerContainer, User: "team-a", Namespace: "team-a", Claim: "train-gpu-x7", Pods: []string{"train"}, Container: "main",
 				Shares: []control.Share{{
 					UUID: "GPU-0", Limit: 4 << 30, Used: 1 << 30, Observed: new(uint64(5 << 30)), Excess: "it has more", Peak: 2 << 30, Cores: 30, Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline,
-					Process: []control.Process{{PID: 7}},
-					Time:    &control.Time{HeldBack: true, Used: 1_500_000_000, Charged: 1_600_000_000, Waited: 20_000_000, Launches: 42, Overdrawn: 1},
+					Process:  []control.Process{{PID: 7}},
+					Refusals: &control.Refusals{Count: 3, ByGPU: 1, Largest: 1 << 30}, Signalled: 2,
+					Time: &control.Time{HeldBack: true, Used: 1_500_000_000, Entitled: 1_700_000_000, Error: new(-0.01), HeldBackTotal: 15_000_000, Yielded: 5_000_000, Charged: 1_600_000_000, Waited: 20_000_000, Launches: 42, Overdrawn: 1},
 				}},
 			},
 			{
@@ -99,6 +104,9 @@ func shown(source Source) *Exposition {
 	return New(Config{
 		Source: source, Node: "gpu-1", Version: "v0.1.0", Log: slog.New(slog.DiscardHandler),
 		Faults: func() map[string]string { return map[string]string{"GPU-1": "xid-48", "GPU-4": health.MIGMode} },
+		XIDs: func() map[string]health.XIDs {
+			return map[string]health.XIDs{"GPU-1": {Count: map[uint64]uint64{48: 2, 13: 1}, Last: 48}}
+		},
 	})
 }
 

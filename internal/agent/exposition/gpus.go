@@ -1,8 +1,13 @@
 package exposition
 
 import (
+	"maps"
+	"slices"
+	"strconv"
+
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // shownGPU is a GPU with what is counted of it.
@@ -61,8 +66,44 @@ var gpuFamilies = []gpuFamily{
 		func(g *shownGPU) (float64, bool) { return float64(g.tenants), true }),
 	ofGPU("outside_processes", "Processes that use the GPU without a share; absent while the driver does not answer.",
 		func(g *shownGPU) (float64, bool) { return float64(g.outside), g.Used != nil }),
+	ofReading("utilization_ratio", gauge, "Part of the driver's last window in which anything executed, 0 to 1; absent where the driver does not tell, as in MIG mode.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.Utilisation, 1, 100) }),
+	ofReading("memory_utilization_ratio", gauge, "Part of the driver's last window in which memory was read or written, 0 to 1; absent where the driver does not tell.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.MemoryUtilisation, 1, 100) }),
+	ofReading("temperature_celsius", gauge, "Temperature of the chip.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.Temperature, 1, 1) }),
+	ofReading("power_watts", gauge, "Power that the GPU draws.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.Milliwatts, 1, 1000) }),
+	ofReading("power_limit_watts", gauge, "Most power that the GPU may draw.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.LimitMilliwatts, 1, 1000) }),
+	ofReading("energy_joules_total", counter, "Energy that the GPU has drawn since the driver was loaded.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.Millijoules, 1, 1000) }),
+	ofReading("sm_clock_hertz", gauge, "Clock of the multiprocessors.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.ClockMHz, 1e6, 1) }),
+	ofReading("memory_clock_hertz", gauge, "Clock of the memory.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.MemoryClockMHz, 1e6, 1) }),
+	ofReading("uncorrected_errors_total", counter, "Memory errors since the driver was loaded that ECC could not correct; absent without ECC.",
+		func(r *nvml.Reading) (float64, bool) { return scaled(r.Uncorrected, 1, 1) }),
 	ofGPU("mig_mode", "1 if the GPU is in MIG mode, else 0.",
 		func(g *shownGPU) (float64, bool) { return truth(g.MIG), true }),
+}
+
+// ofReading is a metric that the driver may not tell of a GPU.
+func ofReading(name string, k kind, help string, value func(r *nvml.Reading) (float64, bool)) gpuFamily {
+	return gpuFamily{family: family{"divvy_gpu_" + name, k, help}, value: func(g *shownGPU) (float64, bool) {
+		if g.Reading == nil {
+			return 0, false
+		}
+		return value(g.Reading)
+	}}
+}
+
+// scaled is a figure in another unit, absent where it is not known.
+func scaled[N int | uint64](figure *N, times, by float64) (float64, bool) {
+	if figure == nil {
+		return 0, false
+	}
+	return float64(*figure) * times / by, true
 }
 
 // bytesOf is a figure that is absent where it is not known.
@@ -71,6 +112,18 @@ func bytesOf(figure *uint64) (float64, bool) {
 		return 0, false
 	}
 	return float64(*figure), true
+}
+
+// writeXIDs tells of the errors that the driver reported.
+func writeXIDs(p *page, node string, listed *control.Listing, xids map[string]health.XIDs) {
+	p.family("divvy_gpu_xid_errors_total", counter, "Errors that the driver reported of the GPU since the agent started, by XID.")
+	for i := range listed.GPUs {
+		g := &listed.GPUs[i]
+		of := xids[g.UUID].Count
+		for _, xid := range slices.Sorted(maps.Keys(of)) {
+			p.sample(gpuLabels(node, g.UUID, g.Index)+","+labels("xid", strconv.FormatUint(xid, 10)), float64(of[xid]))
+		}
+	}
 }
 
 func writeGPUs(p *page, node string, listed *control.Listing, faults map[string]string) {

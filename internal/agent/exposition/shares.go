@@ -40,6 +40,16 @@ func timed(of func(t *control.Time) float64) func(s *shownShare) (float64, bool)
 	}
 }
 
+// refused is a figure of refused allocations, 0 without any.
+func refused(of func(r *control.Refusals) uint64) func(s *shownShare) (float64, bool) {
+	return func(s *shownShare) (float64, bool) {
+		if s.Refusals == nil {
+			return 0, true
+		}
+		return float64(of(s.Refusals)), true
+	}
+}
+
 // divided reports whether the GPU's time is divided among the share and others.
 func (s *shownShare) divided() bool {
 	return s.Backend != v1alpha1.BackendMPS && s.Backend != v1alpha1.BackendMIG
@@ -80,6 +90,12 @@ var shareFamilies = []shareFamily{
 		always(func(s *shownShare) float64 { return truth(s.Excess != "") })),
 	ofShare("memory_peak_bytes", gauge, "Most memory ever charged to the share: the word of its own processes.",
 		always(func(s *shownShare) float64 { return float64(s.Peak) })),
+	ofShare("refused_allocations_total", counter, "Allocations that were refused to the share: the word of its own processes.",
+		refused(func(r *control.Refusals) uint64 { return r.Count })),
+	ofShare("refused_by_gpu_total", counter, "The part of them that fitted into the share's limit and not onto the GPU.",
+		refused(func(r *control.Refusals) uint64 { return r.ByGPU })),
+	ofShare("refused_largest_bytes", gauge, "The largest allocation that was refused to the share, 0 without any.",
+		refused(func(r *control.Refusals) uint64 { return r.Largest })),
 	ofShare("cores", gauge, "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee; absent under MPS, which guarantees none, and for a share that has a MIG instance alone.",
 		func(s *shownShare) (float64, bool) { return float64(s.Cores), s.divided() }),
 	ofShare("sm_ceiling_ratio", gauge, "Part of the GPU's SMs that the share can use at most, as MPS limits it; absent under other backends.",
@@ -90,8 +106,25 @@ var shareFamilies = []shareFamily{
 		timed(func(t *control.Time) float64 { return truth(t.HeldBack) })),
 	ofShare("gpu_seconds_total", counter, "GPU time used by the share, as measured by the agent; absent under MPS, where shares run side by side, and for a share that has a MIG instance alone.",
 		timed(func(t *control.Time) float64 { return seconds(t.Used) })),
+	ofShare("entitled_gpu_seconds_total", counter, "GPU time that the share had a right to when all others want theirs, since the agent knows it.",
+		timed(func(t *control.Time) float64 { return seconds(t.Entitled) })),
+	ofShare("arbiter_error_ratio", gauge, "Part of the GPU's time by which the share's use of the last second differs from what the arbiter gave; absent for a share that was not held back.",
+		func(s *shownShare) (float64, bool) {
+			if !s.divided() || s.Time == nil || s.Time.Error == nil {
+				return 0, false
+			}
+			return *s.Time.Error, true
+		}),
+	ofShare("misuse", gauge, "1 if the share uses GPU time otherwise than it may or says, else 0.",
+		timed(func(t *control.Time) float64 { return truth(t.Fault != "") })),
+	ofShare("watchdog_signals_total", counter, "Processes of the share that the agent stopped or killed for taking more than the share, since the agent started.",
+		always(func(s *shownShare) float64 { return float64(s.Signalled) })),
 	ofShare("charged_gpu_seconds_total", counter, "GPU time charged to the share.",
 		timed(func(t *control.Time) float64 { return seconds(t.Charged) })),
+	ofShare("held_back_seconds_total", counter, "Time in which the share was held back: each moment counts once, however many threads waited.",
+		timed(func(t *control.Time) float64 { return seconds(t.HeldBackTotal) })),
+	ofShare("yielded_seconds_total", counter, "The part of the time held back in which the share gave way to an online one.",
+		timed(func(t *control.Time) float64 { return seconds(t.Yielded) })),
 	ofShare("waited_seconds_total", counter, "Time that launches of the share waited, added up over its threads.",
 		timed(func(t *control.Time) float64 { return seconds(t.Waited) })),
 	ofShare("launches_total", counter, "Launches by the share.",

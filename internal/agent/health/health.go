@@ -59,6 +59,7 @@ type Monitor struct {
 
 	mu      sync.Mutex
 	faults  map[string]Fault
+	xids    map[string]XIDs
 	changed chan struct{}
 	found   chan struct{}
 	isFound bool
@@ -121,6 +122,20 @@ func (m *Monitor) Reasons() map[string]string {
 	return reasons
 }
 
+// XIDs are the errors that the driver reported of a GPU since the agent started, also those that indicate no fault of it.
+type XIDs struct {
+	// Count is how often each was reported, and Last the latest.
+	Count map[uint64]uint64
+	Last  uint64
+}
+
+// XIDs returns them by UUID. Nobody may change what it returns.
+func (m *Monitor) XIDs() map[string]XIDs {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.xids
+}
+
 // Found returns a channel that is closed when a GPU answers that was absent or lost when the agent started. The agent
 // must be restarted to serve it.
 func (m *Monitor) Found() <-chan struct{} { return m.found }
@@ -148,8 +163,15 @@ func (m *Monitor) Look(ctx context.Context) {
 	} else {
 		m.away, m.pause = 0, firstReopen
 	}
+	xids := map[string]XIDs{}
+	for _, p := range m.watched {
+		if len(p.xids) > 0 {
+			xids[p.gpu.UUID] = XIDs{Count: maps.Clone(p.xids), Last: p.lastXID}
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.xids = xids
 	if !maps.Equal(faults, m.faults) {
 		m.faults = faults
 		close(m.changed)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -338,4 +339,24 @@ func TestFound(t *testing.T) {
 		t.Error("a GPU that came back is not found")
 	}
 	w.looks(h, 2*countEvery)
+}
+
+// Every error that the driver reports is counted, also those that indicate no fault.
+func TestXIDsAreCounted(t *testing.T) {
+	w, h := newWard(2)
+	for _, xids := range [][]uint64{{13, 48}, {13}, nil} {
+		w.conditions[1] = nvml.Condition{XIDs: xids}
+		w.looks(h, 1)
+	}
+	want := map[string]XIDs{"GPU-1": {Count: map[uint64]uint64{13: 2, 48: 1}, Last: 13}}
+	if got := h.XIDs(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for n := range uint64(2 * mostKinds) {
+		w.conditions[0] = nvml.Condition{XIDs: []uint64{1000 + n}}
+		w.looks(h, 1)
+	}
+	if n := len(h.XIDs()["GPU-0"].Count); n != mostKinds {
+		t.Errorf("%d kinds are counted", n)
+	}
 }

@@ -12,8 +12,10 @@ import (
 
 // watched is what is known of one GPU's health. Only look changes it.
 type watched struct {
-	gpu   backend.GPU
-	fault *Fault
+	xids    map[uint64]uint64 // how often each XID was reported
+	lastXID uint64
+	gpu     backend.GPU
+	fault   *Fault
 	// clean counts the looks in a row that found nothing; unanswered those without an answer.
 	clean, unanswered int
 	// relapses counts how often the GPU fell ill again soon after it was well.
@@ -92,6 +94,7 @@ func (p *watched) diagnose(c nvml.Condition, err error) *Fault {
 	if err == nil {
 		p.uncorrected, p.known, p.unanswered = c.Uncorrected, true, 0
 	}
+	p.count(c.XIDs)
 	xid, ill := gravest(c.XIDs)
 	switch {
 	case errors.Is(err, nvml.ErrLost), ill && xid == fellOff:
@@ -133,6 +136,23 @@ func (p *watched) reported(c nvml.Condition, grown bool) *Fault {
 		return &Fault{Reason: MIGMode, Text: fmt.Sprintf("it is in MIG mode, and this agent cannot tell how it is divided: end the mode (`nvidia-smi -i %d -mig 0`), or leave the GPU to others", p.gpu.Index)}
 	}
 	return nil
+}
+
+// mostKinds bounds how many kinds of XIDs are counted of a GPU; there are fewer than 200.
+const mostKinds = 200
+
+// count counts the errors that the driver reported.
+func (p *watched) count(xids []uint64) {
+	for _, xid := range xids {
+		if _, known := p.xids[xid]; !known && len(p.xids) >= mostKinds {
+			continue
+		}
+		if p.xids == nil {
+			p.xids = map[uint64]uint64{}
+		}
+		p.xids[xid]++
+		p.lastXID = xid
+	}
 }
 
 // gravest returns the last XID that indicates a fault of the GPU; fellOff precedes all others. ill is false without any.

@@ -225,6 +225,7 @@ func (s *shareTime) renew(until uint64) {
 // set writes the budget that was decided at now.
 func (s *shareTime) set(now uint64, decided arbiter.Budget) {
 	b, before := &s.budget, s.budget
+	defer func() { s.usage.grant(now, b) }()
 	b.Tick, b.Rate, b.Base, b.Burst, b.Depth = now, decided.Rate, decided.Base, decided.Burst, decided.Depth
 	if s.stretch != (arbiter.Stretch{}) { // else what the last agent knew holds
 		b.Stretch = s.stretch.PPM()

@@ -18,9 +18,41 @@ type usageLog struct {
 	total   uint64 // own ns since the share began
 	entries [usageSteps]usageEntry
 	next    int
+	right   right
 }
 
-type usageEntry struct{ at, total uint64 }
+type usageEntry struct {
+	at, total uint64
+	given     float64
+}
+
+// right is what of the GPU's time a share may use, added up since this agent knows it.
+type right struct {
+	at         uint64  // up to when
+	entitled   float64 // ns of its base: its part when all want theirs
+	given      float64 // ns of its rate: with what others leave
+	base, rate uint32  // since at, in [page.Whole]ths
+}
+
+// until is the same at a moment.
+func (r right) until(now uint64) right {
+	if r.at != 0 && now > r.at {
+		passed := float64(now - r.at)
+		r.entitled += passed * float64(r.base) / page.Whole
+		r.given += passed * float64(r.rate) / page.Whole
+	}
+	r.at = max(r.at, now)
+	return r
+}
+
+// grant says what the share may use from now on.
+func (l *usageLog) grant(now uint64, b *page.Budget) {
+	l.right = l.right.until(now)
+	l.right.base, l.right.rate = b.Base, b.Rate
+	if b.Flags&page.BudgetLimited == 0 { // it is alone
+		l.right.base, l.right.rate = page.Whole, page.Whole
+	}
+}
 
 // start counts what was used before this agent started: all that was charged, less
 // what was given back.
@@ -36,23 +68,40 @@ func (l *usageLog) add(now, own uint64) {
 	if now-l.entries[last].at < uint64(usageStep) && l.entries[last].at != 0 {
 		return
 	}
-	l.entries[l.next] = usageEntry{now, l.total}
+	l.entries[l.next] = usageEntry{now, l.total, l.right.until(now).given}
 	l.next = (l.next + 1) % usageSteps
 }
 
 // percent is the part of the GPU's time over the last second, or since the
 // share is known.
 func (l *usageLog) percent(now uint64) float64 {
-	oldest := usageEntry{at: now, total: l.total}
+	oldest := l.oldest(now)
+	if now-oldest.at < uint64(usageStep) {
+		return 0
+	}
+	return min(100*float64(l.total-oldest.total)/float64(now-oldest.at), 100)
+}
+
+// oldest is the first entry that is kept, or the present.
+func (l *usageLog) oldest(now uint64) usageEntry {
+	oldest := usageEntry{now, l.total, l.right.until(now).given}
 	for _, e := range l.entries {
 		if e.at != 0 && e.at < oldest.at {
 			oldest = e
 		}
 	}
+	return oldest
+}
+
+// strays is by which part of the GPU's time, 0 to 1, the use of the last second differs from what was given; nil where
+// less of it is known than an entry.
+func (l *usageLog) strays(now uint64) *float64 {
+	oldest := l.oldest(now)
 	if now-oldest.at < uint64(usageStep) {
-		return 0
+		return nil
 	}
-	return min(100*float64(l.total-oldest.total)/float64(now-oldest.at), 100)
+	used, given := float64(l.total-oldest.total), l.right.until(now).given-oldest.given
+	return new((used - given) / float64(now-oldest.at))
 }
 
 // heldLog keeps for how long a share was held back.
@@ -89,6 +138,10 @@ func (l *loop) Times(tenant string) []control.Time {
 			Waited: s.bucket.Waited, HeldBackTotal: s.bucket.HeldBack, Yielded: s.bucket.Yielded, HeldBackPercent: s.held.log.percent(now),
 			Overdrawn: s.bucket.Overdrawn, Fault: s.complaint(now),
 			HeldBack: s.limited() && s.bucket.Wanted != 0 && now-min(now, s.bucket.Wanted) < uint64(time.Second),
+			Entitled: uint64(s.usage.right.until(now).entitled),
+		}
+		if one.HeldBack {
+			one.Error = s.usage.strays(now)
 		}
 		switch {
 		case s.limited():
