@@ -48,6 +48,9 @@ type listings struct {
 
 	mu   sync.Mutex
 	next *nextListing // the one that is not begun, nil if nobody asks
+	// seen is what the driver told of all GPUs when it was asked last, at seenAt.
+	seen   []snapshot
+	seenAt time.Time
 }
 
 // nextListing is a listing to come.
@@ -105,7 +108,28 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 }
 
 func (a *Agent) makeListing(ctx context.Context) *control.Listing {
-	snapshots := a.sweep(ctx)
+	return a.listFrom(ctx, a.sweep(ctx))
+}
+
+// Recent lists what the agent found when it last looked at the GPUs, which it does every second or so: a scrape costs no
+// look. Of more than few tenants the agent looks at some each time, so what their pages tell of memory can be some seconds
+// older; GPU times are those of the arbiter. An agent that has not looked for longer does so now. The error is that of ctx.
+func (a *Agent) Recent(ctx context.Context) (*control.Listing, error) {
+	s := &a.listings
+	s.mu.Lock()
+	snapshots, age := s.seen, a.config.Now().Sub(s.seenAt)
+	s.mu.Unlock()
+	if len(snapshots) != len(a.gpus) || age < 0 || age > 2*a.config.Interval {
+		return a.Listing(ctx)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("list shares: %w", err)
+	}
+	return a.listFrom(ctx, snapshots), nil
+}
+
+// listFrom lists what a look found.
+func (a *Agent) listFrom(ctx context.Context, snapshots []snapshot) *control.Listing {
 	a.readGauges(ctx)
 	l := &control.Listing{Time: a.config.Now(), Info: a.config.Info, GPUs: a.listGPUs(ctx, snapshots), Events: a.events.list(), Tenants: []control.Tenant{}}
 	for _, t := range a.all() {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -88,4 +89,36 @@ func TestSharedListsHideCommands(t *testing.T) {
 		})
 	}
 	lists.Wait()
+}
+
+// Who scrapes causes no look while the agent looks by itself, and gets a fresh one where it does not.
+func TestRecentCausesNoLook(t *testing.T) {
+	n := newNode(t)
+	driver := &gated{lister: n.driver, gate: make(chan struct{})}
+	close(driver.gate)
+	c := n.settings(n.backend)
+	c.Driver, c.Interval = driver, time.Minute
+	a, err := New(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		l, err := a.Recent(t.Context())
+		if err != nil || len(l.GPUs) != len(a.gpus) {
+			t.Fatalf("%+v, %v", l, err)
+		}
+	}
+	if asked := driver.asked.Load(); asked != 1 {
+		t.Errorf("%d looks for ten scrapes", asked)
+	}
+	later := c.Now
+	a.config.Now = func() time.Time { return later().Add(3 * c.Interval) }
+	if _, err := a.Recent(t.Context()); err != nil || driver.asked.Load() != 2 {
+		t.Errorf("after a long time without a look: %v, %d looks", err, driver.asked.Load())
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.Recent(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("who gave up: %v", err)
+	}
 }

@@ -59,6 +59,7 @@ const judgedAgain = excess.Again / 2
 func (a *Agent) compare(ctx context.Context, snapshots []snapshot) {
 	a.suspicious = nil
 	a.dropGauges()
+	defer a.remember(snapshots)
 	for i := range snapshots {
 		v := &snapshots[i]
 		// An agent in another pid namespace than the driver's knows some pids never.
@@ -69,6 +70,16 @@ func (a *Agent) compare(ctx context.Context, snapshots []snapshot) {
 		a.compareShares(ctx, v, tenants)
 		a.compareWhole(ctx, v, tenants)
 	}
+}
+
+// remember keeps what the driver told of all GPUs, for [Agent.Recent].
+func (a *Agent) remember(snapshots []snapshot) {
+	if len(snapshots) != len(a.gpus) {
+		return
+	}
+	a.listings.mu.Lock()
+	defer a.listings.mu.Unlock()
+	a.listings.seen, a.listings.seenAt = snapshots, a.config.Now()
 }
 
 // recheck compares again, on the GPUs of which another reading decides.

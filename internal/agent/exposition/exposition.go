@@ -25,7 +25,8 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Source is the agent of which is told.
 type Source interface {
-	Listing(ctx context.Context) (*control.Listing, error)
+	// Recent may be a second old: it is to cost little.
+	Recent(ctx context.Context) (*control.Listing, error)
 }
 
 // Config is what [New] works with.
@@ -121,7 +122,7 @@ func (e *Exposition) list(ctx context.Context) (*control.Listing, error) {
 	if e.last != nil && time.Since(e.at) < e.config.Fresh {
 		return e.last, nil
 	}
-	listed, err := e.config.Source.Listing(ctx)
+	listed, err := e.config.Source.Recent(ctx)
 	if err != nil {
 		return nil, err
 	}

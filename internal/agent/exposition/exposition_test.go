@@ -38,7 +38,7 @@ type teller struct {
 	asked   int
 }
 
-func (t *teller) Listing(context.Context) (*control.Listing, error) {
+func (t *teller) Recent(context.Context) (*control.Listing, error) {
 	t.asked++
 	return &t.listing, t.err
 }

@@ -58,7 +58,7 @@ func measureScrapes(ctx context.Context, o options) ([]measurement.Row, error) {
 	row := measurement.Of(scrapeID, "ms", scrapeGoal, measurement.Lower, "make bench-ops ONLY="+scrapeID, p99...)
 	row.Case = fmt.Sprintf("p99, %d shares on %d GPUs", shares, gpus)
 	half, _ := measurement.Summary(middle, measurement.Lower)
-	row.Note = fmt.Sprintf("p99 of %d scrapes, each with a look at all shares; half of them took %.1f ms; an answer has %d KiB", scrapes, half, size>>10)
+	row.Note = fmt.Sprintf("p99 of %d scrapes, half of them took %.1f ms; an answer has %d KiB", scrapes, half, size>>10)
 	return []measurement.Row{row}, nil
 }
 
