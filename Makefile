@@ -137,6 +137,7 @@ fuzz: ## seek new inputs with each fuzz target for five minutes (DIVVY_FUZZTIME=
 test-deps: ## install the programs that tests and lint drive (as root, from the distribution)
 	$(call step,DEPS,programs for tests and lint)
 	hack/test-deps.sh
+	hack/prometheus.sh .cache/prometheus
 
 # What has figures of every area; of an id alone, the one area in whose name it begins.
 BENCHES := bench-mem bench-place bench-mig bench-time bench-promises bench-drivers bench-backends bench-ops

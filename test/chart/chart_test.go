@@ -110,7 +110,7 @@ controller:
   podAnnotations: {a: b}
   podLabels: {c: d}
 slots: {binders: ["system:serviceaccount:here:binder"]}
-metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}}
+metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}, prometheusRule: {enabled: true, labels: {release: prometheus}}, dashboards: {enabled: true, labels: {a: b}}}
 networkPolicy: {enabled: true, callers: [{ipBlock: {cidr: 10.0.0.4/32}}], scrapers: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}
 `
 

@@ -2,6 +2,8 @@ package chart_test
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -120,5 +122,34 @@ func TestWhereAgentsAreScraped(t *testing.T) {
 	unreached := "{agent: {metrics: {host: 127.0.0.1}}, metrics: {podMonitor: {enabled: true}}}"
 	if _, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: newest, Values: unreached}); err == nil || !strings.Contains(err.Error(), "agent.metrics.host") {
 		t.Errorf("monitors of agents that they cannot reach: %v", err)
+	}
+}
+
+// What watches agents is made where it is asked for, of the files that a server takes as they are.
+func TestAlertsAndDashboards(t *testing.T) {
+	if text := joined(rendered(t, newest, "")); strings.Contains(text, "PrometheusRule") || strings.Contains(text, "divvy-dashboards") {
+		t.Error("they are there without being asked for")
+	}
+	documents := rendered(t, newest, "metrics: {prometheusRule: {enabled: true, labels: {release: p}}, dashboards: {enabled: true}}")
+	maps := find[*corev1.ConfigMap](t, documents)
+	at := slices.IndexFunc(maps, func(m *corev1.ConfigMap) bool { return m.Name == "divvy-dashboards" })
+	if at < 0 || maps[at].Labels["grafana_dashboard"] != "1" || len(maps[at].Data) != 2 {
+		t.Fatalf("dashboards: %+v", maps)
+	}
+	for name, text := range maps[at].Data {
+		file, err := os.ReadFile(filepath.Join(dir, "files/dashboards", strings.TrimPrefix(name, "divvy-")))
+		if err != nil || strings.TrimSpace(string(file)) != strings.TrimSpace(text) {
+			t.Errorf("%s differs from its file: %v", name, err)
+		}
+	}
+	alerts, err := os.ReadFile(filepath.Join(dir, "files/alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := joined(documents)
+	for line := range strings.Lines(string(alerts)) {
+		if !strings.Contains(rule, "\n  "+strings.TrimRight(line, "\n")+"\n") {
+			t.Errorf("the rule lacks %q", line)
+		}
 	}
 }
