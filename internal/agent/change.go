@@ -38,6 +38,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	a.lookAt(ctx, t)
 	t.look.Lock() // the tenant does not end meanwhile
 	defer t.look.Unlock()
+	before := a.describe(t)
 	if err := a.lower(ctx, who, changer, t, p); err != nil {
 		return nil, err
 	}
@@ -49,6 +50,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 		return nil, err
 	}
 	changed := a.describe(t)
+	a.tellChange(ctx, peer, &before, &changed)
 	return &changed, nil
 }
 

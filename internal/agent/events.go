@@ -22,11 +22,14 @@ const (
 type events struct {
 	now func() time.Time
 
-	mu     sync.Mutex
-	latest []control.Event
+	mu      sync.Mutex
+	latest  []control.Event
+	refused map[string]refusedLately  // by user
+	memory  map[string][]toldRefusals // by tenant's id, one for each of its shares
 }
 
-func (e *events) add(event control.Event) {
+// add returns how often the event happened within a minute of the last time.
+func (e *events) add(event control.Event) (times int) {
 	event.Time, event.Times = e.now(), 1
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -39,6 +42,7 @@ func (e *events) add(event control.Event) {
 		oldest := slices.IndexFunc(e.latest, func(o control.Event) bool { return o.User == owner })
 		e.latest = slices.Delete(e.latest, oldest, oldest+1)
 	}
+	return event.Times
 }
 
 // again reports whether an event says what another has just said.

@@ -10,7 +10,7 @@ import (
 func (a *Agent) Handlers() map[control.Method]control.Handler {
 	return map[control.Method]control.Handler{
 		control.MethodHello:   control.Handle(a.hello),
-		control.MethodCreate:  control.Handle(explained(a, a.create)),
+		control.MethodCreate:  control.Handle(explained(a, a.createTold)),
 		control.MethodExplain: control.Handle(a.explain),
 		control.MethodList:    control.Handle(a.list),
 		control.MethodSet:     control.Handle(explained(a, a.set)),

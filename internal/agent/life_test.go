@@ -278,7 +278,7 @@ func TestWhatIsBeyondAPageIsCutOff(t *testing.T) {
 			t.Errorf("%s: %d bytes, %d blocks, %v; the page has %d bytes", what, after.Size, after.Blocks, err, before.Size())
 		}
 		l := n.list(r)
-		if len(l.Events) == 0 || l.Events[0].Kind != control.EventFault || l.Events[0].Tenant != "team/a" || !strings.Contains(l.Events[0].Text, "cut off") {
+		if last := l.Events[len(l.Events)-1]; last.Kind != control.EventFault || last.Tenant != "team/a" || !strings.Contains(last.Text, "cut off") {
 			t.Errorf("%s: the events are %+v", what, l.Events)
 		}
 		if l.Tenants[0].Shares[0].Used != gib/2 || l.Tenants[0].Fault != "" {

@@ -193,6 +193,7 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 			})
 		}
 	}
+	a.tellRefusals(ctx, t, found.Usage, false)
 	for i, u := range found.Usage {
 		t.Shares[i].Peak = max(t.Shares[i].Peak, u.Used)
 	}
@@ -234,5 +235,7 @@ func (a *Agent) end(ctx context.Context, t *tenant) {
 			text += fmt.Sprintf("; file descriptors in other processes still keep %d MiB of GPU %d", u.ByDescriptor>>20, a.gpu(t.Shares[i].UUID).Index)
 		}
 	}
-	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: text})
+	a.tellRefusals(ctx, t, t.seen.Usage, true)
+	a.events.over(t.ID)
+	a.happened(ctx, control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: text})
 }

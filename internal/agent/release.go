@@ -76,7 +76,9 @@ func (a *Agent) undoTenancy(ctx context.Context, t *tenant) error {
 	if err := a.forget(t); err != nil {
 		return fmt.Errorf("release %s: %w", t.Name, err)
 	}
-	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: "it was released"})
+	a.tellRefusals(ctx, t, t.seen.Usage, true)
+	a.events.over(t.ID)
+	a.happened(ctx, control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: "it was released"})
 	return nil
 }
 

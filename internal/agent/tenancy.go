@@ -298,7 +298,7 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 		t.Unmade = true
 		return edits.Edits{}, err
 	}
-	a.keep(ctx, t)
+	a.tenancyMade(ctx, t, made)
 	return plan.Edits, nil
 }
 

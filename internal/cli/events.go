@@ -12,8 +12,10 @@ const eventsShown = 3
 
 // shown are the last events, and the last that are about shares of the reader's: why a
 // share of theirs has ended must not get lost among what others do. What happens every day
-// is shown where nothing else is.
+// is shown where nothing else is, and what whoever asked was told at once is in JSON and
+// in `divvy show` alone.
 func shown(events []control.Event, reader string) (chosen []control.Event) {
+	events = slices.DeleteFunc(slices.Clone(events), control.Event.Answered)
 	mine := func(e control.Event) bool { return e.User == reader && e.Tenant != "" }
 	own := latest(events, mine)
 	all := latest(events, func(control.Event) bool { return true })

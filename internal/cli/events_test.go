@@ -48,6 +48,17 @@ func TestOwnEventsAreNotLost(t *testing.T) {
 	}
 }
 
+// What whoever asked was told at once is no news.
+func TestAnswersAreNoNews(t *testing.T) {
+	var events []control.Event
+	for _, kind := range []control.EventKind{control.EventGranted, control.EventChanged, control.EventRefused, control.EventMemory} {
+		events = append(events, control.Event{Kind: kind, Tenant: "train", User: "u1"})
+	}
+	if got := shown(events, "u1"); len(got) != 1 || got[0].Kind != control.EventMemory {
+		t.Errorf("shown are %+v", got)
+	}
+}
+
 // Why shares were ended comes before what happens every day, and is told once for each.
 func TestReasonsComeBeforeRoutine(t *testing.T) {
 	var events []control.Event

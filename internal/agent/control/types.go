@@ -211,7 +211,12 @@ const LastGone = "its last process is gone"
 // Routine reports whether an event tells only what shares do every day: it must not hide
 // why another was ended.
 func (e Event) Routine() bool {
-	return e.Kind == EventReaped || e.Kind == EventEnded && e.Text == LastGone
+	return e.Answered() || e.Kind == EventReaped || e.Kind == EventEnded && e.Text == LastGone
+}
+
+// Answered reports whether an event tells what whoever asked was told at once.
+func (e Event) Answered() bool {
+	return e.Kind == EventGranted || e.Kind == EventChanged || e.Kind == EventRefused
 }
 
 // EventKind groups events.
@@ -237,6 +242,13 @@ const (
 	EventLimit EventKind = "limit"
 	// EventIdle is a share that has used no GPU for long.
 	EventIdle EventKind = "idle"
+	// EventGranted is a share that begins, EventChanged one that somebody changed, and
+	// EventRefused a request that was refused.
+	EventGranted EventKind = "granted"
+	EventChanged EventKind = "changed"
+	EventRefused EventKind = "refused"
+	// EventMemory are allocations of a share that were refused: the share's word.
+	EventMemory EventKind = "out-of-memory"
 	// EventEnded is a tenant whose last process is gone.
 	EventEnded EventKind = "ended"
 )
