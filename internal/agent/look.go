@@ -189,7 +189,7 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 		if freed > 0 {
 			a.events.add(control.Event{
 				Kind: control.EventReaped, Tenant: t.Name, User: t.User, UUID: t.Shares[i].UUID,
-				Text: fmt.Sprintf("%d MiB of a process that died are free again", freed>>20),
+				Text: fmt.Sprintf("%d MiB of a process that has ended are free again", freed>>20),
 			})
 		}
 	}

@@ -49,7 +49,7 @@ func tooFew(r *Request, candidates, all int) *Refusal {
 	case enough:
 		return nil
 	case candidates == 0 && r.Among != "":
-		return refuse(ReasonUnknown, "GPU %s does not exist and this machine has GPUs 0 to %d: `divvy ls` shows their UUIDs",
+		return refuse(ReasonUnknown, "GPU %s does not exist and this machine has GPUs 0 to %d: `divvy ls -o wide` shows their UUIDs",
 			r.Among, all-1)
 	case r.Among != "":
 		return refuse(ReasonNever, "the request needs %d GPUs and may choose among %d", r.Count, candidates)

@@ -100,7 +100,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 
 // groups are those of commands in help.
 var groups = map[string]string{
-	"run": "shares", "ls": "shares", "top": "shares", "show": "shares", "set": "shares", "stop": "shares", "explain": "shares",
+	"run": "shares", "ls": "shares", "top": "shares", "show": "shares", "set": "shares", "share": "shares", "stop": "shares", "explain": "shares",
 	"gpu": "gpus", "topo": "gpus", "doctor": "gpus", "simgpu": "gpus", "agent": "gpus",
 	"queues": "clusters", "replay": "clusters", "convert": "clusters", "webhook": "clusters", "controller": "clusters",
 }

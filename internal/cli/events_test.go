@@ -67,7 +67,7 @@ func TestReasonsComeBeforeRoutine(t *testing.T) {
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		add(control.EventLimit, name, "its time is over")
-		add(control.EventReaped, name, "1024 MiB of a process that died are free again")
+		add(control.EventReaped, name, "1024 MiB of a process that has ended are free again")
 		add(control.EventEnded, name, "its time is over")
 		add(control.EventEnded, name+"1", control.LastGone)
 	}
@@ -84,7 +84,7 @@ func TestReasonsComeBeforeRoutine(t *testing.T) {
 		}
 	}
 	events = events[8:] // one reason alone leaves room
-	if got := said("u1"); got != "reaped c: 1024 MiB of a process that died are free again\nended c: its time is over\nended c1: "+control.LastGone+"\n" {
+	if got := said("u1"); got != "reaped c: 1024 MiB of a process that has ended are free again\nended c: its time is over\nended c1: "+control.LastGone+"\n" {
 		t.Errorf("shown\n%s", got)
 	}
 }

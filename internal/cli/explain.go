@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -105,8 +106,11 @@ func printExplanation(w *strings.Builder, e *control.Explanation) {
 			verdict = "chosen"
 		}
 		shown.row(string(v.Backend), "", verdict, v.Reason)
-		for _, gpu := range v.GPUs {
-			shown.row("", fmt.Sprint(gpu.Index), string(gpu.State), gpu.Reason)
+		for _, alike := range groupGPUs(v.GPUs) {
+			if len(alike.gpus) > 1 && strings.Contains(v.Reason, alike.rest) {
+				continue // the backend's own row says it of all of them
+			}
+			shown.row("", alike.indexes(), alike.state, alike.reason())
 		}
 	}
 	var aligned strings.Builder
@@ -117,6 +121,54 @@ func printExplanation(w *strings.Builder, e *control.Explanation) {
 	if e.Refused != "" {
 		fmt.Fprintf(w, "\n%s\n", e.Refused)
 	}
+}
+
+// alikeGPUs are GPUs of which the same is said but for who holds what.
+type alikeGPUs struct {
+	state string
+	// whole is what is said of the first, and rest the same without its number and without who holds what.
+	whole, rest string
+	gpus        []int
+}
+
+// groupGPUs puts GPUs together of which the same is said, in the order of the first of each.
+func groupGPUs(all []forms.GPU) (groups []*alikeGPUs) {
+	for _, gpu := range all {
+		fact, _, _ := strings.Cut(gpu.Reason, "; ")
+		rest := strings.TrimPrefix(strings.TrimPrefix(fact, fmt.Sprintf("GPU %d ", gpu.Index)), "has ")
+		at := slices.IndexFunc(groups, func(g *alikeGPUs) bool { return g.state == string(gpu.State) && g.rest == rest })
+		if at < 0 {
+			groups, at = append(groups, &alikeGPUs{state: string(gpu.State), whole: gpu.Reason, rest: rest}), len(groups)
+		}
+		groups[at].gpus = append(groups[at].gpus, gpu.Index)
+	}
+	return groups
+}
+
+// indexes are those of the GPUs, such as 0-3,6.
+func (g *alikeGPUs) indexes() string {
+	var parts []string
+	for i := 0; i < len(g.gpus); {
+		end := i
+		for end+1 < len(g.gpus) && g.gpus[end+1] == g.gpus[end]+1 {
+			end++
+		}
+		part := strconv.Itoa(g.gpus[i])
+		if end > i {
+			part += "-" + strconv.Itoa(g.gpus[end])
+		}
+		parts = append(parts, part)
+		i = end + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// reason is what is said of one GPU, or of each of several.
+func (g *alikeGPUs) reason() string {
+	if len(g.gpus) == 1 {
+		return g.whole
+	}
+	return g.rest
 }
 
 // tellChoice tells which backend and which MIG profile an agent chose.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +45,33 @@ func TestExplanations(t *testing.T) {
 				t.Fatal(err)
 			}
 			golden(t, name+"."+string(form), w.String())
+		}
+	}
+}
+
+// Of a full server one line says what is free and who holds the rest, and only GPUs that differ have lines of their own.
+func TestExplanationOfAFullServer(t *testing.T) {
+	var full []forms.GPU
+	for i := range 8 {
+		full = append(full, forms.GPU{Index: i, State: forms.Waits, Reason: fmt.Sprintf("GPU %d has 9Gi of 79Gi free and the share needs 20Gi; alice/j%d holds 70Gi", i, i)})
+	}
+	mixed := slices.Clone(full)
+	mixed[5].Reason = "GPU 5 has 1Gi of 79Gi free and the share needs 20Gi; bob/big holds 78Gi"
+	all := "each of GPUs 0 to 7 has 9Gi of 79Gi free and the share needs 20Gi; alice/j0 holds 70Gi and 7 other shares the rest"
+	for name, test := range map[string]struct {
+		verdict forms.Verdict
+		want    string
+	}{
+		"alike": {forms.Verdict{Backend: "slice", State: forms.Waits, Reason: all, GPUs: full}, "BACKEND  GPU  VERDICT  REASON\nslice         waits    " + all + "\n"},
+		"one differs": {forms.Verdict{Backend: "slice", State: forms.Waits, Reason: "GPUs 0 to 7 have at most 9Gi", GPUs: mixed}, "BACKEND  GPU      VERDICT  REASON\n" +
+			"slice             waits    GPUs 0 to 7 have at most 9Gi\n" +
+			"         0-4,6-7  waits    9Gi of 79Gi free and the share needs 20Gi\n" +
+			"         5        waits    GPU 5 has 1Gi of 79Gi free and the share needs 20Gi; bob/big holds 78Gi\n"},
+	} {
+		var w strings.Builder
+		printExplanation(&w, &control.Explanation{Backends: []forms.Verdict{test.verdict}})
+		if w.String() != test.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, w.String(), test.want)
 		}
 	}
 }

@@ -220,7 +220,7 @@ func printNotes(w *strings.Builder, l listing, as look) {
 		if e.Times > 1 {
 			times = fmt.Sprintf(" (%d times)", e.Times)
 		}
-		note("%s %s%s: %s%s", moment(e.Time, l.Time), e.Kind, whose, e.Text, times)
+		note("%s %s%s: %s%s", moment(e.Time, l.Time), kindOf(e), whose, e.Text, times)
 	}
 	if len(notes) > 0 {
 		w.WriteByte('\n')
@@ -228,6 +228,14 @@ func printNotes(w *strings.Builder, l listing, as look) {
 	for _, line := range notes {
 		w.WriteString(as.note(line) + "\n")
 	}
+}
+
+// kindOf is the kind of an event for people: memory comes back after every end, which nobody had to reap.
+func kindOf(e control.Event) string {
+	if e.Kind == control.EventReaped {
+		return "freed"
+	}
+	return string(e.Kind)
 }
 
 // gpuNotes are about the GPUs: first which are left out, take no new shares or are not

@@ -1,26 +1,24 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
-	"github.com/divvy-gpu/divvy/internal/nvml/helper"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 	"github.com/divvy-gpu/divvy/internal/topology"
 )
 
 func newTopo(a *app) *cobra.Command {
-	var output, recorded string
+	var output, recorded, machine string
 	var capture bool
 	command := &cobra.Command{
 		Use:   "topo",
@@ -28,17 +26,21 @@ func newTopo(a *app) *cobra.Command {
 		Long: `Show how near this machine's GPUs and RDMA adapters are to each other: as the
 matrix that nvidia-smi prints, as JSON, or as the topology file that NCCL reads.
 With --capture, write a recording of this machine to standard output, as one text
-file. --host shows a recording on any machine.`,
+file. --host shows a recording on any machine, and --simgpu a simulated machine.`,
 		Example: `  divvy topo
   divvy topo -o nccl-xml > topology.xml
   divvy topo --capture > my-server.host
-  divvy topo --host my-server.host`,
+  divvy topo --host my-server.host
+  divvy topo --simgpu a800x8`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if capture && recorded != "" {
 				return usage(errors.New("give either --capture or --host: a recording is captured from the machine itself"))
 			}
-			host, err := a.host(recorded)
+			if machine != "" && recorded != "" {
+				return usage(errors.New("give either --simgpu or --host"))
+			}
+			host, err := a.host(cmd.Context(), recorded, machine)
 			if err != nil {
 				return err
 			}
@@ -50,6 +52,7 @@ file. --host shows a recording on any machine.`,
 	}
 	command.Flags().StringVarP(&output, "output", "o", "table", "`FORM`: table, json or nccl-xml")
 	command.Flags().StringVar(&recorded, "host", "", "show the machine recorded in `FILE`")
+	command.Flags().StringVar(&machine, "simgpu", "", "show the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	command.Flags().BoolVar(&capture, "capture", false, "write a recording of this machine")
 	return command
 }
@@ -75,10 +78,21 @@ func machineArch() string {
 	return map[string]string{"amd64": "x86_64", "arm64": "arm64"}[runtime.GOARCH]
 }
 
-// host reads a recorded machine, or records this one, so that both take the same way to a topology.
-func (a *app) host(recorded string) (*hostfile.Host, error) {
+// host reads a recorded machine, or records this one or a simulated one, so that all take the same way to a topology.
+func (a *app) host(ctx context.Context, recorded, machine string) (*hostfile.Host, error) {
+	if machine != "" {
+		instance, err := a.simulated(ctx, machine)
+		if err != nil {
+			return nil, err
+		}
+		gpus, err := a.linkedGPUs(control.Endpoint{Simgpu: instance.Dir})
+		if err != nil {
+			return nil, err
+		}
+		return hostfile.Capture(os.DirFS(simfiles.Sysfs(instance.Dir)), gpus)
+	}
 	if recorded == "" {
-		gpus, err := a.linkedGPUs()
+		gpus, err := a.linkedGPUs(control.Endpoint{})
 		if err != nil {
 			return nil, err
 		}
@@ -93,23 +107,12 @@ func (a *app) host(recorded string) (*hostfile.Host, error) {
 }
 
 // linkedGPUs asks the driver, through a process that may hang. A machine without a driver may still have adapters, so that is no error.
-func (a *app) linkedGPUs() ([]topology.GPUInfo, error) {
-	found, err := driver.Finder{Root: "/", LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))}.Find()
+func (a *app) linkedGPUs(at control.Endpoint) ([]topology.GPUInfo, error) {
+	library, err := a.openDriver(at)
 	if errors.Is(err, driver.ErrNotFound) {
 		say(a.err, "divvy: this machine has no NVIDIA driver, so no GPUs are shown")
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	self, err := a.tree.Divvy()
-	if err != nil {
-		return nil, err
-	}
-	library, err := helper.Open(helper.Config{
-		Start: helper.Start(self, daemon.HelperCommand), Library: found.Chosen[driver.NVML],
-		Limits: helper.Usual, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-	})
 	if err != nil {
 		return nil, err
 	}

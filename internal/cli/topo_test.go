@@ -50,6 +50,8 @@ func TestTopoWrongUsage(t *testing.T) {
 	}{
 		"form":     {[]string{"--host", filepath.Join(hosts, "vm.host"), "-o", "svg"}, program.ExitUsage, "choose table, json or nccl-xml"},
 		"both":     {[]string{"--host", bad, "--capture"}, program.ExitUsage, "either --capture or --host"},
+		"two":      {[]string{"--host", bad, "--simgpu", "a100-80g"}, program.ExitUsage, "either --simgpu or --host"},
+		"machine":  {[]string{"--simgpu", "b300"}, program.ExitFailure, "a100-80g"},
 		"no file":  {[]string{"--host", "/nowhere.host"}, program.ExitFailure, "/nowhere.host"},
 		"bad file": {[]string{"--host", bad}, program.ExitFailure, "bad.host:2: content"},
 	} {

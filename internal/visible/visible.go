@@ -238,7 +238,7 @@ func unknown(gpus []GPU, name string) error {
 	} else if len(gpus) > 1 {
 		has = fmt.Sprintf("this machine has GPUs %d to %d", gpus[0].Index, gpus[len(gpus)-1].Index)
 	}
-	return fmt.Errorf("%w: GPU %s does not exist and %s: `divvy ls` shows their UUIDs", ErrUnknown, name, has)
+	return fmt.Errorf("%w: GPU %s does not exist and %s: `divvy ls -o wide` shows their UUIDs", ErrUnknown, name, has)
 }
 
 func refuse(format string, args ...any) error {

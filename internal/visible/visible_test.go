@@ -139,7 +139,7 @@ func TestChooseRefuses(t *testing.T) {
 		"all hidden":                 {Wish{}, none, ErrChoice, "every GPU is hidden"},
 		"a job, blind":               {Wish{}, blind(job()), ErrChoice, "name the job's GPUs by UUID with --gpu"},
 		"a job, blind, by index":     {Wish{Named: []string{"1"}}, blind(job()), ErrChoice, "name the job's GPUs by UUID with --gpu"},
-		"unknown index":              {Wish{Named: []string{"8"}}, whole, ErrUnknown, "GPU 8 does not exist and this machine has GPUs 0 to 3: `divvy ls` shows their UUIDs"},
+		"unknown index":              {Wish{Named: []string{"8"}}, whole, ErrUnknown, "GPU 8 does not exist and this machine has GPUs 0 to 3: `divvy ls -o wide` shows their UUIDs"},
 		"silent at the start":        {Wish{Named: []string{"8"}}, silent, ErrUnknown, "GPU 8 is left out, because the driver did not answer about it"},
 		"unknown beside a silent":    {Wish{Named: []string{"9"}}, silent, ErrUnknown, "GPU 9 does not exist"},
 		"twice by index and UUID":    {Wish{Named: []string{"1", b}}, whole, ErrChoice, "is named twice, as 1 and GPU-ab"},

@@ -103,7 +103,7 @@ func TestTheGPUThatWasMeant(t *testing.T) {
 		"Slurm's no GPU":  {"NoDevFiles", "", "means no GPU"},
 		"MIG":             {"MIG-6e5f0d1c-3b5e-4a8e-9f7a-2d1c0b9a8f7e", "", "names a MIG instance"},
 		"twice":           {"1,1", "", "names GPU 1 twice"},
-		"unknown UUID":    {"GPU-00000000-0000-0000-0000-000000000000", "", "`divvy ls` shows their UUIDs"},
+		"unknown UUID":    {"GPU-00000000-0000-0000-0000-000000000000", "", "`divvy ls -o wide` shows their UUIDs"},
 		"unknown by flag": {"1", "--gpu 9", "GPU 9 does not exist and this machine has GPUs 0 to 7"},
 	} {
 		t.Run(name, func(t *testing.T) {
