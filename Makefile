@@ -13,7 +13,8 @@ SANFLAGS_asan := -fsanitize=address -fno-omit-frame-pointer
 SANFLAGS_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
 SANFLAGS_tsan := -fsanitize=thread
 ARCHFLAGS := $(if $(filter x86_64,$(shell uname -m)),-mcx16)
-CFLAGS += -std=gnu11 -O2 -g -fPIC -fvisibility=hidden $(ARCHFLAGS) $(WARN) $(SANFLAGS_$(SAN)) -Ilib
+# No file that is built names the folder that it was built in: two folders give the same bytes.
+CFLAGS += -std=gnu11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIC -fvisibility=hidden $(ARCHFLAGS) $(WARN) $(SANFLAGS_$(SAN)) -Ilib
 LDFLAGS += $(SANFLAGS_$(SAN))
 SOFLAGS := -shared -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--build-id
 
@@ -56,7 +57,7 @@ c: $(ALL_C)
 # Users run it on their hosts, which may be as old as the libraries' containers: it is linked as those are.
 $(B)/bin/divvy: FORCE | $(LIBC_STUB)
 	$(call step,GO)
-	$(GO) build -ldflags '-s -w -linkmode external -extldflags "$(subst $(LIBC_STUB),$(abspath $(LIBC_STUB)),$(LINK_LIBC))"' -o $@ ./cmd/divvy
+	$(GO) build -ldflags '-s -w -buildid= -linkmode external -extldflags "$(subst $(LIBC_STUB),$(abspath $(LIBC_STUB)),$(LINK_LIBC))"' -o $@ ./cmd/divvy
 $(B)/libexec/divvy/divvy-cluster: FORCE
 	$(call step,GO)
 	$(GO) build -ldflags '-s -w' -o $@ ./cmd/divvy-cluster
