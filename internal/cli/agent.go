@@ -25,7 +25,8 @@ and report processes on a GPU that are in no share. As root, the agent serves
 every user, and takes over the GPUs and shares of users' own agents. Where no agent
 runs and none is configured, 'divvy run' starts one for its user alone, which holds
 only the GPUs on which it has shares. Two agents never serve one GPU. SIGTERM ends
-the agent, and shares continue.
+the agent, and shares continue. Started by systemd as a service of Type=notify, it
+tells when it serves.
 
 Once the agent has run as root nobody starts an own agent until the machine starts
 again: 'divvy run' waits for the system agent. Remove /run/divvy/system-agent to
@@ -47,9 +48,14 @@ user's 'divvy run' gets a share of it.
 With --kubernetes the agent also serves the kubelet of a cluster's node, and has
 more flags: 'divvy agent --kubernetes --help' lists them.`
 
+// agentFlags are the flags of `divvy agent`.
+type agentFlags struct {
+	instance, machine, driver, config, address, containers string
+	ephemeral, kubernetes                                  bool
+}
+
 func newAgent(a *app) *cobra.Command {
-	var instance, machine, driver, config, address, containers string
-	var ephemeral, kubernetes bool
+	var f agentFlags
 	command := &cobra.Command{
 		Use:     "agent",
 		Short:   "Serve this machine's GPUs to every user, or to a Kubernetes cluster",
@@ -57,48 +63,61 @@ func newAgent(a *app) *cobra.Command {
 		Example: "  sudo divvy agent\n  sudo divvy agent --config ./agent.yaml\n  sudo divvy agent --simgpu a800x8\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if address != "" && !agentconfig.IsMetricsAddress(address) {
-				return usage(fmt.Errorf("--metrics-address %q: give an address and a port, such as %s or :9410, or none", address, exposition.DefaultAddress))
+			if f.address != "" && !agentconfig.IsMetricsAddress(f.address) {
+				return usage(fmt.Errorf("--metrics-address %q: give an address and a port, such as %s or :9410, or none", f.address, exposition.DefaultAddress))
 			}
-			endpoint := a.endpoint(instance)
-			if !ephemeral {
-				endpoint.Rundir = a.rundir // root's is the system agent's
-			}
-			simulated, undo, err := a.published(cmd.Context(), machine)
-			if err != nil {
-				return err
-			}
-			return daemon.Serve(cmd.Context(), daemon.Options{
-				Endpoint:   endpoint,
-				Simgpu:     simulated,
-				Unserved:   undo,
-				Tree:       a.tree,
-				DriverRoot: driver,
-				Ephemeral:  ephemeral,
-				Config:     config,
-				Containers: containers,
-				Ready:      starter(ephemeral),
-				Log:        slog.New(slog.NewTextHandler(a.err, nil)),
-
-				MetricsAddress: address, Version: version.Full(),
-			})
+			return a.serve(cmd.Context(), f)
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&config, "config", "", "the configuration, a `FILE` (default: "+daemon.DefaultConfig+" if it exists)")
-	flags.StringVar(&address, "metrics-address", "", "`ADDRESS` where Prometheus reads metrics, such as "+exposition.DefaultAddress+", or none (default: that of the configuration, or "+exposition.DefaultAddress+" of a system agent)")
-	flags.StringVar(&containers, "cdi-dir", cdi.DefaultDir, "`DIR` of the devices by which containers get the shares of 'divvy share create'")
-	flags.StringVar(&machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
-	flags.StringVar(&driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
+	flags.StringVar(&f.config, "config", "", "the configuration, a `FILE` (default: "+daemon.DefaultConfig+" if it exists)")
+	flags.StringVar(&f.address, "metrics-address", "", "`ADDRESS` where Prometheus reads metrics, such as "+exposition.DefaultAddress+", or none (default: that of the configuration, or "+exposition.DefaultAddress+" of a system agent)")
+	flags.StringVar(&f.containers, "cdi-dir", cdi.DefaultDir, "`DIR` of the devices by which containers get the shares of 'divvy share create'")
+	flags.StringVar(&f.machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
+	flags.StringVar(&f.driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
-	flags.BoolVar(&kubernetes, "kubernetes", false, "serve the node of a Kubernetes cluster")
+	flags.BoolVar(&f.kubernetes, "kubernetes", false, "serve the node of a Kubernetes cluster")
 	// control.Ensure starts agents with these flags.
-	flags.BoolVar(&ephemeral, "ephemeral", false, "end with the last share")
-	flags.StringVar(&instance, "simgpu-dir", "", "serve the simulated machine in this directory")
+	flags.BoolVar(&f.ephemeral, "ephemeral", false, "end with the last share")
+	flags.StringVar(&f.instance, "simgpu-dir", "", "serve the simulated machine in this directory")
 	for _, name := range []string{"ephemeral", "simgpu-dir"} {
 		flags.Lookup(name).Hidden = true
 	}
 	return command
+}
+
+// serve runs the agent until ctx is done.
+func (a *app) serve(ctx context.Context, f agentFlags) error {
+	endpoint := a.endpoint(f.instance)
+	if !f.ephemeral {
+		endpoint.Rundir = a.rundir // root's is the system agent's
+	}
+	supervisor, err := daemon.TakeSupervisor()
+	if err != nil {
+		return err
+	}
+	if f.ephemeral {
+		supervisor = nil // that of the program which started the agent
+	}
+	simulated, undo, err := a.published(ctx, f.machine)
+	if err != nil {
+		return err
+	}
+	return daemon.Serve(ctx, daemon.Options{
+		Endpoint:   endpoint,
+		Simgpu:     simulated,
+		Unserved:   undo,
+		Tree:       a.tree,
+		DriverRoot: f.driver,
+		Ephemeral:  f.ephemeral,
+		Config:     f.config,
+		Containers: f.containers,
+		Ready:      starter(f.ephemeral),
+		Supervisor: supervisor,
+		Log:        slog.New(slog.NewTextHandler(a.err, nil)),
+
+		MetricsAddress: f.address, Version: version.Full(),
+	})
 }
 
 // published is the directory of a simulated machine that every user can reach, "" for

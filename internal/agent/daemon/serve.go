@@ -23,11 +23,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
-	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/modes"
-	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/terminal"
@@ -63,35 +61,9 @@ type Options struct {
 	Step func(name string)
 	// Ready is written when the agent serves, or why it cannot; nil is not written.
 	Ready io.WriteCloser
-	Log   *slog.Logger
-}
-
-// Face serves another client beside the agent's own socket, as the kubelet, until ctx
-// is done. An error ends the agent.
-type Face func(ctx context.Context, n Node) error
-
-// Node is what a face works with.
-type Node struct {
-	Agent   *agent.Agent
-	Health  *health.Monitor
-	Library Library
-	// Rules are the agent's configuration, nil without one.
-	Rules *agentconfig.Config
-	// Dir is the agent's run directory.
-	Dir string
-	// Step is [Options.Step].
-	Step func(name string)
-	Log  *slog.Logger
-}
-
-// Library is what a face asks of the driver's library.
-type Library interface {
-	hostfile.Driver
-	Version() nvml.Version
-	Architecture(gpu int) string
-	Brand(gpu int) string
-	Capability(gpu int) string
-	MIGCapable(gpu int) bool
+	// Supervisor is told when the agent serves, and when it ends; nil is not told.
+	Supervisor *Supervisor
+	Log        *slog.Logger
 }
 
 // interval is the time between looks at all tenants and GPUs. Deaths give notice and
@@ -349,6 +321,7 @@ func (s *service) run(ctx context.Context) error {
 		}()
 	}
 	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Endpoint.Socket(), "gpus", len(s.agent.GPUs()))
+	s.options.tell(ctx, "READY=1", fmt.Sprintf("STATUS=serving %d GPUs", len(s.agent.GPUs())))
 	go s.takeUp(ctx)
 	var keeping sync.WaitGroup
 	if s.options.shared() {
@@ -357,38 +330,10 @@ func (s *service) run(ctx context.Context) error {
 	}
 	faced := s.serveOthers(ctx, cancel)
 	s.agent.Run(ctx)
+	if s.again.Load() == nil {
+		s.options.tell(ctx, "STOPPING=1")
+	}
 	keeping.Wait()
 	err := s.doors.close()
 	return errors.Join(faced(), err, s.close())
-}
-
-// serveOthers watches the GPUs' health and serves the face, if there is one, until
-// ctx is done. When the face ends it calls end. The function that it returns waits for
-// both and returns the face's error.
-func (s *service) serveOthers(ctx context.Context, end func()) (wait func() error) {
-	var running sync.WaitGroup
-	var fault error
-	running.Go(func() { s.health.Run(ctx) })
-	running.Go(func() {
-		for {
-			select {
-			case <-s.noteFaults():
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	if s.metrics != nil {
-		running.Go(func() { s.serveMetrics(ctx) })
-	}
-	if s.options.Face != nil {
-		running.Go(func() {
-			defer end()
-			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Rules: s.rules, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log})
-		})
-	}
-	return func() error {
-		running.Wait()
-		return fault
-	}
 }

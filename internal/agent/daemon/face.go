@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/health"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/hostfile"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+)
+
+// Face serves another client beside the agent's own socket, as the kubelet, until ctx
+// is done. An error ends the agent.
+type Face func(ctx context.Context, n Node) error
+
+// Node is what a face works with.
+type Node struct {
+	Agent   *agent.Agent
+	Health  *health.Monitor
+	Library Library
+	// Rules are the agent's configuration, nil without one.
+	Rules *agentconfig.Config
+	// Dir is the agent's run directory.
+	Dir string
+	// Step is [Options.Step].
+	Step func(name string)
+	Log  *slog.Logger
+}
+
+// Library is what a face asks of the driver's library.
+type Library interface {
+	hostfile.Driver
+	Version() nvml.Version
+	Architecture(gpu int) string
+	Brand(gpu int) string
+	Capability(gpu int) string
+	MIGCapable(gpu int) bool
+}
+
+// serveOthers watches the GPUs' health and serves the face, if there is one, until
+// ctx is done. When the face ends it calls end. The function that it returns waits for
+// both and returns the face's error.
+func (s *service) serveOthers(ctx context.Context, end func()) (wait func() error) {
+	var running sync.WaitGroup
+	var fault error
+	running.Go(func() { s.health.Run(ctx) })
+	running.Go(func() {
+		for {
+			select {
+			case <-s.noteFaults():
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	if s.metrics != nil {
+		running.Go(func() { s.serveMetrics(ctx) })
+	}
+	if s.options.Face != nil {
+		running.Go(func() {
+			defer end()
+			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Rules: s.rules, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log})
+		})
+	}
+	return func() error {
+		running.Wait()
+		return fault
+	}
+}
