@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // kept is what a [backend.Keeper] keeps of a tenant: all that the checkpoint has of it.
@@ -35,6 +36,15 @@ func KeptBy(record []byte) string {
 		return ""
 	}
 	return k.Agent
+}
+
+// HolderOf is the process that asked for the tenant whose record this is, zero where it cannot be read.
+func HolderOf(record []byte) process.ID {
+	k, err := keptFile.Decode(record)
+	if err != nil {
+		return process.ID{}
+	}
+	return k.Tenant.Holder
 }
 
 // planWithRecord has the backend plan a tenant with its record in it.

@@ -51,7 +51,7 @@ more flags: 'divvy agent --kubernetes --help' lists them.`
 // agentFlags are the flags of `divvy agent`.
 type agentFlags struct {
 	instance, machine, driver, config, address, containers string
-	ephemeral, kubernetes                                  bool
+	ephemeral, kubernetes, check                           bool
 }
 
 func newAgent(a *app) *cobra.Command {
@@ -63,6 +63,9 @@ func newAgent(a *app) *cobra.Command {
 		Example: "  sudo divvy agent\n  sudo divvy agent --config ./agent.yaml\n  sudo divvy agent --simgpu a800x8\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.check {
+				return removable(a.goingOn(cmd.Context()))
+			}
 			if f.address != "" && !agentconfig.IsMetricsAddress(f.address) {
 				return usage(fmt.Errorf("--metrics-address %q: give an address and a port, such as %s or :9410, or none", f.address, exposition.DefaultAddress))
 			}
@@ -75,6 +78,7 @@ func newAgent(a *app) *cobra.Command {
 	flags.StringVar(&f.containers, "cdi-dir", cdi.DefaultDir, "`DIR` of the devices by which containers get the shares of 'divvy share create'")
 	flags.StringVar(&f.machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
 	flags.StringVar(&f.driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
+	flags.BoolVar(&f.check, "check-uninstall", false, "serve nobody: fail if shares run, of any user, which need Divvy's files")
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
 	flags.BoolVar(&f.kubernetes, "kubernetes", false, "serve the node of a Kubernetes cluster")
 	// control.Ensure starts agents with these flags.
