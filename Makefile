@@ -35,6 +35,8 @@ step = printf '  %-8s%s\n' '$(1)' '$(or $(2),$@)'
 endif
 
 PREFIX ?= /usr/local
+# The time of all files of a release, in seconds since 1970: that of the commit, or of the epoch where there is none.
+SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 JOBS ?= $(shell nproc)
 GOTESTFLAGS ?=
 # A pattern or the beginning of an id. Recipes read it from the environment as it was given: make would expand a $ in it.
@@ -69,6 +71,7 @@ $(B)/libexec/divvy/divvy-scheduler: FORCE
 install: build ## copy what was built below PREFIX
 	$(call step,INSTALL,$(DESTDIR)$(PREFIX))
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(B)/bin/divvy
+	ln -sf divvy $(DESTDIR)$(PREFIX)/bin/kubectl-divvy
 	install -D -t $(DESTDIR)$(PREFIX)/lib/divvy $(B)/lib/divvy/*
 	install -D -t $(DESTDIR)$(PREFIX)/lib/simgpu $(B)/lib/simgpu/*
 	install -D -t $(DESTDIR)$(PREFIX)/libexec/divvy $(B)/libexec/divvy/*
@@ -130,6 +133,19 @@ $(B)/obj/leftover: FORCE
 images: build $(B)/bin/gpubench ## container images as OCI archives, in build/images
 	$(call step,IMAGE,$(B)/images)
 	$(GO) run ./hack/image -build $(B) -out $(B)/images divvy gpubench pause
+
+.PHONY: dist test-dist
+dist: images $(B)/obj/write-deb ## what a release consists of, in build/dist: archive, Debian package, images, chart, checksums
+	$(call step,DIST,$(B)/dist)
+	$(GO) run ./hack/dist -build $(B) -deb $(B)/obj/write-deb -time $(SOURCE_DATE_EPOCH)
+# A module of its own, so that nothing that writes packages is a dependency of the programs.
+$(B)/obj/write-deb: FORCE
+	$(call step,GO)
+	CGO_ENABLED=0 $(GO) build -C hack/deb -o $(abspath $@) .
+
+test-dist: dist ## install, upgrade and remove the Debian package on a machine with systemd in namespaces, as root
+	$(call step,TEST,the Debian package)
+	DIVVY_DIST=$(abspath $(B)/dist) $(GO) test -count=1 -timeout 10m -v ./test/dist
 
 fuzz: ## seek new inputs with each fuzz target for five minutes (DIVVY_FUZZTIME=10m, ONLY=pattern)
 	$(call step,FUZZ)

@@ -63,6 +63,9 @@ func (a *app) execute(args []string) int {
 	})
 }
 
+// Commands are the commands of divvy, for documents made of them.
+func Commands() *cobra.Command { return newRoot(&app{}) }
+
 // Short names of what every command needs.
 var (
 	say    = program.Say

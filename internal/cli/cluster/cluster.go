@@ -33,6 +33,9 @@ func Main(args []string, step func(name string), out, errOut io.Writer) int {
 	return program.Run(root, args, func(*cobra.Command, error) int { return 0 })
 }
 
+// Commands are the commands of divvy-cluster, for documents made of them.
+func Commands() *cobra.Command { return newRoot(&app{}) }
+
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{Use: "divvy", Short: "Divide the GPUs of a Kubernetes cluster"}
 	root.SetOut(a.out)
