@@ -149,6 +149,7 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err := o.choice.wish().Validate(); err != nil {
 		return usage(err)
 	}
+	a.tellOfContainers(command)
 	instance, err := a.ownMachine(ctx, o.simgpu)
 	if err != nil {
 		return err
