@@ -45,7 +45,7 @@ override ONLY := $(value ONLY)
 export ONLY
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-programs fuzz \
+.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-containers test-programs fuzz \
 	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-ops bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-sched bench-time measurements FORCE
 
 # The objects that others link are named first.
@@ -122,6 +122,10 @@ test-drivers: build ## hold our libraries against NVIDIA's user-space drivers, w
 	hack/runtimes.sh .cache/runtimes
 	DIVVY_REQUIRE=drivers,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./internal/mps
 	DIVVY_REQUIRE=drivers,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./test/drivers $(GOTESTFLAGS)
+test-containers: build $(B)/bin/gpubench ## run the examples of docs/containers.md with podman, as root; downloads it, installs nothing
+	$(call step,TEST,containers of podman)
+	hack/podman.sh .cache/podman
+	DIVVY_REQUIRE=podman,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 10m $(GOTESTFLAGS) ./test/containers
 test-programs: build $(B)/bin/gpubench ## run other projects' programs on the simulated driver and in shares; downloads them, installs nothing
 	$(call step,TEST,programs of other projects)
 	hack/programs.sh .cache/programs
