@@ -195,7 +195,8 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 	}
 	a.tellRefusals(ctx, t, found.Usage, false)
 	for i, u := range found.Usage {
-		t.Shares[i].Peak = max(t.Shares[i].Peak, u.Used)
+		told := min(u.Peak, a.device(t.Shares[i]).Total) // whatever the page says
+		t.Shares[i].Peak = max(t.Shares[i].Peak, u.Used, told)
 	}
 	if found.Usage == nil && found.Processes == nil && fault != nil {
 		return // nothing could be told

@@ -55,3 +55,20 @@ func TestHeldBackIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A peak that no look saw is believed, as far as the GPU has memory.
+func TestPeakBetweenLooks(t *testing.T) {
+	n := newNode(t)
+	b := newInstances(t)
+	r := n.startWith(b)
+	owner := n.asker(os.Getuid())
+	id := n.grant(r, owner, ask(8*gib)).Tenant.ID
+	b.use(id, owner.cmd.Process.Pid, gib)
+	total := n.list(r).GPUs[0].Total
+	for _, c := range []struct{ told, want uint64 }{{0, gib}, {3 * gib, 3 * gib}, {2 * gib, 3 * gib}, {math.MaxUint64, total}} {
+		b.find(func(f *backend.Figures) { f.Usage[0].Peak = c.told })
+		if got := n.list(r).Tenants[0].Shares[0].Peak; got != c.want {
+			t.Errorf("told %d: %d, want %d", c.told, got, c.want)
+		}
+	}
+}

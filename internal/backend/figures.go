@@ -36,6 +36,8 @@ type Usage struct {
 	// ByDescriptor is the part of Used that no process of the tenant holds: exported
 	// memory that file descriptors keep, in whatever process.
 	ByDescriptor uint64
+	// Peak is the most that was ever used at once, 0 for a backend that does not know it.
+	Peak uint64
 	// Refusals are the share's refused allocations, nil without any and for a backend that does
 	// not know them.
 	Refusals *Refusals

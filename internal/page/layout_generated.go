@@ -612,7 +612,9 @@ type GPU struct {
 	Amounts uint64
 	// Slot (low slot_bits) and id of the operation that wrote the word last.
 	Tag uint64
-	_   [48]byte
+	// The most units that were ever used at once, for people.
+	Peak uint32
+	_    [44]byte
 	// Futex word, counts wake-ups.
 	Wake uint32
 	// Set while somebody may wait on wake.
@@ -649,6 +651,7 @@ const (
 	SizeOfGPU                 = 200960
 	OffsetOfGPUAmounts        = 0
 	OffsetOfGPUTag            = 8
+	OffsetOfGPUPeak           = 16
 	OffsetOfGPUWake           = 64
 	OffsetOfGPUWaiting        = 68
 	OffsetOfGPUTurn           = 72

@@ -131,6 +131,7 @@ func TestLayout(t *testing.T) {
 		{"GPU", unsafe.Sizeof(GPU{}), SizeOfGPU},
 		{"GPU.Amounts", unsafe.Offsetof(GPU{}.Amounts), OffsetOfGPUAmounts},
 		{"GPU.Tag", unsafe.Offsetof(GPU{}.Tag), OffsetOfGPUTag},
+		{"GPU.Peak", unsafe.Offsetof(GPU{}.Peak), OffsetOfGPUPeak},
 		{"GPU.Wake", unsafe.Offsetof(GPU{}.Wake), OffsetOfGPUWake},
 		{"GPU.Waiting", unsafe.Offsetof(GPU{}.Waiting), OffsetOfGPUWaiting},
 		{"GPU.Turn", unsafe.Offsetof(GPU{}.Turn), OffsetOfGPUTurn},

@@ -6,11 +6,12 @@ import (
 	"testing"
 )
 
-// A page tells of refused allocations what the library wrote, whatever the numbers are.
+// A page tells of its peak and refused allocations what the library wrote, whatever the numbers are.
 func TestRefusals(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	writeState(t, path, func(data []byte) {
 		gpu := data[SizeOfState+SizeOfGPU:]
+		order.PutUint32(gpu[OffsetOfGPUPeak:], 7)
 		order.PutUint32(gpu[OffsetOfGPURefused:], 3)
 		order.PutUint32(gpu[OffsetOfGPURefusedByGPU:], math.MaxUint32)
 		order.PutUint32(gpu[OffsetOfGPURefuser:], RefuserGPU)
@@ -23,7 +24,7 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Refusals{ByLimit: 3, ByGPU: math.MaxUint32, Largest: math.MaxUint64, Last: 4, At: 5, LastByGPU: true}
-	if s.Usage[1].Refusals != want || s.Usage[0].Refusals != (Refusals{}) {
+	if s.Usage[1].Peak != 7*Unit || s.Usage[1].Refusals != want || s.Usage[0].Refusals != (Refusals{}) {
 		t.Errorf("%+v", s.Usage)
 	}
 }

@@ -17,6 +17,8 @@ type Usage struct {
 	// memory that file descriptors elsewhere keep, or kept until a moment ago.
 	ByDescriptor uint64
 	Refusals     Refusals
+	// Peak is the most that was ever used at once.
+	Peak uint64
 }
 
 // Refusals are a tenant's refused allocations on one GPU: the tenant's word, too.
@@ -223,6 +225,7 @@ func (s *Snapshot) add(device int, ledger, journals region) {
 	u := &s.Usage[device]
 	u.Used = uint64(ledger.u32(OffsetOfGPUAmounts)) * Unit
 	u.Pending = uint64(ledger.u32(OffsetOfGPUAmounts+4)) * Unit
+	u.Peak = uint64(ledger.u32(OffsetOfGPUPeak)) * Unit
 	u.Refusals = Refusals{
 		ByLimit: ledger.u32(OffsetOfGPURefused), ByGPU: ledger.u32(OffsetOfGPURefusedByGPU),
 		Largest: ledger.u64(OffsetOfGPURefusedLargest), Last: ledger.u64(OffsetOfGPURefusedLast),

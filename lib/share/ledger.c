@@ -81,6 +81,16 @@ HOT bool plan(balance before, const ledger_change *change, balance *after, uint6
     return true;
 }
 
+static __attribute__((noinline)) void raise_peak(dv_page_gpu *gpu, uint32_t used) {
+    for (unsigned i = 0; i < RAISE_TRIES; i++) {
+        uint32_t present = load32(&gpu->peak);
+        if (used <= present || __atomic_compare_exchange_n(&gpu->peak, &present, used, false,
+                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            return;
+        }
+    }
+}
+
 HOT ledger_result attempt(dv_page_gpu *gpu, unsigned slot, int lane, const ledger_change *change,
                           const ledger_room *room) {
     dv_page_journal *journal = &gpu->journal[slot];
@@ -101,7 +111,13 @@ HOT ledger_result attempt(dv_page_gpu *gpu, unsigned slot, int lane, const ledge
         return LEDGER_BROKEN;
     }
     ledger_word new = {.amounts = old.amounts + total, .tag = pack_tag(slot, id)};
-    return __builtin_expect(swap_ledger(gpu, old, new), 1) ? LEDGER_DONE : LEDGER_RACED;
+    if (__builtin_expect(!swap_ledger(gpu, old, new), 0)) {
+        return LEDGER_RACED;
+    }
+    if (__builtin_expect(amounts_used(new.amounts) > load32(&gpu->peak), 0)) {
+        raise_peak(gpu, amounts_used(new.amounts));
+    }
+    return LEDGER_DONE;
 }
 
 static __attribute__((noinline)) ledger_result try_again(dv_page_gpu *gpu, unsigned slot, int lane,

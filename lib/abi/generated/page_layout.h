@@ -570,7 +570,9 @@ typedef struct dv_page_gpu {
     _Alignas(64) uint64_t amounts;
     /* Slot (low slot_bits) and id of the operation that wrote the word last. */
     uint64_t tag;
-    uint8_t pad_16[48];
+    /* The most units that were ever used at once, for people. */
+    uint32_t peak;
+    uint8_t pad_20[44];
     /* Futex word, counts wake-ups. */
     _Alignas(64) uint32_t wake;
     /* Set while somebody may wait on wake. */
@@ -605,6 +607,7 @@ _Static_assert(sizeof(dv_page_gpu) == 200960, "dv_page_gpu");
 _Static_assert(_Alignof(dv_page_gpu) == 64, "dv_page_gpu");
 _Static_assert(offsetof(dv_page_gpu, amounts) == 0, "dv_page_gpu.amounts");
 _Static_assert(offsetof(dv_page_gpu, tag) == 8, "dv_page_gpu.tag");
+_Static_assert(offsetof(dv_page_gpu, peak) == 16, "dv_page_gpu.peak");
 _Static_assert(offsetof(dv_page_gpu, wake) == 64, "dv_page_gpu.wake");
 _Static_assert(offsetof(dv_page_gpu, waiting) == 68, "dv_page_gpu.waiting");
 _Static_assert(offsetof(dv_page_gpu, turn) == 72, "dv_page_gpu.turn");

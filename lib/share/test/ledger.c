@@ -33,6 +33,7 @@ static void counts_amounts(void) {
     dv_overhead(share, 1, 0);
     dv_release(share, 1, MIB);
     CHECK_EQUAL(used_bytes(share, 1), MIB);
+    CHECK_EQUAL(share->gpu[1].peak, 4 * MIB / 512); /* with overhead, without what was pending */
     check_sums(share);
     tenant_remove(&tenant);
 }
