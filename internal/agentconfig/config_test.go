@@ -334,6 +334,12 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%q: %q, %v", text, c.Metrics().Address, err)
 		}
 	}
+	if c, err := Parse("agent.yaml", []byte(head+"metrics: {dcgm: true}"), nil); err != nil || !c.Metrics().DCGM {
+		t.Errorf("under DCGM's names: %v", err)
+	}
+	if _, err := Parse("agent.yaml", []byte(head+"metrics: {dcgm: some}"), nil); err == nil || !strings.Contains(err.Error(), "agent.yaml:3: metrics.dcgm: must be true or false") {
+		t.Errorf("neither on nor off: %v", err)
+	}
 	for _, text := range []string{"9410", "localhost:9410", "':port'", "':70000'", "off", "[1]", "''", "127.0.0.1"} {
 		_, err := Parse("agent.yaml", []byte(head+"metrics: {address: "+text+"}"), nil)
 		if err == nil || !strings.Contains(err.Error(), "agent.yaml:3: metrics.address: ") {

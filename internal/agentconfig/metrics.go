@@ -13,6 +13,8 @@ type Metrics struct {
 	// Address is where the agent listens, host:port with an empty host for every address; [NoMetrics] for nowhere; empty
 	// where the file does not say.
 	Address string
+	// DCGM has GPUs told of under the names of DCGM's exporter too, where that does not run.
+	DCGM bool
 }
 
 // NoMetrics is the address of an agent that listens nowhere.
@@ -49,6 +51,11 @@ func (r *reader) metrics(node *yaml.Node, field string) {
 				return
 			}
 			m.Address = n.Value
+		},
+		"dcgm": func(n *yaml.Node, f string) {
+			if n.Kind != yaml.ScalarNode || n.Decode(&m.DCGM) != nil {
+				r.fault(n, f, "must be true or false")
+			}
 		},
 	})
 }

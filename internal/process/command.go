@@ -27,6 +27,23 @@ func Command(pid int) string {
 	return plain(filepath.Base(strings.TrimSuffix(name, " (deleted)")))
 }
 
+// Named reports whether a process runs whose name the kernel shows as that (proc_pid_comm(5)), of at most 15 bytes.
+func Named(name string) bool {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	for _, entry := range entries {
+		if first := entry.Name()[0]; first < '1' || first > '9' {
+			continue
+		}
+		if text, err := os.ReadFile("/proc/" + entry.Name() + "/comm"); err == nil && strings.TrimSuffix(string(text), "\n") == name {
+			return true
+		}
+	}
+	return false
+}
+
 // plain makes a name that another user chose fit for a terminal.
 func plain(name string) string {
 	name = strings.Map(func(r rune) rune {

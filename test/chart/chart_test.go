@@ -89,7 +89,7 @@ dialects:
 schedulerName: another
 agent:
   simgpu: {dir: /var/lib/divvy/simgpu}
-  metrics: {host: 10.0.0.7}
+  metrics: {host: 10.0.0.7, dcgm: true}
   nodeSelector: {pool: gpus}
   env: [{name: KUBERNETES_SERVICE_HOST, value: 10.0.0.1}]
   podAnnotations: {a: b}

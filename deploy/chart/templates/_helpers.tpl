@@ -172,6 +172,9 @@ outside: {{ .Values.agent.outside }}
 {{- with .Values.agent.backends }}
 backends: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if .Values.agent.metrics.dcgm }}
+metrics: {dcgm: true}
+{{- end }}
 {{- end -}}
 
 {{- /* The ConfigMap with configurations of NVIDIA's device plugin, empty where there is none. */ -}}

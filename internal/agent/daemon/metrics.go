@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/exposition"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -28,6 +29,12 @@ func (o Options) metricsAddress(rules *agentconfig.Config) (address string, aske
 	}
 	return "", false
 }
+
+// exporterName is what the kernel calls a process of DCGM's exporter.
+const exporterName = "dcgm-exporter"
+
+// ExporterRuns reports whether DCGM's exporter runs on this machine, as far as the agent sees its processes.
+func ExporterRuns() bool { return process.Named(exporterName) }
 
 // openMetrics listens for scrapes. An address that somebody asked for and that is taken is an error; the usual one can be
 // anybody's, and the agent serves without it.
@@ -61,7 +68,8 @@ func (s *service) serveMetrics(ctx context.Context) {
 		s.options.Log.WarnContext(ctx, "cannot find the machine's name for metrics", "error", err)
 	}
 	shown := exposition.New(exposition.Config{
-		Source: s.agent, Node: node, Faults: s.health.Reasons, XIDs: s.health.XIDs, Fresh: time.Second, Version: s.options.Version, Log: s.options.Log,
+		Source: s.agent, Node: node, Faults: s.health.Reasons, XIDs: s.health.XIDs,
+		DCGM: s.rules.Metrics().DCGM, Exporter: ExporterRuns, Fresh: time.Second, Version: s.options.Version, Log: s.options.Log,
 	})
 	if err := exposition.Serve(ctx, s.metrics, exposition.Handler(exposition.Probes{}, shown)); err != nil {
 		s.options.Log.WarnContext(ctx, "metrics are not served any more", "error", err)

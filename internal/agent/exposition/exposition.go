@@ -38,6 +38,10 @@ type Config struct {
 	Faults func() map[string]string
 	// XIDs returns by UUID which errors the driver reported; nil means that nobody knows.
 	XIDs func() map[string]health.XIDs
+	// DCGM has GPUs told of under the names of DCGM's exporter too, while Exporter, if not nil, does not say that it runs on
+	// the node itself.
+	DCGM     bool
+	Exporter func() bool
 	// Failed, if not nil, is told each time that the agent could not list.
 	Failed func()
 	// Fresh is how long one listing serves all scrapes; 0 makes one for each scrape.
@@ -51,6 +55,7 @@ type Config struct {
 type Exposition struct {
 	config Config
 	node   string // the node's label, rendered
+	other  exporter
 	// size is that of the last answer, in bytes.
 	size atomic.Int64
 
@@ -61,7 +66,7 @@ type Exposition struct {
 
 // New makes an Exposition.
 func New(c Config) *Exposition {
-	return &Exposition{config: c, node: labels("node", c.Node)}
+	return &Exposition{config: c, node: labels("node", c.Node), other: exporter{runs: c.Exporter}}
 }
 
 // listTimeout bounds a listing, which takes some milliseconds.
@@ -107,11 +112,16 @@ func (e *Exposition) write(ctx context.Context, p *page) {
 		faults = e.config.Faults()
 	}
 	writeGPUs(p, e.node, listed, faults)
+	var xids map[string]health.XIDs
 	if e.config.XIDs != nil {
-		writeXIDs(p, e.node, listed, e.config.XIDs())
+		xids = e.config.XIDs()
 	}
+	writeXIDs(p, e.node, listed, xids)
 	writeInstances(p, e.node, listed)
 	writeShares(p, e.node, listed)
+	if e.config.DCGM && !e.other.present() {
+		writeDCGM(p, e.config.Node, listed, xids)
+	}
 }
 
 // list asks the agent unless it was asked just now: a listing looks at every tenant, and

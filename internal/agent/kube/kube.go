@@ -128,7 +128,8 @@ func (o Options) Face(ctx context.Context, n daemon.Node) error {
 	}
 	k.metrics = metrics.New(o.Node)
 	k.shown = exposition.New(exposition.Config{
-		Source: n.Agent, Node: o.Node, Faults: n.Health.Reasons, XIDs: n.Health.XIDs, Fresh: time.Second, Version: o.Version, Log: n.Log,
+		Source: n.Agent, Node: o.Node, Faults: n.Health.Reasons, XIDs: n.Health.XIDs,
+		DCGM: n.Rules.Metrics().DCGM, Exporter: daemon.ExporterRuns, Fresh: time.Second, Version: o.Version, Log: n.Log,
 		Failed: func() { k.metrics.Failed(metrics.OperationList) },
 	})
 	return k.run(ctx, listener)
