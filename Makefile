@@ -14,7 +14,7 @@ SANFLAGS_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
 SANFLAGS_tsan := -fsanitize=thread
 ARCHFLAGS := $(if $(filter x86_64,$(shell uname -m)),-mcx16)
 # No file that is built names the folder that it was built in: two folders give the same bytes.
-CFLAGS += -std=gnu11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIC -fvisibility=hidden $(ARCHFLAGS) $(WARN) $(SANFLAGS_$(SAN)) -Ilib
+CFLAGS += -std=gnu11 -O2 -g -ffile-prefix-map='$(CURDIR)=.' -fPIC -fvisibility=hidden $(ARCHFLAGS) $(WARN) $(SANFLAGS_$(SAN)) -Ilib
 LDFLAGS += $(SANFLAGS_$(SAN))
 SOFLAGS := -shared -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--build-id
 
