@@ -189,7 +189,7 @@ bench-drivers: build $(B)/bin/gpubench $(addprefix $(B)/test/cuda/,calls late lo
 bench-backends: build $(B)/bin/gpubench ## the driver's own ways to share a GPU: forms of GPUs, limits and faults under MPS; root
 	$(call step,BENCH,backends)
 	$(GO) run ./test/bench/backends -build $(B) -only "$$ONLY"
-bench-ops: build $(B)/bin/gpubench ## seeing a server's GPUs and shares: metrics
+bench-ops: build $(B)/bin/gpubench ## seeing a server's GPUs and shares: metrics; two builds of the release compared
 	$(call step,BENCH,operation)
 	$(GO) run ./test/bench/ops -build $(B) -only "$$ONLY"
 bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler ## the scheduler of Kubernetes with our slices on 1,000 nodes, Divvy's own, and the webhook beside 64,000 claims; no root

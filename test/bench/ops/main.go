@@ -34,5 +34,6 @@ func main() {
 func figures(ctx context.Context, o options) []measurement.Figure {
 	return []measurement.Figure{
 		{IDs: scrapeID, Measure: func() ([]measurement.Row, error) { return measureScrapes(ctx, o) }},
+		{IDs: distID, Measure: func() ([]measurement.Row, error) { return measureDist(ctx) }},
 	}
 }
