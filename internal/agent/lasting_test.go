@@ -63,17 +63,18 @@ func (d *devices) has(name string) bool {
 
 func newDevices() *devices { return &devices{there: map[string]string{}} }
 
-// contained is a backend that knows which processes are in containers.
+// contained is a backend that knows which processes are in containers, as long as the share's directory is there.
 type contained struct {
 	*pages
 	mu   sync.Mutex
 	pids []int
 }
 
-func (b *contained) Has(_ backend.Tenant, pid int) bool {
+func (b *contained) Has(t backend.Tenant, pid int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Contains(b.pids, pid)
+	_, err := os.Stat(t.Dir)
+	return err == nil && slices.Contains(b.pids, pid)
 }
 
 // serving is a system agent.
