@@ -105,6 +105,7 @@ func (r release) installed(prefix string) (tree, error) {
 		t.add(filepath.Join(r.build, "lib/simgpu"), "lib/simgpu"), t.add(filepath.Join(r.build, "libexec/divvy"), "libexec/divvy"),
 		t.add("README.md", "share/doc/divvy/README.md"), t.add("LICENSE", "share/doc/divvy/LICENSE"), t.add("CHANGELOG.md", "share/doc/divvy/CHANGELOG.md"),
 		t.add("examples/agent.yaml", "share/doc/divvy/examples/agent.yaml"),
+		t.add("deploy/chart/files/alerts.yaml", "share/doc/divvy/prometheus/alerts.yaml"), t.add("deploy/chart/files/dashboards", "share/doc/divvy/grafana"),
 		t.add("deploy/deb/agent.yaml", "share/doc/divvy/examples/agent-default.yaml"))
 	if err != nil {
 		return nil, err
