@@ -3,34 +3,61 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/divvy-gpu/divvy/internal/alloc/replay"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 )
 
+// demands are those, in percent of the GPUs, at which a table says what was allocated: the usual ones that arrived, and the last.
+func demands(until int) []int {
+	all := []int{until}
+	for _, usual := range []int{130, 100} {
+		if usual < until {
+			all = append([]int{usual}, all...)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// replayTable has a row for each run, and one with the medians of each policy that has several.
 func replayTable(runs []replay.Result) table {
 	var t table
-	t.row("POLICY", "SEED", "AT 100%", "AT 130%", "DECISIONS", "REFUSED", "PER SECOND")
-	var at100, at130 []float64
-	flush := func(policy string) {
-		if len(at100) > 1 {
-			t.row(policy, "median", hundredths(replay.Median(at100)), hundredths(replay.Median(at130)), "", "", "")
-		}
-		at100, at130 = nil, nil
+	if len(runs) == 0 {
+		return t
 	}
-	for i, r := range runs {
-		if i > 0 && runs[i-1].Policy != r.Policy {
-			flush(runs[i-1].Policy)
-		}
-		t.row(r.Policy, strconv.FormatInt(r.Seed, 10), hundredths(r.AllocatedAt100), hundredths(r.AllocatedAt130),
-			strconv.Itoa(r.Decisions), strconv.Itoa(r.Refused), strconv.Itoa(int(r.PerSecond)))
-		at100, at130 = append(at100, r.AllocatedAt100), append(at130, r.AllocatedAt130)
+	at := demands(runs[0].Until)
+	names := []string{"POLICY", "SEED"}
+	for _, percent := range at {
+		names = append(names, fmt.Sprintf("AT %d%%", percent))
 	}
-	if len(runs) > 0 {
-		flush(runs[len(runs)-1].Policy)
+	t.row(append(names, "DECISIONS", "REFUSED", "PER SECOND")...)
+	for len(runs) > 0 {
+		n := 1
+		for n < len(runs) && runs[n].Policy == runs[0].Policy {
+			n++
+		}
+		allocated := make([][]float64, len(at))
+		for _, r := range runs[:n] {
+			row := []string{r.Policy, strconv.FormatInt(r.Seed, 10)}
+			for i, percent := range at {
+				allocated[i] = append(allocated[i], r.At(percent))
+				row = append(row, hundredths(r.At(percent)))
+			}
+			t.row(append(row, strconv.Itoa(r.Decisions), strconv.Itoa(r.Refused), strconv.Itoa(int(r.PerSecond)))...)
+		}
+		if n > 1 {
+			row := []string{runs[0].Policy, "median"}
+			for i := range at {
+				row = append(row, hundredths(replay.Median(allocated[i])))
+			}
+			t.row(append(row, "", "", "")...)
+		}
+		runs = runs[n:]
 	}
 	return t
 }
@@ -57,12 +84,7 @@ type progress struct {
 
 func newProgress(w io.Writer, runs int) *progress {
 	p := &progress{w: w, each: make([]int, runs), shown: -1}
-	file, ok := w.(*os.File)
-	if !ok {
-		p.w = nil
-		return p
-	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if !program.IsTerminal(w) {
 		p.w = nil
 	}
 	return p

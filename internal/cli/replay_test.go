@@ -75,6 +75,24 @@ func TestReplayPrintsAnObjectForEachSeed(t *testing.T) {
 	}
 }
 
+// Columns name the demand that arrived.
+func TestReplayNamesTheDemand(t *testing.T) {
+	nodes, pods := replayFiles(t)
+	for until, want := range map[string]string{
+		"130%": "POLICY SEED AT 100% AT 130% DECISIONS", "110%": "POLICY SEED AT 100% AT 110% DECISIONS", "50": "POLICY SEED AT 50% DECISIONS",
+		"100%": "POLICY SEED AT 100% DECISIONS", "300%": "POLICY SEED AT 100% AT 130% AT 300% DECISIONS",
+	} {
+		out, err := runReplay(t, "--nodes", nodes, "--pods", pods, "--until", until, "--seeds", "2", "--policy", "capacity,bestfit")
+		if err != nil || !strings.HasPrefix(strings.Join(strings.Fields(out), " "), want) || strings.Count(out, "median") != 2 {
+			t.Errorf("%s: %v\n%s", until, err, out)
+		}
+		out, err = runReplay(t, "--nodes", nodes, "--pods", pods, "--until", until, "-o", "json")
+		if err != nil || strings.Contains(out, "at_130") != (until == "130%" || until == "300%") || strings.Contains(out, "at_100") != (until != "50") || !strings.Contains(out, "at_end") {
+			t.Errorf("%s: %v\n%.300s", until, err, out)
+		}
+	}
+}
+
 func TestReplayChurn(t *testing.T) {
 	nodes, pods := replayFiles(t)
 	out, err := runReplay(t, "--nodes", nodes, "--pods", pods, "--churn", "80%", "--events", "500", "-o", "json")

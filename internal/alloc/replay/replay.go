@@ -40,10 +40,14 @@ type Point struct {
 
 // Result is one replay.
 type Result struct {
-	Policy         string  `json:"policy"`
-	Seed           int64   `json:"seed"`
-	AllocatedAt100 float64 `json:"allocated_percent_at_100"`
-	AllocatedAt130 float64 `json:"allocated_percent_at_130"`
+	Policy string `json:"policy"`
+	Seed   int64  `json:"seed"`
+	// Until is the demand that arrived, in percent of the GPU capacity, and AllocatedAtEnd what was allocated then.
+	Until          int     `json:"until_percent"`
+	AllocatedAtEnd float64 `json:"allocated_percent_at_end"`
+	// AllocatedAt100 and AllocatedAt130 are left out where less arrived.
+	AllocatedAt100 float64 `json:"allocated_percent_at_100,omitzero"`
+	AllocatedAt130 float64 `json:"allocated_percent_at_130,omitzero"`
 	PerSecond      float64 `json:"decisions_per_second"`
 	Decisions      int     `json:"decisions"`
 	Refused        int     `json:"refused"`
@@ -217,17 +221,23 @@ func (r *run) result() Result {
 		sum.Allocated /= float64(r.counts[i])
 		result.Curve = append(result.Curve, sum)
 	}
-	result.AllocatedAt100, result.AllocatedAt130 = at(result.Curve, 100), at(result.Curve, 130)
+	result.Until, result.AllocatedAtEnd = r.options.Until, result.At(r.options.Until)
+	if result.Until >= 100 {
+		result.AllocatedAt100 = result.At(100)
+	}
+	if result.Until >= 130 {
+		result.AllocatedAt130 = result.At(130)
+	}
 	if r.spent > 0 {
 		result.PerSecond = float64(r.decisions) / r.spent.Seconds()
 	}
 	return result
 }
 
-// at returns what was allocated when that percent had arrived, or at the last point before.
-func at(curve []Point, percent int) float64 {
+// At is what was allocated when that percent had arrived, or at the last point before, in percent of the GPU capacity.
+func (r *Result) At(percent int) float64 {
 	allocated := 0.0
-	for _, p := range curve {
+	for _, p := range r.Curve {
 		if p.Arrived <= percent {
 			allocated = p.Allocated
 		}
