@@ -64,7 +64,7 @@ own: see docs/replay.md.`,
 	flags.IntVar(&f.seeds, "seeds", 1, "how many seeds to replay, in parallel")
 	flags.StringVar(&f.until, "until", "130%", "demand to arrive, in percent of the GPUs")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORM`: table or json")
-	flags.StringVar(&f.plot, "plot", "", "write curves of allocation and fragmentation to `FILE` as SVG")
+	flags.StringVar(&f.plot, "plot", "", "write curves of allocation and fragmentation, with --churn of fragmentation alone, to `FILE` as SVG")
 	flags.StringVar(&f.churn, "churn", "", "let pods depart too, and keep the demand at this `LOAD` in percent of the GPUs")
 	flags.IntVar(&f.events, "events", 100_000, "arrivals and departures with --churn")
 	flags.StringVar(&f.queues, "queues", "", "`FILE` with queues, in YAML: follow the trace's own times")
@@ -87,8 +87,6 @@ func (f *replayFlags) validate() (until, load int, err error) {
 		return 0, 0, usage(fmt.Errorf("--seeds %d: choose 1 to 10000", f.seeds))
 	case f.events < 1:
 		return 0, 0, usage(fmt.Errorf("--events %d: choose at least 1", f.events))
-	case f.churn != "" && f.plot != "":
-		return 0, 0, usage(errors.New("--plot cannot be combined with --churn"))
 	}
 	if until, err = percentage("--until", f.until); err != nil {
 		return 0, 0, err
@@ -121,12 +119,17 @@ func (a *app) replay(ctx context.Context, f *replayFlags) error {
 	defer bar.done()
 	if load > 0 {
 		results, err := eachRun(ctx, f, func(ctx context.Context, policy string, seed int64, progress func(int)) (replay.ChurnResult, error) {
-			return trace.Churn(ctx, replay.ChurnOptions{Policy: policy, Seed: seed, Load: load, Events: f.events, Progress: progress})
+			return trace.Churn(ctx, replay.ChurnOptions{Policy: policy, Seed: seed, Load: load, Events: f.events, Progress: progress, Curve: f.plot != ""})
 		}, bar)
 		if err != nil {
 			return err
 		}
 		bar.done()
+		if f.plot != "" {
+			if err := writePlot(f.plot, func(w io.Writer) error { return replay.PlotChurn(w, results) }); err != nil {
+				return err
+			}
+		}
 		return printReplay(a, f, results, churnTable)
 	}
 	results, err := eachRun(ctx, f, func(ctx context.Context, policy string, seed int64, progress func(int)) (replay.Result, error) {
@@ -140,7 +143,7 @@ func (a *app) replay(ctx context.Context, f *replayFlags) error {
 	}
 	bar.done()
 	if f.plot != "" {
-		if err := writePlot(f.plot, results); err != nil {
+		if err := writePlot(f.plot, func(w io.Writer) error { return replay.Plot(w, results) }); err != nil {
 			return err
 		}
 	}
@@ -172,9 +175,9 @@ func reading(path string, read func(io.Reader) error) error {
 	return read(file)
 }
 
-func writePlot(path string, results []replay.Result) error {
+func writePlot(path string, plot func(io.Writer) error) error {
 	var svg strings.Builder
-	if err := replay.Plot(&svg, results); err != nil {
+	if err := plot(&svg); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, []byte(svg.String()), 0o644); err != nil {

@@ -70,7 +70,7 @@ func TestReplayPrintsAnObjectForEachSeed(t *testing.T) {
 		}
 	}
 	svg, err := os.ReadFile(plot)
-	if err != nil || !strings.HasPrefix(string(svg), "<svg ") || strings.Count(string(svg), "<polyline") != 4 {
+	if err != nil || !strings.HasPrefix(string(svg), "<svg ") || strings.Count(string(svg), "<polyline") != 6 {
 		t.Errorf("plot %.80s, %v", svg, err)
 	}
 }
@@ -95,7 +95,11 @@ func TestReplayNamesTheDemand(t *testing.T) {
 
 func TestReplayChurn(t *testing.T) {
 	nodes, pods := replayFiles(t)
-	out, err := runReplay(t, "--nodes", nodes, "--pods", pods, "--churn", "80%", "--events", "500", "-o", "json")
+	plot := filepath.Join(t.TempDir(), "out.svg")
+	out, err := runReplay(t, "--nodes", nodes, "--pods", pods, "--churn", "80%", "--events", "500", "-o", "json", "--plot", plot)
+	if svg, err := os.ReadFile(plot); err != nil || strings.Count(string(svg), "<polyline") != 1 {
+		t.Errorf("plot %.80s, %v", svg, err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

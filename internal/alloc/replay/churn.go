@@ -18,6 +18,8 @@ type ChurnOptions struct {
 	// Events is the number of arrivals and departures together.
 	Events   int
 	Progress func(percent int)
+	// Curve has the result say what was fragmented over the whole run, which takes longer.
+	Curve bool
 }
 
 // ChurnResult is one run of arrivals and departures.
@@ -31,7 +33,19 @@ type ChurnResult struct {
 	Fragmented float64 `json:"fragmented_percent"`
 	Arrivals   int     `json:"arrivals"`
 	Refused    int     `json:"refused"`
+	// Curve is there where the options ask for it.
+	Curve []ChurnPoint `json:"curve,omitempty"`
 }
+
+// ChurnPoint is the state of the cluster after so many arrivals and departures.
+type ChurnPoint struct {
+	Events int `json:"events"`
+	// Fragmented is the free capacity that the trace's requests cannot use, in percent of the GPU capacity.
+	Fragmented float64 `json:"fragmented_percent"`
+}
+
+// churnPoints is about how many points a curve has.
+const churnPoints = 200
 
 // measureEvery is how many events lie between two measurements under churn.
 const measureEvery = 100
@@ -83,6 +97,7 @@ type guest struct {
 
 func (c *churn) run(ctx context.Context, o ChurnOptions) error {
 	sum, samples := int64(0), int64(0)
+	step := max(1, o.Events/churnPoints)
 	for event := range o.Events {
 		if event&255 == 0 && ctx.Err() != nil {
 			return fmt.Errorf("replay: %w", ctx.Err())
@@ -97,6 +112,9 @@ func (c *churn) run(ctx context.Context, o ChurnOptions) error {
 		if event >= o.Events/2 && event%measureEvery == 0 {
 			sum += c.inventory.Fragmented(c.target)
 			samples++
+		}
+		if o.Curve && event%step == 0 {
+			c.result.Curve = append(c.result.Curve, ChurnPoint{event, float64(c.inventory.Fragmented(c.target)) * 100 / float64(c.capacity)})
 		}
 		if o.Progress != nil && event*100/o.Events != (event+1)*100/o.Events {
 			o.Progress((event + 1) * 100 / o.Events)

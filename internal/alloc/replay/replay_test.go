@@ -3,8 +3,10 @@ package replay
 import (
 	"bytes"
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -125,8 +127,41 @@ func TestPlotEscapesAndDrawsMedians(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	half := fmt.Sprintf("%.1f,%.1f", plotX(50, 100), plotY(45))
-	if text := svg.String(); !strings.Contains(text, "a&lt;b") || !strings.Contains(text, half) {
-		t.Errorf("plot lacks the median %s:\n%s", half, text)
+	text := svg.String()
+	// The median of 40 and 50 is at half of the width, and of the upper end only the last point is seen.
+	for _, want := range []string{"a&lt;b", "300.0,234.3", "<title>Replay of a trace</title>", "a&lt;b: 90.0%, 0.0% unusable", "prefers-color-scheme: dark", "enlarged"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("plot lacks %s:\n%s", want, text)
+		}
+	}
+	wellFormed(t, text)
+	svg.Reset()
+	if err := PlotChurn(&svg, []ChurnResult{
+		{Policy: "a<b", Fragmented: 3, Curve: []ChurnPoint{{0, 0}, {100, 4}}}, {Policy: "c", Fragmented: 1, Curve: []ChurnPoint{{0, 0}, {100, 2}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	text = svg.String()
+	if strings.Count(text, "<polyline") != 2 || !strings.Contains(text, "a&lt;b: 3.0% unusable; c: 1.0% unusable") {
+		t.Errorf("plot of departures:\n%s", text)
+	}
+	wellFormed(t, text)
+	for _, none := range []func() error{func() error { return Plot(&svg, nil) }, func() error { return PlotChurn(&svg, nil) }} {
+		svg.Reset()
+		if err := none(); err != nil || strings.Contains(svg.String(), "NaN") || strings.Contains(svg.String(), "Inf") {
+			t.Errorf("of nothing: %v\n%s", err, svg.String())
+		}
+		wellFormed(t, svg.String())
+	}
+}
+
+func wellFormed(t *testing.T, text string) {
+	t.Helper()
+	for d := xml.NewDecoder(strings.NewReader(text)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
 	}
 }
