@@ -71,6 +71,10 @@ func TestWhy(t *testing.T) {
 			s.Refusals, l.GPUs[0].Granted, l.GPUs[0].Used = refused(4, 3), 100*gib, new(uint64(80*gib))
 			l.Outside = []control.Outside{{PID: 77, User: "eve", Command: "x\x1b[2J", UUID: "GPU-00", Used: new(uint64(30 * gib))}}
 		},
+		"idle": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
+			heldBack(s, 40*time.Minute, 0)
+			s.Time.HeldBackPercent, s.Time.Percent = 0, new(3.2)
+		},
 		"fixed": func(_ *control.Listing, _ *control.Tenant, s *control.Share) { heldBack(s, 40*time.Minute, 0) },
 		"weighted": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
 			heldBack(s, 40*time.Minute, 0)
@@ -109,7 +113,7 @@ func TestWhy(t *testing.T) {
 
 // Who cannot change a share is told who can.
 func TestWhyOfAnothersShare(t *testing.T) {
-	l, tenant := explained(func(_ *control.Listing, _ *control.Tenant, s *control.Share) { s.Time.HeldBackTotal = 1 })
+	l, tenant := explained(func(_ *control.Listing, _ *control.Tenant, s *control.Share) { s.Time.HeldBackTotal, s.Time.HeldBackPercent = 1, 50 })
 	for reader, want := range map[int]string{whyUID: "This would help: ", 0: "This would help: ", 1002: "This would help, by ada or root: "} {
 		if text := strings.Join(why(l, tenant, reader), "\n"); !strings.Contains(text, want) {
 			t.Errorf("user %d is told\n%s", reader, text)

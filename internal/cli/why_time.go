@@ -32,7 +32,17 @@ func (a *account) time(s *control.Share) {
 		return
 	}
 	a.say("  It was held back for %s of its life, and %s of the last second.", partOf(t.HeldBackTotal, age), tenth(min(t.HeldBackPercent, 100)))
+	if isIdle(t) {
+		a.say("  Now nothing holds it back: it leaves the GPU idle itself, while it copies, waits or works elsewhere.")
+		return
+	}
 	a.heldBack(s)
+}
+
+// isIdle reports whether a share had little of its GPU in the last second, and was not held back.
+func isIdle(t *control.Time) bool {
+	const little, hardly = 50, 1 // percent
+	return t.Percent != nil && *t.Percent < little && t.HeldBackPercent < hardly
 }
 
 // heldBack says by whom, and what would help.
