@@ -113,7 +113,9 @@ func TestWhy(t *testing.T) {
 
 // Who cannot change a share is told who can.
 func TestWhyOfAnothersShare(t *testing.T) {
-	l, tenant := explained(func(_ *control.Listing, _ *control.Tenant, s *control.Share) { s.Time.HeldBackTotal, s.Time.HeldBackPercent = 1, 50 })
+	l, tenant := explained(func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
+		s.Time.HeldBackTotal, s.Time.HeldBackPercent = 1, 50
+	})
 	for reader, want := range map[int]string{whyUID: "This would help: ", 0: "This would help: ", 1002: "This would help, by ada or root: "} {
 		if text := strings.Join(why(l, tenant, reader), "\n"); !strings.Contains(text, want) {
 			t.Errorf("user %d is told\n%s", reader, text)
