@@ -173,11 +173,11 @@ func (a *app) list(ctx context.Context, f *listFlags) error {
 	again := f.watch > 0
 	for {
 		err := a.listOnce(ctx, asked, f, again)
-		if !again || err != nil && !errors.Is(err, program.ErrReported) {
-			if again && ctx.Err() != nil {
-				return nil
-			}
+		switch {
+		case !again:
 			return err
+		case err != nil && !errors.Is(err, program.ErrReported):
+			return unlessDone(ctx, err)
 		}
 		select {
 		case <-time.After(f.watch):

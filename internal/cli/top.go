@@ -97,11 +97,8 @@ func (a *app) topAsText(ctx context.Context, f *topFlags, look func(context.Cont
 	model := top.New(widthOf(a.out), 0, f.interval).Plain().Ordered(top.Order(f.sort))
 	for n := 1; ; n++ {
 		all, err := look(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
+		if err != nil {
+			return unlessDone(ctx, err)
 		}
 		var text bytes.Buffer
 		if f.output == "json" {
@@ -131,6 +128,14 @@ func (a *app) topAsText(ctx context.Context, f *topFlags, look func(context.Cont
 			return nil
 		}
 	}
+}
+
+// unlessDone is an error, but for one that comes of Ctrl-C, with which somebody ends what has no other end.
+func unlessDone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // screen draws until somebody quits.
