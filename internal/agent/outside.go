@@ -293,3 +293,25 @@ func (a *Agent) accounted(p onGPU) (counted, known bool) {
 func (a *Agent) mayCount(t backend.Tenant, id process.ID) bool {
 	return t.Layer == backend.LayerContainer || process.Owner(id.PID) == t.UID || a.memberOf(id) == t.ID
 }
+
+// sumOf is what processes have together, nil if that of one is hidden.
+func sumOf(processes []onGPU) *uint64 {
+	sum := uint64(0)
+	for _, p := range processes {
+		if p.used == nil {
+			return nil
+		}
+		sum += *p.used
+	}
+	return &sum
+}
+
+// mostOf is what that process has which has most.
+func mostOf(processes []onGPU) (most uint64) {
+	for _, p := range processes {
+		if p.used != nil {
+			most = max(most, *p.used)
+		}
+	}
+	return most
+}

@@ -176,28 +176,6 @@ func (a *Agent) renew(ctx context.Context, k *taken) {
 	k.tell()
 }
 
-// sumOf is what processes have together, nil if that of one is hidden.
-func sumOf(processes []onGPU) *uint64 {
-	sum := uint64(0)
-	for _, p := range processes {
-		if p.used == nil {
-			return nil
-		}
-		sum += *p.used
-	}
-	return &sum
-}
-
-// mostOf is what that process has which has most.
-func mostOf(processes []onGPU) (most uint64) {
-	for _, p := range processes {
-		if p.used != nil {
-			most = max(most, *p.used)
-		}
-	}
-	return most
-}
-
 // compareShares judges each tenant by what its processes have.
 func (a *Agent) compareShares(ctx context.Context, v *snapshot, tenants []taken) {
 	now := time.Now()

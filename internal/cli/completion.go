@@ -13,11 +13,11 @@ import (
 // completionTime is how long the shell waits for names.
 const completionTime = 2 * time.Second
 
-// offer is a function with which the shell completes an argument or the value of a flag.
-type offer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+// completer is a function with which the shell completes an argument or the value of a flag.
+type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
 // offering offers what a survey has, each once. Agents that do not answer offer nothing.
-func (a *app) offering(names func(survey) []string) offer {
+func (a *app) offering(names func(survey) []string) completer {
 	return func(command *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		parent := command.Context()
 		if parent == nil {
@@ -82,7 +82,7 @@ func (a *app) completeAll(root *cobra.Command) {
 		"policy": {"fixed", "weighted", "burst"}, "class": {"online", "offline"}, "layer": {"auto", "namespace", "env"},
 		"backend": {"auto", "slice", "timeslice", "mps", "mig"}, "isolate": {"faults", "memory", "bandwidth", "none"},
 	}
-	found := map[string]offer{"gpu": a.offering(indexNames), "user": a.offering(userNames)}
+	found := map[string]completer{"gpu": a.offering(indexNames), "user": a.offering(userNames)}
 	for _, command := range root.Commands() {
 		for flag, known := range words {
 			if command.Flags().Lookup(flag) != nil {

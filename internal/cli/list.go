@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/cli/text"
 )
 
 // format is how a list is printed.
@@ -73,9 +74,7 @@ func complete(command *cobra.Command, flag string, words ...string) {
 func (f format) print(w io.Writer, value any, table func(*strings.Builder)) error {
 	switch f {
 	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(value)
+		return writeJSON(w, value, "  ")
 	case "yaml":
 		text, err := yaml.Marshal(value)
 		if err != nil {
@@ -87,6 +86,18 @@ func (f format) print(w io.Writer, value any, table func(*strings.Builder)) erro
 	var text strings.Builder
 	table(&text)
 	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// writeJSON writes a value and a line's end. What others named may end on a terminal: what is not printable is escaped in it.
+func writeJSON(w io.Writer, value any, indent string) error {
+	var document bytes.Buffer
+	e := json.NewEncoder(&document)
+	e.SetIndent("", indent)
+	if err := e.Encode(value); err != nil {
+		return fmt.Errorf("encode list: %w", err)
+	}
+	_, err := w.Write(text.Escape(document.Bytes()))
 	return err
 }
 

@@ -196,6 +196,13 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 			return found, err
 		}
 	}
+	for _, one := range found.agents { // a simulated machine may stand in for the real one
+		for name, at := range found.silent {
+			if at.Simgpu != "" && at.Simgpu == one.Info.Simgpu {
+				delete(found.silent, name)
+			}
+		}
+	}
 	if machine == "" {
 		found.held, err = heldByOthers(ctx, found.agents)
 		if hidden, ok := unreached(found.held); ok {

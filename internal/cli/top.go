@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -106,8 +105,8 @@ func (a *app) topAsText(ctx context.Context, f *topFlags, look func(context.Cont
 				Time time.Time `json:"time"`
 				agents
 			}{time.Now(), agents{all.agents, all.away, all.held, all.unserved}}
-			if err := json.NewEncoder(&text).Encode(document); err != nil {
-				return fmt.Errorf("encode list: %w", err)
+			if err := writeJSON(&text, document, ""); err != nil {
+				return err
 			}
 		} else {
 			model, _ = model.Update(snapshotOf(all, time.Now()))
@@ -120,6 +119,9 @@ func (a *app) topAsText(ctx context.Context, f *topFlags, look func(context.Cont
 			return fmt.Errorf("show shares: %w", err)
 		}
 		if n == f.count {
+			if len(all.away) > 0 {
+				return program.ErrReported // as a list of what there is not
+			}
 			return nil
 		}
 		select {

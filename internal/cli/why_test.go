@@ -84,6 +84,13 @@ func TestWhy(t *testing.T) {
 			heldBack(s, 40*time.Minute, 40*time.Minute)
 			s.Policy, s.Cores, s.Class = v1alpha1.PolicyWeighted, 0, v1alpha1.ClassOffline
 		},
+		"outside": func(l *control.Listing, _ *control.Tenant, s *control.Share) {
+			heldBack(s, 40*time.Minute, 40*time.Minute) // of an online share, so the page lies
+			l.Outside = []control.Outside{
+				{PID: 77, User: "eve", Command: "x\x1b[2J", UUID: "GPU-00", Used: new(uint64(gib)), Percent: new(61.0)},
+				{PID: 78, User: "eve", Command: "rests", UUID: "GPU-00", Used: new(uint64(gib)), Percent: new(0.0)},
+			}
+		},
 		"alone": func(_ *control.Listing, _ *control.Tenant, s *control.Share) { s.Time.Limited = false },
 		"mps": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
 			s.Backend, s.Mechanism, s.Time = v1alpha1.BackendMPS, "MPS, ceiling 30 % of SMs", nil

@@ -26,7 +26,7 @@ func (a *account) time(s *control.Share) {
 		a.say("Time: it may use all of the GPU's time, and nothing holds it back%s.", lately)
 		return
 	}
-	a.say("Time: it had the GPU for %s of its life%s.", partOf(t.Used, age), lately)
+	a.say("Time: while the GPU's time was divided, it had the GPU for %s of its life%s.", partOf(t.Used, age), lately)
 	if t.HeldBackTotal == 0 {
 		a.say("  It was never held back: if it is slow, it does not give the GPU enough to do.")
 		return
@@ -48,14 +48,18 @@ func isIdle(t *control.Time) bool {
 // heldBack says by whom, and what would help.
 func (a *account) heldBack(s *control.Share) {
 	t := s.Time
-	if t.Yielded > 0 {
+	gaveWay := t.Yielded > 0 && s.Class == v1alpha1.ClassOffline // of others it is the page's word against what they are
+	if gaveWay {
 		a.say("  For %s of that it gave way to online shares: %s.", nanoseconds(t.Yielded), named(a.neighbours(s, v1alpha1.ClassOnline)))
 	}
-	if t.Yielded >= t.HeldBackTotal {
+	if gaveWay && t.Yielded >= t.HeldBackTotal {
 		a.help("`divvy set %s --class online`", a.t.Name)
 		return
 	}
 	g := a.gpu(s)
+	if others := a.outside(s); len(others) > 0 {
+		a.say("  Processes in no share work on the GPU too, so the share may have had less than is counted: %s.", named(others))
+	}
 	switch s.Policy {
 	case v1alpha1.PolicyFixed:
 		a.say("  Its own limit of %d%% held it back, however idle the GPU was.", s.Cores)
@@ -104,6 +108,16 @@ func (a *account) neighbours(s *control.Share, class v1alpha1.Class) []string {
 	texts := make([]string, len(found))
 	for i := range found {
 		texts[i] = found[i].text
+	}
+	return texts
+}
+
+// outside are the processes without a share on a GPU that had time in the last second.
+func (a *account) outside(s *control.Share) (texts []string) {
+	for _, o := range a.l.Outside {
+		if o.UUID == s.UUID && o.Tenant == "" && o.Percent != nil && *o.Percent > 0 {
+			texts = append(texts, fmt.Sprintf("%s (%s)", printable(processOf(o)), tenth(*o.Percent)))
+		}
 	}
 	return texts
 }

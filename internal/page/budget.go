@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"unsafe"
@@ -105,7 +106,11 @@ func (b *Budgets) words(device int) *Budget {
 func guard(what string, access func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if fault := recover(); fault != nil {
+		switch fault := recover().(type) {
+		case nil:
+		case runtime.Error: // where the file ends before the page does, the kernel refuses the access
+			err = fmt.Errorf("%s: %w: it has been cut short", what, ErrCorrupt)
+		default:
 			err = fmt.Errorf("%s: %w: %v", what, ErrCorrupt, fault)
 		}
 	}()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
@@ -60,6 +61,29 @@ func Plain(name string, most int) string {
 		i += n
 	}
 	return Cut(w.String(), most)
+}
+
+// Escape writes in a JSON document as \uXXXX what terminals may act upon and JSON lets stand as it is: control characters beyond
+// ASCII, and those that change the direction of letters.
+func Escape(document []byte) []byte {
+	plain := true
+	for _, b := range document {
+		plain = plain && b < utf8.RuneSelf && b != 0x7f
+	}
+	if plain {
+		return document
+	}
+	var w []byte
+	for _, r := range string(document) {
+		if r < 0x7f || unicode.IsPrint(r) {
+			w = utf8.AppendRune(w, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			w = fmt.Appendf(w, `\u%04x`, unit)
+		}
+	}
+	return w
 }
 
 // Cut shortens a text to so many columns. The last of them tells that there was more.

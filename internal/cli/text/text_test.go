@@ -1,9 +1,11 @@
 package text
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 )
 
 func TestSize(t *testing.T) {
@@ -62,4 +64,23 @@ func FuzzPlain(f *testing.F) {
 			}
 		}
 	})
+}
+
+// JSON may end on a terminal too. It says the same when it is read.
+func TestEscape(t *testing.T) {
+	name := "a\u009b31m\u202e\x7f é 😀\u2028"
+	document, err := json.Marshal(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	escaped := Escape(document)
+	for _, r := range string(escaped) {
+		if !unicode.IsPrint(r) {
+			t.Errorf("%q has %q", escaped, r)
+		}
+	}
+	var back string
+	if err := json.Unmarshal(escaped, &back); err != nil || back != name {
+		t.Errorf("%q comes back as %q (%v)", name, back, err)
+	}
 }

@@ -168,6 +168,10 @@ func TestPauseAndFault(t *testing.T) {
 	if said := bare(failed); !strings.Contains(said, "! the agent is away") || !strings.Contains(said, "notebook") {
 		t.Errorf("failed:\n%s", said)
 	}
+	away, _ := later.Update(Snapshot{At: lab(0).At, Notes: []string{"! the agent is away"}})
+	if said := bare(away); !strings.Contains(said, "! the agent is away") || strings.Contains(said, "No GPUs") {
+		t.Errorf("without an agent:\n%s", said)
+	}
 	ended, _ := later.Update(Snapshot{At: lab(0).At, GPUs: lab(0).GPUs})
 	if _, ok := ended.current(); ok || strings.Contains(bare(ended), "notebook") {
 		t.Errorf("all ended:\n%s", bare(ended))

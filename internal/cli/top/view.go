@@ -64,7 +64,7 @@ func (m Model) body() []line {
 		}
 	}
 	var all []line
-	if m.asked && len(m.now.GPUs) == 0 && m.now.Fault == "" {
+	if m.asked && len(m.now.GPUs)+len(m.now.Notes) == 0 && m.now.Fault == "" {
 		all = append(all, m.lines([]string{"No GPUs.", "divvy run --memory 8Gi -- COMMAND"})...)
 	}
 	for _, g := range m.now.GPUs {
