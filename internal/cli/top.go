@@ -146,7 +146,7 @@ func (a *app) screen(ctx context.Context, f *topFlags, look func(context.Context
 	s.ctx = ctx
 	_, err := tea.NewProgram(s, tea.WithContext(ctx), tea.WithOutput(a.out), tea.WithFPS(drawnPerSecond)).Run()
 	if errors.Is(err, tea.ErrProgramKilled) || errors.Is(err, tea.ErrInterrupted) {
-		return nil // Ctrl-C, or somebody ended it
+		err = nil // it was Ctrl-C or a signal
 	}
 	if err != nil {
 		return fmt.Errorf("show shares: %w", err)
