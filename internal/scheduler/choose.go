@@ -80,20 +80,23 @@ func (e *Engine) Choose(u *Unit, among []string, lets func(node string) bool) er
 		u.Allocations, err = u.Demand.Allocations(place, e.ledger)
 		return err
 	}
-	switch refusal := choices.Refusal(); {
-	case quota != nil:
+	if quota != nil {
 		return quotaError(quota)
+	}
+	return noPlace(refused, choices.Refusal())
+}
+
+// noPlace is the error of a pod that so many nodes do not let, and that the others have no room for.
+func noPlace(refused int, refusal *alloc.Refusal) error {
+	switch {
+	case refused == 1:
+		return fmt.Errorf("%w: one node has the GPUs, and the pod may not be on it", ErrRoom)
 	case refused > 0:
-		have := fmt.Sprintf("%d nodes have the GPUs, and the pod may be on none of them", refused)
-		if refused == 1 {
-			have = "one node has the GPUs, and the pod may not be on it"
-		}
-		return fmt.Errorf("%w: %s", ErrRoom, have)
+		return fmt.Errorf("%w: %d nodes have the GPUs, and the pod may be on none of them", ErrRoom, refused)
 	case refusal != nil:
 		return fmt.Errorf("%w: %w", ErrRoom, refusal)
-	default:
-		return fmt.Errorf("%w: nothing fits", ErrRoom)
 	}
+	return fmt.Errorf("%w: nothing fits", ErrRoom)
 }
 
 // Disputed says why a unit cannot keep what its claims have, because a GPU of theirs is fenced, or cannot give them devices,
