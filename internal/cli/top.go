@@ -134,10 +134,12 @@ func (a *app) topAsText(ctx context.Context, f *topFlags, look func(context.Cont
 
 // unlessDone is an error, but for one that comes of Ctrl-C, with which somebody ends what has no other end.
 func unlessDone(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // screen draws until somebody quits.
