@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -247,17 +248,36 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		}
 		if i < len(times) {
 			one.Time = &times[i]
-			boundHeldBack(one.Time, a.config.Now().Sub(t.Created))
+			boundTime(one.Time, a.config.Now().Sub(t.Created))
 		}
+		boundMemory(&one, a.gpu(s.UUID).Total)
 		v.Shares = append(v.Shares, one)
 	}
 	return v
 }
 
-// boundHeldBack cuts what a page tells of waits to what can be true of a share so old.
-func boundHeldBack(t *control.Time, age time.Duration) {
-	t.HeldBackTotal = min(t.HeldBackTotal, uint64(max(age, 0)))
+// mostWaiting bounds the threads of a share that wait at once, and mostLaunches its launches in a nanosecond, for figures of pages.
+const mostWaiting, mostLaunches = 1 << 16, 1
+
+// boundTime cuts what a page tells of times and launches to what can be true of a share so old: one page that is full of nonsense would
+// spoil every sum.
+func boundTime(t *control.Time, age time.Duration) {
+	old := uint64(max(age, 0))
+	t.HeldBackTotal = min(t.HeldBackTotal, old)
 	t.Yielded = min(t.Yielded, t.HeldBackTotal)
+	t.Waited = min(t.Waited, old*min(mostWaiting, math.MaxUint64/max(old, 1)))
+	t.Launches = min(t.Launches, old*mostLaunches)
+	t.Overdrawn = min(t.Overdrawn, t.Launches)
+}
+
+// boundMemory cuts what a page tells of memory to what the GPU has, 0 where that is not known.
+func boundMemory(s *control.Share, total uint64) {
+	if total == 0 {
+		return
+	}
+	for _, told := range []*uint64{&s.Used, &s.Pending, &s.Overhead, &s.Peak, &s.ByDescriptor} {
+		*told = min(*told, total)
+	}
 }
 
 // describeRefusals are the refused allocations of a share of a tenant made at created,

@@ -39,8 +39,8 @@ func TestRefusalsAreListed(t *testing.T) {
 	}
 }
 
-// No page makes a share wait for longer than it exists.
-func TestHeldBackIsBounded(t *testing.T) {
+// No page makes a share wait for longer than it exists, or have more than its GPU.
+func TestFiguresOfPagesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		told, yielded uint64
 		age           time.Duration
@@ -49,7 +49,11 @@ func TestHeldBackIsBounded(t *testing.T) {
 		{3, 2, 5, 3, 2}, {7, 6, 5, 5, 5}, {3, 4, 5, 3, 3}, {math.MaxUint64, 1, -1, 0, 0},
 	} {
 		time := control.Time{HeldBackTotal: c.told, Yielded: c.yielded}
-		boundHeldBack(&time, c.age)
+		time.Waited, time.Launches, time.Overdrawn = math.MaxUint64, math.MaxUint64, math.MaxUint64
+		boundTime(&time, c.age)
+		if most := uint64(max(c.age, 0)); time.Waited > most*mostWaiting || time.Launches > most || time.Overdrawn > most {
+			t.Errorf("%+v: %+v", c, time)
+		}
 		if time.HeldBackTotal != c.want || time.Yielded != c.part {
 			t.Errorf("%+v: %+v", c, time)
 		}
@@ -70,5 +74,9 @@ func TestPeakBetweenLooks(t *testing.T) {
 		if got := n.list(r).Tenants[0].Shares[0].Peak; got != c.want {
 			t.Errorf("told %d: %d, want %d", c.told, got, c.want)
 		}
+	}
+	share := control.Share{Used: math.MaxUint64, Peak: math.MaxUint64, Overhead: 3}
+	if boundMemory(&share, 8*gib); share.Used != 8*gib || share.Peak != 8*gib || share.Overhead != 3 {
+		t.Errorf("%+v", share)
 	}
 }
