@@ -23,7 +23,7 @@ func newShare(a *app) *cobra.Command {
 		Long: `Make shares for the containers of podman, Docker and others. No process holds such
 a share: it stays until it is ended or the machine starts again. Containers get it by
 a device of the Container Device Interface (CDI).`,
-		Example: "  sudo divvy share create train --memory 8Gi\n  podman run --device divvy.dev/share=train IMAGE\n  sudo divvy share rm train",
+		Example: "  sudo divvy share create train --memory 8Gi\n  podman run --device " + v1alpha1.CDIKind + "=train IMAGE\n  sudo divvy share rm train",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return usage(errors.New("say what to do: `divvy share create` or `rm`; `divvy ls` lists shares"))
@@ -62,8 +62,8 @@ func newShareCreate(a *app) *cobra.Command {
 		Long:  shareCreateText,
 		Example: `  sudo divvy share create train --memory 8Gi
   sudo divvy share create serve --memory 8Gi --cores 50 --policy burst --for ada
-  podman run --device divvy.dev/share=train IMAGE
-  docker run --device divvy.dev/share=train IMAGE`,
+  podman run --device ` + v1alpha1.CDIKind + `=train IMAGE
+  docker run --device ` + v1alpha1.CDIKind + `=train IMAGE`,
 		Args: argsOf(1, 1, "the name of the share, such as: divvy share create train --memory 8Gi"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.createShare(cmd.Context(), o, args[0]) },
 	}
