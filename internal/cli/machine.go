@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -196,13 +197,7 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 			return found, err
 		}
 	}
-	for _, one := range found.agents { // a simulated machine may stand in for the real one
-		for name, at := range found.silent {
-			if at.Simgpu != "" && at.Simgpu == one.Info.Simgpu {
-				delete(found.silent, name)
-			}
-		}
-	}
+	found.serve()
 	if machine == "" {
 		found.held, err = heldByOthers(ctx, found.agents)
 		if hidden, ok := unreached(found.held); ok {
@@ -215,6 +210,13 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 		}
 	}
 	return found, err
+}
+
+// serve takes from the silent machines those that an agent serves in place of the real one.
+func (s *survey) serve() {
+	for _, one := range s.agents {
+		maps.DeleteFunc(s.silent, func(_ string, at control.Endpoint) bool { return at.Simgpu != "" && at.Simgpu == one.Info.Simgpu })
+	}
 }
 
 // having are the listings that have a tenant of which is holds.
