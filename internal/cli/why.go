@@ -5,10 +5,10 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/text"
 )
 
 // account explains one share to people: what it has, why it is slow or ran out of memory,
@@ -50,16 +50,16 @@ func (a *account) help(format string, args ...any) {
 
 func (a *account) whose() {
 	t := a.t
-	text := fmt.Sprintf("%s is a share of %s, %s old", t.Name, t.User, span(a.l.Time.Sub(t.Created)))
+	line := fmt.Sprintf("%s is a share of %s, %s old", t.Name, t.User, span(a.l.Time.Sub(t.Created)))
 	if command := printable(strings.Join(t.Command, " ")); command != "" {
-		text += fmt.Sprintf(", for `%s`", command)
+		line += fmt.Sprintf(", for `%s`", command)
 	}
-	a.say("%s.", text)
+	a.say("%s.", line)
 	if len(t.Pods) > 0 {
 		a.say("It belongs to pod %s.", printable(t.Namespace+"/"+strings.Join(t.Pods, ", ")))
 	}
 	for _, note := range faultsOf(*t, a.l.Time) {
-		a.say("%s.", cut(strings.TrimSuffix(note, "."), longestNote))
+		a.say("%s.", text.Plain(strings.TrimSuffix(note, "."), longestNote))
 	}
 }
 
@@ -70,23 +70,7 @@ const (
 )
 
 // printable is a foreign name in one line.
-func printable(text string) string { return cut(text, longestName) }
-
-// cut is foreign text in one line, at most so long, without what a terminal would obey.
-func cut(text string, longest int) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range text {
-		if n++; n > longest {
-			return b.String() + "…"
-		}
-		if !unicode.IsPrint(r) {
-			r = '?'
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
+func printable(name string) string { return text.Plain(name, longestName) }
 
 func (a *account) gpu(s *control.Share) *control.GPU {
 	for i := range a.l.GPUs {
@@ -213,7 +197,7 @@ func (a *account) happened() {
 func eventsOf(l *control.Listing, name, user string) (lines []string) {
 	for _, e := range l.Events {
 		if e.Tenant == name && (user == "" || e.User == user) {
-			lines = append(lines, fmt.Sprintf("%s %s: %s%s", moment(e.Time, l.Time), e.Kind, cut(e.Text, longestNote), timesOf(e)))
+			lines = append(lines, fmt.Sprintf("%s %s: %s%s", moment(e.Time, l.Time), e.Kind, text.Plain(e.Text, longestNote), timesOf(e)))
 		}
 	}
 	return lines
