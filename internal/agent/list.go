@@ -256,8 +256,8 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	return v
 }
 
-// mostWaiting bounds the threads of a share that wait at once, and mostLaunches its launches in a nanosecond, for figures of pages.
-const mostWaiting, mostLaunches = 1 << 16, 1
+// mostWaiting bounds the threads of a share that wait at once.
+const mostWaiting = 1 << 16
 
 // boundTime cuts what a page tells of times and launches to what can be true of a share so old: one page that is full of nonsense would
 // spoil every sum.
@@ -266,7 +266,7 @@ func boundTime(t *control.Time, age time.Duration) {
 	t.HeldBackTotal = min(t.HeldBackTotal, old)
 	t.Yielded = min(t.Yielded, t.HeldBackTotal)
 	t.Waited = min(t.Waited, old*min(mostWaiting, math.MaxUint64/max(old, 1)))
-	t.Launches = min(t.Launches, old*mostLaunches)
+	t.Launches = min(t.Launches, old) // none takes less than a nanosecond
 	t.Overdrawn = min(t.Overdrawn, t.Launches)
 }
 
