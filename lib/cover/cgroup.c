@@ -71,6 +71,96 @@ static bool inside(const char *table, const struct line *cgroup, size_t length) 
     return false;
 }
 
+/* Whether a list divided by commas has a word. */
+static bool lists(const char *list, size_t length, const char *word) {
+    const size_t word_length = strlen(word);
+    for (size_t at = 0; at <= length;) {
+        const char *end = memchr(list + at, ',', length - at);
+        const size_t one = end == NULL ? length - at : (size_t)(end - list) - at;
+        if (one == word_length && memcmp(list + at, word, one) == 0) {
+            return true;
+        }
+        at += one + 1;
+    }
+    return false;
+}
+
+bool cgroup_under(const char *container, const char *runtime, const char *id,
+                  const char *controller, char *out, size_t room) {
+    struct line line;
+    while (*id != '\0' && (container = next_line(container, &line)) != NULL) {
+        if (line.path == NULL || !lists(line.controllers, line.controllers_length, controller)) {
+            continue;
+        }
+        const size_t length = own_length(&line, id);
+        if (length == 0 || length >= room || inside(runtime, &line, length)) {
+            return false;
+        }
+        memcpy(out, line.path, length);
+        out[length] = '\0';
+        return true;
+    }
+    return false;
+}
+
+/* Field number of a line, from 0, its length; NULL where the line has fewer. */
+static const char *field(const char *line, size_t length, int number, size_t *field_length) {
+    const char *end = line + length;
+    for (; line < end; number--) {
+        const char *space = memchr(line, ' ', (size_t)(end - line));
+        const char *stop = space == NULL ? end : space;
+        if (number == 0) {
+            *field_length = (size_t)(stop - line);
+            return line;
+        }
+        line = space == NULL ? end : stop + 1;
+    }
+    return NULL;
+}
+
+/* The part of a mount's line behind the " - ", NULL where there is none. */
+static const char *behind_dash(const char *line, size_t length) {
+    for (size_t at = 0; at + 3 <= length; at++) {
+        if (memcmp(line + at, " - ", 3) == 0) {
+            return line + at + 3;
+        }
+    }
+    return NULL;
+}
+
+bool cgroup_folder(const char *mounts, const char *controller, const char *path, char *mount,
+                   char *folder, size_t room) {
+    for (const char *next; *mounts != '\0'; mounts = next) {
+        const size_t length = strcspn(mounts, "\n");
+        next = mounts + length + (mounts[length] == '\n');
+        size_t root_length = 0, point_length = 0, kind_length = 0, options_length = 0;
+        const char *root = field(mounts, length, 3, &root_length);
+        const char *point = field(mounts, length, 4, &point_length);
+        const char *kind = behind_dash(mounts, length);
+        if (root == NULL || point == NULL || kind == NULL) {
+            continue;
+        }
+        const size_t rest = length - (size_t)(kind - mounts);
+        const char *options = field(kind, rest, 2, &options_length);
+        kind = field(kind, rest, 0, &kind_length);
+        const char *wanted = *controller == '\0' ? "cgroup2" : "cgroup";
+        if (kind == NULL || kind_length != strlen(wanted) ||
+            memcmp(kind, wanted, kind_length) != 0 || options == NULL ||
+            (*controller != '\0' && !lists(options, options_length, controller))) {
+            continue;
+        }
+        /* What is mounted may be a part of the hierarchy. */
+        root_length = root_length == 1 ? 0 : root_length;
+        if (strncmp(path, root, root_length) != 0 || path[root_length] != '/') {
+            continue;
+        }
+        const int one = snprintf(mount, room, "%.*s", (int)point_length, point);
+        const int all = snprintf(folder, room, "%s%s", mount, path + root_length);
+        return one > 0 && (size_t)one < room && all > 0 && (size_t)all < room;
+    }
+    return false;
+}
+
 bool cgroup_own(const char *container, const char *runtime, const char *id, char *out,
                 size_t room) {
     struct line line;

@@ -11,4 +11,14 @@
  * False if there is none, if the runtime is in it too, or if it does not fit. */
 bool cgroup_own(const char *container, const char *runtime, const char *id, char *out, size_t room);
 
+/* Finds the path of that cgroup for one controller of the first version of cgroups; "" stands for the
+ * second version. */
+bool cgroup_under(const char *container, const char *runtime, const char *id,
+                  const char *controller, char *out, size_t room);
+
+/* Finds the folder of a cgroup with that path, and where its hierarchy is mounted, in
+ * /proc/self/mountinfo. Both have that room. */
+bool cgroup_folder(const char *mounts, const char *controller, const char *path, char *mount,
+                   char *folder, size_t room);
+
 #endif

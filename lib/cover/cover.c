@@ -1,5 +1,5 @@
-/* divvy-cover: hides the driver libraries that a container's image contains, and says which cgroup is
- * the container's.
+/* divvy-cover: hides the driver libraries that a container's image contains, says which cgroup is the
+ * container's, and limits what that can take of RDMA adapters.
  *
  * Without an argument it is a createContainer hook (OCI runtime specification): it runs in the container's mount namespace,
  * before pivot_root, with the container's state on standard input. CUDA's images have a driver
@@ -14,7 +14,11 @@
  * With a file's path it is a createRuntime hook: it runs outside the container, before the
  * container's program, and adds a line with the container's cgroup to the file. The container's
  * processes can leave their mounts and namespaces later, and not their cgroup. Where there is no such
- * cgroup it adds nothing, and the container starts all the same. */
+ * cgroup it adds nothing, and the container starts all the same.
+ *
+ * With --rdma and limits, such as "mlx5_0 hca_handle=64 hca_object=65536", it is a createRuntime hook
+ * as well: it limits what the container's cgroup can take of RDMA adapters. A container that cannot be
+ * limited does not start. */
 #include "cover/cgroup.h"
 #include "cover/json.h"
 
@@ -23,6 +27,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,10 +160,10 @@ static void hide(int root, const char *path) {
     explain(root, path);
 }
 
-/* The cgroups of a process, "self" or a number. */
-static char *read_cgroups(const char *process) {
+/* A file of a process, "self" or a number, below /proc. */
+static char *read_process(const char *process, const char *file) {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%s/cgroup", process);
+    snprintf(path, sizeof path, "/proc/%s/%s", process, file);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         die("open %s:", path);
@@ -168,17 +173,23 @@ static char *read_cgroups(const char *process) {
     return text;
 }
 
+/* Reads from the container's state its id and its first process. */
+static void read_state(char *id, size_t id_room, char *number, size_t number_room) {
+    char *state = read_all(STDIN_FILENO, "the container's state");
+    const char *pid = json_member(state, "pid");
+    if (!json_string(json_member(state, "id"), id, id_room) || pid == NULL) {
+        die("the container's state names no id or no process");
+    }
+    snprintf(number, number_room, "%ld", strtol(pid, NULL, 10));
+    free(state);
+}
+
 /* Adds the container's cgroup to a file. The file lies in the directory of the tenant; where that is
  * gone there is nobody to tell. */
 static void record(const char *file) {
     char id[1024], number[32], line[8192];
-    char *state = read_all(STDIN_FILENO, "the container's state");
-    const char *pid = json_member(state, "pid");
-    if (!json_string(json_member(state, "id"), id, sizeof id) || pid == NULL) {
-        die("the container's state names no id or no process");
-    }
-    snprintf(number, sizeof number, "%ld", strtol(pid, NULL, 10));
-    char *container = read_cgroups(number), *runtime = read_cgroups("self");
+    read_state(id, sizeof id, number, sizeof number);
+    char *container = read_process(number, "cgroup"), *runtime = read_process("self", "cgroup");
     if (cgroup_own(container, runtime, id, line, sizeof line - 1)) {
         const size_t length = strlen(line);
         line[length] = '\n';
@@ -193,10 +204,73 @@ static void record(const char *file) {
     }
     free(runtime);
     free(container);
-    free(state);
+}
+
+/* Writes a text to a file of cgroups at once, and returns whether that was taken. */
+static bool put(const char *folder, const char *name, const char *text) {
+    char path[8192 + 32];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    const bool taken = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return taken;
+}
+
+/* Has the second version's controller reach a cgroup: from the root down, each cgroup on the way gives
+ * it to those below. Where one does not, the cgroup's own file is missing, which is found when it is
+ * written. */
+static void enable(const char *mount, char *folder) {
+    for (char *slash = folder + strlen(mount); slash != NULL && *slash != '\0';
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)put(folder, "cgroup.subtree_control", "+rdma");
+        *slash = '/';
+    }
+}
+
+/* Limits the container's cgroup. The kernel takes one adapter at a time. */
+static void limit(char **limits) {
+    char id[1024], number[32], path[8192], mount[8192], folder[8192], file[8192 + 32];
+    read_state(id, sizeof id, number, sizeof number);
+    char *container = read_process(number, "cgroup"), *runtime = read_process("self", "cgroup");
+    char *mounts = read_process("self", "mountinfo");
+    const char *controller = "rdma";
+    if (!cgroup_under(container, runtime, id, controller, path, sizeof path)) {
+        controller = "";
+        if (!cgroup_under(container, runtime, id, controller, path, sizeof path)) {
+            die("the container has no cgroup of its own, in which its use of RDMA cards can be "
+                "limited");
+        }
+    }
+    if (!cgroup_folder(mounts, controller, path, mount, folder, sizeof folder)) {
+        die("the container's use of RDMA cards cannot be limited: its cgroup %s is not mounted "
+            "here",
+            path);
+    }
+    snprintf(file, sizeof file, "%s/rdma.max", folder);
+    if (*controller == '\0' && access(file, F_OK) != 0) {
+        enable(mount, folder);
+    }
+    for (; *limits != NULL; limits++) {
+        if (!put(folder, "rdma.max", *limits)) {
+            die("limit the container's use of RDMA cards to %s in %s:", *limits, folder);
+        }
+    }
+    free(mounts);
+    free(runtime);
+    free(container);
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "--rdma") == 0) {
+        limit(argv + 2);
+        return 0;
+    }
     if (argc > 1) {
         record(argv[1]);
         return 0;

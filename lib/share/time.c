@@ -350,6 +350,20 @@ void dv_time_held_back(dv_share *share, unsigned device, uint64_t from, uint64_t
     }
 }
 
+void dv_time_blocked(dv_share *share, unsigned device, bool copies, uint64_t from, uint64_t now) {
+    if (device >= share->device_count) {
+        return;
+    }
+    dv_page_gpu *gpu = &share->gpu[device];
+    uint64_t *until = copies ? &gpu->copied_until : &gpu->awaited_until;
+    uint64_t before = load64(until);
+    /* One far in the future is another clock's, or damage. */
+    uint64_t begin = before > from && before <= now + 1000000000u ? before : from;
+    if (now > begin && swap64(until, before, now)) {
+        __atomic_fetch_add(copies ? &gpu->copied : &gpu->awaited, now - begin, __ATOMIC_RELAXED);
+    }
+}
+
 void dv_time_nap(uint64_t ns) {
     UNCANCELLED;
     struct timespec span = {.tv_nsec = (long)ns};

@@ -115,6 +115,11 @@ void dv_time_wanted(dv_share *share, unsigned dev, uint64_t now);
 void dv_time_waited(dv_share *share, unsigned dev, uint64_t ns);
 void dv_time_held_back(dv_share *share, unsigned dev, uint64_t from, uint64_t now, bool yielded);
 
+/* Counts for people that a thread was in a call from `from` to now: in a copy between host and GPU,
+ * or waiting for work of the GPU. Each moment counts once however many threads there are; where
+ * calls overlap something may be left out. */
+void dv_time_blocked(dv_share *share, unsigned dev, bool copies, uint64_t from, uint64_t now);
+
 /* The number of the worker (struct dv_page_worker) in which this process tells the arbiter of its
  * work on device dev, 0 to DV_PAGE_WORKERS - 1. The first call takes one, and a slot if the process
  * has none. Returns -1 if all workers belong to living processes or there is no slot: then work is

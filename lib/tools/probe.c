@@ -1,4 +1,9 @@
-/* divvy-probe --order CUDA: lists the GPUs that CUDA shows to a process like this one, in CUDA's
+/* divvy-probe --library CUDA: loads a library as a program does that asks for it by that name, and prints by which path it was
+ * found:
+ *
+ *     {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1"}
+ *
+ * divvy-probe --order CUDA: lists the GPUs that CUDA shows to a process like this one, in CUDA's
  * order, as one JSON object,
  *
  *     {"uuids": ["GPU-6e5f0d1c-3b5e-4a8e-9f7a-2d1c0b9a8f7e"]}
@@ -21,7 +26,9 @@
  * driver (standard error says why).
  * It is a program of its own because a process that has used CUDA keeps some memory until it ends.
  */
+#define _GNU_SOURCE /* dlinfo */
 #include <dlfcn.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -208,13 +215,35 @@ static uint64_t used_of_process(nvmlDevice_t gpu) {
     return 0;
 }
 
+static int print_path(const char *name) {
+    struct link_map *map = NULL;
+    if (dlinfo(load(name), RTLD_DI_LINKMAP, &map) != 0) {
+        fprintf(stderr, "divvy-probe: %s\n", dlerror());
+        return 1;
+    }
+    printf("{\"path\": \"");
+    for (const char *c = map->l_name; *c != '\0'; c++) {
+        if ((unsigned char)*c < ' ' || *c == '"' || *c == '\\') {
+            printf("\\u%04x", (unsigned char)*c);
+        } else {
+            putchar(*c);
+        }
+    }
+    printf("\"}\n");
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--library") == 0) {
+        return print_path(argv[2]);
+    }
     if (argc == 3 && strcmp(argv[1], "--order") == 0) {
         return list_devices(argv[2]);
     }
     if (argc != 4 || argv[1][0] == '-') {
         fprintf(stderr, "usage: divvy-probe CUDA-LIBRARY NVML-LIBRARY GPU-UUID\n"
-                        "       divvy-probe --order CUDA-LIBRARY\n");
+                        "       divvy-probe --order CUDA-LIBRARY\n"
+                        "       divvy-probe --library CUDA-LIBRARY\n");
         return 2;
     }
     nvmlDevice_t gpu;

@@ -213,7 +213,18 @@ typedef struct dv_page_budget {
     uint32_t pulses;
     /* Raised when the set of those pages changes. */
     uint32_t pulse_changes;
-    uint8_t pad_56[72];
+    uint8_t pad_56[8];
+    /* ns of the GPU's time that the share had since it began, as agents counted it; agents alone read this and what follows. */
+    _Alignas(64) uint64_t used;
+    /* ns that it had a right to while all others want theirs, since it began. */
+    uint64_t entitled;
+    /* CLOCK_MONOTONIC ns up to which entitled counts; 0 before the first time. */
+    uint64_t counted;
+    /* CLOCK_MONOTONIC ns up to which used counts while the driver's figures alone tell it; 0 while the library measures all. */
+    uint64_t driven;
+    /* bucket.charged less budget.correction, as it was when used was counted. */
+    int64_t paid;
+    uint8_t pad_104[24];
 } dv_page_budget;
 _Static_assert(sizeof(dv_page_budget) == 128, "dv_page_budget");
 _Static_assert(_Alignof(dv_page_budget) == 64, "dv_page_budget");
@@ -227,6 +238,11 @@ _Static_assert(offsetof(dv_page_budget, depth) == 32, "dv_page_budget.depth");
 _Static_assert(offsetof(dv_page_budget, correction) == 40, "dv_page_budget.correction");
 _Static_assert(offsetof(dv_page_budget, pulses) == 48, "dv_page_budget.pulses");
 _Static_assert(offsetof(dv_page_budget, pulse_changes) == 52, "dv_page_budget.pulse_changes");
+_Static_assert(offsetof(dv_page_budget, used) == 64, "dv_page_budget.used");
+_Static_assert(offsetof(dv_page_budget, entitled) == 72, "dv_page_budget.entitled");
+_Static_assert(offsetof(dv_page_budget, counted) == 80, "dv_page_budget.counted");
+_Static_assert(offsetof(dv_page_budget, driven) == 88, "dv_page_budget.driven");
+_Static_assert(offsetof(dv_page_budget, paid) == 96, "dv_page_budget.paid");
 
 /* A pulse page, by which a share tells those that give way to it of its work. The tenant maps and writes it; neighbours read it with pread(2), because a tenant that truncates its page would end whoever maps it with SIGBUS. */
 typedef struct dv_page_pulse {
@@ -572,7 +588,16 @@ typedef struct dv_page_gpu {
     uint64_t tag;
     /* The most units that were ever used at once, for people. */
     uint32_t peak;
-    uint8_t pad_20[44];
+    uint8_t pad_20[4];
+    /* ns of real time in which some thread was in a copy between host and GPU that it waits for, while the GPU's time is divided; each moment counted once. For people. */
+    uint64_t copied;
+    /* CLOCK_MONOTONIC ns up to which that has been counted. */
+    uint64_t copied_until;
+    /* The same of calls that wait for work of the GPU. */
+    uint64_t awaited;
+    /* CLOCK_MONOTONIC ns up to which that has been counted. */
+    uint64_t awaited_until;
+    uint8_t pad_56[8];
     /* Futex word, counts wake-ups. */
     _Alignas(64) uint32_t wake;
     /* Set while somebody may wait on wake. */
@@ -608,6 +633,10 @@ _Static_assert(_Alignof(dv_page_gpu) == 64, "dv_page_gpu");
 _Static_assert(offsetof(dv_page_gpu, amounts) == 0, "dv_page_gpu.amounts");
 _Static_assert(offsetof(dv_page_gpu, tag) == 8, "dv_page_gpu.tag");
 _Static_assert(offsetof(dv_page_gpu, peak) == 16, "dv_page_gpu.peak");
+_Static_assert(offsetof(dv_page_gpu, copied) == 24, "dv_page_gpu.copied");
+_Static_assert(offsetof(dv_page_gpu, copied_until) == 32, "dv_page_gpu.copied_until");
+_Static_assert(offsetof(dv_page_gpu, awaited) == 40, "dv_page_gpu.awaited");
+_Static_assert(offsetof(dv_page_gpu, awaited_until) == 48, "dv_page_gpu.awaited_until");
 _Static_assert(offsetof(dv_page_gpu, wake) == 64, "dv_page_gpu.wake");
 _Static_assert(offsetof(dv_page_gpu, waiting) == 68, "dv_page_gpu.waiting");
 _Static_assert(offsetof(dv_page_gpu, turn) == 72, "dv_page_gpu.turn");

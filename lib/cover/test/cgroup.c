@@ -23,7 +23,57 @@ static void missing(const char *container, const char *runtime) {
     }
 }
 
+/* The path for a controller, "" for none. */
+static void under(const char *container, const char *runtime, const char *controller,
+                  const char *want) {
+    char got[256] = "";
+    CHECK(cgroup_under(container, runtime, ID, controller, got, sizeof got) == (*want != '\0'));
+    CHECK(strcmp(got, want) == 0);
+}
+
+static void folder(const char *mounts, const char *controller, const char *path, const char *want) {
+    char mount[64] = "", got[64] = "";
+    CHECK(cgroup_folder(mounts, controller, path, mount, got, sizeof got) == (*want != '\0'));
+    CHECK(*want == '\0' || (strcmp(got, want) == 0 && strncmp(got, mount, strlen(mount)) == 0));
+}
+
+static void test_controllers(void) {
+    const char *second = "0::/pods/" ID "\n", *runtime = "9:rdma:/x\n0::/x\n";
+    under(second, runtime, "", "/pods/" ID);
+    under(second, runtime, "rdma", "");
+    under("9:cpu,rdma:/pods/" ID "\n0::/\n", runtime, "rdma", "/pods/" ID);
+    under("9:cpu,rdmax:/pods/" ID "\n0::/\n", runtime, "rdma", "");
+    under("9:rdma:/\n0::/pods/" ID "\n", runtime, "rdma", "");
+    under("0::/pods/" ID "/inner\n", runtime, "", "/pods/" ID);
+    under(second, second, "", "");
+    under("0::/pods\n", runtime, "", "");
+    under("", "", "", "");
+    char small[8];
+    CHECK(!cgroup_under(second, runtime, ID, "", small, sizeof small));
+
+    const char *mounts = "22 1 0:5 / /proc rw - proc proc rw\n"
+                         "30 1 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup rw\n"
+                         "31 1 0:27 / /sys/fs/cgroup/rdma rw - cgroup cgroup rw,rdma\n"
+                         "32 1 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n";
+    folder(mounts, "", "/pods/a", "/sys/fs/cgroup/pods/a");
+    folder(mounts, "rdma", "/pods/a", "/sys/fs/cgroup/rdma/pods/a");
+    folder(mounts, "misc", "/pods/a", "");
+    folder(mounts, "", "", "");
+    folder("30 1 0:26 /pods /cg rw - cgroup2 cgroup rw\n", "", "/pods/a", "/cg/a");
+    folder("30 1 0:26 /pod /cg rw - cgroup2 cgroup rw\n", "", "/pods/a", "");
+    folder("30 1 0:26 /pods /cg rw - cgroup2 cgroup rw\n", "", "/other", "");
+    folder("", "", "/a", "");
+    folder("\n - \n1 2 3\n1 2 3 4 5 - cgroup2\n", "", "/a", "");
+    folder("1 2 3 / /c - cgroup2 a", "", "/a", "");
+    folder(
+        "1 2 3 / /a-mount-point-that-is-so-long-that-it-has-no-room-in-the-buffer rw - cgroup2 a "
+        "b\n",
+        "", "/a", "");
+}
+
 int main(void) {
+    test_controllers();
+
     const char *runtime = "3:memory:/system/runtime\n0::/system/runtime\n";
     found("0::/pods/" ID "\n", runtime, ":/pods/" ID);
     found("0::/" ID, runtime, ":/" ID);

@@ -30,6 +30,7 @@ CUresult copy_begin(struct copy *copy, CUstream stream, struct move move, bool b
     }
     if (blocks) {
         launch_waits(&copy->wait, stream);
+        copy->since = launch_blocks();
     } else {
         launch_follows(stream);
     }
@@ -40,6 +41,7 @@ void copy_end(struct copy *copy, CUresult result) {
     if (!copy->crosses) {
         launch_end(&copy->launch, result);
     } else if (copy->blocks) {
+        launch_blocked(copy->since, true);
         launch_waited(&copy->wait, result);
     }
 }

@@ -22,6 +22,7 @@ struct copy {
     bool crosses, blocks;
     struct launch launch;
     struct wait wait;
+    uint64_t since; /* of one that crosses and blocks */
 };
 
 /* Fails if the copy waited, and its stream ended meanwhile. */

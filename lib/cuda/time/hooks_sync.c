@@ -36,7 +36,9 @@ static CUstream limbo_legacy(CUstream stream) {
             return stream_done(DV_CALL(fn, stream), limbo_##which(stream));                        \
         }                                                                                          \
         launch_waits(&wait, launch_##which(stream));                                               \
+        uint64_t since = launch_blocks();                                                          \
         CUresult result = DV_CALL(fn, stream);                                                     \
+        launch_blocked(since, false);                                                              \
         launch_waited(&wait, result);                                                              \
         return stream_done(result, limbo_##which(stream));                                         \
     }
@@ -74,12 +76,17 @@ CUresult cuCtxSynchronize(void) {
         return DV_REAL(cuCtxSynchronize)();
     }
     bool watched = launch_watched() && context_current(&home) == CUDA_SUCCESS;
+    uint64_t since = 0;
     if (watched) {
         flights_note(home.owner);
+        since = launch_blocks();
     }
     dv_depth++;
     CUresult result = DV_REAL(cuCtxSynchronize)();
     dv_depth--;
+    if (watched) {
+        launch_blocked(since, false);
+    }
     if (watched || (result == CUDA_SUCCESS && context_current(&home) == CUDA_SUCCESS)) {
         context_done(result, &home, context_current_green(), watched);
     }
@@ -92,10 +99,15 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
         return DV_REAL(cuCtxSynchronize_v2)(context);
     }
     bool known = context_known(context, &home), watched = known && launch_watched();
+    uint64_t since = 0;
     if (watched) {
         flights_note(home.owner);
+        since = launch_blocks();
     }
     CUresult result = DV_CALL(cuCtxSynchronize_v2, context);
+    if (watched) {
+        launch_blocked(since, false);
+    }
     if (known) {
         context_done(result, &home, context_is_green(context) ? context : NULL, watched);
     }
@@ -103,7 +115,12 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
+    bool watched = launch_counts();
+    uint64_t since = watched ? launch_blocks() : 0;
     CUresult result = DV_CALL(cuEventSynchronize, event);
+    if (watched) {
+        launch_blocked(since, false);
+    }
     if (result == CUDA_SUCCESS && !DV_INNER()) {
         if (launch_watched()) {
             launch_looked();

@@ -137,6 +137,21 @@ void launch_waited(const struct wait *wait, CUresult result) {
     }
 }
 
+uint64_t launch_blocks(void) {
+    struct notes *notes = notes_own();
+    return notes != NULL ? now_about(notes) : now_ns();
+}
+
+void launch_blocked(uint64_t since, bool copies) {
+    dv_share *share = attached_share();
+    struct home home = {.device = 0};
+    if (share == NULL || (__atomic_load_n(&launch_gpus, __ATOMIC_RELAXED) != 1 &&
+                          context_current(&home) != CUDA_SUCCESS)) {
+        return;
+    }
+    dv_time_blocked(share, home.device, copies, since, launch_blocks());
+}
+
 /* The program may have destroyed that stream, and its flight may be of another one by now: reading
  * that is no loss. */
 void launch_looked(void) {

@@ -83,6 +83,11 @@ struct wait {
 DV_HIDDEN void launch_waits(struct wait *wait, CUstream stream);
 DV_HIDDEN void launch_waited(const struct wait *wait, CUresult result);
 
+/* A call of the program begins in which it waits for a copy or for the GPU, and has ended, since
+ * then: counted for people. Only while launch_watched. */
+DV_HIDDEN uint64_t launch_blocks(void);
+DV_HIDDEN void launch_blocked(uint64_t since, bool copies);
+
 /* The program learned that something is done, but not in which stream. Reads the stream into which
  * the calling thread launched last. */
 DV_HIDDEN void launch_looked(void);

@@ -38,6 +38,12 @@ static bool find_all(void *from) {
            find(from, "nvmlDeviceGetHandleByIndex_v2", &library.by_index) &&
            find(from, "nvmlDeviceGetName", &library.name) &&
            find(from, "nvmlDeviceGetUUID", &library.uuid) &&
+           find(from, "nvmlDeviceGetMemoryInfo", &library.memory) &&
+           find(from, "nvmlDeviceGetUtilizationRates", &library.busy) &&
+           find(from, "nvmlDeviceGetTemperature", &library.celsius) &&
+           find(from, "nvmlDeviceGetPowerUsage", &library.milliwatts) &&
+           find(from, "nvmlSystemGetDriverVersion", &library.driver) &&
+           find(from, "nvmlSystemGetCudaDriverVersion", &library.cuda) &&
            find(from, "nvmlDeviceGetMigMode", &library.mode) &&
            find(from, "nvmlDeviceGetMaxMigDeviceCount", &library.most) &&
            find(from, "nvmlDeviceGetMigDeviceHandleByIndex", &library.mig) &&

@@ -26,6 +26,12 @@ struct smi_library {
     nvmlReturn_t (*name)(nvmlDevice_t, char *, unsigned int);
     nvmlReturn_t (*uuid)(nvmlDevice_t, char *, unsigned int);
     nvmlReturn_t (*pci)(nvmlDevice_t, nvmlPciInfo_t *);
+    nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
+    nvmlReturn_t (*busy)(nvmlDevice_t, nvmlUtilization_t *);
+    nvmlReturn_t (*celsius)(nvmlDevice_t, nvmlTemperatureSensors_t, unsigned int *);
+    nvmlReturn_t (*milliwatts)(nvmlDevice_t, unsigned int *);
+    nvmlReturn_t (*driver)(char *, unsigned int);
+    nvmlReturn_t (*cuda)(int *);
     nvmlReturn_t (*mode)(nvmlDevice_t, unsigned int *, unsigned int *);
     nvmlReturn_t (*set_mode)(nvmlDevice_t, unsigned int, nvmlReturn_t *);
     nvmlReturn_t (*most)(nvmlDevice_t, unsigned int *);

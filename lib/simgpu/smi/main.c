@@ -18,11 +18,10 @@ int main(int argc, char **argv) {
         return (int)smi_mode(argc - 1, argv + 1);
     }
     if (argc == 1) {
-        fputs("simgpu's nvidia-smi has -L, -mig, --gpu-reset and the subcommands compute-policy "
-              "and mig "
-              "alone: `divvy simgpu report` tells more\n",
-              stderr);
-        return SMI_UNKNOWN;
+        return (int)smi_summary();
+    }
+    if (smi_is_query(argc - 1, argv + 1)) {
+        return (int)smi_query(argc - 1, argv + 1);
     }
     printf("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.\n\n", argv[1]);
     return SMI_UNKNOWN;

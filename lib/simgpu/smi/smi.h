@@ -1,6 +1,7 @@
-/* nvidia-smi, as far as simgpu has it: the subcommand compute-policy, -L, what the subcommand mig lists, -mig and --gpu-reset.
+/* nvidia-smi, as far as simgpu has it: its table of GPUs, --query-gpu, the subcommand compute-policy, -L, what the subcommand
+ * mig lists, -mig and --gpu-reset.
  *
- * Its words and exit statuses are those of nvidia-smi 550.163.01 when NVML's answers are given to it: that
+ * Except in the first two, its words and exit statuses are those of nvidia-smi 550.163.01 when NVML's answers are given to it: that
  * program's texts, its order of checks, its rows. 470, 535 and 555 print the same list. Exit statuses are NVML's numbers
  * (nvidia-smi(1), "return value"). */
 #ifndef SIMGPU_SMI_SMI_H
@@ -27,6 +28,12 @@ enum smi_status smi_compute_policy(int argc, char **argv);
  * is Divvy's. */
 enum smi_status smi_list(void);
 enum smi_status smi_mig(int argc, char **argv);
+
+/* The same for the table of GPUs that it prints without arguments, and for --query-gpu, both from that NVML; whether the
+ * arguments, which follow the program's name, are for the latter. */
+enum smi_status smi_summary(void);
+bool smi_is_query(int argc, char **argv);
+enum smi_status smi_query(int argc, char **argv);
 
 /* The same for `nvidia-smi -mig` and `nvidia-smi --gpu-reset`; whether the arguments, which follow the program's name, are
  * for one of these. */
