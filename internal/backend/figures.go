@@ -38,6 +38,9 @@ type Usage struct {
 	ByDescriptor uint64
 	// Peak is the most that was ever used at once, 0 for a backend that does not know it.
 	Peak uint64
+	// Copied and Awaited are ns of real time in which the share's programs were in copies between host and GPU, and in calls
+	// that wait for the GPU; 0 for a backend that does not know them.
+	Copied, Awaited uint64
 	// Refusals are the share's refused allocations, nil without any and for a backend that does
 	// not know them.
 	Refusals *Refusals

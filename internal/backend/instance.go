@@ -42,6 +42,8 @@ const (
 	OriginLayout Origin = "layout"
 	// OriginForeign is an instance that somebody else made. Shares may be on it, and Divvy never takes it away.
 	OriginForeign Origin = "foreign"
+	// OriginVGPU is an instance that Divvy made for a vGPU, and takes away with it. No share is on it.
+	OriginVGPU Origin = "vgpu"
 )
 
 // Part is an instance of a GPU as it is.

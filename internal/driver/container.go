@@ -193,7 +193,7 @@ func (f Finder) minor(pci string) (uint64, error) {
 	return 0, fmt.Errorf("%w of the GPU at %s: %s names none", ErrNoDevice, pci, path)
 }
 
-// simulated finds the files that the simulated driver's processes share. Nothing
+// simulated finds the files that the simulated driver's processes share, and its nvidia-smi. Nothing
 // else of the instance may go into a container, because its directory may hold the
 // agent's socket.
 func (f Finder) simulated() ([]edits.Mount, error) {
@@ -205,5 +205,14 @@ func (f Finder) simulated() ([]edits.Mount, error) {
 	for _, path := range paths {
 		files = append(files, edits.Mount{Source: path, Target: path, Options: edits.ReadWrite})
 	}
+	// A machine that an older Divvy made may lack it.
+	if tool := filepath.Join(f.Instance, programs[0]); exists(tool) {
+		files = append(files, edits.Mount{Source: tool, Target: "/usr/bin/" + programs[0], Options: edits.ReadOnly})
+	}
 	return files, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

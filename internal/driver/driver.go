@@ -93,9 +93,9 @@ func (f Finder) Find() (*Driver, error) {
 		d.Module = f.Module()
 	}
 	cache := f.cache()
-	searches := map[Library]*search{}
+	searches, known := map[Library]*search{}, newFolders()
 	for _, library := range Libraries {
-		s := f.search(d, library, cache)
+		s := f.search(d, library, cache, known)
 		if s.nested != nil {
 			return nil, s.nested
 		}

@@ -51,6 +51,9 @@ func (f *Fault) Damaged() bool { return errors.Is(f, errDamaged) }
 // library: most machines have such files.
 func (f *Fault) Usual() bool { return errors.Is(f, errForeign) || errors.Is(f, errOther) }
 
+// Compat reports whether the file is one of CUDA's forward-compatibility libraries.
+func (f *Fault) Compat() bool { return errors.Is(f, errCompat) }
+
 // Rival reports whether the file is a driver itself, which programs may be led to outside a share.
 func (f *Fault) Rival() bool { return errors.Is(f, errCompat) || errors.Is(f, errRelease) }
 

@@ -3,6 +3,8 @@ package driver
 import (
 	"debug/elf"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"math"
 )
@@ -22,6 +24,23 @@ func plain(file io.ReaderAt) bool {
 	free := [7]byte(header.Ident[elf.EI_ABIVERSION+1:])
 	return string(header.Ident[:len(elf.ELFMAG)]) == elf.ELFMAG && elf.Data(header.Ident[elf.EI_DATA]) == elf.ELFDATA2LSB &&
 		free == [7]byte{} && header.Version == uint32(elf.EV_CURRENT)
+}
+
+// Object reads a shared object that anybody may have made, and whose tables are thus bounded before they are read: reading it
+// takes some MiB at the most. It fails for one of another form than this machine's.
+func Object(file io.ReaderAt) (*elf.File, error) {
+	header := first(file)
+	if !plain(file) || elf.Class(header.Ident[elf.EI_CLASS]) != elf.ELFCLASS64 {
+		return nil, errors.New("read a shared object: it is none of 64 bits")
+	}
+	if fault := tablesFault(file); fault != "" {
+		return nil, errors.New("read a shared object " + fault)
+	}
+	f, err := elf.NewFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read a shared object: %w", err)
+	}
+	return f, nil
 }
 
 // mostTable is the size of the largest table that is read. Those of NVIDIA's libraries have some ten KiB.

@@ -40,10 +40,16 @@ func (f Finder) Loadable(d *Driver, library Library) string {
 // environment, CUDA_VISIBLE_DEVICES apart: UUIDs, in CUDA's order. The program divvy-probe,
 // given by its path, asks, because a process that initialised CUDA can never undo it.
 func (f Finder) Order(ctx context.Context, probe string, d *Driver) ([]string, error) {
+	return Order(ctx, probe, f.Loadable(d, CUDA))
+}
+
+// Order is [Finder.Order] of the library at a path.
+func Order(ctx context.Context, probe, library string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, orderTime)
 	defer cancel()
 	var out, said bytes.Buffer
-	cmd := exec.CommandContext(ctx, probe, "--order", f.Loadable(d, CUDA))
+	cmd := exec.CommandContext(ctx, probe, "--order", library)
+	cmd.WaitDelay = time.Second // a driver may keep it from ending
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")

@@ -70,6 +70,7 @@ type origin struct {
 type search struct {
 	driver  *Driver
 	library Library
+	folders folders
 	resolve func(path string) (string, error)
 	// simulated is true where the driver is simulated, and the machine's own is only covered.
 	simulated bool
@@ -90,8 +91,8 @@ type candidate struct {
 }
 
 // search looks for one library, in the order of preference.
-func (f Finder) search(d *Driver, library Library, cache *ldcache.Cache) *search {
-	s := &search{driver: d, library: library, resolve: f.resolve, simulated: f.Instance != ""}
+func (f Finder) search(d *Driver, library Library, cache *ldcache.Cache, known folders) *search {
+	s := &search{driver: d, library: library, folders: known, resolve: f.resolve, simulated: f.Instance != ""}
 	machine := f.Instance == "" // whether the machine's own files may be chosen
 	if f.Instance != "" {
 		s.add(filepath.Join(f.Instance, string(library)), origin{choose: true})
@@ -251,11 +252,7 @@ func (s *search) addAll(pattern string, at origin) {
 	if !filepath.IsAbs(pattern) {
 		return
 	}
-	paths, err := filepath.Glob(filepath.Join(pattern, s.library.Bare()+"*"))
-	if err != nil {
-		return // the pattern is invalid, which none of ours is
-	}
-	for _, path := range paths {
+	for _, path := range s.folders.versions(pattern, s.library) {
 		s.add(path, at)
 	}
 }

@@ -38,6 +38,9 @@ func TestLargeTablesAreNotRead(t *testing.T) {
 			s[slices.IndexFunc(s, of(elf.SHT_DYNSYM))].Link = uint32(other)
 			grow(&s[other])
 		},
+		"names": func(_ *elf.Header64, s []elf.Section64) {
+			grow(&s[slices.IndexFunc(s, of(elf.SHT_DYNAMIC))])
+		},
 		"sections": func(h *elf.Header64, s []elf.Section64) {
 			h.Shnum, s[0].Size = 0, large/uint64(h.Shentsize)
 		},

@@ -7,6 +7,9 @@ package edits
 // and, under other names, the driver's.
 const ShareDir = "/run/divvy/share"
 
+// ShareVariable has the name of the share in which a process is. It gives no right: `divvy show` reads it.
+const ShareVariable = "DIVVY_SHARE"
+
 // Edits change a process of this host (Binds, Env) or a container that will be
 // made (Mounts, Devices, Hooks, Env). Binds are made in order. A bind may hide the
 // source of a later one, so the driver's files are bound to their new names before

@@ -18,6 +18,8 @@ func TestEnvironment(t *testing.T) {
 		{"present", prepend, []string{"LD_LIBRARY_PATH=/x:/y", "A=0"}, []string{"LD_LIBRARY_PATH=/t:/x:/y", "A=0"}},
 		// An empty list must not become "/t:", which means the working directory too.
 		{"present and empty", prepend, []string{"LD_LIBRARY_PATH="}, []string{"LD_LIBRARY_PATH=/t"}},
+		// Without the variable, execvp(3) looks in two folders of its own.
+		{"no PATH", Edits{Env: []Env{{Name: "PATH", Value: "/t", Prepend: true}}}, nil, []string{"PATH=/t:/bin:/usr/bin"}},
 		{"several of one name", replace, []string{"A=x", "C=", "A=y"}, []string{"A=1", "C=", "B=2"}},
 		{"longer name", replace, []string{"AB=x"}, []string{"AB=x", "A=1", "B=2"}},
 	}

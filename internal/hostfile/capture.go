@@ -14,7 +14,7 @@ import (
 // Capture records a machine: what topology reads of its sysfs, and the given GPUs. The only recorded data that
 // identify the machine are the UUIDs of GPUs and the GUIDs of adapters.
 func Capture(sys fs.FS, gpus []topology.GPUInfo) (*Host, error) {
-	host := &Host{Sysfs: newSysfs(), GPUs: gpus}
+	host := &Host{Sysfs: newSysfs(), Outside: newSysfs(), GPUs: gpus}
 	c := capture{sys, host.Sysfs}
 	if err := c.each("bus/pci/devices", "class", "vendor", "device", "subsystem_vendor", "subsystem_device",
 		"numa_node", "local_cpulist", "max_link_speed", "max_link_width", "physfn"); err != nil {
@@ -64,6 +64,9 @@ func (c capture) each(folder string, files ...string) error {
 		return err
 	}
 	for _, name := range names {
+		if !isWord(name) {
+			continue // of RDMA adapters root can choose any name
+		}
 		link := path.Join(folder, name)
 		target, err := fs.ReadLink(c.from, link)
 		if err != nil {

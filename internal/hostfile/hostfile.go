@@ -1,10 +1,14 @@
 // Package hostfile records the data of a machine's topology as one text file: the sysfs files and links of its PCI
 // devices, RDMA devices and NUMA nodes, and the GPUs and NVLinks that its driver lists.
 //
-// The first line is "divvy-host 1"; lines that begin with # are comments. Each other line is one of
+// The first line is "divvy-host 1", or "divvy-host 2" where it has lines that came later; lines that begin with # are comments.
+// Each other line is one of
 //
 //	link PATH TARGET                      a symbolic link below /sys
 //	file PATH "CONTENT"                   a file below /sys, its content quoted as Go quotes it
+//	bytes PATH SIZE OFFSET:HEX …          a file below /sys that is mostly zeros, with its other bytes (version 2)
+//	hostlink PATH TARGET                  a symbolic link elsewhere, from the root (version 2)
+//	hostfile PATH "CONTENT"               a file elsewhere, from the root (version 2)
 //	gpu INDEX UUID PCI "NAME"             a GPU, as NVML numbers it
 //	clique INDEX NAME                     the NVLink domain of a GPU on switches
 //	nvlink INDEX LINK gpu|switch PCI      an active NVLink of that GPU and the device at its other end
@@ -18,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,14 +36,17 @@ var ErrFormat = errors.New("not a recorded host")
 
 const (
 	firstLine = "divvy-host 1"
+	// laterLine is of a recording that also tells what virtual machines need to know.
+	laterLine = "divvy-host 2"
 	// mostBytes bounds a recording; one of a machine with 16 GPUs takes a few hundred KiB.
 	mostBytes = 64 << 20
 )
 
-// Host is a recorded machine. Its Sysfs has what was recorded of /sys.
+// Host is a recorded machine. Its Sysfs has what was recorded of /sys, and Outside the rest.
 type Host struct {
-	Sysfs *Sysfs
-	GPUs  []topology.GPUInfo
+	Sysfs   *Sysfs
+	Outside *Sysfs
+	GPUs    []topology.GPUInfo
 
 	name string // of the file it was read from
 }
@@ -57,7 +63,7 @@ func (h *Host) Topology() (*topology.Host, error) {
 
 // Parse reads a recording. Errors name it by name.
 func Parse(r io.Reader, name string) (*Host, error) {
-	p := &parser{name: name, host: &Host{Sysfs: newSysfs(), name: name}}
+	p := &parser{name: name, host: &Host{Sysfs: newSysfs(), Outside: newSysfs(), name: name}}
 	lines := bufio.NewScanner(io.LimitReader(r, mostBytes+1))
 	lines.Buffer(nil, mostBytes+1)
 	for lines.Scan() {
@@ -106,8 +112,8 @@ func (p *parser) fault(field, format string, args ...any) error {
 
 func (p *parser) read(line string) error {
 	if p.line == 1 {
-		if line != firstLine {
-			return p.fault("first line", "must be %q", firstLine)
+		if line != firstLine && line != laterLine {
+			return p.fault("first line", "must be %q or %q", firstLine, laterLine)
 		}
 		return nil
 	}
@@ -117,9 +123,15 @@ func (p *parser) read(line string) error {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch kind {
 	case "link":
-		return p.link(rest)
+		return p.link(p.host.Sysfs, rest)
 	case "file":
-		return p.file(rest)
+		return p.file(p.host.Sysfs, rest)
+	case "bytes":
+		return p.bytes(rest)
+	case "hostlink":
+		return p.link(p.host.Outside, rest)
+	case "hostfile":
+		return p.file(p.host.Outside, rest)
 	case "gpu":
 		return p.gpu(rest)
 	case "clique":
@@ -127,31 +139,31 @@ func (p *parser) read(line string) error {
 	case "nvlink":
 		return p.nvlink(rest)
 	}
-	return p.fault("kind", "unknown %q: use link, file, gpu, clique or nvlink", kind)
+	return p.fault("kind", "unknown %q: use link, file, bytes, hostlink, hostfile, gpu, clique or nvlink", kind)
 }
 
-func (p *parser) link(rest string) error {
+func (p *parser) link(into *Sysfs, rest string) error {
 	path, target, found := strings.Cut(rest, " ")
 	if !found || !isWord(target) {
 		return p.fault("target", "a link needs a path and a target without spaces or control characters")
 	}
-	if err := p.host.Sysfs.addLink(path, target); err != nil {
+	if err := into.addLink(path, target); err != nil {
 		return p.fault("path", "%v", err)
 	}
-	p.host.Sysfs.lines[path] = p.line
+	into.lines[path] = p.line
 	return nil
 }
 
-func (p *parser) file(rest string) error {
+func (p *parser) file(into *Sysfs, rest string) error {
 	path, quoted, _ := strings.Cut(rest, " ")
 	content, err := p.unquote(quoted)
 	if err != nil {
 		return p.fault("content", "%q is not a quoted string", quoted)
 	}
-	if err := p.host.Sysfs.addFile(path, content); err != nil {
+	if err := into.addFile(path, content); err != nil {
 		return p.fault("path", "%v", err)
 	}
-	p.host.Sysfs.lines[path] = p.line
+	into.lines[path] = p.line
 	return nil
 }
 
@@ -234,31 +246,5 @@ func (p *parser) nvlink(rest string) error {
 		}
 	}
 	gpu.Links = append(gpu.Links, topology.Link{Number: int(number), Remote: address, Switch: fields[2] == "switch"})
-	return nil
-}
-
-// Format writes a recording that Parse reads back.
-func (h *Host) Format(w io.Writer) error {
-	out := bufio.NewWriter(w)
-	fmt.Fprintln(out, firstLine)
-	for _, path := range slices.Sorted(maps.Keys(h.Sysfs.links)) {
-		fmt.Fprintf(out, "link %s %s\n", path, h.Sysfs.links[path])
-	}
-	for _, path := range slices.Sorted(maps.Keys(h.Sysfs.files)) {
-		fmt.Fprintf(out, "file %s %s\n", path, strconv.Quote(h.Sysfs.files[path]))
-	}
-	for _, gpu := range h.GPUs {
-		fmt.Fprintf(out, "gpu %d %s %s %s\n", gpu.Index, gpu.UUID, gpu.PCI, strconv.Quote(gpu.Name))
-		if gpu.Clique != "" {
-			fmt.Fprintf(out, "clique %d %s\n", gpu.Index, gpu.Clique)
-		}
-		for _, link := range gpu.Links {
-			end := map[bool]string{true: "switch", false: "gpu"}[link.Switch]
-			fmt.Fprintf(out, "nvlink %d %d %s %s\n", gpu.Index, link.Number, end, link.Remote)
-		}
-	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write recorded host: %w", err)
-	}
 	return nil
 }

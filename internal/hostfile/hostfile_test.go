@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/hostfile"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -82,7 +83,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 	const head = "divvy-host 1\n"
 	for name, test := range map[string]struct{ text, want string }{
 		"empty":          {"", "x.host:1: first line"},
-		"other format":   {"divvy-host 2\n", "x.host:1: first line"},
+		"other format":   {"divvy-host 3\n", "x.host:1: first line"},
 		"unknown kind":   {head + "node 0\n", `x.host:2: kind: unknown "node"`},
 		"no target":      {head + "link bus/pci\n", "x.host:2: target"},
 		"absolute path":  {head + "file /etc/passwd \"x\"\n", "x.host:2: path"},
@@ -94,6 +95,12 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"no UUID":        {head + "gpu 0  0000:00:00.0 \"\"\n", "x.host:2: uuid"},
 		"negative index": {head + "gpu -1 GPU-a 0000:00:00.0 \"\"\n", "x.host:2: index"},
 		"bad address":    {head + "gpu 0 GPU-a 0:0 \"\"\n", "x.host:2: pci"},
+		"no size":        {head + "bytes a\n", "x.host:2: bytes"},
+		"huge":           {head + "bytes a 99999999\n", "x.host:2: size"},
+		"beyond its end": {head + "bytes a 64 3f:0102\n", "x.host:2: bytes"},
+		"odd digits":     {head + "bytes a 64 0:123\n", "x.host:2: bytes"},
+		"elsewhere up":   {head + "hostfile ../x \"\"\n", "x.host:2: path"},
+		"elsewhere two":  {head + "hostlink a b\nhostfile a \"\"\n", "x.host:3: path"},
 		"same GPU":       {head + "gpu 0 A 0000:00:00.0 \"\"\ngpu 0 B 0000:00:01.0 \"\"\n", "x.host:3: gpu"},
 		"link of nobody": {head + "nvlink 0 0 gpu 0000:00:00.0\n", "x.host:2: gpu"},
 		"link number":    {head + "gpu 0 A 0000:00:00.0 \"\"\nnvlink 0 256 gpu 0000:00:00.0\n", "x.host:3: link"},
@@ -165,6 +172,7 @@ func FuzzParse(f *testing.F) {
 		"link s \r\r", "link s\r t", "gpu 0 GPU-a\r 0000:01:00.0 \"A\"\r",
 		"gpu 0 GPU-a 0000:01:00.0 \"A\"\nclique 0 a\r\r",
 		"file a `x`", "file a '\\n'", "file a \"\xff\"",
+		"hostlink proc/7/fd/4 /dev/nvidia0\nhostfile proc/7/comm \"a b\"", "bytes a 4096 0:0102 fff:7f", "bytes a 64 3f:ff",
 	} {
 		f.Add([]byte("divvy-host 1\n" + line))
 	}
@@ -180,6 +188,9 @@ func FuzzParse(f *testing.F) {
 					t.Errorf("print: %v", err)
 				}
 			}
+		}
+		if _, err := facts.Read(host.Root()); err != nil {
+			t.Logf("facts: %v", err) // it must end
 		}
 		var first, second bytes.Buffer
 		if err := host.Format(&first); err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Sysfs is a recorded part of /sys. It follows no links by itself: its readers resolve each link they mean to.
+// Sysfs is a recorded part of /sys, or of what lies beside it. It follows no links by itself: its readers resolve each link they
+// mean to.
 type Sysfs struct {
 	files, links map[string]string
 	lines        map[string]int // of the recording, by path
@@ -28,7 +29,7 @@ var (
 
 func (s *Sysfs) check(name string) error {
 	if !fs.ValidPath(name) || name == "." || !isWord(name) {
-		return fmt.Errorf("%q is not a path below /sys", name)
+		return fmt.Errorf("%q is no path that a recording can hold", name)
 	}
 	if _, file := s.files[name]; file {
 		return fmt.Errorf("%s is there twice", name)
@@ -56,6 +57,15 @@ func (s *Sysfs) addLink(name, target string) error {
 	}
 	s.links[name] = target
 	return nil
+}
+
+// drop takes away files without content that stand for folders of which more is recorded.
+func (s *Sysfs) drop() {
+	for name, content := range s.files {
+		if content == "" && s.isFolder(name) {
+			delete(s.files, name)
+		}
+	}
 }
 
 // ReadLink returns the target of a recorded link.

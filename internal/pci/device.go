@@ -51,6 +51,16 @@ type Device struct {
 	Virtual bool `json:"virtual,omitempty"`
 }
 
+// OuterSwitch is the upstream port below the root port of a device, "" where it is behind no switch: devices that share it reach
+// each other without the host bridge, through one switch or several. Where there is no switch, nothing lies between root port and
+// device; a switch has a port upstream and one for the device.
+func (d Device) OuterSwitch() string {
+	if len(d.Bridges) < 3 {
+		return ""
+	}
+	return d.Bridges[1].String()
+}
+
 const devicesFolder = "bus/pci/devices"
 
 // Scan reads every PCI function of a sysfs, which is what is mounted at /sys, ordered by address. A host
@@ -65,7 +75,7 @@ func Scan(sys fs.FS) ([]Device, error) {
 	}
 	devices := make([]Device, 0, len(entries))
 	for _, entry := range entries {
-		device, err := read(sys, entry.Name())
+		device, err := Read(sys, entry.Name())
 		if err != nil {
 			return nil, fmt.Errorf("read PCI device %s: %w", entry.Name(), err)
 		}
@@ -89,7 +99,8 @@ func Folder(sys fs.FS, link string) (string, error) {
 	return folder, nil
 }
 
-func read(sys fs.FS, name string) (Device, error) {
+// Read reads one PCI function, which sysfs names by its address.
+func Read(sys fs.FS, name string) (Device, error) {
 	address, err := ParseAddress(name)
 	if err != nil {
 		return Device{}, err

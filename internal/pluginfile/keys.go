@@ -102,3 +102,21 @@ func sharingKeys(name, since string) []*key {
 		{path: at + ".resources[].replicas", since: since, read: (*reader).replicas},
 	}
 }
+
+// Key is a key of the file that has a value, for a manual.
+type Key struct {
+	// Path has [] after each list.
+	Path string
+	// Since is the first version of the device plugin that reads it.
+	Since string
+}
+
+// Keys are those of every published version that have values.
+func Keys() (all []Key) {
+	for _, k := range keys {
+		if k.read != nil {
+			all = append(all, Key{k.path, k.since})
+		}
+	}
+	return all
+}

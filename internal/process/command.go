@@ -5,7 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unicode"
+
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 )
 
 // maxCommand is more than the names of programs have.
@@ -24,7 +25,7 @@ func Command(pid int) string {
 		}
 		name = strings.TrimSuffix(string(text), "\n")
 	}
-	return plain(filepath.Base(strings.TrimSuffix(name, " (deleted)")))
+	return plaintext.Line(filepath.Base(strings.TrimSuffix(name, " (deleted)")), maxCommand)
 }
 
 // Named reports whether a process runs whose name the kernel shows as that (proc_pid_comm(5)), of at most 15 bytes.
@@ -42,18 +43,4 @@ func Named(name string) bool {
 		}
 	}
 	return false
-}
-
-// plain makes a name that another user chose fit for a terminal.
-func plain(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(name, "?"))
-	if cut := []rune(name); len(cut) > maxCommand {
-		name = string(cut[:maxCommand]) + "…"
-	}
-	return name
 }

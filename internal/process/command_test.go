@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 )
 
 func TestCommand(t *testing.T) {
@@ -13,7 +15,7 @@ func TestCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := Command(os.Getpid()); got != plain(filepath.Base(self)) {
+	if got := Command(os.Getpid()); got != plaintext.Line(filepath.Base(self), maxCommand) {
 		t.Errorf("this program is called %q", got)
 	}
 	cmd := start(t)
@@ -29,13 +31,37 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-func TestPlain(t *testing.T) {
+// A user names programs as they like: other users read the name in one line, cut, as letters.
+func TestCommandOfAnyName(t *testing.T) {
+	program, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if program, err = filepath.EvalSymlinks(program); err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Base(program) != "sleep" {
+		t.Skipf("%s does what its name says", program)
+	}
+	bytes, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]string{
-		"python3": "python3", "a\x1b[31mb": "a?[31mb", "a\nb": "a?b", "\xff": "?",
-		strings.Repeat("ä", 40): strings.Repeat("ä", 32) + "…",
+		"a\x1b[31mb\n": `a\x1b[31mb\n`, "\xff": `\xff`, strings.Repeat("ä", 40): strings.Repeat("ä", 32) + "…",
 	} {
-		if got := plain(name); got != want {
+		copied := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(copied, bytes, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), copied, "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if got := Command(cmd.Process.Pid); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
 	}
 }

@@ -2,7 +2,6 @@ package process
 
 import (
 	"bytes"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -46,9 +45,14 @@ func (id ID) SameUser(other ID) bool {
 	return mine >= 0 && mine == theirs && id.Alive() && other.Alive()
 }
 
+// statusSize is more than /proc/PID/status has before the line Uid ends: a name of at most 64 bytes, of which each may be
+// written as four characters, and eight short lines.
+const statusSize = 1024
+
 // users are the real and the effective user of a process, -1 if there is no such process.
 func users(pid int) (real, effective int) {
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	var data [statusSize]byte
+	status, err := beginningOf(pid, "status", data[:])
 	if err != nil {
 		return -1, -1
 	}

@@ -29,6 +29,7 @@ type stat struct {
 	session int
 	start   uint64
 	dead    bool
+	stopped bool
 }
 
 // Find returns the ID of the process that has a pid now.
@@ -46,17 +47,31 @@ func (id ID) Alive() bool {
 	return err == nil && s.start == id.Start && !s.dead
 }
 
+// Stopped reports whether the process of a pid is stopped, by a signal or a debugger.
+func Stopped(pid int) bool {
+	s, err := read(pid)
+	return err == nil && s.stopped
+}
+
 // ticks is how many clock ticks a second has wherever the kernel tells of them (USER_HZ).
 const ticks = 100
 
 // Started is when the process started.
 func (id ID) Started() time.Time {
-	var up unix.Timespec
-	now := time.Now()
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+	now, up := time.Now(), Uptime()
+	if up == 0 {
 		return now
 	}
-	return now.Add(time.Duration(id.Start)*(time.Second/ticks) - time.Duration(up.Nano()))
+	return now.Add(time.Duration(id.Start)*(time.Second/ticks) - up)
+}
+
+// Uptime is for how long the machine has run, 0 where that is not known.
+func Uptime() time.Duration {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return 0
+	}
+	return time.Duration(up.Nano())
 }
 
 // Ancestors returns the pids of a process's parents, the nearest first.
@@ -77,19 +92,27 @@ func Ancestors(pid int) []int {
 // some 50 numbers.
 const statSize = 2048
 
-// read is called a hundred times a second where as many processes are on GPUs, so
-// it makes no more system calls than it has to.
 func read(pid int) (stat, error) {
-	file, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return stat{}, fmt.Errorf("%w: pid %d", ErrGone, pid)
-	}
 	var data [statSize]byte
-	n, err := unix.Read(file, data[:])
-	if closed := unix.Close(file); err != nil || closed != nil {
-		return stat{}, fmt.Errorf("%w: pid %d", ErrGone, pid)
+	text, err := beginningOf(pid, "stat", data[:])
+	if err != nil {
+		return stat{}, err
 	}
-	return parse(data[:n])
+	return parse(text)
+}
+
+// beginningOf reads a file of /proc/PID into data, as far as it has room. It is called some hundred times a second where as
+// many processes are on GPUs, so it makes no more system calls than it has to.
+func beginningOf(pid int, name string, data []byte) ([]byte, error) {
+	file, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: pid %d", ErrGone, pid)
+	}
+	n, err := unix.Read(file, data)
+	if closed := unix.Close(file); err != nil || closed != nil {
+		return nil, fmt.Errorf("%w: pid %d", ErrGone, pid)
+	}
+	return data[:n], nil
 }
 
 // parse reads the fields after the program's name, which may itself contain
@@ -115,7 +138,7 @@ func parse(data []byte) (stat, error) {
 	// A leader that has ended while other threads of it run is a zombie too.
 	state, threads := fields[0][0], string(fields[17])
 	dead := state == 'X' || state == 'Z' && (threads == "0" || threads == "1")
-	return stat{parent: parent, session: session, start: start, dead: dead}, nil
+	return stat{parent: parent, session: session, start: start, dead: dead, stopped: state == 'T' || state == 't'}, nil
 }
 
 func cutLast(data []byte, sep byte) (before, after []byte, found bool) {

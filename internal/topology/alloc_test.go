@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -65,14 +66,15 @@ func TestPairsOfGPUAndAdapterOnARecordedHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	assignment, err := alloc.Search(inventory, alloc.Request{Count: 4, Memory: v1alpha1.Bytes(8 << 30), NIC: true})
+	assignment, err := alloc.Search(inventory, alloc.Request{Count: 4, Memory: v1alpha1.Bytes(8 << 30), Pair: alloc.RelationSwitches})
 	if err != nil {
 		t.Fatal(err)
 	}
-	given := map[int]bool{}
+	given := map[string]bool{}
 	for _, share := range assignment.Shares {
-		if share.NIC < 0 || given[share.NIC] || nics[share.NIC].Near[share.GPU] < alloc.RelationSwitches {
-			t.Errorf("GPU %d got adapter %d (%v)", share.GPU, share.NIC, share)
+		at := slices.IndexFunc(nics, func(n alloc.NIC) bool { return n.Name == share.NIC })
+		if at < 0 || given[share.NIC] || nics[at].Near[share.GPU] < alloc.RelationSwitches {
+			t.Errorf("GPU %d got adapter %q (%v)", share.GPU, share.NIC, share)
 		}
 		given[share.NIC] = true
 	}

@@ -108,6 +108,9 @@ func parts(parent string, profiles []nvml.MIGProfile, entries []mig.Entry, found
 		}
 		if e, ours := entryOf(entries, parent, i); ours {
 			p.Origin = originOf(e)
+			if p.Origin == backend.OriginVGPU {
+				p.Half = "it backs a vGPU"
+			}
 			if e.State != mig.Whole {
 				p.Half = "Divvy is about to " + map[bool]string{true: "take it away", false: "make it"}[e.State == mig.Ending]
 			}
@@ -150,8 +153,11 @@ func entryOf(entries []mig.Entry, parent string, i nvml.MIGInstance) (mig.Entry,
 
 // originOf is who an entry's instance is for. An entry that does not say was made for a share.
 func originOf(e mig.Entry) backend.Origin {
-	if backend.Origin(e.Origin) == backend.OriginLayout {
+	switch {
+	case backend.Origin(e.Origin) == backend.OriginLayout:
 		return backend.OriginLayout
+	case strings.HasPrefix(e.Origin, string(backend.OriginVGPU)+"."): // its owner follows
+		return backend.OriginVGPU
 	}
 	return backend.OriginShare
 }

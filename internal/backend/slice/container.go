@@ -2,6 +2,7 @@ package slice
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
@@ -73,6 +74,9 @@ func (m machine) container(t backend.Tenant, d driverView) (*backend.Plan, error
 	p.Edits.Mounts = append(p.Edits.Mounts, d.files...)
 	p.Edits.Devices = d.devices
 	p.Edits.Env = containerEnv
+	if t.Name != "" {
+		p.Edits.Env = append(slices.Clip(containerEnv), edits.Env{Name: edits.ShareVariable, Value: t.Name})
+	}
 	return p, nil
 }
 

@@ -61,9 +61,11 @@ func (m machine) plan(t backend.Tenant, d *driver.Driver) (*backend.Plan, error)
 	}
 	if m.Instance != "" {
 		add(link{Path: filepath.Join(dir, simfiles.Link), Target: m.Instance})
+		// The driver's programs, which a real machine has where everybody's PATH leads.
+		p.Edits.Env = []edits.Env{{Name: "PATH", Value: m.Instance, Prepend: true}}
 	}
 	if t.Layer == backend.LayerEnv {
-		p.Edits.Env = []edits.Env{{Name: "LD_LIBRARY_PATH", Value: dir, Prepend: true}}
+		p.Edits.Env = append(p.Edits.Env, edits.Env{Name: "LD_LIBRARY_PATH", Value: dir, Prepend: true})
 		return p, nil
 	}
 	for _, library := range driver.Libraries {
@@ -114,7 +116,7 @@ func (m machine) lead(p *backend.Plan, d *driver.Driver) {
 	switch {
 	case len(entries) == 0:
 	case m.Cache == "":
-		p.Edits.Env = []edits.Env{{Name: "LD_LIBRARY_PATH", Value: p.Dir, Prepend: true}}
+		p.Edits.Env = append(p.Edits.Env, edits.Env{Name: "LD_LIBRARY_PATH", Value: p.Dir, Prepend: true})
 	default:
 		cache := filepath.Join(p.Dir, "ld.so.cache")
 		p.Steps = append(p.Steps, writeCache{Source: m.Cache, Path: cache, Entries: entries})

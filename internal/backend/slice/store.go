@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/divvy-gpu/divvy/internal/install"
 )
 
 // installProgram puts a program of ours where the host finds it. It stays, as
@@ -36,6 +38,13 @@ func (s installProgram) Apply() error {
 	}
 	s.memory.note(s.Source, "program", s.Path)
 	return nil
+}
+
+// InstallCover puts the program that limits containers beside the places for tenants, as the backend does for its own, and returns its
+// path.
+func InstallCover(tree install.Tree, tenants string) (string, error) {
+	path := filepath.Join(filepath.Dir(tenants), coverProgram)
+	return path, installProgram{Source: tree.Program(coverProgram), Path: path}.Apply()
 }
 
 func (s installProgram) Undo() error { return nil }

@@ -3,6 +3,7 @@
 package cdi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,6 +130,23 @@ func Write(dir, name string, spec *specs.Spec) error {
 		return errors.Join(fmt.Errorf("write CDI specification: %w", err), remove(draft(file)))
 	}
 	return nil
+}
+
+// Specification is what a file of the Container Device Interface holds.
+type Specification = specs.Spec
+
+// Written reports whether the specification dir/NAME.json is there as it would be written.
+func Written(dir, name string, spec *Specification) bool {
+	file, err := path(dir, name)
+	if err != nil {
+		return false
+	}
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err != nil {
+		return false
+	}
+	present, err := os.ReadFile(file)
+	return err == nil && bytes.Equal(present, append(data, '\n'))
 }
 
 // draft is the name of a specification while it is written. Runtimes ignore it,

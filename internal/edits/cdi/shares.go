@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	specs "tags.cncf.io/container-device-interface/specs-go"
@@ -20,8 +21,12 @@ const DefaultDir = "/var/run/cdi"
 // sharesPrefix begins the names of the specifications of shares that last; the share's name follows.
 const sharesPrefix = "divvy-share-"
 
-// ErrTaken marks a device that leads elsewhere.
-var ErrTaken = errors.New("exists already")
+var (
+	// ErrTaken marks a device that leads elsewhere.
+	ErrTaken = errors.New("exists already")
+	// ErrNone marks a share without a device.
+	ErrNone = errors.New("there is no share for containers of that name")
+)
 
 // Shares keeps a device for each of an agent's shares that last. Several agents may use one directory.
 type Shares struct {
@@ -71,21 +76,52 @@ func (s Shares) Sweep() error {
 	return errors.Join(faults...)
 }
 
-// directory is that of the share to which a specification leads, "" if it leads to none.
-func (s Shares) directory(name string) (string, error) {
+// Read returns the edits of a share's device, as [Shares.Write] got them, or [ErrNone].
+func (s Shares) Read(name string) (edits.Edits, error) {
+	spec, err := s.read(sharesPrefix + name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return edits.Edits{}, ErrNone
+	}
+	if err != nil {
+		return edits.Edits{}, err
+	}
+	for _, d := range spec.Devices {
+		if d.Name == name {
+			return parse(d.ContainerEdits)
+		}
+	}
+	return edits.Edits{}, fmt.Errorf("read CDI specification: it has no device %q", name)
+}
+
+func (s Shares) read(name string) (*specs.Spec, error) {
 	file, err := path(s.Dir, name)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("read CDI specification: %w", err)
+		return nil, fmt.Errorf("read CDI specification: %w", err)
 	}
 	var spec specs.Spec
 	if err := json.Unmarshal(data, &spec); err != nil {
-		return "", fmt.Errorf("read CDI specification: %w", err)
+		return nil, fmt.Errorf("read CDI specification: %w", err)
 	}
-	return directoryOf(&spec), nil
+	for _, d := range spec.Devices {
+		e := d.ContainerEdits
+		if slices.Contains(e.DeviceNodes, nil) || slices.Contains(e.Mounts, nil) || slices.Contains(e.Hooks, nil) {
+			return nil, fmt.Errorf("read CDI specification: %w: an entry of device %q is null", ErrSpec, d.Name)
+		}
+	}
+	return &spec, nil
+}
+
+// directory is that of the share to which a specification leads, "" if it leads to none.
+func (s Shares) directory(name string) (string, error) {
+	spec, err := s.read(name)
+	if err != nil {
+		return "", err
+	}
+	return directoryOf(spec), nil
 }
 
 func directoryOf(spec *specs.Spec) string {

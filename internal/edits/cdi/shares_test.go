@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -59,6 +60,38 @@ func TestShares(t *testing.T) {
 	for range 2 {
 		if err := s.Remove("train"); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// What is read of a device is what was written.
+func TestReadShare(t *testing.T) {
+	s := Shares{Dir: t.TempDir(), Kind: v1alpha1.CDIKind}
+	for name, e := range example() {
+		if err := s.Write(name, e); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Read(name); err != nil || !reflect.DeepEqual(got, e) {
+			t.Errorf("%s: %v, and\n%+v, want\n%+v", name, err, got, e)
+		}
+	}
+	if _, err := s.Read("none"); !errors.Is(err, ErrNone) {
+		t.Errorf("no such share: %v", err)
+	}
+	for name, text := range map[string]string{
+		"cut":      `{"kind`,
+		"other":    `{"devices": [{"name": "train"}]}`,
+		"variable": `{"devices": [{"name": "variable", "containerEdits": {"env": ["A"]}}]}`,
+		"block":    `{"devices": [{"name": "block", "containerEdits": {"deviceNodes": [{"path": "/dev/a", "type": "b"}]}}]}`,
+		"number":   `{"devices": [{"name": "number", "containerEdits": {"deviceNodes": [{"path": "/dev/a", "type": "c", "major": -1}]}}]}`,
+		"null":     `{"devices": [{"name": "null", "containerEdits": {"mounts": [null]}}]}`,
+		"hook":     `{"devices": [{"name": "hook", "containerEdits": {"hooks": [{"hookName": "poststop"}]}}]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(s.Dir, sharesPrefix+name+suffix), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := s.Read(name); err == nil || errors.Is(err, ErrNone) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, %+v", name, err, e)
 		}
 	}
 }

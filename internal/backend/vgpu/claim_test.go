@@ -1,0 +1,198 @@
+package vgpu_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
+	types "github.com/divvy-gpu/divvy/internal/vm/vgpu"
+)
+
+// modelled is a GPU with two virtual functions that take types, and a book about it. Others come in between as a test says.
+type modelled struct {
+	files   fstest.MapFS
+	entries []vfio.Entry
+	// others is called before each plan is carried out.
+	others func(p binding.Plan) error
+	// open is whether a virtual machine has what is given open.
+	open bool
+}
+
+var modelledGPU = pci.Address{Bus: 1}
+
+const folderOfGPU = "sys/devices/pci0000:00/0000:01:00.0"
+
+func newModelled() *modelled {
+	m := &modelled{files: fstest.MapFS{}, others: func(binding.Plan) error { return nil }}
+	link := func(at, to string) { m.files[at] = &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink | 0o777} }
+	link("sys/bus/pci/devices/0000:01:00.0", "../../../devices/pci0000:00/0000:01:00.0")
+	m.files[folderOfGPU+"/sriov_totalvfs"] = &fstest.MapFile{Data: []byte("2\n")}
+	for i := 1; i <= 2; i++ {
+		at := fmt.Sprintf("sys/devices/pci0000:00/0000:01:00.%d", i)
+		link(fmt.Sprintf("sys/bus/pci/devices/0000:01:00.%d", i), fmt.Sprintf("../../../devices/pci0000:00/0000:01:00.%d", i))
+		link(fmt.Sprintf("%s/virtfn%d", folderOfGPU, i-1), fmt.Sprintf("../0000:01:00.%d", i))
+		link(at+"/iommu_group", fmt.Sprintf("../../../kernel/iommu_groups/4%d", i))
+		m.set(i, "0")
+	}
+	return m
+}
+
+// set gives a function a type: those that have none offer two.
+func (m *modelled) set(function int, kind string) {
+	at := fmt.Sprintf("sys/devices/pci0000:00/0000:01:00.%d/nvidia/", function)
+	creatable := "ID    : vGPU Name\n"
+	if kind == "0" {
+		creatable += "471   : NVIDIA A100-10C\n472   : NVIDIA A100-20C\n"
+	}
+	m.files[at+"current_vgpu_type"] = &fstest.MapFile{Data: []byte(kind + "\n")}
+	m.files[at+"creatable_vgpu_types"] = &fstest.MapFile{Data: []byte(creatable)}
+}
+
+func (m *modelled) Entries() []vfio.Entry { return slices.Clone(m.entries) }
+
+func (m *modelled) Bind(_ context.Context, owner string, p binding.Plan) error {
+	if err := m.others(p); err != nil {
+		return err
+	}
+	for _, s := range p.Steps {
+		if path.Base(s.Do.Path) == "current_vgpu_type" {
+			m.set(int(s.Device.Function), s.Do.Value)
+		}
+	}
+	m.entries = append(m.entries, vfio.Entry{Owner: owner, Plan: p, Phase: vfio.Bound})
+	return nil
+}
+
+func (m *modelled) Release(_ context.Context, owner string) ([]vfio.Foreign, error) {
+	if m.open {
+		return nil, vfio.ErrOpen
+	}
+	for _, e := range m.entries {
+		if e.Owner == owner {
+			m.set(int(e.Plan.Device.Function), "0")
+		}
+	}
+	m.entries = slices.DeleteFunc(m.entries, func(e vfio.Entry) bool { return e.Owner == owner })
+	return nil, nil
+}
+
+// A type that others take in between is asked for on the next function, and where there is none the error says so.
+func TestOthersAreFaster(t *testing.T) {
+	for name, c := range map[string]struct {
+		faults []error
+		taken  int
+		want   error
+		tried  []uint8
+	}{
+		"nobody":                   {nil, 0, nil, []uint8{1}},
+		"on the first":             {[]error{syscall.EBUSY}, 1, nil, []uint8{1, 2}},
+		"by another owner":         {[]error{vfio.ErrTaken}, 0, nil, []uint8{1, 2}},
+		"on both":                  {[]error{syscall.ENOSPC, syscall.ENOSPC}, 2, types.ErrType, []uint8{1, 2}},
+		"both are given meanwhile": {[]error{vfio.ErrTaken, vfio.ErrTaken}, 0, binding.ErrFull, []uint8{1, 2}},
+		"the device is stuck":      {[]error{&vfio.StuckError{}}, 0, &vfio.StuckError{}, []uint8{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newModelled()
+			var tried []uint8
+			m.others = func(p binding.Plan) error {
+				tried = append(tried, p.Device.Function)
+				if len(tried) <= c.taken {
+					m.set(int(p.Device.Function), "472")
+				}
+				if len(tried) <= len(c.faults) {
+					return c.faults[len(tried)-1]
+				}
+				return nil
+			}
+			d, err := vgpu.New(vgpu.Options{Root: m.files, Book: m}).Claim(t.Context(), "one", modelledGPU, "A100-10C")
+			if stuck := new(vfio.StuckError); c.want != nil && !errors.Is(err, c.want) && !errors.As(err, &stuck) || c.want == nil && err != nil || !slices.Equal(tried, c.tried) {
+				t.Fatalf("%v after %v, want %v after %v", err, tried, c.want, c.tried)
+			}
+			if err == nil && (d.Function.Function != c.tried[len(c.tried)-1] || d.Type != "471" || d.Node() != fmt.Sprintf("/dev/vfio/4%d", d.Function.Function) || !d.Whole) {
+				t.Errorf("%+v", d)
+			}
+			if err != nil && len(m.entries) > 0 {
+				t.Errorf("after an error the book has %+v", m.entries)
+			}
+		})
+	}
+}
+
+func TestOwners(t *testing.T) {
+	m, ctx := newModelled(), t.Context()
+	b := vgpu.New(vgpu.Options{Root: m.files, Book: m})
+	m.set(2, "472") // another's
+	first, err := b.Claim(ctx, "one", modelledGPU, "471")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.Claim(ctx, "one", modelledGPU, "NVIDIA A100-10C"); err != nil || again != first {
+		t.Errorf("asked again: %+v, %v", again, err)
+	}
+	if _, err := b.Claim(ctx, "one", modelledGPU, "472"); !errors.Is(err, vgpu.ErrOwner) {
+		t.Errorf("another type: %v, want ErrOwner", err)
+	}
+	if kind, known := b.Like("one"); kind != "NVIDIA A100-10C" || !known {
+		t.Errorf("another one like it is %q, %t", kind, known)
+	}
+	listed, err := b.List(modelledGPU)
+	if err != nil || len(listed) != 2 || listed[0] != first || listed[1].Owner != "" || listed[1].Type != "472" {
+		t.Errorf("listed are %+v, %v", listed, err)
+	}
+	if _, err := b.DisableFunctions(ctx, modelledGPU); !errors.Is(err, vgpu.ErrUsed) {
+		t.Errorf("functions with vGPUs are disabled: %v", err)
+	}
+	if _, err := b.Claim(ctx, "two", modelledGPU, backed); !errors.Is(err, vgpu.ErrInstances) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a backed type without instances: %v", err)
+	}
+	if _, err := b.Release(ctx, "one"); err != nil {
+		t.Fatal(err)
+	}
+	if _, has := b.Device("one"); has {
+		t.Error("after the release the owner has something")
+	}
+}
+
+// The ledger of claims is told what a virtual machine gets, and that an open one stays.
+func TestMaker(t *testing.T) {
+	m, ctx := newModelled(), t.Context()
+	maker := vgpu.Maker{Backend: vgpu.New(vgpu.Options{Root: m.files, Book: m})}
+	want := claims.Want{Name: "desk", Form: v1alpha1.BackendVGPU, Device: modelledGPU, Type: "A100-10C"}
+	refused := errors.New("shares are on it")
+	if _, err := maker.Take(ctx, want, func([]pci.Address) error { return refused }); !errors.Is(err, refused) || len(m.entries) > 0 {
+		t.Errorf("not admitted: %v, the book has %+v", err, m.entries)
+	}
+	given, err := maker.Take(ctx, want, func(members []pci.Address) error {
+		if !slices.Equal(members, []pci.Address{modelledGPU}) {
+			t.Errorf("asked about %v", members)
+		}
+		return nil
+	})
+	if err != nil || given.Group != 41 || given.Members[0].Function != 1 || given.Nodes[0] != "/dev/vfio/41" || given.TypeName != "NVIDIA A100-10C" || given.Mediated+given.Path != "" {
+		t.Fatalf("%+v, %v", given, err)
+	}
+	if s := maker.Standing("desk"); !s.There || s.Stuck != "" {
+		t.Errorf("standing: %+v", s)
+	}
+	m.open = true
+	if _, err := maker.Release(ctx, "desk"); !errors.Is(err, claims.ErrOpen) || !maker.Standing("desk").There {
+		t.Errorf("an open one: %v", err)
+	}
+	m.open = false
+	if left, err := maker.Release(ctx, "desk"); err != nil || len(left) > 0 || maker.Standing("desk").There {
+		t.Errorf("released: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,98 @@
+package rdma
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// told is what was chosen, and what was left with the beginning of the reason.
+func told(cards []Card, left []Left) string {
+	var words []string
+	for _, c := range cards {
+		words = append(words, strings.TrimSuffix(fmt.Sprintf("%s:%d:%s", c.Name, c.Rail, c.Fault), ":"))
+	}
+	for _, l := range left {
+		first, _, _ := strings.Cut(l.Why, " ")
+		words = append(words, fmt.Sprintf("-%q", l.Name+" "+first))
+	}
+	return strings.Join(words, " ")
+}
+
+func TestChoose(t *testing.T) {
+	const soft = "sys/devices/virtual/infiniband/rxe0"
+	loose := map[string]string{"sys/class/infiniband/rxe0": "->../../devices/virtual/infiniband/rxe0", soft + "/parent": "veth0\n", soft + "/ports/1/state": "4: ACTIVE\n",
+		"sys/class/infiniband_verbs/uverbs7/ibdev": "rxe0\n", "sys/class/infiniband_verbs/uverbs7/dev": "231:199\n"}
+	odd := map[string]string{"sys/class/infiniband/mlx5_0": "-", "sys/class/infiniband/a b\nc": "->../../" + strings.TrimPrefix(cardAt, "sys/") + "/infiniband/a b\nc",
+		cardAt + "/infiniband/a b\nc/ports/1/state": "4: ACTIVE\n"}
+	for name, test := range map[string]struct {
+		files  map[string]string
+		choice Choice
+		noGPUs bool
+		want   string
+	}{
+		"off":                           {nil, Choice{Off: true}, false, ""},
+		"the GPUs' cards":               {nil, Choice{}, false, `mlx5_0:0 -"mlx5_1 no" -"mlx5_2 no"`},
+		"all where no GPU is near":      {nil, Choice{}, true, `mlx5_0:0 mlx5_1:1 mlx5_2:1:port-down`},
+		"by adapter":                    {nil, Choice{Names: []string{"mlx5_1", "mlx5_0"}}, false, `mlx5_1:0 mlx5_2:0:port-down mlx5_0:1`},
+		"by network device and address": {nil, Choice{Names: []string{"ens1", "0000:81:00.1", "none"}}, false, `mlx5_0:0 mlx5_2:1:port-down -"none this"`},
+		"one by two names":              {nil, Choice{Names: []string{"mlx5_0", "ens1"}}, false, `mlx5_0:0`},
+		"the default route's": {map[string]string{"proc/1/net/route": "ens1\t00000000\t0102030A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"}, Choice{}, true,
+			`mlx5_1:0 mlx5_2:0:port-down -"mlx5_0 the"`},
+		"the default route's, named": {map[string]string{"proc/1/net/route": "ens1\t00000000\t0102030A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"}, Choice{Names: []string{"mlx5_0"}}, true,
+			`mlx5_0:0`},
+		"functions of the default route's card": {map[string]string{
+			"sys/class/net/ib0": "->../../" + strings.TrimPrefix(aloneAt, "sys/") + "/net/ib0", aloneAt + "/net/ib0/address": "0\n",
+			"proc/1/net/route": "ib0\t00000000\t0102030A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n",
+		}, Choice{}, true, `mlx5_0:0 -"mlx5_1 the" -"mlx5_2 the"`},
+		"no port":                    {map[string]string{cardAt + "/infiniband/mlx5_0/ports/1/state": "-", cardAt + "/infiniband/mlx5_0/ports/1/link_layer": "-", cardAt + "/infiniband/mlx5_0/ports/1/rate": "-", cardAt + "/infiniband/mlx5_0/ports/1/gids/0": "-", cardAt + "/infiniband/mlx5_0/ports/1/gids/1": "-", cardAt + "/infiniband/mlx5_0/ports/1/gids/2": "-"}, Choice{Names: []string{"mlx5_0"}}, false, `-"mlx5_0 it"`},
+		"no node":                    {map[string]string{"sys/class/infiniband_verbs/uverbs0/dev": "-"}, Choice{Names: []string{"mlx5_0"}}, false, `-"mlx5_0 it"`},
+		"network device elsewhere":   {map[string]string{cardAt + "/net/ens1/address": "-"}, Choice{Names: []string{"mlx5_0"}}, false, `mlx5_0:0:netdev-away`},
+		"down":                       {map[string]string{cardAt + "/infiniband/mlx5_0/ports/1/state": "1: DOWN\n"}, Choice{Names: []string{"mlx5_0"}}, false, `mlx5_0:0:port-down`},
+		"a name of several lines":    {odd, Choice{Names: []string{"0000:14:00.0"}}, false, `-"a b\nc its"`},
+		"soft on no card":            {loose, Choice{}, true, `mlx5_0:0 mlx5_1:1 mlx5_2:1:port-down -"rxe0 it"`},
+		"soft on no card, named":     {loose, Choice{Names: []string{"veth0"}}, true, `rxe0:0`},
+		"two adapters of a function": {map[string]string{"sys/class/infiniband/twin": "->../../" + strings.TrimPrefix(cardAt, "sys/") + "/infiniband/twin", cardAt + "/infiniband/twin/ports/1/state": "4: ACTIVE\n", "sys/class/infiniband_verbs/uverbs8/ibdev": "twin\n", "sys/class/infiniband_verbs/uverbs8/dev": "231:200\n"}, Choice{}, false, `mlx5_0:0 -"mlx5_1 no" -"mlx5_2 no" -"twin it"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			near := gpus(t)
+			if test.noGPUs {
+				near = nil
+			}
+			if got := told(read(t, test.files).Choose(test.choice, near)); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+// A card that goes down keeps its rail and that of the others.
+func TestRailsStay(t *testing.T) {
+	before, _ := read(t, nil).Choose(Choice{}, nil)
+	after, _ := read(t, map[string]string{cardAt + "/infiniband/mlx5_0/ports/1/state": "1: DOWN\n", "sys/class/infiniband_verbs/uverbs0/dev": "-"}).Choose(Choice{}, nil)
+	for _, c := range after {
+		i := slices.IndexFunc(before, func(b Card) bool { return b.Name == c.Name })
+		if i < 0 || before[i].Rail != c.Rail {
+			t.Errorf("%s has rail %d now", c.Name, c.Rail)
+		}
+	}
+	if len(after) != len(before)-1 {
+		t.Errorf("%d cards after %d", len(after), len(before))
+	}
+}
+
+func FuzzPlain(f *testing.F) {
+	for _, seed := range []string{"mlx5_0", "rocep1s0f0", "a b", "a\nb", "", "..", "-x", strings.Repeat("x", 64), "ü", "x%d"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if Plain(name) && (strings.ContainsAny(name, " \t\r\n/=%\x00\"'`$") || len(name) > 63 || len(strings.Fields(name)) != 1) {
+			t.Errorf("%q is plain", name)
+		}
+		a := Adapter{Name: name, Soft: true}
+		if key := a.Key(); strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			t.Errorf("%q has the key %q", name, key)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package binding_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/hostfile"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/vmtest"
+)
+
+func modelled(t *testing.T, name string) *facts.Host {
+	t.Helper()
+	file, err := os.Open(filepath.Join("../../../testdata/hosts/vm", name+".host"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	recorded, err := hostfile.Parse(file, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := facts.Read(recorded.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host
+}
+
+func address(t *testing.T, text string) pci.Address {
+	t.Helper()
+	at, err := pci.ParseAddress(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// law makes every prefix of a plan, undoes it in reverse, and compares. The whole plan leaves all members with vfio-pci, and
+// nothing else changed.
+func law(t *testing.T, host *facts.Host, plan binding.Plan) {
+	t.Helper()
+	for count := range len(plan.Steps) + 1 {
+		kernel := vmtest.NewKernel(host)
+		before := kernel.Snapshot()
+		for _, s := range plan.Steps[:count] {
+			if err := kernel.Do(s); err != nil {
+				t.Fatalf("of %d steps: %v", count, err)
+			}
+		}
+		if count == len(plan.Steps) {
+			given(t, kernel, host, plan)
+		}
+		for _, s := range slices.Backward(plan.Steps[:count]) {
+			if err := kernel.Undo(s); err != nil {
+				t.Fatalf("undo of %d steps: %v", count, err)
+			}
+		}
+		if after := kernel.Snapshot(); after != before {
+			t.Fatalf("after %d steps and their undoing there is\n%s, want\n%s", count, after, before)
+		}
+	}
+}
+
+func given(t *testing.T, kernel *vmtest.Kernel, host *facts.Host, plan binding.Plan) {
+	t.Helper()
+	after := strings.Split(strings.TrimSpace(kernel.Snapshot()), "\n")
+	before := strings.Split(strings.TrimSpace(vmtest.NewKernel(host).Snapshot()), "\n")
+	for i, d := range host.Devices {
+		if slices.Contains(plan.Members, d.Address) {
+			if !strings.Contains(after[i], fmt.Sprintf("driver=%q", binding.Driver)) {
+				t.Fatalf("%s is not given", after[i])
+			}
+		} else if after[i] != before[i] {
+			t.Fatalf("%s is no member and changed: %s", before[i], after[i])
+		}
+	}
+}
+
+// refusals are those of the modelled hosts; the others' devices can be given.
+var refusals = map[string]error{
+	"firmware-off": binding.ErrNoGroup, "root-disk": binding.ErrUsed, "boot-display": binding.ErrDisplay,
+	"vgpu": binding.ErrDivided, "held": binding.ErrHeld,
+}
+
+func TestModelledHosts(t *testing.T) {
+	for _, h := range vmtest.Hosts {
+		if h.Boot != nil {
+			continue
+		}
+		t.Run(h.Name, func(t *testing.T) {
+			host := modelled(t, h.Name)
+			plan, err := binding.Passthrough(host, address(t, h.GPU))
+			if want := refusals[h.Name]; !errors.Is(err, want) {
+				t.Fatalf("%v, want %v", err, want)
+			}
+			if err == nil {
+				law(t, host, plan)
+			}
+		})
+	}
+}
+
+// Each device of each modelled host is planned for or refused, and what is planned holds the law.
+func TestEveryDevice(t *testing.T) {
+	for _, h := range vmtest.Hosts {
+		if h.Boot != nil {
+			continue
+		}
+		host := modelled(t, h.Name)
+		for _, d := range host.Devices {
+			for _, form := range []func() (binding.Plan, error){
+				func() (binding.Plan, error) { return binding.Passthrough(host, d.Address) },
+				func() (binding.Plan, error) { return binding.Function(host, d.Address) },
+			} {
+				plan, err := form()
+				var refusal *binding.Refusal
+				if err != nil && !errors.As(err, &refusal) {
+					t.Errorf("%s of %s: %v is no refusal", d.Address, h.Name, err)
+				}
+				if err == nil {
+					law(t, host, plan)
+				}
+			}
+		}
+	}
+}
+
+func TestRefusalsName(t *testing.T) {
+	for name, want := range map[string]string{
+		"root-disk": "give 0000:3e:00.0 to a virtual machine: 0000:17:00.0 is in the same group: the host uses it: nvme0n1p2 is mounted at /",
+	} {
+		host := modelled(t, name)
+		for _, h := range vmtest.Hosts {
+			if h.Name != name {
+				continue
+			}
+			if _, err := binding.Passthrough(host, address(t, h.GPU)); err == nil || err.Error() != want {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
+		}
+	}
+}
+
+// random is a host with groups of functions in all states of drivers and overrides.
+func random(r *rand.Rand) *facts.Host {
+	host := &facts.Host{Modules: map[string]facts.Module{"vfio_pci": {Loaded: true}}}
+	drivers := []string{"", "nvidia", "snd_hda_intel", "xhci_hcd", "mlx5_core", "vfio-pci", "pci-stub"}
+	for slot := range 1 + r.IntN(6) {
+		group := r.IntN(3)
+		for function := range 1 + r.IntN(3) {
+			d := facts.Device{Group: group, Driver: drivers[r.IntN(len(drivers))]}
+			d.Address = pci.Address{Bus: uint8(slot), Function: uint8(function)}
+			d.Class = []uint32{0x030200, 0x040300, 0x0c0330, 0x060400}[r.IntN(4)]
+			switch r.IntN(8) {
+			case 0:
+				d.Override = d.Driver
+			case 1:
+				d.Override = drivers[r.IntN(len(drivers))]
+			case 2:
+				d.Resets = []string{"flr"}
+			case 3:
+				d.Virtual = true
+			case 4:
+				d.Uses = []facts.Use{{Kind: "disk", Name: "sda", At: "/"}}
+			case 5:
+				d.VFs = r.IntN(2)
+			}
+			host.Devices = append(host.Devices, d)
+		}
+	}
+	return host
+}
+
+// Over random groups the law holds for whatever is planned, and nothing is planned that takes from the host what it uses,
+// what is divided, or another card's driver that was not named.
+func TestRandomGroups(t *testing.T) {
+	r := rand.New(rand.NewPCG(19, 2)) //nolint:gosec // the same hosts each time
+	planned := 0
+	for range 3000 {
+		host := random(r)
+		d := host.Devices[r.IntN(len(host.Devices))]
+		other := host.Devices[r.IntN(len(host.Devices))].Address
+		form, named := binding.Function, []pci.Address{}
+		if !d.Virtual {
+			if r.IntN(2) == 0 {
+				named = append(named, other)
+			}
+			form = func(h *facts.Host, at pci.Address) (binding.Plan, error) { return binding.Passthrough(h, at, named...) }
+		}
+		plan, err := form(host, d.Address)
+		if err != nil {
+			continue
+		}
+		planned++
+		law(t, host, plan)
+		for _, at := range plan.Members {
+			m, _ := host.Find(at)
+			mine := facts.SameSlot(at, d.Address) || len(named) > 0 && facts.SameSlot(at, other)
+			if len(m.Uses) > 0 || m.VFs > 0 || m.IsBridge() || m.Group != d.Group || !mine && m.Driver != "" && m.Driver != binding.Driver {
+				t.Fatalf("%s is given with %s: %+v", d.Address, at, m)
+			}
+		}
+	}
+	if planned < 300 {
+		t.Errorf("only %d hosts of 3000 had a plan", planned)
+	}
+}

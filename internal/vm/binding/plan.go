@@ -1,0 +1,291 @@
+package binding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+)
+
+// Passthrough plans to give a physical function with the rest of its group. Other cards of the group are taken from their
+// drivers only where they are named by one of their functions. Its errors are of type [Refusal].
+func Passthrough(host *facts.Host, device pci.Address, also ...pci.Address) (Plan, error) {
+	d, err := find(host, device)
+	if err == nil && d.Virtual {
+		err = refuse(device, d, ErrVirtual, "ask for form vf")
+	}
+	if err != nil {
+		return Plan{}, err
+	}
+	members := endpoints(host.InGroup(d.Group))
+	for _, check := range []func(*facts.Host, facts.Device, []facts.Device) error{used, displayed, divided} {
+		if err := check(host, d, members); err != nil {
+			return Plan{}, err
+		}
+	}
+	given, err := together(d, members, also)
+	if err != nil {
+		return Plan{}, err
+	}
+	for _, check := range []func(*facts.Host, facts.Device, []facts.Device) error{held, overridden} {
+		if err := check(host, d, given); err != nil {
+			return Plan{}, err
+		}
+	}
+	return planned(FormPassthrough, d, given), nil
+}
+
+// together are the members of a group that are given with a device, itself the first.
+func together(d facts.Device, members []facts.Device, also []pci.Address) ([]facts.Device, error) {
+	given := []facts.Device{d}
+	for _, m := range members {
+		named := slices.ContainsFunc(append(slices.Clone(also), d.Address), func(a pci.Address) bool { return facts.SameSlot(m.Address, a) })
+		switch {
+		case m.Address == d.Address:
+		case m.Driver == stub && !named: // it is kept from the host already, and vfio takes such a group
+		case !named && m.Driver != "" && !slices.Contains(givers, m.Driver):
+			return nil, refuse(d.Address, m, ErrShared, "driver "+m.Driver+" has it")
+		default:
+			given = append(given, m)
+		}
+	}
+	return given, nil
+}
+
+// Function plans to give one virtual function. Its errors are of type [Refusal].
+func Function(host *facts.Host, device pci.Address) (Plan, error) {
+	d, err := find(host, device)
+	if err == nil && !d.Virtual {
+		err = refuse(device, d, ErrPhysical, "ask for form passthrough")
+	}
+	if err != nil {
+		return Plan{}, err
+	}
+	alone := []facts.Device{d}
+	for _, check := range []func(*facts.Host, facts.Device, []facts.Device) error{used, displayed, divided} {
+		if err := check(host, d, alone); err != nil {
+			return Plan{}, err
+		}
+	}
+	for _, m := range endpoints(host.InGroup(d.Group)) {
+		if m.Address != device && m.Driver != "" && m.Driver != stub && !slices.Contains(givers, m.Driver) {
+			return Plan{}, refuse(device, m, ErrShared, "driver "+m.Driver+" has it")
+		}
+	}
+	for _, check := range []func(*facts.Host, facts.Device, []facts.Device) error{held, overridden} {
+		if err := check(host, d, alone); err != nil {
+			return Plan{}, err
+		}
+	}
+	return planned(FormFunction, d, alone), nil
+}
+
+// givers are the drivers that give devices to virtual machines: who is on one is not moved.
+var givers = []string{Driver, "nvgrace_gpu_vfio_pci"}
+
+// stub keeps a device from the host and gives it to nobody.
+const stub = "pci-stub"
+
+func refuse(asked pci.Address, in facts.Device, why error, detail string) error {
+	return &Refusal{Asked: asked, Device: in.Address, Why: why, Detail: detail}
+}
+
+// find finds a device that could be given.
+func find(host *facts.Host, device pci.Address) (facts.Device, error) {
+	d, there := host.Find(device)
+	switch {
+	case !there:
+		return d, &Refusal{Asked: device, Device: device, Why: ErrNoDevice}
+	case d.IsBridge():
+		return d, refuse(device, d, ErrBridge, "")
+	case d.Group == facts.NoGroup:
+		return d, refuse(device, d, ErrNoGroup, "divvy vm preflight says why")
+	case !host.Modules["vfio_pci"].Loaded:
+		return d, refuse(device, d, ErrModule, "modprobe vfio-pci")
+	}
+	return d, nil
+}
+
+// endpoints are what is no bridge: those stay with the host.
+func endpoints(members []facts.Device) []facts.Device {
+	return slices.DeleteFunc(slices.Clone(members), facts.Device.IsBridge)
+}
+
+func used(_ *facts.Host, d facts.Device, members []facts.Device) error {
+	for _, m := range members {
+		if len(m.Uses) == 0 {
+			continue
+		}
+		var parts []string
+		for _, u := range m.Uses {
+			switch {
+			case u.Kind == "route":
+				parts = append(parts, "the default route leads through "+u.Name)
+			case !strings.HasPrefix(u.At, "/"):
+				parts = append(parts, u.Name+" is "+u.At)
+			default:
+				parts = append(parts, u.Name+" is mounted at "+u.At)
+			}
+		}
+		return refuse(d.Address, m, ErrUsed, listed(parts))
+	}
+	return nil
+}
+
+func displayed(host *facts.Host, d facts.Device, members []facts.Device) error {
+	for _, frame := range host.Framebuffers {
+		for _, m := range members {
+			if frame.OnPCI && frame.Device == m.Address || !frame.OnPCI && m.BootDisplay {
+				return refuse(d.Address, m, ErrDisplay, "framebuffer "+frame.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func divided(host *facts.Host, d facts.Device, members []facts.Device) error {
+	for _, m := range members {
+		var parts []string
+		if vgpus := vgpusOn(host, m); vgpus > 0 {
+			parts = append(parts, fmt.Sprintf("%d vGPUs", vgpus))
+		}
+		if m.VFs > 0 {
+			parts = append(parts, fmt.Sprintf("%d virtual functions", m.VFs))
+		}
+		if m.Instances > 0 {
+			parts = append(parts, fmt.Sprintf("%d MIG instances", m.Instances))
+		}
+		if len(parts) > 0 {
+			return refuse(d.Address, m, ErrDivided, "it has "+strings.Join(parts, ", "))
+		}
+		if m.Virtual && m.VGPU != nil {
+			return refuse(d.Address, m, ErrDivided, "its driver makes vGPUs of it: ask for form vgpu")
+		}
+	}
+	return nil
+}
+
+// vgpusOn counts the vGPUs on a device and its virtual functions.
+func vgpusOn(host *facts.Host, d facts.Device) (count int) {
+	all := []facts.Device{d}
+	if !d.Virtual {
+		all = append(all, host.VirtualOf(d.Address)...)
+	}
+	for _, f := range all {
+		if f.VGPU == nil {
+			continue
+		}
+		count += len(f.VGPU.Mdevs)
+		if f.VGPU.Current != "" {
+			count++
+		}
+	}
+	return count
+}
+
+func overridden(host *facts.Host, d facts.Device, members []facts.Device) error {
+	for _, m := range members {
+		if slices.ContainsFunc(host.Unread, func(name string) bool { return strings.HasSuffix(name, "/"+m.Address.String()+"/driver_override") }) {
+			return refuse(d.Address, m, ErrBusy, "its driver_override cannot be read now")
+		}
+		if m.Override != "" && m.Override != m.Driver {
+			return refuse(d.Address, m, ErrOverride, "it is "+m.Override)
+		}
+	}
+	return nil
+}
+
+func held(_ *facts.Host, d facts.Device, members []facts.Device) error {
+	for _, m := range members {
+		if len(m.Holders) > 0 {
+			return refuse(d.Address, m, ErrHeld, Named(m.Holders))
+		}
+	}
+	return nil
+}
+
+// Named names who holds a device, of many the first.
+func Named(holders []facts.Holder) string {
+	parts := make([]string, len(holders))
+	for i, h := range holders {
+		parts[i] = fmt.Sprintf("process %d (%s) has /dev/%s", h.PID, h.Name, h.Node)
+		if h.Container != "" {
+			parts[i] += " in container " + h.Container
+		}
+	}
+	return listed(parts)
+}
+
+// listed lists the first of many.
+func listed(parts []string) string {
+	const most = 5
+	if more := len(parts) - most; more > 0 {
+		parts = append(slices.Clone(parts[:most]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// planned takes all functions from their drivers first, because that may wait for whoever holds one, and the one that was
+// asked for before the others. A function without a driver may say which one may take it, so the driver comes back by name
+// after that is as it was.
+func planned(form Form, d facts.Device, given []facts.Device) Plan {
+	p := Plan{Form: form, Device: d.Address, Group: d.Group, Steps: []Step{}, Nodes: []string{fmt.Sprintf("/dev/vfio/%d", d.Group)}}
+	var moved []facts.Device
+	for _, m := range given {
+		p.Members = append(p.Members, m.Address)
+		if !slices.Contains(givers, m.Driver) {
+			moved = append(moved, m)
+		}
+	}
+	for _, m := range moved {
+		if m.Driver != "" {
+			p.Steps = append(p.Steps, unbind(m))
+		}
+	}
+	for _, m := range moved {
+		if slices.ContainsFunc(m.Resets, func(way string) bool { return !slices.Contains(buses, way) }) {
+			p.Steps = append(p.Steps, Step{Kind: Reset, Device: m.Address, Undo: Write{Path: DeviceFolder(m.Address) + "/reset", Value: "1"}})
+		}
+	}
+	for _, m := range moved {
+		if m.Override != Driver {
+			p.Steps = append(p.Steps, override(m))
+		}
+	}
+	for _, m := range moved {
+		p.Steps = append(p.Steps, probe(m.Address))
+	}
+	return p
+}
+
+// buses are the ways to reset all functions below a port, which the kernel does for none of them alone: vfio-pci does it when
+// nobody has any of them open any more.
+var buses = []string{"bus", "cxl_bus"}
+
+func driverOf(at pci.Address) State { return State{Path: DeviceFolder(at) + "/driver", Link: true} }
+
+func unbind(m facts.Device) Step {
+	folder, name := driversFolder+m.Driver, m.Address.String()
+	return Step{
+		Kind: Unbind, Device: m.Address, State: driverOf(m.Address), Before: m.Driver,
+		Do: Write{Path: folder + "/unbind", Value: name}, Undo: Write{Path: folder + "/bind", Value: name},
+	}
+}
+
+// override changes which driver may take a function. An empty line takes the restriction away.
+func override(m facts.Device) Step {
+	file := DeviceFolder(m.Address) + "/driver_override"
+	return Step{
+		Kind: Override, Device: m.Address, State: State{Path: file}, Before: m.Override, After: Driver,
+		Do: Write{Path: file, Value: Driver + "\n"}, Undo: Write{Path: file, Value: m.Override + "\n"},
+	}
+}
+
+func probe(at pci.Address) Step {
+	return Step{
+		Kind: Probe, Device: at, State: driverOf(at), After: Driver,
+		Do: Write{Path: "bus/pci/drivers_probe", Value: at.String()}, Undo: Write{Path: driversFolder + Driver + "/unbind", Value: at.String()},
+	}
+}

@@ -1,0 +1,138 @@
+package facts
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/pci"
+)
+
+const (
+	// mostOpen bounds how many descriptors of one process are looked at.
+	mostOpen = 1 << 16
+	// firstNamespace is the number that the kernel gives the first namespace of processes.
+	firstNamespace = "pid:[4026531836]"
+)
+
+// Holders are the processes that have nodes of some functions open, each once. Of the machine nothing else is read, so it is
+// told soon.
+func Holders(root fs.FS, functions []pci.Address) ([]Holder, error) {
+	sys, err := fs.Sub(root, "sys")
+	if err != nil {
+		return nil, fmt.Errorf("find who holds devices: %w", err)
+	}
+	r := &reader{root: root, sys: sys, host: &Host{}}
+	for _, at := range functions {
+		d := Device{Group: NoGroup}
+		if d.Device, err = pci.Read(sys, at.String()); err != nil {
+			continue // it is gone, so nobody holds it
+		}
+		if group, err := strconv.ParseUint(r.target("sys/"+deviceFolder+"/"+at.String()+"/iommu_group"), 10, 31); err == nil {
+			d.Group = int(group)
+		}
+		r.driverTells(&d)
+		r.host.Devices = append(r.host.Devices, d)
+	}
+	r.holders()
+	var found []Holder
+	for _, d := range r.host.Devices {
+		for _, h := range d.Holders {
+			if !slices.ContainsFunc(found, func(other Holder) bool { return other.PID == h.PID }) {
+				found = append(found, h)
+			}
+		}
+	}
+	return found, nil
+}
+
+// holders finds the device nodes of each device, and which processes have them open.
+func (r *reader) holders() {
+	r.nodes()
+	at := map[string][]int{} // devices by node
+	for i, d := range r.host.Devices {
+		for _, node := range d.Nodes {
+			at["/dev/"+node] = append(at["/dev/"+node], i)
+		}
+	}
+	closed := 0
+	for _, name := range r.list("proc") {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		folder := "proc/" + name + "/fd"
+		entries, err := fs.ReadDir(r.root, folder)
+		if errors.Is(err, fs.ErrPermission) {
+			closed++
+		}
+		for _, entry := range entries[:min(len(entries), mostOpen)] {
+			target, err := fs.ReadLink(r.root, folder+"/"+entry.Name())
+			if err != nil {
+				continue
+			}
+			for _, i := range at[target] {
+				r.hold(&r.host.Devices[i], pid, strings.TrimPrefix(target, "/dev/"))
+			}
+		}
+	}
+	if closed > 0 {
+		r.host.Blind = append(r.host.Blind, fmt.Sprintf("what %d processes have open may not be read: look as root", closed))
+	}
+	if space, err := fs.ReadLink(r.root, "proc/self/ns/pid"); err == nil && space != firstNamespace {
+		r.host.Blind = append(r.host.Blind, "processes of other containers and of the machine are not seen from a namespace of processes of its own")
+	}
+	for i := range r.host.Devices {
+		d := &r.host.Devices[i]
+		slices.SortFunc(d.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Node, b.Node)) })
+	}
+}
+
+func (r *reader) hold(d *Device, pid int, node string) {
+	if slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.PID == pid && h.Node == node }) {
+		return
+	}
+	folder := "proc/" + strconv.Itoa(pid)
+	d.Holders = append(d.Holders, Holder{PID: pid, Name: r.line(folder + "/comm"), Node: node, Container: containerOf(r.text(folder + "/cgroup"))})
+}
+
+// containerOf finds the id of a container in a process's cgroups: 64 hexadecimal digits, of which runtimes show twelve.
+func containerOf(groups string) string {
+	const digits, shown = 64, 12
+	for part := range strings.FieldsFuncSeq(groups, func(c rune) bool { return !strings.ContainsRune("0123456789abcdef", c) }) {
+		if len(part) == digits {
+			return part[:shown]
+		}
+	}
+	return ""
+}
+
+// nodes finds the device nodes of devices: those that sysfs lists, and that of the IOMMU group. NVIDIA's own are told below /proc.
+func (r *reader) nodes() {
+	of := map[pci.Address][]string{}
+	for _, number := range r.list("sys/dev/char") {
+		link := "sys/dev/char/" + number
+		address, found := r.owner(link)
+		if !found {
+			continue
+		}
+		for line := range strings.Lines(r.text(link + "/uevent")) {
+			if node, is := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); is && fs.ValidPath(node) {
+				of[address] = append(of[address], node)
+			}
+		}
+	}
+	for i := range r.host.Devices {
+		d := &r.host.Devices[i]
+		d.Nodes = append(d.Nodes, of[d.Address]...)
+		if d.Group != NoGroup {
+			d.Nodes = append(d.Nodes, "vfio/"+strconv.Itoa(d.Group))
+		}
+		slices.Sort(d.Nodes)
+		d.Nodes = slices.Compact(d.Nodes)
+	}
+}

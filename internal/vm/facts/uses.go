@@ -1,0 +1,233 @@
+package facts
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/pci"
+)
+
+// owner is the PCI function that a link of sysfs leads to or below.
+func (r *reader) owner(link string) (pci.Address, bool) {
+	to, err := fs.ReadLink(r.root, link)
+	if err != nil {
+		return pci.Address{}, false
+	}
+	parts := strings.Split(to, "/")
+	for _, part := range slices.Backward(parts) {
+		if address, err := pci.ParseAddress(part); err == nil {
+			return address, true
+		}
+	}
+	return pci.Address{}, false
+}
+
+// use notes a use of a device.
+func (r *reader) use(at pci.Address, use Use) {
+	for i := range r.host.Devices {
+		if d := &r.host.Devices[i]; d.Address == at && !slices.Contains(d.Uses, use) {
+			d.Uses = append(d.Uses, use)
+		}
+	}
+}
+
+// disks notes which devices have disks that are mounted, used for swap, or perhaps in a pool of ZFS, which names none.
+func (r *reader) disks() {
+	inUse, pools := r.inUse()
+	for _, name := range r.list("sys/class/block") {
+		folder := "sys/class/block/" + name
+		keys := []string{name, r.line(folder + "/dev")}
+		if strings.HasPrefix(name, "dm-") { // mounts of Btrfs have its name below /dev/mapper alone
+			keys = append(keys, r.line(folder+"/dm/name"))
+		}
+		at, used := "perhaps in a pool of ZFS", pools
+		for _, key := range keys {
+			if known, there := inUse[key]; there {
+				at, used = known, true
+				break
+			}
+		}
+		if used {
+			r.diskUse(name, name, at, map[string]bool{})
+		}
+	}
+	r.raw()
+}
+
+// raw notes disks on which volumes or RAIDs stand that are mounted nowhere, as those that virtual machines and Ceph use. A device
+// of which a use is known already needs no second one.
+func (r *reader) raw() {
+	for _, name := range r.list("sys/class/block") {
+		folder := "sys/class/block/" + name
+		holders := r.list(folder + "/holders")
+		address, found := r.owner(folder)
+		known := slices.ContainsFunc(r.host.Devices, func(d Device) bool { return d.Address == address && len(d.Uses) > 0 })
+		if found && !known && len(holders) > 0 {
+			r.use(address, Use{Kind: "disk", Name: name, At: "below " + holders[0]})
+		}
+	}
+}
+
+// inUse tells where disks are mounted or that they are swap, by major:minor and by name, and whether there are pools of
+// ZFS, which name no disk.
+func (r *reader) inUse() (at map[string]string, pools bool) {
+	mounts := r.text("proc/1/mountinfo")
+	if mounts == "" {
+		mounts = r.text("proc/self/mountinfo")
+	}
+	at = map[string]string{}
+	for line := range strings.Lines(mounts) {
+		number, place, source, pool := mountOf(line)
+		pools = pools || pool
+		for _, key := range []string{number, source} {
+			if _, there := at[key]; !there && key != "" {
+				at[key] = place
+			}
+		}
+	}
+	for line := range strings.Lines(r.text("proc/swaps")) {
+		if name, _, _ := strings.Cut(line, " "); strings.HasPrefix(name, "/dev/") {
+			at[path.Base(name)] = "swap"
+		}
+	}
+	return at, pools
+}
+
+// mountOf reads a line of mountinfo: the device's number, where it is mounted, and its name if it has one below /dev.
+func mountOf(line string) (number, at, source string, pool bool) {
+	before, after, found := strings.Cut(line, " - ")
+	fields, rest := strings.Fields(before), strings.Fields(after)
+	if !found || len(fields) < 5 || len(rest) < 2 {
+		return "", "", "", false
+	}
+	if strings.HasPrefix(rest[1], "/dev/") {
+		source = path.Base(rest[1])
+	}
+	if number = fields[2]; strings.HasPrefix(number, "0:") {
+		number = ""
+	}
+	return number, fields[4], source, rest[0] == "zfs"
+}
+
+// diskUse notes the use of a block device at the PCI function below it, through what it lies on. Each block device is seen once,
+// so devices that lie on each other in a circle, or many on many, take no time.
+func (r *reader) diskUse(name, block, at string, seen map[string]bool) {
+	if seen[block] {
+		return
+	}
+	seen[block] = true
+	link := "sys/class/block/" + block
+	if address, found := r.owner(link); found {
+		r.use(address, Use{Kind: "disk", Name: name, At: at})
+		return
+	}
+	for _, lower := range r.list(link + "/slaves") {
+		if r.there(link + "/slaves/" + lower) {
+			r.diskUse(name, lower, at, seen)
+		}
+	}
+	// An NVMe disk that several controllers reach lies below none; its subsystem names them.
+	to, err := fs.ReadLink(r.root, link)
+	subsystem := path.Join("sys/class/block", path.Dir(to))
+	if err != nil || !strings.HasPrefix(subsystem, "sys/devices/virtual/nvme-subsystem/") {
+		return
+	}
+	for _, name := range r.list(subsystem) {
+		if address, found := r.owner(path.Join(subsystem, name)); found {
+			r.use(address, Use{Kind: "disk", Name: block, At: at})
+		}
+	}
+}
+
+// routes notes which network cards the default routes lead through, also below a bond, a bridge or a VLAN.
+func (r *reader) routes() {
+	tables := map[string]func(fields []string) string{
+		"route": func(f []string) string {
+			if isDefault(f) {
+				return f[0]
+			}
+			return ""
+		},
+		"ipv6_route": func(f []string) string {
+			if len(f) == 10 && f[0] == strings.Repeat("0", 32) && f[1] == "00" && f[9] != "lo" {
+				return f[9]
+			}
+			return ""
+		},
+	}
+	hidden := ""
+	for table, read := range tables {
+		text := r.text("proc/1/net/" + table)
+		if text == "" {
+			text = r.text("proc/self/net/" + table)
+		}
+		for line := range strings.Lines(text) {
+			if name := read(strings.Fields(line)); name != "" && name == path.Base(name) {
+				if !r.routeUse(name, name, map[string]bool{}) {
+					hidden = max(hidden, name)
+				}
+			}
+		}
+	}
+	if hidden != "" {
+		r.hiddenRoute(hidden)
+	}
+	for i := range r.host.Devices {
+		slices.SortFunc(r.host.Devices[i].Uses, func(a, b Use) int { return strings.Compare(a.Kind+a.Name+a.At, b.Kind+b.Name+b.At) })
+	}
+}
+
+// hiddenRoute notes a default route at every network card, because a bridge of Open vSwitch and a tunnel do not tell theirs.
+func (r *reader) hiddenRoute(name string) {
+	for _, card := range r.list("sys/class/net") {
+		if address, found := r.owner("sys/class/net/" + card); found {
+			r.use(address, Use{Kind: "route", Name: name})
+		}
+	}
+}
+
+// isDefault reports whether a line of /proc/net/route is of a default route. Two halves of all addresses are as good as all of
+// them, and stand before them.
+func isDefault(f []string) bool {
+	return len(f) > 7 && (f[1] == "00000000" && (f[7] == "00000000" || f[7] == "00000080") || f[1] == "00000080" && f[7] == "00000080")
+}
+
+// routeUse notes the use of a network device at the PCI functions below it, and reports whether there is one.
+func (r *reader) routeUse(name, card string, seen map[string]bool) (found bool) {
+	if seen[card] {
+		return false
+	}
+	seen[card] = true
+	link := "sys/class/net/" + card
+	if address, found := r.owner(link); found {
+		r.use(address, Use{Kind: "route", Name: name})
+		return true
+	}
+	for _, entry := range r.list(link) {
+		if lower, is := strings.CutPrefix(entry, "lower_"); is && r.there(link+"/"+entry) && r.routeUse(name, lower, seen) {
+			found = true
+		}
+	}
+	return found
+}
+
+func (r *reader) framebuffers() {
+	for _, name := range r.list("sys/class/graphics") {
+		digits, found := strings.CutPrefix(name, "fb")
+		if !found || digits == "" || strings.Trim(digits, "0123456789") != "" {
+			continue // fbcon is no framebuffer
+		}
+		link := "sys/class/graphics/" + name
+		if !r.there(link) {
+			continue
+		}
+		frame := Framebuffer{Name: name}
+		if told := r.line(link + "/name"); told != "" {
+			frame.Name += " (" + told + ")"
+		}
+		frame.Device, frame.OnPCI = r.owner(link)
+		r.host.Framebuffers = append(r.host.Framebuffers, frame)
+	}
+}

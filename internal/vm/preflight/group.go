@@ -1,0 +1,129 @@
+package preflight
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+)
+
+// forGuests are the drivers that give devices to virtual machines, or to nobody else.
+var forGuests = []string{"", "vfio-pci", "nvgrace_gpu_vfio_pci", "pciback", "xen-pciback", "pci-stub"}
+
+func (l look) group() []Finding {
+	h, d := l.host, l.device
+	switch {
+	case !l.linux():
+		return nil
+	case d.Group == facts.NoGroup && len(d.Uses) > 0:
+		return one("group.used", Fail, "the host uses "+describe(d)+": "+uses(d.Uses), "move what the host uses to another device", "lspci -k -s "+d.Address.String())
+	case d.Group == facts.NoGroup && len(h.IOMMU.Units) == 0:
+		return nil // the IOMMU's own finding says it
+	case d.Group == facts.NoGroup:
+		return one("group.none", Fail, d.Address.String()+" is in no IOMMU group", "see in the kernel's log why its IOMMU does not cover it", "dmesg | grep -i -E 'iommu|dmar'")
+	}
+	list := fmt.Sprintf("ls /sys/kernel/iommu_groups/%d/devices", d.Group)
+	members := h.InGroup(d.Group)
+	var others []facts.Device
+	for _, m := range members {
+		if len(m.Uses) > 0 {
+			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", d.Group, describe(m), uses(m.Uses)),
+				"move the card to another slot, or what the host uses to another device; "+l.apart(), list)
+		}
+		if !m.IsBridge() && !facts.SameSlot(m.Address, d.Address) && !slices.Contains(forGuests, m.Driver) {
+			others = append(others, m)
+		}
+	}
+	switch {
+	case len(others) == 0:
+		return fine("group", fmt.Sprintf("group %d has %s", d.Group, named(endpoints(members))))
+	case l.allUSB(others):
+		return one("usb.all", Fail, fmt.Sprintf("group %d has every USB controller of the host: %s", d.Group, named(others)),
+			"giving the group takes keyboard and console away: give single USB devices by QEMU's usb-host instead, log in by network, or add a USB card in a group of its own", list)
+	}
+	return one("group.shared", Fail, fmt.Sprintf("group %d also has %s", d.Group, named(others)),
+		"move the card to a slot with a group of its own, or give these devices away as well (vfio-pci for each); "+l.apart(), list)
+}
+
+// allUSB tells whether all that is in the way are the host's only USB controllers.
+func (l look) allUSB(others []facts.Device) bool {
+	usb := func(d facts.Device) bool { return d.Class>>8 == 0x0c03 }
+	if slices.ContainsFunc(others, func(d facts.Device) bool { return !usb(d) }) {
+		return false
+	}
+	return !slices.ContainsFunc(l.host.Devices, func(d facts.Device) bool { return usb(d) && d.Group != l.device.Group })
+}
+
+// apart says which ports above the device do not keep it apart, and what an override of that costs.
+func (l look) apart() string {
+	const price = "pcie_acs_override would only split the groups on paper: the devices could still reach each other's memory, so it is for guests that are trusted as the host is"
+	var lacking, unread []string
+	for _, at := range l.device.Bridges {
+		port, found := l.host.Find(at)
+		switch {
+		case !found || port.Port == nil:
+		case !port.Port.Readable:
+			unread = append(unread, at.String())
+		case !port.Port.HasACS:
+			lacking = append(lacking, "port "+at.String()+" has no ACS")
+		case !port.Port.Apart:
+			lacking = append(lacking, "port "+at.String()+" has ACS, switched off")
+		}
+	}
+	switch {
+	case len(lacking) > 0:
+		return strings.Join(lacking, ", ") + ": look for an option ACS in the firmware; " + price
+	case len(unread) > 0:
+		return "which port lacks ACS only root can read (" + strings.Join(unread, ", ") + "); " + price
+	}
+	return price
+}
+
+// endpoints are devices without bridges.
+func endpoints(all []facts.Device) []facts.Device {
+	return slices.DeleteFunc(slices.Clone(all), facts.Device.IsBridge)
+}
+
+// named names devices with their drivers, of many the first.
+func named(all []facts.Device) string {
+	const most = 5
+	var parts []string
+	for _, d := range all[:min(len(all), most)] {
+		parts = append(parts, describe(d))
+	}
+	if more := len(all) - most; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// describe names a device with what it is and its driver.
+func describe(d facts.Device) string {
+	kind := map[uint32]string{0x0108: "NVMe disk", 0x0106: "SATA controller", 0x0104: "RAID controller", 0x0107: "SAS controller", 0x0200: "network card", 0x0207: "InfiniBand card", 0x0403: "audio", 0x0c03: "USB controller", 0x0c80: "USB type C controller"}[d.Class>>8]
+	switch {
+	case d.IsGPU():
+		kind = "GPU"
+	case kind == "":
+		kind = fmt.Sprintf("%04x:%04x", d.Vendor, d.ID)
+	}
+	if d.Driver == "" {
+		return d.Address.String() + " (" + kind + ")"
+	}
+	return d.Address.String() + " (" + kind + ", " + d.Driver + ")"
+}
+
+func uses(all []facts.Use) string {
+	var parts []string
+	for _, u := range all {
+		switch {
+		case u.Kind == "route":
+			parts = append(parts, "the default route leads through "+u.Name)
+		case !strings.HasPrefix(u.At, "/"):
+			parts = append(parts, u.Name+" is "+u.At)
+		default:
+			parts = append(parts, u.Name+" is mounted at "+u.At)
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,50 @@
+package vfio_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
+)
+
+// hasty are limits by which a write that does not end at once is stuck.
+var hasty = vfio.Limits{Look: 1, Write: 1}
+
+// outcome is what is told of a device that was stuck.
+type outcome struct {
+	entry vfio.Entry
+	there bool
+	err   error
+}
+
+func listener() (late chan outcome, told func(vfio.Entry, bool, []vfio.Foreign, error)) {
+	late = make(chan outcome, 1)
+	return late, func(e vfio.Entry, there bool, _ []vfio.Foreign, err error) { late <- outcome{e, there, err} }
+}
+
+// A write that does not end makes the device stuck: who holds it is told, nobody else waits, and it goes on afterwards.
+func TestStuckGoesOn(t *testing.T) {
+	m := newMachine()
+	late, told := listener()
+	b := open(t, vfio.Config{Path: filepath.Join(t.TempDir(), vfio.FileName), Machine: m, Limits: hasty, Late: told})
+	release := m.Hold(gpu)
+	defer release()
+	m.hold(facts.Holder{PID: 4242, Name: "python", Node: "nvidia0"})
+	for range 2 {
+		var stuck *vfio.StuckError
+		if err := b.Bind(t.Context(), "ada", planned(t, gpu)); !errors.As(err, &stuck) || len(stuck.Holders) != 1 || stuck.Holders[0].PID != 4242 {
+			t.Fatalf("bound: %v, want that it is stuck", err)
+		}
+	}
+	if entries := b.Entries(); len(entries) != 1 || entries[0].Stuck == nil {
+		t.Errorf("the book has %+v", entries)
+	}
+	m.hold()
+	release()
+	if got := <-late; got.err != nil || !got.there || got.entry.Phase != vfio.Bound {
+		t.Errorf("it came to %+v", got)
+	}
+	must(t, b.Bind(t.Context(), "ada", planned(t, gpu)))
+}
