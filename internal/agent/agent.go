@@ -65,8 +65,7 @@ type Config struct {
 	Listed   func(uid int) bool
 	Interval time.Duration // between looks at every tenant and at the driver
 	Now      func() time.Time
-	// Locks hold the GPUs on which there are shares; nil for an agent that holds all of
-	// them while it runs.
+	// Locks hold the GPUs on which there are shares; nil for an agent that holds all of them while it runs.
 	Locks Locks
 	// Permit returns why the agent must not grant anything now; nil always permits.
 	Permit func() error
@@ -75,6 +74,16 @@ type Config struct {
 	Tell func(id process.ID, uid int, line string) error
 	// Devices are the CDI devices of lasting tenants; nil for an agent that makes none.
 	Devices Devices
+	// Machines are the devices that virtual machines have; nil for an agent that gives none.
+	Machines Machines
+	// LetGo calls do while no process of the agent's has the driver open; nil where none ever has.
+	LetGo func(do func() error) error
+	// Returned is called when a GPU came back from a virtual machine which was not there when the agent started; it may be nil.
+	Returned func(uuid string)
+	// History keeps what shares did; nil keeps nothing.
+	History History
+	// Commands is what of command lines the history has.
+	Commands agentconfig.Commands
 	// Gathered is closed when those have come back who waited for an agent whose queue is
 	// lost; nil says so after a while.
 	Gathered <-chan struct{}
@@ -91,6 +100,8 @@ type Agent struct {
 	// notices are the backends', of what tenants do.
 	notices backend.Notices
 	events  events
+	// follower is told what becomes of tenancies, nil for nobody.
+	follower atomic.Pointer[func(Tenancy, control.Event)]
 	// listings orders what is listed; it is before sweeping in the order of locks.
 	listings listings
 	// pacer divides GPU time.
@@ -128,6 +139,8 @@ type Agent struct {
 	debts   debts
 	outside []control.Outside
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
+	// metricsTaken is as [control.Listing] has it.
+	metricsTaken string
 	// migModes are those that the figures say to be in MIG mode, with what to do where nobody can tell how they are divided.
 	migModes map[string]string
 	// unserved is why the driver serves no programs on a GPU, by UUID: see befall.
@@ -177,6 +190,10 @@ type Agent struct {
 	// gather.
 	gathered <-chan struct{}
 
+	// recorder makes records for the history.
+	recorder recorder
+	readers  readers
+
 	// divisions are how GPUs are divided by MIG.
 	divisions divisions
 
@@ -196,7 +213,8 @@ type tenant struct {
 	expiry
 
 	// What follows is guarded by Agent.mu.
-	ready      bool // all that the backend makes for it is there
+	highest    []highest // by share
+	ready      bool      // all that the backend makes for it is there
 	ended      bool
 	connection bool          // the asking connection is open
 	asker      *control.Peer // at its other end
@@ -216,6 +234,8 @@ type tenant struct {
 	// on is what the driver tells of it, by UUID of the GPU.
 	on   map[string]*watched
 	plan *backend.Plan
+	// samples are what its shares had done at the ends of the last minutes, see sampleLately.
+	samples []sample
 	// owes is what its shares owed at its end, nil before.
 	owes []pacing.Debt
 }
@@ -251,6 +271,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	a.restoreForms(ctx)
 	a.finishLayouts(ctx)
 	a.restoreDevices(ctx)
+	a.resumeHistory(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holdTaken(ctx)
@@ -272,6 +293,9 @@ func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() { a.pacer.Run(ctx) })
 	a.running.Go(func() { a.expire(ctx) })
 	a.running.Go(func() { a.keepForms(ctx) })
+	if a.config.History != nil {
+		a.config.History.Start(func(text string, fault bool) { a.tellHistory(ctx, text, fault) })
+	}
 	patrol := time.NewTimer(moment(a.config.Interval))
 	defer patrol.Stop()
 	a.sweep(ctx) // nobody gave notice of deaths while no agent ran
@@ -287,10 +311,13 @@ func (a *Agent) Run(ctx context.Context) {
 			a.running.Wait()
 			a.closeGauges()
 			a.keepAll(context.WithoutCancel(ctx))
+			a.recordLast()
 			return
 		case <-patrol.C:
 			patrol.Reset(moment(a.config.Interval))
 			a.patrol(ctx)
+			a.sampleLately()
+			a.recordHour()
 			a.retryHeld()
 			a.dropUnclaimed(ctx)
 		}
@@ -298,10 +325,16 @@ func (a *Agent) Run(ctx context.Context) {
 }
 
 // sweep looks at all tenants and GPUs, and so finds what no notice told of.
-func (a *Agent) sweep(ctx context.Context) []snapshot {
+func (a *Agent) sweep(ctx context.Context) []snapshot { return a.sweepBeside(ctx, func() {}) }
+
+// sweepBeside is [Agent.sweep], and has ask called while it looks at tenants, when it needs the driver no more for that.
+func (a *Agent) sweepBeside(ctx context.Context, ask func()) []snapshot {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
 	snapshots := a.observe(ctx)
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	asked.Go(ask)
 	for _, t := range a.all() {
 		a.lookAt(ctx, t)
 	}
@@ -364,32 +397,4 @@ func (a *Agent) retry(ctx context.Context) {
 	for _, id := range ids {
 		a.lookSoon(ctx, id)
 	}
-}
-
-// InUse returns how many tenants and waiting requests there are, and a
-// channel that is closed when that may have changed.
-func (a *Agent) InUse() (n int, changed <-chan struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.tenants) + len(a.queue), a.changed
-}
-
-// announce wakes everybody who waits for tenants or queue to change, and tells
-// the pacer. Agent.mu is held.
-func (a *Agent) announce() {
-	a.publish()
-	a.tell()
-}
-
-// tell is announce for a change that does not concern the pacer. Agent.mu is held.
-func (a *Agent) tell() {
-	close(a.changed)
-	a.changed = make(chan struct{})
-}
-
-// all returns the tenants, the oldest first.
-func (a *Agent) all() []*tenant {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.sorted()
 }

@@ -46,7 +46,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 // grant enters a tenant of the peer's into the ledger and has it made. What may be asked for is the right of who asks.
 func (a *Agent) grant(ctx context.Context, peer *control.Peer, asker requester, p control.CreateParams) (*tenant, error) {
 	who := a.requester(peer.UID, !p.Wait)
-	who.unsized = p.Request.Memory.IsZero()
+	who.unsized, who.open = p.Request.Memory.IsZero(), leftOpen(p.Request.Backend)
 	if err := cmp.Or(asker.denied(p.Request.Overcommit), a.deniedBackend(asker, p.Request.Backend, p.Request.Profile)); err != nil {
 		return nil, err
 	}

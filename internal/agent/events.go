@@ -45,8 +45,11 @@ func (e *events) add(event control.Event) (times int) {
 	return event.Times
 }
 
-// again reports whether an event says what another has just said.
+// again reports whether an event says what another has just said. Shares begin, change and end once each, also those of one name.
 func again(before, event control.Event) bool {
+	if event.Kind == control.EventGranted || event.Kind == control.EventChanged || event.Kind == control.EventEnded {
+		return false
+	}
 	soon := event.Time.Sub(before.Time) < repeats
 	before.Time, before.Times = event.Time, event.Times
 	return soon && before == event

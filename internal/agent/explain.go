@@ -17,7 +17,7 @@ import (
 // explain answers what each backend could do for a request. It takes nothing.
 func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.ExplainParams) (*control.Explanation, error) {
 	who := a.requester(peer.UID, false)
-	who.unsized = p.Request.Memory.IsZero()
+	who.unsized, who.open = p.Request.Memory.IsZero(), leftOpen(p.Request.Backend)
 	wanted := p.Request.Backend
 	if wanted != "" {
 		if wanted != v1alpha1.BackendAuto && !slices.Contains(forms.All(), wanted) {
@@ -55,6 +55,9 @@ func forInstance(wanted v1alpha1.Backend) v1alpha1.Backend {
 	}
 	return wanted
 }
+
+// leftOpen reports whether a request as it was asked leaves its backend open.
+func leftOpen(b v1alpha1.Backend) bool { return b == "" || b == v1alpha1.BackendAuto }
 
 // completed is a request with what was left out, and with UUIDs of the GPUs that it names.
 func (a *Agent) completed(who requester, r v1alpha1.ShareRequest) (v1alpha1.ShareRequest, error) {

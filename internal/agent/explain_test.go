@@ -166,3 +166,34 @@ func TestAutoAmongGivenBackends(t *testing.T) {
 		t.Errorf("cores where no backend has them: %q (%s)", text, code)
 	}
 }
+
+// Nobody is told to leave out what they did not ask for.
+func TestRemediesAreForWhatWasAsked(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	for asked, remedy := range map[v1alpha1.Backend]string{
+		"": "is the right of root, who can give", v1alpha1.BackendAuto: "is the right of root, who can give",
+		v1alpha1.BackendTimeslice: "is the right of root: leave out --backend, or have root give",
+	} {
+		p := ask(gib)
+		p.Request.Backend = asked
+		verdicts, e := n.explained(r, os.Getuid()+1, p)
+		text := verdicts[v1alpha1.BackendTimeslice].Reason
+		if !strings.Contains(text, remedy+" a GPU that backend (`divvy gpu set GPU --form timeslice`)") || asked == "" && strings.Contains(text+e.Refused, "leave out") {
+			t.Errorf("asked for %q: %q; refused %q", asked, text, e.Refused)
+		}
+	}
+	for _, c := range []struct {
+		open    bool
+		profile string
+		want    string
+	}{
+		{true, "", ""}, {true, "1g.10gb", ": leave out --profile"}, {false, "", ": leave out --backend mig"},
+		{false, "1g.10gb", ": leave out --profile and --backend mig"},
+	} {
+		request := v1alpha1.ShareRequest{Profile: c.profile, ShareConfig: v1alpha1.ShareConfig{Backend: v1alpha1.BackendMIG}}
+		if got := (requester{open: c.open}).withoutMIG(request); got != c.want {
+			t.Errorf("open %t, profile %q: %q, want %q", c.open, c.profile, got, c.want)
+		}
+	}
+}

@@ -50,6 +50,9 @@ func formings(gpus []backend.GPU) map[string]*forming {
 
 // formOf is the backend that the shares of a GPU have or that it is given, "" where nobody needs one. Agent.mu is held.
 func (a *Agent) formOf(gpu backend.GPU) v1alpha1.Backend {
+	if h, taken := a.machineOf(gpu); taken {
+		return h.Form
+	}
 	if a.inMIGMode(gpu.UUID) {
 		return v1alpha1.BackendMIG
 	}
@@ -204,6 +207,9 @@ func (a *Agent) addForming(gpu backend.GPU, g *alloc.GPU) {
 		if n > 0 && g.Form == "" {
 			g.Form = string(b)
 		}
+	}
+	if h, taken := a.machineOf(gpu); taken {
+		g.Form, g.Fault = string(h.Form), machineText(h)
 	}
 	if g.Fault == "" {
 		g.Fault = f.closed

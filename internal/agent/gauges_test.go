@@ -1,14 +1,17 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
@@ -50,6 +53,44 @@ func TestListingHasReadings(t *testing.T) {
 		if got := l.GPUs[1].Reading; got != nil {
 			t.Errorf("list %d: %+v of a GPU that tells nothing", i, got)
 		}
+	}
+}
+
+// readBeside looks at tenants, once it is told to wait, when the driver was asked what the GPUs do.
+type readBeside struct {
+	*pages
+	asked chan struct{}
+	waits atomic.Bool
+	t     *testing.T
+}
+
+func (b *readBeside) Readings(gpus []int) []nvml.Gauge {
+	close(b.asked)
+	return make([]nvml.Gauge, len(gpus))
+}
+
+func (b *readBeside) Look(ctx context.Context, t backend.Tenant) (backend.Figures, error) {
+	if b.waits.Load() {
+		select {
+		case <-b.asked:
+		case <-time.After(20 * time.Second):
+			b.t.Error("the driver is not asked before all tenants were looked at")
+		}
+	}
+	return b.pages.Look(ctx, t)
+}
+
+// The driver tells what GPUs do while the agent looks at tenants.
+func TestReadingsWhileLooking(t *testing.T) {
+	n := newNode(t)
+	b := &readBeside{pages: n.backend, asked: make(chan struct{}), t: t}
+	c := n.settings(b)
+	c.Gauges = b
+	a := n.startAs(c)
+	n.grant(a, n.asker(os.Getuid()), ask(8*gib))
+	b.waits.Store(true)
+	if l, err := a.list(t.Context(), root, struct{}{}); err != nil || len(l.Tenants) != 1 {
+		t.Fatalf("%+v, %v", l, err)
 	}
 }
 

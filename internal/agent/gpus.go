@@ -175,6 +175,9 @@ func (a *Agent) closeGPU(ctx context.Context, gpu backend.GPU, wait bool, tell f
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f := a.formings[gpu.UUID]
+	if h, taken := a.machineOf(gpu); taken {
+		return nil, control.Errorf(control.CodeRefused, "GPU %d cannot change: %s", gpu.Index, machineText(h))
+	}
 	if f.closed != "" {
 		return nil, control.Errorf(control.CodeRefused, "somebody else gives GPU %d a form just now", gpu.Index)
 	}

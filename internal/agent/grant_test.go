@@ -138,7 +138,7 @@ func TestWaitingIsInTurn(t *testing.T) {
 	gaveUp, giveUp := waiting(22 * gib)
 	large, _ := waiting(21 * gib)
 	small, _ := waiting(2 * gib)
-	if w := n.list(r).Waiting; !strings.Contains(w[0].Reason, "4Gi of 24Gi free") || !strings.Contains(w[2].Reason, "waited longer") {
+	if w := n.list(r).Waiting; !strings.Contains(w[0].Reason, "4Gi of 24Gi not granted") || !strings.Contains(w[2].Reason, "waited longer") {
 		t.Errorf("reasons %+v", w)
 	}
 	giveUp()

@@ -15,11 +15,16 @@ func (a *Agent) Handlers() map[control.Method]control.Handler {
 		control.MethodList:    control.Handle(a.list),
 		control.MethodSet:     control.Handle(explained(a, a.set)),
 		control.MethodStop:    control.Handle(a.stop),
+		control.MethodHistory: control.Handle(a.history),
 
 		control.MethodForms:    control.Handle(a.forms),
 		control.MethodGiveForm: control.Handle(a.giveForm),
 		control.MethodMIGMode:  control.Handle(a.migMode),
 		control.MethodLayout:   control.Handle(a.layout),
+
+		control.MethodTakeDevice:    control.Handle(a.takeDevice),
+		control.MethodReleaseDevice: control.Handle(a.releaseDevice),
+		control.MethodDevices:       control.Handle(a.devices),
 	}
 }
 

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -36,6 +36,18 @@ func (a *Agent) happened(ctx context.Context, e control.Event) {
 		attrs = append(attrs, "gpu", e.UUID)
 	}
 	a.config.Log.InfoContext(ctx, happenings[e.Kind], attrs...)
+}
+
+// Follow has told called with what becomes of tenancies from now on: grants, refused allocations and ends. Told returns at
+// once and asks nothing of the agent.
+func (a *Agent) Follow(told func(Tenancy, control.Event)) { a.follower.Store(&told) }
+
+// happenedTo is happened for a tenant's event, which the follower of tenancies hears too.
+func (a *Agent) happenedTo(ctx context.Context, t *tenant, e control.Event) {
+	a.happened(ctx, e)
+	if told := a.follower.Load(); told != nil && t.Tenancy != nil {
+		(*told)(*t.Tenancy, e)
+	}
 }
 
 // mostRefused is how many refused requests of one user are told in a minute: whoever asks
@@ -78,7 +90,7 @@ func (a *Agent) createTold(ctx context.Context, peer *control.Peer, p control.Cr
 		t := &created.Tenant
 		a.happened(ctx, control.Event{Kind: control.EventGranted, Tenant: t.Name, User: t.User, Text: grantText(t)})
 	case code == control.CodeRefused || code == control.CodeDenied || code == control.CodeInvalid:
-		a.happened(ctx, control.Event{Kind: control.EventRefused, Tenant: printable(p.Request.Name), User: process.UserName(peer.UID), Text: printable(err.Error())})
+		a.happened(ctx, control.Event{Kind: control.EventRefused, Tenant: repeated(p.Request.Name), User: process.UserName(peer.UID), Text: repeated(err.Error())})
 	}
 	return created, err
 }
@@ -86,20 +98,8 @@ func (a *Agent) createTold(ctx context.Context, peer *control.Peer, p control.Cr
 // longestRepeated bounds what an event repeats of a request, in characters.
 const longestRepeated = 400
 
-// printable is a text in which a requester may have had a word: in one line, cut, without what a
-// terminal would obey.
-func printable(text string) string {
-	runes := []rune(text)
-	if len(runes) > longestRepeated {
-		runes = append(runes[:longestRepeated:longestRepeated], '…')
-	}
-	for i, r := range runes {
-		if !unicode.IsPrint(r) {
-			runes[i] = '?'
-		}
-	}
-	return string(runes)
-}
+// repeated is a text in which a requester may have had a word, fit for an event.
+func repeated(text string) string { return plaintext.Line(text, longestRepeated) }
 
 // grantText says what a tenant has.
 func grantText(t *control.Tenant) string {
@@ -150,7 +150,7 @@ func (a *Agent) tenancyMade(ctx context.Context, t *tenant, before bool) {
 			Index: a.gpu(s.UUID).Index, Limit: s.Limit, Cores: s.Cores, Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend,
 		}))
 	}
-	a.happened(ctx, control.Event{Kind: control.EventGranted, Tenant: t.Name, User: t.User, Text: strings.Join(shares, "; ")})
+	a.happenedTo(ctx, t, control.Event{Kind: control.EventGranted, Tenant: t.Name, User: t.User, Text: strings.Join(shares, "; ")})
 }
 
 // toldRefusals is what was told of refused allocations of a share.
@@ -169,7 +169,7 @@ func (a *Agent) tellRefusals(ctx context.Context, t *tenant, found []backend.Usa
 			continue
 		}
 		if fresh := a.events.fresh(t.ID, i, r.ByLimit+r.ByGPU, ends); fresh > 0 {
-			a.happened(ctx, control.Event{
+			a.happenedTo(ctx, t, control.Event{
 				Kind: control.EventMemory, Tenant: t.Name, User: t.User, UUID: t.Shares[i].UUID,
 				Text: memoryText(a.gpu(t.Shares[i].UUID).Index, fresh, r),
 			})

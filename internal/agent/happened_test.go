@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -60,7 +61,7 @@ func TestWhatBecomesOfAShareIsTold(t *testing.T) {
 		got = append(got, string(e.Kind)+" "+e.Tenant+": "+e.Text)
 	}
 	want := []string{
-		"granted " + name + ": GPU 0: memory 8Gi, ", "refused x?[2J: ", "changed " + name + ": by " + user + ": now GPU 0: memory 9Gi, ",
+		"granted " + name + ": GPU 0: memory 8Gi, ", `refused x\x1b[2J: `, "changed " + name + ": by " + user + ": now GPU 0: memory 9Gi, ",
 		"out-of-memory " + name + ": GPU 0: an allocation of 3Gi was refused by its limit",
 		"out-of-memory " + name + ": GPU 0: 4 allocations were refused, the last of 3Gi by its limit", "ended " + name + ": ",
 	}
@@ -129,7 +130,89 @@ func TestRefusedRequestsAreBounded(t *testing.T) {
 	if !e.mayRefuse("bob") || len(e.refused) != 1 {
 		t.Errorf("a minute later: %+v", e.refused)
 	}
-	if got := printable(strings.Repeat("x\n", longestRepeated)); len([]rune(got)) != longestRepeated+1 || strings.Contains(got, "\n") {
+	if got := repeated(strings.Repeat("x\n", longestRepeated)); len([]rune(got)) != longestRepeated+1 || strings.Contains(got, "\n") {
 		t.Errorf("%q", got)
+	}
+}
+
+// Who follows tenancies hears of their grants, refused allocations and ends, and nothing of commands.
+func TestTenanciesAreFollowed(t *testing.T) {
+	n := newNode(t)
+	b := newInstances(t)
+	r := n.startAs(n.settings(b))
+	var heard []string
+	r.Follow(func(of Tenancy, e control.Event) { heard = append(heard, of.Key+" "+string(e.Kind)) })
+	owner := n.asker(os.Getuid())
+	if _, err := r.createTold(t.Context(), owner.peer, ask(1*gib)); err != nil {
+		t.Fatal(err)
+	}
+	n.prepared(r, claimed("k", 4*gib, 0))
+	n.prepared(r, claimed("k", 4*gib, 0)) // is there already
+	b.find(func(f *backend.Figures) { f.Usage[0].Refusals = &backend.Refusals{ByLimit: 1, Last: 3 * gib} })
+	n.list(r)
+	if err := r.Release(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	r.stopAgent()
+	if got, want := strings.Join(heard, ", "), "k granted, k out-of-memory, k ended"; got != want {
+		t.Errorf("heard %s, want %s", got, want)
+	}
+}
+
+// A refusal is told to whom it was refused and to root alone.
+func TestRefusalsAreTheAskersOwn(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	r.happened(t.Context(), control.Event{Kind: control.EventRefused, Tenant: "train", User: process.UserName(1001), Text: "no room"})
+	for uid, want := range map[int]int{0: 1, 1001: 1, 1002: 0} {
+		l, err := r.list(t.Context(), &control.Peer{UID: uid}, struct{}{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.Events) != want {
+			t.Errorf("user %d is told %+v", uid, l.Events)
+		}
+	}
+}
+
+// Whoever lists shares learns that another program has the agent's address, as long as that is so, and each change once.
+func TestTakenAddressIsTold(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	taken := func(want string, events int) {
+		t.Helper()
+		l := n.list(r)
+		var told []string
+		for _, e := range l.Events {
+			if e.Kind == control.EventFault {
+				told = append(told, e.Text)
+			}
+		}
+		if l.MetricsTaken != want || len(told) != events || events > 0 && !strings.Contains(told[events-1], "127.0.0.1:9410") {
+			t.Errorf("taken is %q, told was %q", l.MetricsTaken, told)
+		}
+	}
+	r.NoteTaken("")
+	taken("", 0)
+	r.NoteTaken("127.0.0.1:9410")
+	taken("127.0.0.1:9410", 1)
+	r.NoteTaken("")
+	taken("", 2)
+}
+
+// A share that comes after another of its name has events of its own, and what else is said again is counted.
+func TestSharesOfOneNameHaveTheirOwnEvents(t *testing.T) {
+	e := events{now: time.Now}
+	for range 2 {
+		for _, kind := range []control.EventKind{control.EventGranted, control.EventChanged, control.EventReaped, control.EventEnded} {
+			e.add(control.Event{Kind: kind, Tenant: "train", User: "ada", Text: "alike"})
+		}
+	}
+	var told []string
+	for _, one := range e.list() {
+		told = append(told, fmt.Sprintf("%s %d", one.Kind, one.Times))
+	}
+	if got, want := strings.Join(told, ", "), "granted 1, changed 1, ended 1, granted 1, changed 1, reaped 2, ended 1"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -64,7 +64,7 @@ const (
 // searchInstances finds an instance for a request: one that is divided in the same way and has room, else one that is
 // free, else a place for a new one. gpus are those of the machine. Agent.mu is held.
 func (a *Agent) searchInstances(gpus []alloc.GPU, except *tenant, r alloc.Request) ([]alloc.Share, error) {
-	best, least, left := alloc.Share{NIC: -1}, rankNone, uint64(0)
+	best, least, left := alloc.Share{}, rankNone, uint64(0)
 	var full []*alloc.Refusal
 	for i := range gpus {
 		g := &gpus[i]

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
 // kept is what a [backend.Keeper] keeps of a tenant: all that the checkpoint has of it.
@@ -45,6 +47,19 @@ func HolderOf(record []byte) process.ID {
 		return process.ID{}
 	}
 	return k.Tenant.Holder
+}
+
+// MachineOf is the name of the simulated machine whose own agent made the tenant of this record, "" for the real machine.
+func MachineOf(record []byte) string {
+	k, err := keptFile.Decode(record)
+	if err != nil {
+		return ""
+	}
+	dir := filepath.Dir(k.Agent)
+	if machines := filepath.Dir(dir); machines == simfiles.Instances(filepath.Dir(machines)) {
+		return filepath.Base(dir)
+	}
+	return ""
 }
 
 // planWithRecord has the backend plan a tenant with its record in it.

@@ -8,6 +8,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // A lasting tenant is one that no process holds. Containers get its shares by a CDI device with its name, and it stays
@@ -51,7 +52,7 @@ func (a *Agent) createLasting(ctx context.Context, peer *control.Peer, p control
 	case peer.UID != 0:
 		return nil, control.Errorf(control.CodeDenied, "only root makes shares for containers: ask an administrator (`divvy share create NAME --for USER`)")
 	case a.config.Devices == nil:
-		return nil, control.Errorf(control.CodeDenied, "shares for containers are made by the system agent, which outlives them: start it (`divvy agent`)")
+		return nil, control.Errorf(control.CodeDenied, "shares for containers are made by the system agent, which outlives them: start it (%s)", rundir.Start(""))
 	case p.Request.Name == "":
 		return nil, control.Errorf(control.CodeInvalid, "a share for containers has no name: give one")
 	}

@@ -120,6 +120,11 @@ func TestLastingShare(t *testing.T) {
 	if !n.gone(r, created)() || d.has("train") {
 		t.Errorf("after its end: %v, devices %v", n.list(r).Tenants, d.there)
 	}
+	if !slices.ContainsFunc(n.list(r).Events, func(e control.Event) bool {
+		return e.Kind == control.EventEnded && strings.HasSuffix(e.Text, " stopped it (divvy share rm)")
+	}) {
+		t.Errorf("its end is told as %+v", n.list(r).Events)
+	}
 }
 
 // What is in the record is found again without the checkpoint.

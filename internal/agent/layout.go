@@ -137,6 +137,9 @@ func (a *Agent) planMode(gpu backend.GPU, p control.LayoutParams, have []migfile
 	return nil
 }
 
+// fixedBy says whose an instance is that no layout takes away.
+var fixedBy = map[backend.Origin]string{backend.OriginForeign: "another tool's", backend.OriginVGPU: "of a vGPU"}
+
 // inPlace are the instances of a GPU, with why those have to stay that no layout may take away.
 func (a *Agent) inPlace(gpu backend.GPU, d division) (have []migfile.Instance) {
 	a.mu.Lock()
@@ -154,11 +157,8 @@ func (a *Agent) inPlace(gpu backend.GPU, d division) (have []migfile.Instance) {
 				users = append(users, "process "+strconv.Itoa(i.pid))
 			}
 		}
-		switch {
-		case len(users) > 0:
+		if one.Fixed = fixedBy[p.Origin]; len(users) > 0 {
 			one.Fixed = "used by " + strings.Join(users, ", ")
-		case p.Origin == backend.OriginForeign:
-			one.Fixed = "another tool's"
 		}
 		have = append(have, one)
 	}

@@ -25,6 +25,8 @@ type requester struct {
 	waits bool
 	// unsized is true for a request that names no memory.
 	unsized bool
+	// open is true for a request that leaves its backend to the agent: nobody is told then to leave out what they did not ask for.
+	open bool
 	// request is what is asked of the allocator, and except the tenant whose share it is
 	// to be, nil for a new one.
 	request alloc.Request
@@ -56,7 +58,11 @@ func (a *Agent) deniedBackend(who requester, b v1alpha1.Backend, profile string)
 	if b == "" || b == v1alpha1.BackendSlice || b == v1alpha1.BackendAuto || who.uid == a.config.Info.UID || a.given() {
 		return nil
 	}
-	return control.Errorf(control.CodeDenied, "backend %s keeps other users' shares away from its GPU, and is the right of root: leave out --backend", b)
+	remedy := ": leave out --backend, or have root give"
+	if who.open {
+		remedy = ", who can give"
+	}
+	return control.Errorf(control.CodeDenied, "backend %s keeps other users' shares away from its GPU, and is the right of root%s a GPU that backend (`divvy gpu set GPU --form %[1]s`)", b, remedy)
 }
 
 // held is what a user has of all GPUs.

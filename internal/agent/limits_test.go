@@ -54,7 +54,7 @@ func TestOvercommitIsARight(t *testing.T) {
 	full := askOn("1", 20*gib)
 	over := full
 	over.Request.Overcommit = true
-	const facts = "GPU 1 has 4Gi of 24Gi free and the share needs 20Gi; 4712/train_it holds 20Gi: "
+	const facts = "GPU 1 has 4Gi of 24Gi not granted and the share needs 20Gi; 4712/train_it holds 20Gi: "
 	for uid, want := range map[int]string{
 		ada: "ask for at most 4Gi or add --wait to queue",
 		eve: "ask for at most 4Gi, add --wait to queue or add --overcommit",
@@ -261,7 +261,7 @@ func TestRefusalOnAFullServer(t *testing.T) {
 	}
 	got, _ := n.refusal(r, eve, ask(gib))
 	user := n.list(r).Tenants[0].User
-	for _, want := range []string{"GPU 0 has 0 of 80Gi free", "GPU 1 has 0 of 24Gi free", user + "/a holds 40Gi, " + user + "/b holds 24Gi", "and 2 other shares the rest: add --wait to queue"} {
+	for _, want := range []string{"GPU 0 has 0 of 80Gi not granted", "GPU 1 has 0 of 24Gi not granted", user + "/a holds 40Gi, " + user + "/b holds 24Gi", "and 2 other shares the rest: add --wait to queue"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // list is the listing for a peer. Command lines may hold secrets: of another user's
@@ -31,6 +32,11 @@ func (a *Agent) list(ctx context.Context, peer *control.Peer, _ struct{}) (*cont
 		if t := &l.Tenants[i]; peer.UID != 0 && peer.UID != t.UID && len(t.Command) > 0 {
 			t.Command = []string{filepath.Base(t.Command[0])}
 		}
+	}
+	if peer.UID != 0 { // what was refused concerns who asked
+		l.Events = slices.DeleteFunc(slices.Clone(l.Events), func(e control.Event) bool {
+			return e.Kind == control.EventRefused && e.User != process.UserName(peer.UID)
+		})
 	}
 	l.Outside = slices.Clone(l.Outside)
 	for i := range l.Outside {
@@ -109,7 +115,7 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 }
 
 func (a *Agent) makeListing(ctx context.Context) *control.Listing {
-	return a.listFrom(ctx, a.sweep(ctx))
+	return a.listFrom(ctx, a.sweepBeside(ctx, func() { a.readGauges(ctx) }))
 }
 
 // Recent lists what the agent found when it last looked at the GPUs, which it does every second or so: a scrape costs no
@@ -132,13 +138,17 @@ func (a *Agent) Recent(ctx context.Context) (*control.Listing, error) {
 // listFrom lists what a look found.
 func (a *Agent) listFrom(ctx context.Context, snapshots []snapshot) *control.Listing {
 	a.readGauges(ctx)
-	l := &control.Listing{Time: a.config.Now(), Info: a.config.Info, GPUs: a.listGPUs(ctx, snapshots), Events: a.events.list(), Tenants: []control.Tenant{}}
+	l := &control.Listing{
+		Time: a.config.Now(), Info: a.config.Info, GPUs: a.listGPUs(ctx, snapshots), Events: a.events.list(), Tenants: []control.Tenant{},
+		History: a.recorder.broken(), Devices: a.describeDevices(),
+	}
 	for _, t := range a.all() {
 		l.Tenants = append(l.Tenants, a.describe(t))
 	}
 	a.readOutside()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	l.MetricsTaken = a.metricsTaken
 	l.Outside, l.LeftOut, l.Refused = a.measured(a.outside), slices.Clone(a.leftOut), maps.Clone(a.refusedGPUs)
 	a.arrange(ctx)
 	for _, t := range a.queue {
@@ -160,13 +170,17 @@ func (a *Agent) listGPUs(ctx context.Context, snapshots []snapshot) []control.GP
 		}
 		given, _ := a.config.Forms.Of(gpu)
 		mode, instances := a.instancesOf(gpu, &snapshots[i])
-		gpus = append(gpus, control.GPU{
+		one := control.GPU{
 			MIG: mode, Instances: instances,
 			Hidden: all.unseen, Excess: all.text,
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, PCI: gpu.PCI, Total: gpu.Total, Reserved: gpu.Reserved, Reading: a.readings[gpu.UUID],
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Form: v1alpha1.Backend(granted[i].Form), Replicas: given.Replicas, Used: snapshots[i].used, Cores: granted[i].Cores,
 			ContextBytes: gpu.ContextBytes, Open: a.open[gpu.UUID], Fault: cmp.Or(a.faultOf(gpu.UUID), snapshots[i].silent), Misgiven: a.misgiven(gpu), Unwatched: a.pacer.Unwatched(gpu.Index),
-		})
+		}
+		if h, taken := a.machineOf(gpu); taken { // what the driver does not tell of it is no fault
+			one.Fault, one.Misgiven, one.Hidden, one.Unwatched, one.Excess = h.Fault, "", "", "", ""
+		}
+		gpus = append(gpus, one)
 	}
 	return gpus
 }
@@ -203,7 +217,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	defer a.mu.Unlock()
 	v := control.Tenant{
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
-		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Fault: cmp.Or(t.gone, t.fault, a.unservedOf(t)),
+		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Ending: t.why, Fault: cmp.Or(t.gone, t.fault, a.unservedOf(t)),
 	}
 	if until := t.until; !until.IsZero() {
 		v.Until = &until
@@ -233,27 +247,41 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		one.Observed, one.Excess = on.observed, on.text
 		one.Measured, one.Past, one.Signalled = on.overhead, on.past, on.signalled
 		one.Used, one.Overhead = one.Used+on.overhead, one.Overhead+on.overhead
-		for _, p := range t.seen.Processes {
-			if !p.Live {
-				continue
-			}
-			of := control.Process{PID: p.PID}
-			if told, ok := on.by[p.PID]; ok && p.PID != 0 {
-				of.Observed = &told
-			}
-			if p.Used != nil {
-				of.Used = p.Used[i]
-			}
-			one.Process = append(one.Process, of)
-		}
+		one.Process = processesOf(t, i, on.by)
 		if i < len(times) {
 			one.Time = &times[i]
+			if i < len(t.seen.Usage) {
+				one.Time.Copied, one.Time.Awaited = t.seen.Usage[i].Copied, t.seen.Usage[i].Awaited
+			}
 			boundTime(one.Time, a.config.Now().Sub(t.Created))
+			one.Time.Lately = t.latelyOf(i, one.Time, a.config.Now())
 		}
 		boundMemory(&one, a.gpu(s.UUID).Total)
+		if i >= len(t.highest) {
+			t.highest = append(t.highest, highest{})
+		}
+		t.highest[i].keep(&one)
 		v.Shares = append(v.Shares, one)
 	}
 	return v
+}
+
+// processesOf are the living processes of a tenant's share of that number, with what the driver told of each.
+func processesOf(t *tenant, number int, told map[int]uint64) (all []control.Process) {
+	for _, p := range t.seen.Processes {
+		if !p.Live {
+			continue
+		}
+		of := control.Process{PID: p.PID}
+		if observed, ok := told[p.PID]; ok && p.PID != 0 {
+			of.Observed = &observed
+		}
+		if p.Used != nil {
+			of.Used = p.Used[number]
+		}
+		all = append(all, of)
+	}
+	return all
 }
 
 // mostWaiting bounds the threads of a share that wait at once.
@@ -265,6 +293,7 @@ func boundTime(t *control.Time, age time.Duration) {
 	old := uint64(max(age, 0))
 	t.HeldBackTotal = min(t.HeldBackTotal, old)
 	t.Yielded = min(t.Yielded, t.HeldBackTotal)
+	t.Copied, t.Awaited = min(t.Copied, old), min(t.Awaited, old)
 	t.Waited = min(t.Waited, old*min(mostWaiting, math.MaxUint64/max(old, 1)))
 	t.Launches = min(t.Launches, old) // none takes less than a nanosecond
 	t.Overdrawn = min(t.Overdrawn, t.Launches)

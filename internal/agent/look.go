@@ -219,6 +219,7 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 // the record, sees that nothing lives, and ends the tenant again. t.look is held.
 func (a *Agent) end(ctx context.Context, t *tenant) {
 	a.notices.Remove(t.ID)
+	last := a.describe(t)
 	a.settle(t)
 	wanted := a.wanted(t)
 	if err := a.makerOf(wanted).Undo(ctx, wanted); err != nil {
@@ -238,5 +239,6 @@ func (a *Agent) end(ctx context.Context, t *tenant) {
 	}
 	a.tellRefusals(ctx, t, t.seen.Usage, true)
 	a.events.over(t.ID)
-	a.happened(ctx, control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: text})
+	a.recordEnd(&last, text)
+	a.happenedTo(ctx, t, control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: text})
 }

@@ -72,9 +72,8 @@ func TestInstancesAreScraped(t *testing.T) {
 	tells := func(metric string, labels []string, want ...string) {
 		t.Helper()
 		slices.Sort(want)
-		if got := scraped(t, url, metric, labels...); !slices.Equal(got, want) {
-			t.Errorf("%s is %q, want %q", metric, got, want)
-		}
+		// One answer serves all scrapes of a second.
+		eventually(t, fmt.Sprintf("%s is %q", metric, want), func() bool { return slices.Equal(scraped(t, url, metric, labels...), want) })
 	}
 	place := func(profile string, start int) string { return fmt.Sprintf("%s %d", profile, start) }
 	tells("divvy_instance_info", []string{"origin", "profile", "start"},

@@ -56,7 +56,7 @@ func TestFullInstances(t *testing.T) {
 	holder := q.asker(os.Getuid())
 	q.grant(r, holder, share)
 	text, _ := q.refusal(r, os.Getuid(), within("7g.80gb", v1alpha1.BackendSlice, 40*gib))
-	for _, want := range []string{"MIG instance 7g.80gb at memory slice 0 of GPU 0 has 20Gi of 80Gi free", " holds 60Gi", "ask for at most 20Gi"} {
+	for _, want := range []string{"MIG instance 7g.80gb at memory slice 0 of GPU 0 has 20Gi of 80Gi not granted", " holds 60Gi", "ask for at most 20Gi"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s; want %q", text, want)
 		}

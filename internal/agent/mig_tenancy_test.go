@@ -61,7 +61,7 @@ func TestInstancesOfTenancies(t *testing.T) {
 	q.prepared(r, placed("c", "1g.10gb", 6)) // adopted
 	q.prepared(r, parted("d", "1g.10gb", 0, 6*gib))
 	q.prepared(r, parted("e", "1g.10gb", 0, 4*gib))
-	if _, err := r.Prepare(t.Context(), parted("f", "1g.10gb", 0, gib)); err == nil || !strings.Contains(err.Error(), "free") {
+	if _, err := r.Prepare(t.Context(), parted("f", "1g.10gb", 0, gib)); err == nil || !strings.Contains(err.Error(), "not granted") {
 		t.Errorf("a full instance: %v", err)
 	}
 	q.has("1g.10gb@0 share", "2g.20gb@2 share", "1g.10gb@6 foreign")

@@ -123,6 +123,9 @@ func (a *Agent) clear(ctx context.Context, gpu backend.GPU) (gone []backend.Part
 		if p.Origin == backend.OriginForeign {
 			return nil, fmt.Errorf("%w: %s is another tool's: take it away with that", mig.ErrUsed, cmp.Or(instanceText(p.Instance), p.Half))
 		}
+		if p.Origin == backend.OriginVGPU {
+			return nil, fmt.Errorf("%w: %s backs a vGPU: release that first", mig.ErrUsed, instanceText(p.Instance))
+		}
 	}
 	for _, p := range d.Parts {
 		if err := a.takeAway(ctx, gpu, p); err != nil {

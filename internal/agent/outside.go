@@ -262,11 +262,9 @@ func (a *Agent) accounted(p onGPU) (counted, known bool) {
 	a.mu.Lock()
 	var asked []backend.Tenant
 	for _, t := range a.tenants {
-		if !slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == p.uuid && p.on(s.Instance) }) {
-			continue
-		}
-		// Of a process in another pid namespace the pid may be unknown.
-		if slices.ContainsFunc(t.seen.Processes, func(seen backend.Process) bool { return seen.Live && (seen.PID == p.id.PID || seen.PID == 0) }) {
+		// Of a process in another pid namespace the pid may be unknown. Pids are compared first: nearly all differ.
+		if slices.ContainsFunc(t.seen.Processes, func(seen backend.Process) bool { return seen.Live && (seen.PID == p.id.PID || seen.PID == 0) }) &&
+			slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == p.uuid && p.on(s.Instance) }) {
 			asked = append(asked, a.tenantOf(&t.record))
 		}
 	}
@@ -278,8 +276,9 @@ func (a *Agent) accounted(p onGPU) (counted, known bool) {
 	if found, ok := a.asking.known(key); ok {
 		return found.counts, true
 	}
-	found, known := a.asking.ask(key, process.Owner(p.id.PID), func() answer {
-		may := slices.DeleteFunc(asked, func(t backend.Tenant) bool { return !a.mayCount(t, p.id) })
+	owner := process.Owner(p.id.PID)
+	found, known := a.asking.ask(key, owner, func() answer {
+		may := slices.DeleteFunc(asked, func(t backend.Tenant) bool { return !a.mayCount(t, p.id, owner) })
 		if len(may) == 0 || !a.config.Backends.Counts(may, p.id) {
 			return answer{}
 		}
@@ -288,10 +287,10 @@ func (a *Agent) accounted(p onGPU) (counted, known bool) {
 	return found.counts, known
 }
 
-// mayCount reports whether a tenant may count a process: one of its own or of its user.
+// mayCount reports whether a tenant may count a process of a user: one of its own or of its user.
 // Another user's could be lent the pages.
-func (a *Agent) mayCount(t backend.Tenant, id process.ID) bool {
-	return t.Layer == backend.LayerContainer || process.Owner(id.PID) == t.UID || a.memberOf(id) == t.ID
+func (a *Agent) mayCount(t backend.Tenant, id process.ID, owner int) bool {
+	return t.Layer == backend.LayerContainer || owner == t.UID || a.memberOf(id) == t.ID
 }
 
 // sumOf is what processes have together, nil if that of one is hidden.

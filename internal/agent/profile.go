@@ -26,7 +26,7 @@ func (a *Agent) withProfile(ctx context.Context, who requester, r v1alpha1.Share
 	if !divided(r) {
 		return r, nil
 	}
-	gpus, err := a.inMode(r)
+	gpus, err := a.inMode(who, r)
 	if err != nil {
 		return r, err
 	}
@@ -55,7 +55,7 @@ func (a *Agent) withProfile(ctx context.Context, who requester, r v1alpha1.Share
 }
 
 // inMode are the GPUs in MIG mode that a request may have.
-func (a *Agent) inMode(r v1alpha1.ShareRequest) (in []backend.GPU, err error) {
+func (a *Agent) inMode(who requester, r v1alpha1.ShareRequest) (in []backend.GPU, err error) {
 	unread := ""
 	for _, gpu := range a.gpus {
 		if len(r.Among) > 0 && !slices.Contains(r.Among, gpu.UUID) {
@@ -80,7 +80,22 @@ func (a *Agent) inMode(r v1alpha1.ShareRequest) (in []backend.GPU, err error) {
 	if on := a.turnOn(nil, ""); on != "" {
 		return nil, control.Errorf(control.CodeInvalid, "no GPU of this machine is in MIG mode: %s%s", on, unread)
 	}
-	return nil, control.Errorf(control.CodeInvalid, "no GPU of this machine has MIG: leave out --profile and --backend mig")
+	return nil, control.Errorf(control.CodeInvalid, "no GPU of this machine has MIG%s", who.withoutMIG(r))
+}
+
+// withoutMIG is the advice to leave out what asks for MIG, "" where nothing does.
+func (w requester) withoutMIG(r v1alpha1.ShareRequest) string {
+	var asked []string
+	if r.Profile != "" {
+		asked = append(asked, "--profile")
+	}
+	if !w.open {
+		asked = append(asked, "--backend "+string(r.Backend))
+	}
+	if len(asked) == 0 {
+		return ""
+	}
+	return ": leave out " + strings.Join(asked, " and ")
 }
 
 // turnOn is the advice to turn the MIG mode of one of some GPUs on, of any where none is named, with what follows it; ""

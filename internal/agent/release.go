@@ -61,6 +61,7 @@ func (a *Agent) undoTenancy(ctx context.Context, t *tenant) error {
 	if ended {
 		return nil
 	}
+	last := a.describe(t)
 	a.step("release-begun")
 	if !a.isBare(t) {
 		a.settle(t)
@@ -78,7 +79,9 @@ func (a *Agent) undoTenancy(ctx context.Context, t *tenant) error {
 	}
 	a.tellRefusals(ctx, t, t.seen.Usage, true)
 	a.events.over(t.ID)
-	a.happened(ctx, control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: "it was released"})
+	const text = "it was released"
+	a.recordEnd(&last, text)
+	a.happenedTo(ctx, t, control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: text})
 	return nil
 }
 

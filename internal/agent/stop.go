@@ -40,7 +40,11 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	if p.Grace < 0 || p.Grace > maxGrace {
 		return none, control.Errorf(control.CodeInvalid, "grace %s: give 0 to %s", p.Grace, maxGrace)
 	}
-	return none, a.stopTenant(ctx, t, p.Grace, process.UserName(peer.UID)+" stopped it (divvy stop)")
+	command := "divvy stop"
+	if p.Lasting {
+		command = "divvy share rm"
+	}
+	return none, a.stopTenant(ctx, t, p.Grace, process.UserName(peer.UID)+" stopped it ("+command+")")
 }
 
 // stopTenant ends a tenant's processes: by SIGTERM and, if they still run after the

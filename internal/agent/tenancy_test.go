@@ -124,7 +124,7 @@ func TestPrepareRefuses(t *testing.T) {
 		reason alloc.Reason
 		text   string
 	}{
-		"memory beyond what is left": {[]Tenancy{claimed("a", 50*gib, 0)}, claimed("b", 31*gib, 0), alloc.ReasonFull, "has 30Gi of 80Gi free"},
+		"memory beyond what is left": {[]Tenancy{claimed("a", 50*gib, 0)}, claimed("b", 31*gib, 0), alloc.ReasonFull, "has 30Gi of 80Gi not granted"},
 		"cores beyond what is left":  {[]Tenancy{claimed("a", gib, 80)}, claimed("b", gib, 21), alloc.ReasonFull, "20 of 100 cores left"},
 		"more than the GPU has":      {nil, claimed("b", 81*gib, 0), alloc.ReasonNever, "more than GPU 0 has"},
 		"less than a context":        {nil, claimed("b", gib/2, 0), alloc.ReasonNever, "leaves nothing to allocate"},

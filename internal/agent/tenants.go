@@ -161,6 +161,20 @@ func (a *Agent) NoteFault(text string) {
 	a.events.add(control.Event{Kind: control.EventFault, Text: text})
 }
 
+// NoteTaken tells that another program has the address at which this agent should tell metrics, and with "" that it is free again.
+func (a *Agent) NoteTaken(address string) {
+	a.mu.Lock()
+	before := a.metricsTaken
+	a.metricsTaken = address
+	a.mu.Unlock()
+	switch {
+	case address != "":
+		a.NoteFault(fmt.Sprintf("another program has %s, so that this agent serves neither metrics nor the web page, and what answers there is not Divvy; it tries again", address))
+	case before != "":
+		a.NoteFault(before + " is free again: metrics and the web page are served")
+	}
+}
+
 // planned reports whether something may be there of a tenant: if not, the next agent has
 // nothing to take up.
 func (t *tenant) planned() bool { return t.plan != nil || t.ready || t.isTenancy() }

@@ -143,6 +143,9 @@ func (r *reader) backends(node *yaml.Node, path string) {
 	for _, b := range formBackends {
 		of[string(b)] = func(n *yaml.Node, field string) { r.formsOf(b, n, field) }
 	}
+	for _, b := range machineBackends {
+		of[string(b)] = func(n *yaml.Node, field string) { r.lendingsOf(b, n, field) }
+	}
 	r.fields(node, path, of)
 	if node.Kind == yaml.MappingNode && len(node.Content) == 0 {
 		r.fault(node, path, "names no backend: leave it out, or write such as {timeslice: [0]}")

@@ -59,9 +59,9 @@ func TestFormMIG(t *testing.T) {
 
 func TestFaultsOfBackends(t *testing.T) {
 	for text, want := range map[string]string{
-		"backends: [0]":         "agent.yaml:3: backends: must be a mapping of fields",
-		"backends: {}":          "agent.yaml:3: backends: names no backend: leave it out, or write such as {timeslice: [0]}",
-		"backends: {vgpu: [0]}": "agent.yaml:3: backends.vgpu: unknown field; known here: mig, mps, slice, timeslice",
+		"backends: [0]":           "agent.yaml:3: backends: must be a mapping of fields",
+		"backends: {}":            "agent.yaml:3: backends: names no backend: leave it out, or write such as {timeslice: [0]}",
+		"backends: {remote: [0]}": "agent.yaml:3: backends.remote: unknown field; known here: mig, mps, passthrough, slice, timeslice, vf, vgpu",
 		"backends: {mig: {gpus: [0], slice: short}}":                    "agent.yaml:3: backends.mig.slice: unknown field; known here: gpus, layout",
 		"backends: {mig: {gpus: [0], replicas: 2}}":                     "agent.yaml:3: backends.mig.replicas: unknown field; known here: gpus, layout",
 		"backends: {mig: {gpus: [0], layout: loose}}":                   "agent.yaml:3: backends.mig.layout: \"loose\" is neither dynamic nor fixed",

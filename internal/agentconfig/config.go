@@ -108,7 +108,11 @@ type Config struct {
 	idle          Idle
 	overcommit    members
 	backends      backends
+	lendings      []Lending
 	metrics       Metrics
+	history       History
+	web           Web
+	nics          NICs
 	users, groups map[int]entry
 	others        *entry
 	accounts      Accounts

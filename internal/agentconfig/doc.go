@@ -22,6 +22,7 @@
 //	  students: {memory: 24Gi, gpus: 1, cores: 50, time: 8h, weight: 1}
 //	others: {memory: 8Gi}      # whom neither an entry nor a group names
 //	metrics: {address: 127.0.0.1:9410} # where Prometheus reads
+//	history: {days: 400, size: 64Mi}  # what is kept of what shares did
 //
 // docs/agent-config.md explains it to administrators.
 package agentconfig

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/spelling"
 	"github.com/divvy-gpu/divvy/internal/strictyaml"
 )
 
@@ -96,14 +97,23 @@ type known map[string]func(value *yaml.Node, field string)
 
 // fields reads a mapping whose fields are known.
 func (r *reader) fields(node *yaml.Node, path string, of known) {
+	names := slices.Sorted(maps.Keys(of))
 	r.pairs(node, path, func(key, value *yaml.Node, field string) {
 		read, ok := of[key.Value]
 		if !ok {
-			r.fault(key, field, "unknown field; known here: %s", strings.Join(slices.Sorted(maps.Keys(of)), ", "))
+			r.fault(key, field, "unknown field%s; known here: %s", meant(key.Value, names), strings.Join(names, ", "))
 			return
 		}
 		read(value, field)
 	})
+}
+
+// meant asks whether another of the names is meant, if one is near.
+func meant(name string, names []string) string {
+	if found := spelling.Nearest(name, names); found != "" {
+		return ": did you mean " + found + "?"
+	}
+	return ""
 }
 
 // pairs calls each with every key of a mapping, its value and its path.
@@ -142,6 +152,10 @@ func (r *reader) top(root *yaml.Node) {
 		"idle":          r.idle,
 		"backends":      r.backends,
 		"metrics":       r.metrics,
+		"history":       r.history,
+		"web":           r.web,
+		"nics":          r.nics,
+		"nicShares":     r.nicShares,
 		"users":         func(n *yaml.Node, f string) { r.entries(n, f, "user", c.accounts.User, c.users) },
 		"groups":        func(n *yaml.Node, f string) { r.entries(n, f, "group", c.accounts.Group, c.groups) },
 		"others":        func(n *yaml.Node, f string) { c.others = &entry{f, r.limits(n, f)} },

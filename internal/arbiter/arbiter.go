@@ -5,7 +5,7 @@
 // A round of the caller, every few milliseconds while anybody is active, is, per GPU:
 //
 //	usage := replay.Advance(now, works)      // own GPU time, from what the processes measured
-//	watch.Tell(now, share, own, rate, open)  // and at each of the driver's samples: watch.Observe(at, share, busy, samples)
+//	watch.Tell(now, share, told)  // and at each of the driver's samples: watch.Observe(share, sample)
 //	budgets := law.Divide(now, shares)       // until the next round
 //
 // The values of this package are for one goroutine at a time.

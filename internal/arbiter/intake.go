@@ -108,9 +108,9 @@ func (r *Replay) takeInterval(p *process, now uint64, one Interval) {
 	}
 	one.Begin, one.End = max(one.Begin, p.ended), max(one.End, p.ended)
 	p.ended = one.End
-	if _, assumed := r.phantoms[p.share]; assumed {
+	if r.turnless(p.share) {
 		r.credit(p, 0, one.Charged, 0)
-		// All of it may have been its own time. Nobody can know while the share is assumed to be busy.
+		// All of it may have been its own time. Nobody can know while the share has no turns of its own.
 		r.told(p.share, one.End-one.Begin)
 		return
 	}
@@ -161,7 +161,7 @@ func (r *Replay) takeUnmeasured(p *process, now uint64, w *Work) float64 {
 		r.fault(p.share, FaultExcess)
 		amount = passed
 	}
-	if _, assumed := r.phantoms[p.share]; assumed {
+	if r.turnless(p.share) {
 		r.credit(p, 0, amount, 0)
 		r.told(p.share, amount)
 		return 0
@@ -175,7 +175,7 @@ func (r *Replay) takeOpen(p *process, now uint64, w *Work) {
 		r.fault(p.share, FaultFuture)
 	}
 	p.openSince, p.openUntil = openOf(w, now), w.OpenUntil
-	if p.openSince == 0 {
+	if p.openSince == 0 || r.ignored[p.share] {
 		r.closeOpen(p)
 	}
 }

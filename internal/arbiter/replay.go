@@ -88,6 +88,7 @@ type Replay struct {
 	read      uint64 // now of the last Advance
 	processes map[string]*process
 	phantoms  map[string]*process // by share, see Assume
+	ignored   map[string]bool     // by share, see Disregard
 	turns     turns
 	rounds    []round
 	usage     map[string]Usage
@@ -133,6 +134,26 @@ func (r *Replay) Assume(share string, busy bool) {
 	}
 }
 
+// Disregard makes the replay give no turns to a share, whatever its processes tell. It is for a share that tells of more
+// than it uses by the driver's figures, which would take the others' own time. The caller knows the share's own time by
+// these figures. What was told of it before still counts.
+func (r *Replay) Disregard(share string, ignored bool) {
+	switch {
+	case !ignored:
+		delete(r.ignored, share)
+	case r.ignored == nil:
+		r.ignored = map[string]bool{share: true}
+	default:
+		r.ignored[share] = true
+	}
+}
+
+// turnless reports whether what a share tells takes no turns.
+func (r *Replay) turnless(share string) bool {
+	_, assumed := r.phantoms[share]
+	return assumed || r.ignored[share]
+}
+
 // Advance reads what the processes told and returns, by share, the work that is certain by now. now is the time just
 // before the first of works was read. A share with nothing new has no entry. The map is valid until the next call.
 func (r *Replay) Advance(now uint64, works []Work) map[string]Usage {
@@ -164,6 +185,9 @@ func (r *Replay) Advance(now uint64, works []Work) map[string]Usage {
 	return r.usage
 }
 
+// Played is the time up to which work was found by the last Advance, 0 before the first.
+func (r *Replay) Played() uint64 { return r.clock }
+
 // horizon is the time up to which nothing more will be told. The replay waits for a process with open work, but not
 // while that work is expected to go on beside all that others have open: then only its end is unknown, and it counts
 // as running up to lagRunning before now.
@@ -176,7 +200,7 @@ func (r *Replay) horizon(now uint64) uint64 {
 	}
 	horizon := now
 	for _, p := range r.processes {
-		if _, assumed := r.phantoms[p.share]; assumed || p.openSince == 0 || p.openSince >= now {
+		if p.openSince == 0 || p.openSince >= now || r.turnless(p.share) {
 			continue
 		}
 		waits := now - p.openSince

@@ -10,12 +10,17 @@ const (
 	missingLeast = 1000 * ms
 	// missingHeld is for how long nothing more must be missing before what was is forgotten.
 	missingHeld = 2000 * ms
+	// unlooked is the longest time between two calls of [Unseen.Tell] that is compared: a caller that decides again at
+	// the end of a lease does so twice in it. What is told after a longer one may be too little.
+	unlooked = 1000 * ms
 )
 
 // Unseen compares all that a GPU did with all that its shares told of. It finds the work of processes that end before the
 // driver tells of them: its figures by process leave out the dead. Its zero value is ready.
 type Unseen struct {
 	watch    Watch
+	begun    uint64  // when it was told of first: what the GPU did before is compared with nothing
+	heard    uint64  // when it was told of last
 	missing  float64 // ns, not taken yet
 	last     uint64  // when some was missing last
 	standing bool
@@ -24,9 +29,15 @@ type Unseen struct {
 // Tell notes what all shares together told since the last call, as [Watch.Tell]. rate is what processes that
 // have just come or gone may have been charged for and not told: that is paid by their share. claimed is what launches
 // under way may have taken by [Belief] of the shares.
+//
+// After a long time without a call it begins anew: who did not look knows nothing of that time.
 func (w *Unseen) Tell(now, own uint64, rate uint32, claimed float64) {
+	if w.begun == 0 || now > w.heard+unlooked {
+		*w = Unseen{begun: max(now, 1)}
+	}
+	w.heard = max(w.heard, now)
 	w.watch.of("").claimed += claimed
-	w.watch.Tell(now, "", own, rate, 0)
+	w.watch.Tell(now, "", Told{Own: own, Rate: rate})
 }
 
 const (
@@ -78,12 +89,12 @@ func (w *Unseen) Observe(at uint64, busy float64) {
 	length := at - s.sampled
 	first := s.sampled == 0 || length > 2*sustained
 	s.sampled = at
-	if first || len(s.history) < 2 {
+	if first || len(s.history) < 2 || at-length < w.known(s) {
 		return
 	}
 	used := min(max(busy, 0), 1) * float64(length)
-	said, excused, claimed := s.most(at, length)
-	told := said + excused + claimed
+	most := s.most(at, length, 1)
+	told := most.own + most.budgeted + most.claimed
 	by := used*(1-tolerancePart) - toleranceWhole*float64(length) - told
 	s.under, s.underSince = drift(s.under, s.underSince, by, at)
 	if w.standing {
@@ -99,6 +110,9 @@ func (w *Unseen) Observe(at uint64, busy float64) {
 	}
 	w.standing = w.standing || w.missing >= missingLeast
 }
+
+// known is since when it is known what was told. Of launches that were under way at first, less may be.
+func (w *Unseen) known(s *watched) uint64 { return max(w.begun+shiftBack, s.back(len(s.history)).at) }
 
 // Suspects reports whether less was told than the GPU did. That alone proves nothing.
 func (w *Unseen) Suspects() bool { return w.watch.of("").under >= suspectTime }

@@ -106,3 +106,33 @@ func TestUnseenAfterNoNumber(t *testing.T) {
 		t.Errorf("found after %d ms, and %v taken", stood/ms, taken)
 	}
 }
+
+// observeKept observes what the driver keeps of so many ms before, in samples of 170 ms that end 300 ms ago.
+func (u *Unseen) observeKept(now, kept uint64, busy float64) {
+	for at := now - kept; at+300*ms <= now; at += 170 * ms {
+		u.Observe(at, busy)
+	}
+}
+
+// What the GPU did before somebody began to listen, or while nobody did, is held against nobody; what it does then is.
+func TestUnseenJudgesOnlyWhatWasListenedTo(t *testing.T) {
+	var u Unseen
+	now := uint64(100_000 * ms)
+	for _, away := range []uint64{0, 1500 * ms, 60_000 * ms} {
+		now += away
+		for end := now + 800*ms; now < end; now += 10 * ms {
+			u.Tell(now, 9*ms, 0, 0)
+		}
+		u.observeKept(now, 15_000*ms, 0.9)
+		if u.Suspects() || u.Stands() {
+			t.Fatalf("after %d ms away: %v ms are missing", away/ms, u.missing/ms)
+		}
+		if stood, _ := (unseenPlay{busy: 0.9, told: 0.9}).run(&u, now, 10_000*ms); stood != 0 {
+			t.Fatalf("after %d ms away: found after %d ms", away/ms, stood/ms)
+		}
+		now += 10_000 * ms
+	}
+	if stood, _ := (unseenPlay{busy: 0.9, told: 0.4}).run(&u, now, 10_000*ms); stood == 0 {
+		t.Error("what nobody tells is not found any more")
+	}
+}

@@ -53,6 +53,12 @@ const (
 	biasHeld  = 2000 * ms
 	biasLeast = 0.05
 	biasMost  = 1.25
+	// Where the driver sees processes without a share at work, what these took is part of what the shares tell, and
+	// nothing else takes it out. The comparison then corrects at once, as far as biasBeside, with a time constant of
+	// besideTime. besideLeast is from which part of the GPU's time they count, and the share.
+	besideTime  = 2000 * ms
+	biasBeside  = 16
+	besideLeast = 0.02
 )
 
 // Watch compares what shares tell with the driver's own figures. Its zero value is ready.
@@ -61,7 +67,9 @@ const (
 // nvmlDeviceGetProcessUtilization, samples between 1/6 s and 1 s). So no single sample is held against a share. Watch
 // compares a sample with the most that the share told, or that its budget allowed, in any window of the sample's length
 // near the sample. It adds up what the share used beyond that and subtracts what it stayed below, and only a sum that
-// stays is a verdict. What one long launch uses is added up apart: an honest share pays it back, because it launches
+// stays is a verdict. A neighbour that claims work which it does not do takes turns in Replay, so what a share tells
+// becomes less than it was. Therefore of what Replay gave to others, inside the work that a share told, no more is held
+// against it than these had by the driver. What one long launch uses is added up apart: an honest share pays it back, because it launches
 // nothing more until its bucket is out of debt.
 type Watch struct {
 	shares map[string]*watched
@@ -69,6 +77,7 @@ type Watch struct {
 
 type watched struct {
 	own, budgeted float64 // ns since the beginning
+	lost          float64 // ns that Replay gave to others while its work was under way
 	claimed       float64 // ns of long launches that are, or were, under way
 	claimedTo     uint64  // claims are counted up to here
 	told          uint64
@@ -85,12 +94,40 @@ type watched struct {
 	changed               uint64  // when its processes last came or went
 	biasSince             uint64
 	bias                  float64
+	beside                bool // somebody without a share was at work, by the last sample
+	overtold              overtold
 }
 
-// point is what had been told, budgeted and claimed by some time.
+// point is what had been told, budgeted, claimed and lost by some time.
 type point struct {
-	at                     uint64
-	own, budgeted, claimed float64
+	at                           uint64
+	own, budgeted, claimed, lost float64
+}
+
+// Told is what a share told since the last call of [Watch.Tell] for it, and what it was budgeted.
+type Told struct {
+	// Own is GPU time in ns, [Usage].Told, not corrected by [Watch.Bias].
+	Own uint64
+	// Lost is the part of the real time of its measured work that Replay gave to others, ns.
+	Lost uint64
+	// Rate is that of its budget in parts per million, which is [Whole] for an unlimited share.
+	Rate uint32
+	// Open is since when the oldest work is under way that it tells of, 0 without any.
+	Open uint64
+}
+
+// Sample is what the driver tells of a share's processes, by one sample or the mean of some.
+type Sample struct {
+	// At is when the last of them ended, which may be some hundred ms ago.
+	At uint64
+	// Busy is the part of the GPU's time, 0 to 1, that the share's processes had together.
+	Busy float64
+	// Count is how many samples these are, 1 or more.
+	Count int
+	// Others is the part that all other processes had, and Outside that of those without a share.
+	Others, Outside float64
+	// Hides is whether more of its processes were at work than tell of any.
+	Hides bool
 }
 
 func (w *Watch) of(share string) *watched {
@@ -105,21 +142,20 @@ func (w *Watch) of(share string) *watched {
 	return s
 }
 
-// Tell notes what a share told and was budgeted since the last call for it: own GPU time (Usage.Told, not corrected by
-// Bias), the rate of its budget in parts per million, which is Whole for an unlimited share, and since when the oldest
-// work is under way that it tells of, 0 without any. The caller calls it in every round, with own 0 if there is none.
-func (w *Watch) Tell(now uint64, share string, own uint64, rate uint32, open uint64) {
+// Tell notes what a share told. The caller calls it in every round, also if that is nothing.
+func (w *Watch) Tell(now uint64, share string, told Told) {
 	s := w.of(share)
 	if s.told != 0 && now > s.told {
-		s.budgeted += float64(now-s.told) * float64(min(rate, Whole)) / Whole
+		s.budgeted += float64(now-s.told) * float64(min(told.Rate, Whole)) / Whole
 	}
 	s.told = max(s.told, now)
-	s.own += float64(own)
-	if open != 0 && open+claimFrom <= s.told {
+	s.own += float64(told.Own)
+	s.lost += float64(told.Lost)
+	if open := told.Open; open != 0 && open+claimFrom <= s.told {
 		s.claimed += float64(s.told - min(max(open, s.claimedTo), s.told))
 		s.claimedTo = s.told
 	}
-	here := point{at: s.told, own: s.own, budgeted: s.budgeted, claimed: s.claimed}
+	here := point{at: s.told, own: s.own, budgeted: s.budgeted, claimed: s.claimed, lost: s.lost}
 	switch n := len(s.history); {
 	case n > 1 && s.told-s.back(2).at < historyStep:
 		*s.back(1) = here
@@ -168,51 +204,63 @@ func (s *watched) before(at uint64) point {
 	return *s.back(n)
 }
 
-// most is the most that was told, budgeted and claimed, in ns, in any window of the given length that ends near at.
-func (s *watched) most(at, length uint64) (said, budgeted, claimed float64) {
+// most is the most that was told, budgeted and claimed, in ns, in any window of the given length that ends near at. lost is
+// how much more of what Replay gave to others than the part that these had, and own contains it.
+func (s *watched) most(at, length uint64, others float64) (most point) {
+	had := min(max(others, 0), 1) * float64(length)
 	for end := at - min(at, shiftBack); end <= at+shiftAhead; end += shiftStep {
 		from, to := s.before(end-min(end, length)), s.before(end)
-		said = max(said, to.own-from.own)
-		budgeted = max(budgeted, to.budgeted-from.budgeted)
-		claimed = max(claimed, min(to.claimed-from.claimed, float64(length)))
+		lost := max(min(to.lost-from.lost, float64(length))-had, 0)
+		most.own = max(most.own, to.own-from.own+lost)
+		most.lost = max(most.lost, lost)
+		most.budgeted = max(most.budgeted, to.budgeted-from.budgeted)
+		most.claimed = max(most.claimed, min(to.claimed-from.claimed, float64(length)))
 	}
-	return said, budgeted, claimed
+	return most
 }
 
-// Observe judges samples of the driver, mostly one: busy is the part, 0 to 1, of the GPU's time that the share's
-// processes had together in the samples, the last of which ended at the time at, which may be some hundred ms ago. It
-// ignores what is not later than the last one.
-func (w *Watch) Observe(at uint64, share string, busy float64, samples int) Verdict {
-	s := w.of(share)
-	if at <= s.sampled || math.IsNaN(busy) {
+// Observe judges a share by what the driver tells. It ignores what is not later than the last that it told.
+func (w *Watch) Observe(share string, told Sample) Verdict {
+	s, at := w.of(share), told.At
+	if at <= s.sampled || math.IsNaN(told.Busy) {
 		return s.verdict()
 	}
-	if busy > 0 && s.sampled != 0 {
-		if covered := s.covered(at, samples); at-s.sampled > covered+unsampled {
-			w.Observe(at-covered, share, 0, 1) // the driver tells of no rest
+	if told.Busy > 0 && s.sampled != 0 {
+		if covered := s.covered(at, told.Count); at-s.sampled > covered+unsampled {
+			w.Observe(share, Sample{At: at - covered, Count: 1, Others: told.Others, Outside: told.Outside}) // the driver tells of no rest
 		}
 	}
-	s.busy = busy > 0
+	s.busy = told.Busy > 0
 	length := at - s.sampled
 	first := s.sampled == 0 || length > 2*sustained
 	s.sampled = at
 	if first || len(s.history) < 2 {
 		return s.verdict()
 	}
-	used := min(max(busy, 0), 1) * float64(length)
+	used := min(max(told.Busy, 0), 1) * float64(length)
+	s.overtell(at, length, &told)
 	if used == 0 && s.under == 0 && s.over == 0 && s.lent == 0 {
-		s.compare(at, length, 0) // nothing could be held against it
+		s.compare(at, length, 0, told.Outside) // nothing could be held against it
 		return Honest
 	}
-	said, budgeted, claimed := s.most(at, length)
-	allowed := used*(1-tolerancePart) - toleranceFixed*float64(length)
-	excess := allowed - budgeted
-	excused := min(max(excess, 0), claimed)
-	s.lent = max(s.lent+excused+min(excess, 0), 0)
-	s.under, s.underSince = drift(s.under, s.underSince, allowed-max(said, claimed), at)
-	s.over, s.overSince = drift(s.over, s.overSince, excess-excused, at)
-	s.compare(at, length, used)
+	s.weigh(at, length, used, &told)
+	s.compare(at, length, used, told.Outside)
 	return s.verdict()
+}
+
+// weigh adds up what is held against the share.
+func (s *watched) weigh(at, length uint64, used float64, told *Sample) {
+	others := told.Others
+	if told.Hides {
+		others = 1 // who else was at work is not known
+	}
+	most := s.most(at, length, others)
+	allowed := used*(1-tolerancePart) - toleranceFixed*float64(length)
+	excess := allowed - most.budgeted - most.lost
+	excused := min(max(excess, 0), most.claimed)
+	s.lent = max(s.lent+excused+min(excess, 0), 0)
+	s.under, s.underSince = drift(s.under, s.underSince, allowed-max(most.own, most.claimed), at)
+	s.over, s.overSince = drift(s.over, s.overSince, excess-excused, at)
 }
 
 // covered is how much of the time since the last sample samples of a busy share cover. It remembers the shortest period
@@ -249,12 +297,19 @@ func (s *watched) verdict() Verdict {
 	return Honest
 }
 
-// compare follows the ratio of the driver's figures to the share's own.
-func (s *watched) compare(at, length uint64, used float64) {
-	fade := math.Exp(-float64(length) / biasTime)
+// compare follows the ratio of the driver's figures to the share's own. outside is the part of the GPU's time that
+// processes without a share had.
+func (s *watched) compare(at, length uint64, used, outside float64) {
+	if beside := outside >= besideLeast; beside != s.beside { // what was before says nothing of now
+		s.beside, s.driver, s.said = beside, 0, 0
+	}
+	constant, held, least, enough := float64(biasTime), biasHeld, 1/biasMost, biasLeast*biasTime
+	if s.beside {
+		constant, held, least, enough = besideTime, 0, 1.0/biasBeside, besideLeast*besideTime
+	}
+	fade := math.Exp(-float64(length) / constant)
 	s.driver = s.driver*fade + used
 	s.said = s.said*fade + s.before(at).own - s.before(at-min(at, length)).own
-	enough := biasLeast * biasTime
 	unseen := s.driver < s.said && s.changed != 0 && at < s.changed+biasTime
 	if s.driver < enough || s.said < enough || unseen || math.Abs(s.driver/s.said-1) < biasFrom {
 		s.biasSince, s.bias = 0, 1
@@ -263,13 +318,14 @@ func (s *watched) compare(at, length uint64, used float64) {
 	if s.biasSince == 0 {
 		s.biasSince = at
 	}
-	if at-s.biasSince >= biasHeld {
-		s.bias = min(max(s.driver/s.said, 1/biasMost), biasMost)
+	if at-s.biasSince >= uint64(held) {
+		s.bias = min(max(s.driver/s.said, least), biasMost)
 	}
 }
 
 // Bias is the factor, 0.8 to 1.25, by which to multiply the share's own time because the driver's figures steadily
-// differ from it. It is 1 while the difference is within their noise.
+// differ from it; beside processes without a share it can be as low as 1/16. It is 1 while the difference is within
+// their noise.
 func (w *Watch) Bias(share string) float64 {
 	if s := w.shares[share]; s != nil {
 		return s.bias

@@ -18,9 +18,9 @@ func watchedAs(seconds, said, budgeted float64, driver func(number int) float64)
 	verdict := arbiter.Honest
 	sample, number := sec+sec/6, 0
 	for now := sec; now < sec+uint64(seconds*float64(sec)); now += 5 * ms {
-		w.Tell(now, "a", uint64(said*float64(5*ms)), uint32(budgeted*arbiter.Whole), 0)
+		w.Tell(now, "a", arbiter.Told{Own: uint64(said * float64(5*ms)), Rate: uint32(budgeted * arbiter.Whole)})
 		if now > sample+300*ms {
-			verdict = w.Observe(sample, "a", driver(number), 1)
+			verdict = w.Observe("a", arbiter.Sample{At: sample, Busy: driver(number), Count: 1})
 			sample, number = sample+sec/6, number+1
 		}
 	}
@@ -80,7 +80,7 @@ func launching(seconds uint64, busy func(now uint64) (bool, uint64)) (worst arbi
 		if ran > 0 && (!runs || open != since) {
 			own, ran = own+ran, 0
 		}
-		w.Tell(now, "a", own, arbiter.Whole/10, open)
+		w.Tell(now, "a", arbiter.Told{Own: own, Rate: arbiter.Whole / 10, Open: open})
 		if runs {
 			used += float64(5 * ms)
 		}
@@ -89,7 +89,7 @@ func launching(seconds uint64, busy func(now uint64) (bool, uint64)) (worst arbi
 			used, sample = 0, sample+sec/6
 		}
 		if late := len(samples) - 2; late >= 0 && now >= sample-sec/6 && now < sample-sec/6+5*ms {
-			verdict := w.Observe(sample-3*(sec/6), "a", min(samples[late], 1), 1)
+			verdict := w.Observe("a", arbiter.Sample{At: sample - 3*(sec/6), Busy: min(samples[late], 1), Count: 1})
 			if verdict > worst && verdict >= arbiter.Understates {
 				worst, at = verdict, now
 			}
@@ -143,14 +143,41 @@ func TestBiasOfChangingProcesses(t *testing.T) {
 				w.Changed(now, "a")
 				changed = at
 			}
-			w.Tell(now, "a", 3*5*ms/10, arbiter.Whole, 0)
+			w.Tell(now, "a", arbiter.Told{Own: 3 * 5 * ms / 10, Rate: arbiter.Whole})
 			if now > sample+300*ms {
-				w.Observe(sample, "a", test.driver, 1)
+				w.Observe("a", arbiter.Sample{At: sample, Busy: test.driver, Count: 1})
 				sample += sec / 6
 			}
 		}
 		if got := w.Bias("a"); math.Abs(got-test.want) > 0.02 {
 			t.Errorf("%s: bias %.3f, want %.2f", name, got, test.want)
+		}
+	}
+}
+
+// Beside processes without a share what a share tells contains their turns, and the driver's figure takes them out: at
+// once, and no longer than they work.
+func TestBiasBesideProcessesWithoutAShare(t *testing.T) {
+	var w arbiter.Watch
+	sample := sec + sec/6
+	for now := uint64(sec); now < 20*sec; now += 5 * ms {
+		outside, busy := 0.0, 0.3
+		if sample > 5*sec && sample < 10*sec {
+			outside, busy = 0.6, 0.1
+		}
+		w.Tell(now, "a", arbiter.Told{Own: 3 * 5 * ms / 10, Rate: arbiter.Whole})
+		if now > sample+300*ms {
+			w.Observe("a", arbiter.Sample{At: sample, Busy: busy, Count: 1, Others: outside, Outside: outside})
+			sample += sec / 6
+		}
+		want := 1.0
+		if now > 6500*ms && now < 10*sec {
+			want = 1.0 / 3
+		} else if now >= 5*sec && now < 11*sec {
+			continue
+		}
+		if got := w.Bias("a"); math.Abs(got-want) > 0.02 {
+			t.Fatalf("at %d ms: bias %.3f, want %.2f", now/ms, got, want)
 		}
 	}
 }
@@ -164,15 +191,15 @@ func TestRestsBetweenSamples(t *testing.T) {
 		if now%sec == 300*ms {
 			own = 100 * ms // from 200 to 300 ms, told at its end
 		}
-		w.Tell(now, "a", own, arbiter.Whole/10, 0)
+		w.Tell(now, "a", arbiter.Told{Own: own, Rate: arbiter.Whole / 10})
 		verdict := arbiter.Honest
 		switch part := now % sec; {
 		case part == 600*ms: // of the sample from 100 to 267 ms
-			verdict = w.Observe(now-333*ms, "a", 0.4, 1)
+			verdict = w.Observe("a", arbiter.Sample{At: now - 333*ms, Busy: 0.4, Count: 1})
 		case part == 800*ms: // and of that to 433 ms
-			verdict = w.Observe(now-366*ms, "a", 0.2, 1)
+			verdict = w.Observe("a", arbiter.Sample{At: now - 366*ms, Busy: 0.2, Count: 1})
 		case part%(200*ms) == 0:
-			verdict = w.Observe(now-sec, "a", 0, 1)
+			verdict = w.Observe("a", arbiter.Sample{At: now - sec, Busy: 0, Count: 1})
 		}
 		if verdict != arbiter.Honest || w.Bias("a") != 1 {
 			t.Fatalf("at %d ms: verdict %v, bias %.2f", now/ms, verdict, w.Bias("a"))
@@ -184,10 +211,10 @@ func TestRestsBetweenSamples(t *testing.T) {
 func TestSamplesThatAreMissed(t *testing.T) {
 	var w arbiter.Watch
 	for now := uint64(sec); now < 12*sec; now += 5 * ms {
-		w.Tell(now, "a", 3*5*ms/10, arbiter.Whole*3/10, 0)
+		w.Tell(now, "a", arbiter.Told{Own: 3 * 5 * ms / 10, Rate: arbiter.Whole * 3 / 10})
 		verdict := arbiter.Honest
 		if part := (now - sec) % (500 * ms); part == 0 || part == 165*ms {
-			verdict = w.Observe(now-300*ms, "a", 0.3, 1)
+			verdict = w.Observe("a", arbiter.Sample{At: now - 300*ms, Busy: 0.3, Count: 1})
 		}
 		if verdict != arbiter.Honest || w.Bias("a") != 1 {
 			t.Fatalf("at %d ms: verdict %v, bias %.2f", now/ms, verdict, w.Bias("a"))
@@ -199,13 +226,13 @@ func TestSamplesThatAreMissed(t *testing.T) {
 func TestSamplesInPairs(t *testing.T) {
 	var w arbiter.Watch
 	for now := uint64(sec); now < 12*sec; now += 5 * ms {
-		w.Tell(now, "a", 3*5*ms/10, arbiter.Whole*3/10, 0)
+		w.Tell(now, "a", arbiter.Told{Own: 3 * 5 * ms / 10, Rate: arbiter.Whole * 3 / 10})
 		verdict := arbiter.Honest
 		switch (now - sec) % (500 * ms) {
 		case 0:
-			verdict = w.Observe(now-300*ms, "a", 0.3, 1)
+			verdict = w.Observe("a", arbiter.Sample{At: now - 300*ms, Busy: 0.3, Count: 1})
 		case 335 * ms:
-			verdict = w.Observe(now-300*ms, "a", 0.3, 2)
+			verdict = w.Observe("a", arbiter.Sample{At: now - 300*ms, Busy: 0.3, Count: 2})
 		}
 		if verdict != arbiter.Honest || w.Bias("a") != 1 {
 			t.Fatalf("at %d ms: verdict %v, bias %.2f", now/ms, verdict, w.Bias("a"))

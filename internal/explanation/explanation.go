@@ -8,15 +8,16 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 )
 
 // ErrNoPod is returned for a pod that does not exist.
@@ -129,6 +130,30 @@ func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 
 // waits says why a pod waits.
 func (r Reader) waits(ctx context.Context, pod *corev1.Pod, e *Explanation) error {
+	if e.condition(pod); len(pod.Spec.SchedulingGates) > 0 {
+		return nil
+	}
+	if e.Scheduler != v1alpha1.SchedulerName {
+		// What the controller found out says more than that claims cannot be allocated.
+		said, err := r.event(ctx, pod, Reasons...)
+		if said != "" {
+			e.Reason = said
+		}
+		if said != "" || err != nil {
+			return err
+		}
+	}
+	if e.Next == "" {
+		e.Next = e.needs()
+	}
+	return nil
+}
+
+// Reasons are the reasons of events by which Divvy's controller says why a pod waits.
+var Reasons = []string{"NoShareFits", "NoClaimTemplate"}
+
+// condition says what the pod itself tells of why it waits.
+func (e *Explanation) condition(pod *corev1.Pod) {
 	if gates := pod.Spec.SchedulingGates; len(gates) > 0 {
 		names := make([]string, len(gates))
 		for i := range gates {
@@ -136,10 +161,9 @@ func (r Reader) waits(ctx context.Context, pod *corev1.Pod, e *Explanation) erro
 		}
 		e.Reason = "no scheduler may place it: it has the scheduling gates " + strings.Join(names, ", ")
 		e.Next = "whoever set the gates removes them, such as a queue that admits pods"
-		return nil
+		return
 	}
-	condition := scheduled(pod)
-	switch {
+	switch condition := scheduled(pod); {
 	case condition == nil:
 		e.Reason = "scheduler " + e.Scheduler + " has not looked at it yet"
 		e.Next = "if that stays so, check that a scheduler of this name runs"
@@ -153,20 +177,6 @@ func (r Reader) waits(ctx context.Context, pod *corev1.Pod, e *Explanation) erro
 	default:
 		e.Reason = oneLine(condition.Message)
 	}
-	if e.Scheduler != v1alpha1.SchedulerName {
-		// What the controller found out says more than that claims cannot be allocated.
-		said, err := r.event(ctx, pod, "NoShareFits", "NoClaimTemplate")
-		if said != "" {
-			e.Reason = said
-		}
-		if said != "" || err != nil {
-			return err
-		}
-	}
-	if e.Next == "" {
-		e.Next = e.needs()
-	}
-	return nil
 }
 
 // needs says what a pod of Divvy's scheduler waits for beside room.
@@ -204,13 +214,7 @@ func (r Reader) event(ctx context.Context, pod *corev1.Pod, reasons ...string) (
 	var newest time.Time
 	for i := range list.Items {
 		event := &list.Items[i]
-		at := event.EventTime.Time
-		if event.Series != nil {
-			at = event.Series.LastObservedTime.Time
-		}
-		if at.IsZero() {
-			at = event.DeprecatedLastTimestamp.Time
-		}
+		at := timeOf(event)
 		if event.Regarding.UID == pod.UID && slices.Contains(reasons, event.Reason) && (text == "" || at.After(newest)) {
 			text, newest = oneLine(event.Note), at
 		}
@@ -218,22 +222,24 @@ func (r Reader) event(ctx context.Context, pod *corev1.Pod, reasons ...string) (
 	return text, nil
 }
 
-// longest bounds what is shown of a text that others wrote, in bytes.
+// timeOf is when an event happened last.
+func timeOf(event *eventsv1.Event) time.Time {
+	at := event.EventTime.Time
+	if event.Series != nil {
+		at = event.Series.LastObservedTime.Time
+	}
+	if at.IsZero() {
+		at = event.DeprecatedLastTimestamp.Time
+	}
+	return at
+}
+
+// longest bounds what is shown of a text that others wrote, in characters.
 const longest = 2000
 
 // oneLine makes what others wrote fit for a terminal: one line, nothing that is no letter, no end of it.
 func oneLine(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	text = strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return '?'
-		}
-		return c
-	}, text)
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "…"
-	}
-	return text
+	return plaintext.Line(strings.Join(strings.Fields(text), " "), longest)
 }
 
 func plural(n int, one string) string {

@@ -72,7 +72,7 @@ func TestReasons(t *testing.T) {
 			},
 		},
 		{
-			name: "what would change a terminal", state: Waiting, reason: "?[31mred?",
+			name: "what would change a terminal", state: Waiting, reason: `\x1b[31mred\a`,
 			change: func(p *corev1.Pod) {
 				p.Status = condition(corev1.ConditionFalse, corev1.PodReasonUnschedulable, "\x1b[31mred\x07")
 			},
@@ -87,7 +87,7 @@ func TestReasons(t *testing.T) {
 			change: func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" },
 		},
 		{
-			name: "not looked at by one whose name would change a terminal", state: Waiting, reason: "scheduler x?[31m reason: fine has not looked at it yet",
+			name: "not looked at by one whose name would change a terminal", state: Waiting, reason: "scheduler x\\x1b[31m reason: fine has not looked at it yet",
 			next:   "if that stays so, check that a scheduler of this name runs",
 			change: func(p *corev1.Pod) { p.Spec.SchedulerName = "x\x1b[31m\n  reason: fine" },
 		},
@@ -157,7 +157,7 @@ func TestReasons(t *testing.T) {
 		})
 	}
 	e, err := reader(podWith("p", func(p *corev1.Pod) { p.Spec.SchedulerName = "x\x1b[31m\n" })).Pod(t.Context(), "ns", "p")
-	if err != nil || e.Scheduler != "x?[31m" {
+	if err != nil || e.Scheduler != `x\x1b[31m` {
 		t.Errorf("scheduler %q, %v", e.Scheduler, err)
 	}
 	if _, err := reader().Pod(t.Context(), "ns", "p"); !errors.Is(err, ErrNoPod) {

@@ -73,6 +73,7 @@ func (b *Budgets) Read(device int) (budget Budget, err error) {
 			Tick: words.Tick, Flags: words.Flags, Rate: words.Rate, Base: words.Base, Stretch: words.Stretch,
 			Burst: words.Burst, Depth: words.Depth, Correction: words.Correction,
 			Pulses: words.Pulses, PulseChanges: words.PulseChanges,
+			Used: words.Used, Entitled: words.Entitled, Counted: words.Counted, Driven: words.Driven, Paid: words.Paid,
 		}
 	})
 	return budget, err
@@ -91,6 +92,11 @@ func (b *Budgets) Write(device int, to Budget) error {
 		put(&words.Correction, to.Correction)
 		put(&words.Pulses, to.Pulses)
 		put(&words.PulseChanges, to.PulseChanges)
+		put(&words.Used, to.Used)
+		put(&words.Entitled, to.Entitled)
+		put(&words.Driven, to.Driven)
+		put(&words.Paid, to.Paid)
+		put(&words.Counted, to.Counted)
 		put(&words.Flags, to.Flags)
 		put(&words.Tick, to.Tick)
 	})

@@ -213,7 +213,18 @@ type Budget struct {
 	Pulses uint32
 	// Raised when the set of those pages changes.
 	PulseChanges uint32
-	_            [72]byte
+	_            [8]byte
+	// ns of the GPU's time that the share had since it began, as agents counted it; agents alone read this and what follows.
+	Used uint64
+	// ns that it had a right to while all others want theirs, since it began.
+	Entitled uint64
+	// CLOCK_MONOTONIC ns up to which entitled counts; 0 before the first time.
+	Counted uint64
+	// CLOCK_MONOTONIC ns up to which used counts while the driver's figures alone tell it; 0 while the library measures all.
+	Driven uint64
+	// bucket.charged less budget.correction, as it was when used was counted.
+	Paid int64
+	_    [24]byte
 }
 
 // Size and offsets of Budget in bytes.
@@ -229,6 +240,11 @@ const (
 	OffsetOfBudgetCorrection   = 40
 	OffsetOfBudgetPulses       = 48
 	OffsetOfBudgetPulseChanges = 52
+	OffsetOfBudgetUsed         = 64
+	OffsetOfBudgetEntitled     = 72
+	OffsetOfBudgetCounted      = 80
+	OffsetOfBudgetDriven       = 88
+	OffsetOfBudgetPaid         = 96
 )
 
 // Pulse: A pulse page, by which a share tells those that give way to it of its work. The tenant maps and writes it; neighbours read it with pread(2), because a tenant that truncates its page would end whoever maps it with SIGBUS.
@@ -614,7 +630,16 @@ type GPU struct {
 	Tag uint64
 	// The most units that were ever used at once, for people.
 	Peak uint32
-	_    [44]byte
+	_    [4]byte
+	// ns of real time in which some thread was in a copy between host and GPU that it waits for, while the GPU's time is divided; each moment counted once. For people.
+	Copied uint64
+	// CLOCK_MONOTONIC ns up to which that has been counted.
+	CopiedUntil uint64
+	// The same of calls that wait for work of the GPU.
+	Awaited uint64
+	// CLOCK_MONOTONIC ns up to which that has been counted.
+	AwaitedUntil uint64
+	_            [8]byte
 	// Futex word, counts wake-ups.
 	Wake uint32
 	// Set while somebody may wait on wake.
@@ -652,6 +677,10 @@ const (
 	OffsetOfGPUAmounts        = 0
 	OffsetOfGPUTag            = 8
 	OffsetOfGPUPeak           = 16
+	OffsetOfGPUCopied         = 24
+	OffsetOfGPUCopiedUntil    = 32
+	OffsetOfGPUAwaited        = 40
+	OffsetOfGPUAwaitedUntil   = 48
 	OffsetOfGPUWake           = 64
 	OffsetOfGPUWaiting        = 68
 	OffsetOfGPUTurn           = 72

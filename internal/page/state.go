@@ -19,6 +19,8 @@ type Usage struct {
 	Refusals     Refusals
 	// Peak is the most that was ever used at once.
 	Peak uint64
+	// Copied and Awaited are ns in which some thread was in a copy between host and GPU, and waited for the GPU.
+	Copied, Awaited uint64
 }
 
 // Refusals are a tenant's refused allocations on one GPU: the tenant's word, too.
@@ -226,6 +228,7 @@ func (s *Snapshot) add(device int, ledger, journals region) {
 	u.Used = uint64(ledger.u32(OffsetOfGPUAmounts)) * Unit
 	u.Pending = uint64(ledger.u32(OffsetOfGPUAmounts+4)) * Unit
 	u.Peak = uint64(ledger.u32(OffsetOfGPUPeak)) * Unit
+	u.Copied, u.Awaited = ledger.u64(OffsetOfGPUCopied), ledger.u64(OffsetOfGPUAwaited)
 	u.Refusals = Refusals{
 		ByLimit: ledger.u32(OffsetOfGPURefused), ByGPU: ledger.u32(OffsetOfGPURefusedByGPU),
 		Largest: ledger.u64(OffsetOfGPURefusedLargest), Last: ledger.u64(OffsetOfGPURefusedLast),

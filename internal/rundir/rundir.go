@@ -5,8 +5,10 @@
 package rundir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -137,22 +139,44 @@ func MakeBelow(dir string, mode os.FileMode) error {
 // Fault says why a directory cannot be a run directory of this user, with what to do
 // about it, or nil.
 func Fault(dir string, info os.FileInfo) error {
+	if fault := FolderFault(dir, info); fault != nil {
+		return fmt.Errorf("%w: %w", ErrOwner, fault)
+	}
+	return nil
+}
+
+// FolderFault is Fault of any folder that must be this user's alone. It does not say what
+// the folder is for.
+func FolderFault(dir string, info os.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%w: %s is not a directory: remove it", ErrOwner, dir)
+		return fmt.Errorf("%s is not a directory: remove it", dir)
 	case !ok:
-		return fmt.Errorf("%w: the system does not tell who owns %s", ErrOwner, dir)
+		return fmt.Errorf("the system does not tell who owns %s", dir)
 	case int(stat.Uid) != os.Getuid():
 		remedy := "ask them or an administrator to remove it"
 		if os.Getuid() == 0 {
 			remedy = "remove it"
 		}
-		return fmt.Errorf("%w: %s belongs to user %s: %s", ErrOwner, dir, process.UserName(int(stat.Uid)), remedy)
+		return fmt.Errorf("%s belongs to user %s: %s", dir, process.UserName(int(stat.Uid)), remedy)
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%w: others can write to %s: run chmod go-w %s", ErrOwner, dir, dir)
+		return fmt.Errorf("others can write to %s: run chmod go-w %s", dir, dir)
 	}
 	return nil
+}
+
+// Explain returns the fault of a user's run directory in place of an error that it caused:
+// who made it before the user did can keep them out of it. Other errors stay.
+func Explain(err error, dir string) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	info, missing := os.Lstat(dir)
+	if missing != nil {
+		return err
+	}
+	return cmp.Or(Fault(dir, info), err)
 }
 
 // Others lists the run directories that users of this machine have for their own

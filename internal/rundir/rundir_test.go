@@ -2,9 +2,11 @@ package rundir
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -31,6 +33,30 @@ func TestMakeRefusesWhatOthersCanChange(t *testing.T) {
 		if err := Make(fresh, 0o700); err != nil {
 			t.Errorf("Make: %v", err)
 		}
+	}
+}
+
+// Who is kept out of their run directory is told of its fault. Other errors stay as they are.
+func TestExplain(t *testing.T) {
+	dir := t.TempDir()
+	open := filepath.Join(dir, "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	refused, other := &fs.PathError{Op: "open", Path: open, Err: syscall.EACCES}, errors.New("another")
+	if err := Explain(refused, open); !errors.Is(err, ErrOwner) || !strings.Contains(err.Error(), "others can write to "+open) {
+		t.Errorf("of an unsafe directory it says: %v", err)
+	}
+	for at, err := range map[string]error{dir: refused, filepath.Join(dir, "none"): refused, open: other} {
+		if got := Explain(err, at); !errors.Is(got, err) || errors.Is(got, ErrOwner) {
+			t.Errorf("Explain(%v, %s) = %v", err, at, got)
+		}
+	}
+	if err := Explain(nil, open); err != nil {
+		t.Errorf("no error became %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -23,6 +24,10 @@ var (
 	configFile = "/etc/divvy/agent.yaml"
 	// units are the links by which systemd starts it.
 	units = "/etc/systemd/system/*.wants/divvy-agent.service"
+	// unitFolders are where systemd looks for its units.
+	unitFolders = []string{"/etc/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
+	// systemd exists while it is the machine's init.
+	systemd = "/run/systemd/system"
 )
 
 // Mark is what a system agent tells everybody, also after its end.
@@ -41,12 +46,50 @@ type Mark struct {
 // MarkInterval is how often a system agent renews its mark.
 const MarkInterval = 5 * time.Second
 
+// unitName is the service that starts the system agent.
+const unitName = "divvy-agent"
+
+// HasUnit reports whether systemd has a unit for the machine's system agent.
+func HasUnit() bool {
+	if _, err := os.Stat(systemd); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(unitFolders, func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, unitName+".service"))
+		return err == nil
+	})
+}
+
+// Start is how root starts the machine's system agent, for a sentence: a command in backquotes and what belongs to it. Machine is the
+// simulated machine that it is to serve, "" for what it is told elsewhere to serve.
+func Start(machine string) string {
+	switch unit := HasUnit(); {
+	case unit && machine != "":
+		return fmt.Sprintf("`systemctl restart %s` with `DIVVY_AGENT_FLAGS=\"--simgpu %s\"` in /etc/default/%[1]s", unitName, machine)
+	case unit:
+		return "`systemctl start " + unitName + "`"
+	case machine != "":
+		return "`divvy agent --simgpu " + machine + "`"
+	}
+	return "`divvy agent`"
+}
+
+// AsRoot is how an administrator starts it, for a reader who cannot.
+func AsRoot() string {
+	if HasUnit() {
+		return Start("")
+	}
+	return Start("") + " as root"
+}
+
 // Configured is why a system agent is configured, and what the last one told.
 type Configured struct {
 	// By is the file that says so.
 	By string
 	// Mark is nil where no system agent has run since the machine started.
 	Mark *Mark
+	// Unit is true where systemd starts it.
+	Unit bool
 }
 
 // ConfiguredSystem reports whether a system agent is configured whose run directory is
@@ -66,6 +109,7 @@ func ConfiguredSystem(dir string) (c Configured, ok bool) {
 	if _, err := os.Stat(configFile); err == nil {
 		c.By = configFile
 	}
+	c.Unit = HasUnit()
 	return c, c.By != ""
 }
 

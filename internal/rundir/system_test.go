@@ -72,6 +72,35 @@ func TestConfigurationOfTheMachine(t *testing.T) {
 	}
 }
 
+// Who installed a unit starts the agent by it, where systemd runs.
+func TestStart(t *testing.T) {
+	dir := t.TempDir()
+	beforeFolders, beforeSystemd := unitFolders, systemd
+	defer func() { unitFolders, systemd = beforeFolders, beforeSystemd }()
+	unitFolders, systemd = []string{filepath.Join(dir, "none"), dir}, filepath.Join(dir, "running")
+	for _, c := range []struct{ file, machine, root, others string }{
+		{"divvy-agent.service", "t4", "`divvy agent --simgpu t4`", "`divvy agent` as root"},
+		{"running", "t4", "`systemctl restart divvy-agent` with `DIVVY_AGENT_FLAGS=\"--simgpu t4\"` in /etc/default/divvy-agent", "`systemctl start divvy-agent`"},
+		{"running", "", "`systemctl start divvy-agent`", "`systemctl start divvy-agent`"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, c.file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := Start(c.machine); got != c.root {
+			t.Errorf("with %s root runs %s, want %s", c.file, got, c.root)
+		}
+		if got := AsRoot(); got != c.others {
+			t.Errorf("with %s others are told %s, want %s", c.file, got, c.others)
+		}
+	}
+	if c, _ := ConfiguredSystem(System); !c.Unit {
+		t.Error("systemd starts the system agent")
+	}
+	if c, _ := ConfiguredSystem(dir); c.Unit {
+		t.Error("no unit starts the agent of another run directory")
+	}
+}
+
 // What an earlier program made with a narrower mode is opened; what is not ours is not.
 func TestMakeMends(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "divvy")

@@ -190,7 +190,7 @@ func (s Store) Open(name string) (*Instance, error) {
 			ErrNoInstance, name, name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open simulated machine %s: %w", name, err)
+		return nil, fmt.Errorf("open simulated machine %s: %w", name, rundir.Explain(err, filepath.Dir(s.Root)))
 	}
 	instance := &Instance{Name: name, Dir: dir}
 	if err := json.Unmarshal(text, &instance.Info); err != nil {
@@ -206,7 +206,7 @@ func (s Store) List() ([]*Instance, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list simulated machines: %w", err)
+		return nil, fmt.Errorf("list simulated machines: %w", rundir.Explain(err, filepath.Dir(s.Root)))
 	}
 	var instances []*Instance
 	for _, entry := range entries {

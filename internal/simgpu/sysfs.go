@@ -51,11 +51,27 @@ func (m *Machine) sysfs() *sysfs {
 	}
 	for i, nic := range m.NICs {
 		folder := s.device(GPU{PCI: nic.PCI, Switch: nic.Switch, HostBridge: nic.HostBridge, NUMANode: nic.NUMANode}, classNIC, "0x102115b3", "0x002315b3")
-		s.links["class/infiniband/"+nic.Name] = "../../" + folder + "/infiniband/" + nic.Name
-		s.files[folder+"/infiniband/"+nic.Name+"/node_guid"] = fmt.Sprintf("5e00:0000:0000:%04x", i)
-		s.files[folder+"/infiniband/"+nic.Name+"/ports/1/rate"] = "200 Gb/sec (4X HDR)"
+		s.adapter(folder+"/infiniband/"+nic.Name, nic.Name, i)
 	}
 	return s
+}
+
+// nothing is the number of /dev/null. Containers get the nodes of adapters by their numbers, and the machine that simulates
+// another one may have adapters of its own, of which nobody may get one by that.
+const nothing = "1:3"
+
+// adapter adds the RDMA adapter of a card in a folder.
+func (s *sysfs) adapter(folder, name string, number int) {
+	s.links["class/infiniband/"+name] = "../../" + folder
+	for file, content := range map[string]string{
+		"node_guid": fmt.Sprintf("5e00:0000:0000:%04x", number), "ports/1/rate": "200 Gb/sec (4X HDR)", "ports/1/state": "4: ACTIVE",
+		"ports/1/link_layer": "InfiniBand",
+	} {
+		s.files[folder+"/"+file] = content
+	}
+	verbs := fmt.Sprintf("class/infiniband_verbs/uverbs%d/", number)
+	s.files[verbs+"ibdev"], s.files[verbs+"dev"] = name, nothing
+	s.files["class/misc/rdma_cm/dev"] = nothing
 }
 
 // device adds a device with all that is above it, and returns its folder.

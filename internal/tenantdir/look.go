@@ -71,7 +71,7 @@ func exhausted(err error) bool {
 func (ts *Tenants) fill(f *backend.Figures, now *page.Snapshot) {
 	for _, u := range now.Usage {
 		f.Usage = append(f.Usage, backend.Usage{
-			Used: u.Used, Pending: u.Pending, Overhead: u.Overhead, ByDescriptor: u.ByDescriptor, Peak: u.Peak, Refusals: refusals(&u.Refusals),
+			Used: u.Used, Pending: u.Pending, Overhead: u.Overhead, ByDescriptor: u.ByDescriptor, Peak: u.Peak, Copied: u.Copied, Awaited: u.Awaited, Refusals: refusals(&u.Refusals),
 		})
 	}
 	for _, p := range now.Processes {

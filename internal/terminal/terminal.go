@@ -1,4 +1,4 @@
-// Package terminal tells people something where a program of theirs writes its errors, if that is a terminal or a pipe.
+// Package terminal tells people something where a program of theirs writes its errors, if that is a terminal, a pipe or a file.
 //
 // Whatever that is belongs to its user, who can make every question about it and every write to it wait for ever. So a
 // process of its own asks and writes, which is killed when it takes long, and of which each user has one at most.
@@ -21,12 +21,15 @@ const Command = "tell"
 // errorsFD is where a program writes its errors.
 const errorsFD = 2
 
+// nobody is the group of who writes to a file.
+const nobody = 65534
+
 // longest is how many bytes a line may have: a pipe takes so many at once or not at all (PIPE_BUF).
 const longest = 4096
 
-// Main is the life of the process that writes; args are the pid, the start and the line as a [Writer] gives them.
+// Main is the life of the process that writes; args are the pid, the start, the user and the line as a [Writer] gives them.
 func Main(args []string) error {
-	if len(args) != 3 {
+	if len(args) != 4 {
 		return fmt.Errorf("tell a process: %d arguments", len(args))
 	}
 	pid, err := strconv.Atoi(args[0])
@@ -37,11 +40,15 @@ func Main(args []string) error {
 	if err != nil {
 		return fmt.Errorf("tell a process: %w", err)
 	}
-	return tell(process.ID{PID: pid, Start: start}, args[2])
+	uid, err := strconv.Atoi(args[2])
+	if err != nil {
+		return fmt.Errorf("tell a process: %w", err)
+	}
+	return tell(process.ID{PID: pid, Start: start}, uid, args[3])
 }
 
-// tell writes a line to where a process writes its errors. To a file, or where there is no room now, it writes nothing.
-func tell(id process.ID, line string) error {
+// tell writes a line to where a user's process writes its errors. Where there is no room now it writes nothing.
+func tell(id process.ID, uid int, line string) error {
 	fd, err := borrow(id)
 	if err != nil {
 		return fmt.Errorf("tell process %d: %w", id.PID, err)
@@ -53,6 +60,11 @@ func tell(id process.ID, line string) error {
 		return fmt.Errorf("tell process %d: %w", id.PID, err)
 	case kind == other:
 		return nil
+	case kind == file:
+		// What a file does with a write may depend on who writes, as in /proc: it is the user, not root.
+		if err := become(uid); err != nil {
+			return fmt.Errorf("tell process %d: %w", id.PID, err)
+		}
 	case kind == screen:
 		// The cursor may be in the middle of a line, and the terminal may not begin lines by itself.
 		text = "\r\n" + line + "\r\n"
@@ -88,13 +100,22 @@ func borrow(id process.ID) (int, error) {
 	return fd, err
 }
 
+// become gives up what root may and the user may not. Another than root changes nothing.
+func become(uid int) error {
+	if os.Geteuid() != 0 || uid == 0 {
+		return nil
+	}
+	return errors.Join(unix.Setgroups(nil), unix.Setresgid(nobody, nobody, nobody), unix.Setresuid(uid, uid, uid))
+}
+
 // kind is what a descriptor leads to.
 type kind int
 
 const (
-	other kind = iota // a file, a socket, or nothing that may be written to
+	other kind = iota // a socket, a device, or nothing that may be written to
 	screen
 	pipe
+	file
 )
 
 func kindOf(fd int) (kind, error) {
@@ -112,6 +133,8 @@ func kindOf(fd int) (kind, error) {
 	switch stat.Mode & unix.S_IFMT {
 	case unix.S_IFIFO:
 		return pipe, nil
+	case unix.S_IFREG:
+		return file, nil
 	case unix.S_IFCHR:
 		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
 			return screen, nil

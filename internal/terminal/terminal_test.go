@@ -97,8 +97,8 @@ func TestLinesAreWritten(t *testing.T) {
 		to   *os.File
 		from io.Reader
 		want string
-	}{{end, r, "ended: [31m?\n"}, {slave, master, "\r\nended: [31m?\r\n"}} {
-		if err := w.Tell(programWith(t, c.to), 1, "ended: [31m\x1b"); err != nil {
+	}{{end, r, `ended: [31m\x1b` + "\n"}, {slave, master, "\r\n" + `ended: [31m\x1b` + "\r\n"}} {
+		if err := w.Tell(programWith(t, c.to), os.Getuid(), "ended: [31m\x1b"); err != nil {
 			t.Fatal(err)
 		}
 		got := make([]byte, 100)
@@ -109,27 +109,58 @@ func TestLinesAreWritten(t *testing.T) {
 	}
 }
 
-// A file gets nothing, and neither does a pipe that the program only reads.
-func TestFilesGetNothing(t *testing.T) {
+// A file gets the line after what the program wrote, with the rights of its user; a file or pipe that the program only reads
+// gets nothing.
+func TestFiles(t *testing.T) {
 	w := own(t)
-	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	path := filepath.Join(t.TempDir(), "log")
+	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := w.Tell(programWith(t, file), 1, "ended"); err != nil {
-		t.Error(err)
+	if _, err := file.WriteString("epoch 1\n"); err != nil {
+		t.Fatal(err)
 	}
-	if info, err := file.Stat(); err != nil || info.Size() != 0 {
-		t.Errorf("the file has %d bytes, %v", info.Size(), err)
+	read, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	for _, to := range []*os.File{file, read} {
+		if err := w.Tell(programWith(t, to), os.Getuid(), "ended"); err != nil {
+			t.Error(err)
+		}
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "epoch 1\nended\n" {
+		t.Errorf("the file has %q, %v", text, err)
 	}
 	r, end := pipes(t)
-	if err := w.Tell(programWith(t, r), 1, "ended"); err != nil {
+	if err := w.Tell(programWith(t, r), os.Getuid(), "ended"); err != nil {
 		t.Error(err)
 	}
 	_ = end.Close()
 	if got, err := io.ReadAll(r); err != nil || len(got) != 0 {
 		t.Errorf("the pipe that is read has %q, %v", got, err)
+	}
+}
+
+// Root's writer has no more rights to a file than the user. The kernel refuses the line here in any case, and says why.
+func TestFilesThatAskWhoWrites(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root's writer gives up rights")
+	}
+	file, err := os.OpenFile("/proc/sys/net/ipv4/ip_default_ttl", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no such file may be opened here: ", err)
+	}
+	defer file.Close()
+	target := programWith(t, file)
+	for uid, want := range map[int]error{0: unix.EINVAL, nobody: unix.EPERM} {
+		said, err := exec.Command(own(t).program, Command, fmt.Sprint(target.PID), fmt.Sprint(target.Start), fmt.Sprint(uid), "no number").CombinedOutput()
+		if err == nil || !strings.Contains(string(said), want.Error()) {
+			t.Errorf("user %d: %q, want %v", uid, said, want)
+		}
 	}
 }
 
@@ -157,7 +188,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	for _, to := range []*os.File{end, slave} {
 		before, _ := unix.FcntlInt(to.Fd(), unix.F_GETFL, 0)
-		if err := w.Tell(programWith(t, to), 1, "ended"); err != nil {
+		if err := w.Tell(programWith(t, to), os.Getuid(), "ended"); err != nil {
 			t.Error(err)
 		}
 		if after, err := unix.FcntlInt(to.Fd(), unix.F_GETFL, 0); err != nil || after != before {
@@ -242,10 +273,10 @@ func TestWhoIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	self.Start++
-	if err := tell(self, "ended"); !errors.Is(err, process.ErrGone) {
+	if err := tell(self, os.Getuid(), "ended"); !errors.Is(err, process.ErrGone) {
 		t.Error(err)
 	}
-	for _, args := range [][]string{nil, {"1"}, {"x", "1", "ended"}, {"1", "-1", "ended"}} {
+	for _, args := range [][]string{nil, {"1"}, {"x", "1", "1", "ended"}, {"1", "-1", "1", "ended"}, {"1", "1", "x", "ended"}} {
 		if Main(args) == nil {
 			t.Errorf("%q is accepted", args)
 		}

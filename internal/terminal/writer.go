@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -17,6 +16,8 @@ const (
 	writeTime = 5 * time.Second
 	// mostWriters is how many of them there are at once, whatever their users do.
 	mostWriters = 8
+	// longestLine bounds what is written, in characters: an argument of a process has 128 KiB at most.
+	longestLine = 4096
 )
 
 // Writer starts the processes that write.
@@ -41,7 +42,7 @@ func (w *Writer) Tell(id process.ID, uid int, line string) error {
 	if !w.take(uid) {
 		return fmt.Errorf("tell process %d: earlier lines have not been written yet", id.PID)
 	}
-	cmd := exec.Command(w.program, Command, strconv.Itoa(id.PID), strconv.FormatUint(id.Start, 10), printable(line))
+	cmd := exec.Command(w.program, Command, strconv.Itoa(id.PID), strconv.FormatUint(id.Start, 10), strconv.Itoa(uid), plaintext.Line(line, longestLine))
 	cmd.Env = []string{}
 	if err := cmd.Start(); err != nil {
 		w.give(uid)
@@ -102,14 +103,4 @@ func (w *Writer) give(uid int) {
 	defer w.mu.Unlock()
 	close(w.busy[uid])
 	delete(w.busy, uid)
-}
-
-// printable is a line without what a terminal would obey.
-func printable(line string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, line)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -63,18 +62,8 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	return c, nil
 }
 
-// greetTime is how long an agent may take to greet, which it does at once: one
-// that takes longer is stopped or stuck, and nobody should wait for it.
-var greetTime = 10 * time.Second
-
 func (c *Client) greet(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, greetTime)
-	defer cancel()
-	err := c.call(bounded, MethodHello, nil, &c.info)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return errors.New(stuck(c.peer(), os.Getuid()))
-	}
-	return err
+	return c.call(ctx, MethodHello, nil, &c.info)
 }
 
 // peer is the agent's process, nil where the kernel does not tell.
@@ -88,19 +77,6 @@ func (c *Client) peer() *unix.Ucred {
 		return nil
 	}
 	return cred
-}
-
-// stuck says that an agent does not answer, and what a user can do.
-func stuck(agent *unix.Ucred, reader int) string {
-	switch {
-	case agent == nil:
-		return "it does not answer: end it, the next one finds its shares"
-	case agent.Pid == 0:
-		return "it does not answer, and runs in another pid namespace: end it there, the next one finds its shares"
-	case reader == 0 || reader == int(agent.Uid):
-		return fmt.Sprintf("it does not answer: end it (`kill -KILL %d`), the next one finds its shares", agent.Pid)
-	}
-	return fmt.Sprintf("it does not answer: ask an administrator to end it (process %d) and start the next one, which finds its shares", agent.Pid)
 }
 
 // Info returns what the agent said of itself when it was greeted.
@@ -207,15 +183,29 @@ func (c *Client) callTold(ctx context.Context, method Method, params, result any
 	} else if err != nil {
 		return err
 	}
-	select {
-	case resp := <-answer:
-		return resp.decode(result)
-	case <-c.done:
-		return c.lastAnswer(answer, result)
-	case <-ctx.Done():
-		// Best effort: if the agent is gone there is nothing to give up.
-		_ = c.send(request{ID: req.ID, Method: methodCancel})
-		return ctx.Err()
+	return c.await(ctx, req, answer, result)
+}
+
+// await returns when a request is answered, the agent has ended or is silent for too long, or ctx is done.
+func (c *Client) await(ctx context.Context, req request, answer <-chan response, result any) error {
+	watch := c.silence(ctx, req.Method)
+	ticker := time.NewTicker(lookPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case resp := <-answer:
+			return resp.decode(result)
+		case <-c.done:
+			return c.lastAnswer(answer, result)
+		case <-ctx.Done():
+			// Best effort: if the agent is gone there is nothing to give up.
+			_ = c.send(request{ID: req.ID, Method: methodCancel})
+			return ctx.Err()
+		case now := <-ticker.C:
+			if err := watch.look(now); err != nil {
+				return err
+			}
+		}
 	}
 }
 
@@ -270,7 +260,7 @@ func (c *Client) read() {
 	in := newLines(c.conn, maxAnswer)
 	for {
 		var resp response
-		if _, err := in.next(&resp, json.Unmarshal); err != nil {
+		if _, err := in.next(&resp, decodeResponse); err != nil {
 			return
 		}
 		c.mu.Lock()

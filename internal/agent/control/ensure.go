@@ -85,6 +85,10 @@ func (e *AwayError) Remedy() string {
 		return fmt.Sprintf("wait for it, or end process %d and look at its log if it stays so", m.Agent.PID)
 	case e.starting():
 		return "wait for it, or tell an administrator if it stays so"
+	case e.System.Unit && root:
+		return "start it (`systemctl start divvy-agent`); `journalctl -u divvy-agent` says why it ended"
+	case e.System.Unit:
+		return "ask an administrator to start it (`systemctl start divvy-agent`)"
 	case root:
 		return fmt.Sprintf("start it (`%s`) or, if none is wanted, remove %s", e.command(), e.System.By)
 	}
@@ -96,7 +100,7 @@ func (e *AwayError) starting() bool {
 	return e.System.Mark != nil && e.System.Mark.Agent.Alive()
 }
 
-// command starts the agent as it was started before.
+// command starts the agent as it was started before, where no unit does.
 func (e *AwayError) command() string {
 	if m := e.System.Mark; m != nil && m.Simgpu != "" {
 		return "divvy agent --simgpu " + filepath.Base(m.Simgpu)
@@ -131,13 +135,22 @@ func Find(ctx context.Context, e Endpoint) (*Client, error) {
 			return nil, noDirectory(filepath.Dir(socket))
 		}
 		if !private && !nobodyThere(err) {
-			return nil, err
+			return nil, e.blocked(err)
 		}
 	}
 	if system, configured := e.Configured(); configured {
 		return nil, &AwayError{system}
 	}
 	return nil, ErrNoAgent
+}
+
+// blocked names who keeps a user out of their run directory, in place of an error that says
+// so alone. The system agent's is nobody's own.
+func (e Endpoint) blocked(err error) error {
+	if e.Rundir == rundir.System {
+		return err
+	}
+	return rundir.Explain(err, e.Rundir)
 }
 
 // noDirectory is the error of a run directory that is something else.

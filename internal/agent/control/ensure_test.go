@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
@@ -285,41 +283,6 @@ func TestAwaitEndsWithTheMark(t *testing.T) {
 	}
 }
 
-// An agent that is stopped keeps nobody waiting.
-func TestDialGivesUpOnASilentAgent(t *testing.T) {
-	p, _ := endpoint(t, "serve")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.Socket(), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	before := greetTime
-	greetTime = 20 * time.Millisecond
-	defer func() { greetTime = before }()
-	want := fmt.Sprintf("kill -KILL %d", os.Getpid())
-	if _, err := Dial(deadline(t), p.Socket()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want one with %q", err, want)
-	}
-}
-
-// What is advised about an agent that does not answer is what its reader can do.
-func TestAdviceAboutAStuckAgent(t *testing.T) {
-	for want, c := range map[string]struct {
-		agent  *unix.Ucred
-		reader int
-	}{
-		"it does not answer: end it (`kill -KILL 32`), the next one finds its shares":                                    {&unix.Ucred{Pid: 32, Uid: 1000}, 1000},
-		"it does not answer: end it (`kill -KILL 33`), the next one finds its shares":                                    {&unix.Ucred{Pid: 33}, 0},
-		"it does not answer: end it, the next one finds its shares":                                                      {nil, 1000},
-		"it does not answer, and runs in another pid namespace: end it there, the next one finds its shares":             {&unix.Ucred{}, 0},
-		"it does not answer: ask an administrator to end it (process 35) and start the next one, which finds its shares": {&unix.Ucred{Pid: 35}, 1000},
-	} {
-		if got := stuck(c.agent, c.reader); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
 func TestAgentEnvironment(t *testing.T) {
 	t.Setenv(rundir.Variable, "")
 	env := []string{"A=1", "CUDA_VISIBLE_DEVICES=1", "LD_PRELOAD=/x", "LD_LIBRARY_PATH=/l", rundir.Variable + "=/old"}
@@ -361,6 +324,10 @@ func TestAdviceWhileAway(t *testing.T) {
 			t.Errorf("%+v: %q does not say %q, or says %q", c.mark, said, c.says, c.never)
 		}
 	}
+	by := &AwayError{rundir.Configured{By: "/by", Mark: &rundir.Mark{Agent: gone, Simgpu: "/run/divvy/simgpu/a800x8"}, Unit: true}}
+	if said := by.Remedy(); !strings.Contains(said, "start it (`systemctl start divvy-agent`)") {
+		t.Errorf("of an agent that systemd starts is said %q", said)
+	}
 }
 
 // A run directory that is a plain file is named, with what to do.
@@ -388,5 +355,18 @@ func TestLockOnAReadOnlyFileSystem(t *testing.T) {
 	}
 	if err := lockFault(fault.Path, syscall.EACCES); strings.Contains(err.Error(), "mount") {
 		t.Error(err)
+	}
+}
+
+// Who is kept out of their run directory is told what is wrong with it, and nobody of the system agent's.
+func TestBlockedRunDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]bool{dir: true, rundir.System: false} {
+		if err := (Endpoint{Rundir: at}).blocked(syscall.EACCES); errors.Is(err, rundir.ErrOwner) != want {
+			t.Errorf("of %s it says: %v", at, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // Method names what a request asks for.
@@ -19,11 +20,14 @@ const (
 	// MethodExplain creates nothing.
 	MethodExplain Method = "explain" // ExplainParams → Explanation
 	MethodStop    Method = "stop"    // StopParams → nothing, when the tenant has ended
+	MethodHistory Method = "history" // HistoryParams → History
 	// Those from here to MethodLayout are about whole GPUs.
 	MethodForms    Method = "forms"     // nothing → Forms
 	MethodGiveForm Method = "give-form" // FormParams → Formed
 	MethodMIGMode  Method = "mig-mode"  // MIGModeParams → Formed
 	MethodLayout   Method = "layout"    // LayoutParams → Rearrangement
+	// MethodWeb makes a link to the agent's web page.
+	MethodWeb Method = "web" // nothing → Web
 	// MethodHandOver is what a system agent asks a user's own, which then ends.
 	MethodHandOver Method = "hand-over" // nothing → Heritage
 	methodCancel   Method = "cancel"
@@ -97,6 +101,29 @@ type response struct {
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    *Error          `json:"error,omitempty"`
 }
+
+// outcome is a [response] with a result that is not encoded yet.
+type outcome struct {
+	ID     uint64 `json:"id"`
+	Result any    `json:"result"`
+}
+
+// decodeResponse decodes a line into a response. Of an answer as agents write them, an [outcome], it only takes the result out:
+// whoever asked decodes that, and nobody has to read a long listing twice.
+func decodeResponse(line []byte, v any) error {
+	resp, isResponse := v.(*response)
+	number, result, isOutcome := bytes.Cut(line[:min(len(line), outcomeHead)], []byte(`,"result":`))
+	id, err := strconv.ParseUint(string(bytes.TrimPrefix(number, []byte(`{"id":`))), 10, 64)
+	if !isResponse || !isOutcome || err != nil || !bytes.HasSuffix(line, []byte("}")) {
+		return json.Unmarshal(line, v)
+	}
+	begin := min(len(line), outcomeHead) - len(result)
+	*resp = response{ID: id, Result: bytes.Clone(line[begin : len(line)-1])} // the line's memory is read into again
+	return nil
+}
+
+// outcomeHead is more than what stands before a result.
+const outcomeHead = len(`{"id":18446744073709551615,"result":`)
 
 // decodeStrict refuses unknown fields and trailing data, so that a misspelt
 // field is an error and not a silently ignored wish.

@@ -213,12 +213,11 @@ func (c *session) handle(ctx context.Context, req request) {
 	if turn.take(ctx); !turn.taken {
 		return // taken back, or nobody is there any more
 	}
-	resp := c.respond(context.WithValue(c.telling(ctx, req.ID), turnKey{}, turn), req)
+	line, served, err := c.respond(context.WithValue(c.telling(ctx, req.ID), turnKey{}, turn), req)
 	turn.give() // before the answer is written, which the peer may not read
-	if resp.Error != nil && c.over() {
+	if !served && c.over() {
 		return // the handler was interrupted; the peer asks the next agent
 	}
-	line, err := encodeLine(resp)
 	size := len(line)
 	if tooMuch := c.bounds.hold(c.peer.Maker, size); err == nil && tooMuch != nil {
 		size = 0
@@ -272,21 +271,22 @@ func (c *session) telling(ctx context.Context, id uint64) context.Context {
 	})
 }
 
-func (c *session) respond(ctx context.Context, req request) response {
-	resp := response{ID: req.ID}
-	handler, ok := c.server.Handlers[req.Method]
-	if !ok {
-		resp.Error = Errorf(CodeInvalid, "unknown method %q: the agent is older than this program: start it again", req.Method)
-		return resp
+// respond is the line that answers a request; served is whether it tells no error. The result is encoded once, in its place: a long
+// listing takes milliseconds.
+func (c *session) respond(ctx context.Context, req request) (line []byte, served bool, err error) {
+	failure := Errorf(CodeInvalid, "unknown method %q: the agent is older than this program: start it again", req.Method)
+	if handler, ok := c.server.Handlers[req.Method]; ok {
+		result, err := handler(ctx, c.peer, req.Params)
+		if err == nil {
+			line, err = encodeLine(outcome{ID: req.ID, Result: result})
+		}
+		if err == nil {
+			return line, true, nil
+		}
+		failure = &Error{Code: CodeOf(err), Message: err.Error()}
 	}
-	result, err := handler(ctx, c.peer, req.Params)
-	if err == nil {
-		resp.Result, err = json.Marshal(result)
-	}
-	if err != nil {
-		resp.Error = &Error{Code: CodeOf(err), Message: err.Error()}
-	}
-	return resp
+	line, err = encodeLine(response{ID: req.ID, Error: failure})
+	return line, false, err
 }
 
 func (c *session) answer(resp response) error {

@@ -33,6 +33,8 @@ type Info struct {
 	UID       int    `json:"uid"`
 	User      string `json:"user"`
 	Ephemeral bool   `json:"ephemeral"`
+	// Version is the agent's, empty for one that is older than this field.
+	Version string `json:"version,omitempty"`
 	// Driver is the driver's version as NVML reports it.
 	Driver string `json:"driver"`
 	// CUDA is the driver's CUDA version, such as 12040 for 12.4.
@@ -110,6 +112,8 @@ type Tenant struct {
 	// GPU, if that is long.
 	Until *time.Time `json:"until,omitempty"`
 	Idle  *time.Time `json:"idle,omitempty"`
+	// Ending says who ends it or what, while that is under way; empty otherwise.
+	Ending string `json:"ending,omitempty"`
 	// Device is the qualified name of the CDI device by which containers get the tenant's shares, empty for a tenant
 	// that has none and for one in a cluster.
 	Device string `json:"device,omitempty"`
@@ -242,13 +246,16 @@ const (
 	EventLimit EventKind = "limit"
 	// EventIdle is a share that has used no GPU for long.
 	EventIdle EventKind = "idle"
-	// EventGranted is a share that begins, EventChanged one that somebody changed, and
-	// EventRefused a request that was refused.
+	// EventGranted is a share that begins.
 	EventGranted EventKind = "granted"
+	// EventChanged is a share that somebody changed.
 	EventChanged EventKind = "changed"
+	// EventRefused is a request that was refused.
 	EventRefused EventKind = "refused"
 	// EventMemory are allocations of a share that were refused: the share's word.
 	EventMemory EventKind = "out-of-memory"
+	// EventHistory is a history that is not written, or is again.
+	EventHistory EventKind = "history"
 	// EventEnded is a tenant whose last process is gone.
 	EventEnded EventKind = "ended"
 )
@@ -280,12 +287,19 @@ type Listing struct {
 	// it did, by index.
 	Refused map[int]string `json:"refused,omitempty"`
 	Tenants []Tenant       `json:"tenants"`
+	// Devices are those that virtual machines have.
+	Devices []DeviceClaim `json:"devices,omitempty"`
 	// Waiting are queued requests, oldest first.
 	Waiting []Waiting `json:"waiting,omitempty"`
 	// Outside are processes on the GPUs that are in no share.
 	Outside []Outside `json:"outside,omitempty"`
 	// Events are the latest, oldest first.
 	Events []Event `json:"events,omitempty"`
+	// History says why the history is not written, empty while it is or where the agent keeps none.
+	History string `json:"history,omitempty"`
+	// MetricsTaken is the address at which the agent should tell metrics and show the web page and another program listens;
+	// empty while none does.
+	MetricsTaken string `json:"metricsTaken,omitempty"`
 }
 
 // Waiting is a queued request.

@@ -69,6 +69,9 @@ func (s *service) readOrSetAside(path string, read func(path string) error) erro
 
 // tool is the driver's nvidia-smi. It loads the driver's library by its name.
 func (o Options) tool(found *driver.Driver) modes.Tool {
+	if found == nil {
+		return modes.Tool{}
+	}
 	if dir := o.simgpu(); dir != "" {
 		return modes.Tool{Folders: []string{dir}}
 	}

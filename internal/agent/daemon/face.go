@@ -7,7 +7,9 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
+	"github.com/divvy-gpu/divvy/internal/agent/web"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
@@ -21,10 +23,14 @@ type Node struct {
 	Agent   *agent.Agent
 	Health  *health.Monitor
 	Library Library
+	// Pages are to be served beside metrics.
+	Pages *web.Pages
 	// Rules are the agent's configuration, nil without one.
 	Rules *agentconfig.Config
 	// Dir is the agent's run directory.
 	Dir string
+	// Cover installs the program that limits containers where the host finds it, and returns its path.
+	Cover func() (string, error)
 	// Step is [Options.Step].
 	Step func(name string)
 	Log  *slog.Logger
@@ -56,13 +62,16 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 			}
 		}
 	})
-	if s.metrics != nil {
+	if s.metrics != nil || s.taken != "" {
 		running.Go(func() { s.serveMetrics(ctx) })
 	}
 	if s.options.Face != nil {
 		running.Go(func() {
 			defer end()
-			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Rules: s.rules, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log})
+			fault = s.options.Face(ctx, Node{
+				Agent: s.agent, Health: s.health, Library: s.library, Pages: s.pages, Rules: s.rules, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log,
+				Cover: func() (string, error) { return slice.InstallCover(s.options.Tree, s.tenants) },
+			})
 		})
 	}
 	return func() error {

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/exposition"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
@@ -36,18 +37,25 @@ const exporterName = "dcgm-exporter"
 // ExporterRuns reports whether DCGM's exporter runs on this machine, as far as the agent sees its processes.
 func ExporterRuns() bool { return process.Named(exporterName) }
 
-// openMetrics listens for scrapes. An address that somebody asked for and that is taken is an error; the usual one can be
-// anybody's, and the agent serves without it.
+// takenAgain is how often an address that is taken is tried again.
+const takenAgain = 3 * time.Second
+
+// openMetrics listens for scrapes. A port that is taken can be anybody's: the agent serves without it, and tries again.
+// Another fault of an address that somebody asked for is an error.
 func (s *service) openMetrics(ctx context.Context) error {
 	address, asked := s.options.metricsAddress(s.rules)
 	if address == "" {
 		return nil
 	}
 	listener, err := exposition.Listen(ctx, address)
-	if err != nil && asked {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		s.options.Log.WarnContext(ctx, "metrics are not served until the address is free", "error", err)
+		s.taken = address
+		return nil
+	case err != nil && asked:
 		return err
-	}
-	if err != nil {
+	case err != nil:
 		s.options.Log.WarnContext(ctx, "metrics are not served", "error", err)
 		return nil
 	}
@@ -61,17 +69,43 @@ func (s *service) openMetrics(ctx context.Context) error {
 	return nil
 }
 
+// ListenAgain opens an address where metrics are answered as soon as it is free. It is nil when ctx is done.
+func ListenAgain(ctx context.Context, address string) net.Listener {
+	return listenAgain(ctx, address, takenAgain)
+}
+
+// listenAgain opens an address as soon as it is free. It is nil when ctx is done.
+func listenAgain(ctx context.Context, address string, every time.Duration) net.Listener {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if listener, err := exposition.Listen(ctx, address); err == nil {
+			return listener
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // serveMetrics answers scrapes until ctx is done.
 func (s *service) serveMetrics(ctx context.Context) {
-	node, err := os.Hostname()
-	if err != nil {
-		s.options.Log.WarnContext(ctx, "cannot find the machine's name for metrics", "error", err)
+	listener := s.metrics
+	if listener == nil {
+		s.agent.NoteTaken(s.taken)
+		if listener = ListenAgain(ctx, s.taken); listener == nil {
+			return
+		}
+		s.options.Log.InfoContext(ctx, "metrics are served now", "address", s.taken)
+		s.agent.NoteTaken("")
 	}
 	shown := exposition.New(exposition.Config{
-		Source: s.agent, Node: node, Faults: s.health.Reasons, XIDs: s.health.XIDs,
+		Source: s.agent, Node: s.node, Faults: s.health.Reasons, XIDs: s.health.XIDs,
 		DCGM: s.rules.Metrics().DCGM, Exporter: ExporterRuns, Fresh: time.Second, Version: s.options.Version, Log: s.options.Log,
 	})
-	if err := exposition.Serve(ctx, s.metrics, exposition.Handler(exposition.Probes{}, shown)); err != nil {
+	if err := exposition.Serve(ctx, listener, s.pages.Beside(listener, exposition.Handler(exposition.Probes{}, shown))); err != nil {
 		s.options.Log.WarnContext(ctx, "metrics are not served any more", "error", err)
 	}
 }

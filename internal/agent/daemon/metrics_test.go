@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/exposition"
@@ -53,22 +54,34 @@ func TestMetricsAddress(t *testing.T) {
 	}
 }
 
-// An address that somebody asked for and that is taken ends the agent before it serves.
+// An address that is taken, also one that somebody asked for, keeps no agent from serving, and is had once it is free.
 func TestMetricsAddressInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
-	s := &service{options: Options{MetricsAddress: taken.Addr().String(), Log: slog.New(slog.DiscardHandler)}}
+	address := taken.Addr().String()
+	s := &service{options: Options{MetricsAddress: address, Log: slog.New(slog.DiscardHandler)}}
+	if err := s.openMetrics(t.Context()); err != nil || s.metrics != nil || s.taken != address {
+		t.Errorf("an address that is taken: %v, %q", err, s.taken)
+	}
+	had := make(chan net.Listener)
+	go func() { had <- listenAgain(t.Context(), address, time.Millisecond) }()
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (<-had).Close(); err != nil {
+		t.Error(err)
+	}
+	s.options.MetricsAddress = "192.0.2.1:1" // nobody's
 	if err := s.openMetrics(t.Context()); err == nil || !strings.Contains(err.Error(), "--metrics-address") {
-		t.Errorf("an address that is taken: %v", err)
+		t.Errorf("an address of no machine: %v", err)
 	}
 	s.options.MetricsAddress = "127.0.0.1:0"
 	if err := s.openMetrics(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	address := s.metrics.Addr().String()
+	address = s.metrics.Addr().String()
 	if err := s.close(); err != nil {
 		t.Error(err)
 	}

@@ -3,10 +3,13 @@ package daemon
 import (
 	"cmp"
 	"os"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+	"github.com/divvy-gpu/divvy/internal/history/store"
 )
 
 // simgpu is the directory of the simulated machine that the agent serves, "" for a real
@@ -24,4 +27,20 @@ func (o Options) devices() agent.Devices {
 		return nil
 	}
 	return cdi.Shares{Dir: o.Containers, Kind: v1alpha1.CDIKind}
+}
+
+// history is where the agent keeps what shares did, nil for nowhere. A user turns that of an own agent off by a variable:
+// it has no configuration.
+func (o Options) history(rules *agentconfig.Config) *store.Store {
+	told, dir := rules.History(), store.Place(o.Endpoint.Rundir, false)
+	if o.Endpoint.Simgpu != "" {
+		dir = store.Place(o.Endpoint.Dir(), true)
+	}
+	if told.Off || dir == "" || !o.shared() && os.Getenv(store.Off) == store.OffValue {
+		return nil
+	}
+	return store.New(store.Config{
+		Dir: dir, Now: time.Now,
+		Limits: store.Limits{Days: cmp.Or(told.Days, store.Usual.Days), Bytes: cmp.Or(int64(told.Bytes), store.Usual.Bytes)},
+	})
 }

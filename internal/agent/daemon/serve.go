@@ -20,6 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
+	"github.com/divvy-gpu/divvy/internal/agent/web"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
@@ -29,6 +30,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/terminal"
+	divvy "github.com/divvy-gpu/divvy/internal/version"
 )
 
 // Options are what `divvy agent` is told.
@@ -40,6 +42,8 @@ type Options struct {
 	Tree   install.Tree
 	// Ephemeral makes the agent end with its last share.
 	Ephemeral bool
+	// MachinesOnly serves no shares, only devices for virtual machines, and needs no driver of NVIDIA's.
+	MachinesOnly bool
 	// Config is the path of the agent's configuration; empty means [DefaultConfig] if
 	// that exists and the agent serves every user.
 	Config string
@@ -121,9 +125,13 @@ type service struct {
 	book    *modes.Book // nil for an agent that changes no modes of GPUs
 	// instances has which MIG instances are Divvy's, nil for an agent that makes none.
 	instances *mig.Book
+	machines  *machines // nil for an agent that gives no devices to virtual machines
 	finder    driver.Finder
 	metrics   net.Listener // nil where no metrics are answered
-	tenants   string       // the directory of the tenants' directories
+	taken     string       // where they are to be answered once the address is free
+	pages     *web.Pages
+	node      string // the machine's name, "" where it is not known
+	tenants   string // the directory of the tenants' directories
 	// opened is closed when the agent serves; end, which is set before, ends it.
 	opened chan struct{}
 	end    context.CancelFunc
@@ -154,27 +162,17 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
-	finder, found, err := o.findDriver(ctx)
-	if err != nil {
+	if err := s.openMachines(ctx); err != nil {
 		return s, err
 	}
-	s.finder = finder
-	library, err := s.openNVML(found)
-	if err != nil {
-		return s, err
-	}
-	gpus, err := library.GPUs()
+	found, err := s.openDriver(ctx)
 	if err != nil {
 		return s, err
 	}
 	if err := s.openForms(found); err != nil {
 		return s, err
 	}
-	uuids := make([]string, 0, len(gpus))
-	for _, gpu := range gpus {
-		uuids = append(uuids, gpu.UUID)
-	}
-	heritages, err := s.holdGPUs(ctx, uuids)
+	heritages, err := s.holdListed(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -183,22 +181,52 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	}
 	made := slice.New(slice.Options{
 		Tenants: s.tenants, State: o.Endpoint.Dir(), Tree: o.Tree, Instance: o.simgpu(), Shared: o.shared(),
-		Inventory: library, Finder: finder, Reap: NewReaper(o.Tree), Log: o.Log,
+		Inventory: s.library, Finder: s.finder, Reap: NewReaper(o.Tree), Log: o.Log,
 	})
-	if err := made.Health(ctx); err != nil {
+	if err := made.Health(ctx); err != nil && !o.MachinesOnly {
 		return s, err
 	}
 	if err := s.openAgent(ctx, made); err != nil {
 		return s, err
 	}
+	s.backVGPUs(ctx)
 	if err := s.agent.Inherit(ctx, heritages, s.rules.Limits); err != nil {
 		return s, err
 	}
 	s.openHealth(ctx)
+	s.openPages(ctx)
 	if err := s.openMetrics(ctx); err != nil {
 		return s, err
 	}
 	return s, s.listen()
+}
+
+// holdListed holds the GPUs that the driver lists, and returns what their users' own agents hand over.
+func (s *service) holdListed(ctx context.Context) ([]agent.Heritage, error) {
+	gpus, err := s.library.GPUs()
+	if err != nil {
+		return nil, err
+	}
+	uuids := make([]string, 0, len(gpus))
+	for _, gpu := range gpus {
+		uuids = append(uuids, gpu.UUID)
+	}
+	return s.holdGPUs(ctx, uuids)
+}
+
+// openDriver finds the driver and lets helpers open it. An agent for virtual machines alone has none, and nil is returned.
+func (s *service) openDriver(ctx context.Context) (*driver.Driver, error) {
+	if s.options.MachinesOnly {
+		s.library = helper.None()
+		return nil, nil
+	}
+	finder, found, err := s.options.findDriver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.finder = finder
+	_, err = s.openNVML(found)
+	return found, err
 }
 
 // findDriver finds the driver that is served, and says which others are not.
@@ -226,7 +254,7 @@ func (o Options) findDriver(ctx context.Context) (driver.Finder, *driver.Driver,
 // openHealth looks at the GPUs' health once, so that nothing is granted or published before it is known which are
 // healthy.
 func (s *service) openHealth(ctx context.Context) {
-	s.health = health.New(health.Config{Driver: s.library, GPUs: s.agent.GPUs(), Log: s.options.Log, Now: time.Now})
+	s.health = health.New(health.Config{Driver: s.library, GPUs: s.agent.GPUs(), Away: s.agent.IsAway, Log: s.options.Log, Now: time.Now})
 	s.health.Look(ctx)
 	s.noteFaults()
 }
@@ -260,12 +288,21 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		Log:        o.Log, Rules: s.rules, Misuse: s.rules.Outside(), Listed: s.rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 		Tell: terminal.NewWriter(program).Tell,
 	}
-	config.Devices = o.devices()
+	config.Devices, config.Commands = o.devices(), s.rules.History().Commands
+	if kept := o.history(s.rules); kept != nil {
+		config.History = kept
+	}
 	if !o.shared() {
 		config.Locks, config.Permit = ownLocks{&s.locks, config.Checkpoint}, s.permit
 	}
+	if s.machines != nil {
+		config.Machines, config.LetGo, config.Returned = s.machines, s.letGo, s.returned
+	}
 	if s.agent, err = agent.New(ctx, config); err != nil {
 		return err
+	}
+	if s.machines != nil {
+		s.machines.Tell(s.agent.TellMachine)
 	}
 	silent, _ := s.library.LeftOut()
 	return checkRules(s.rules, s.agent.GPUs(), len(silent))
@@ -276,7 +313,7 @@ func (s *service) info() control.Info {
 	file, sum := s.rules.Source()
 	return control.Info{
 		Protocol: control.ProtocolVersion, PID: os.Getpid(), UID: os.Getuid(), User: process.UserName(os.Getuid()),
-		Ephemeral: o.Ephemeral, Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.simgpu(),
+		Ephemeral: o.Ephemeral, Version: divvy.Full(), Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.simgpu(),
 		Config: file, ConfigSum: sum,
 	}
 }
@@ -308,7 +345,7 @@ func (s *service) run(ctx context.Context) error {
 	s.end = cancel
 	close(s.opened)
 	idle := newIdle()
-	server := control.Server{Handlers: s.agent.Handlers(), Log: s.options.Log, Connections: idle.connections}
+	server := control.Server{Handlers: s.handlers(), Log: s.options.Log, Connections: idle.connections}
 	s.doors.serve(func(l *net.UnixListener) error {
 		// The server ends after the agent: see agent.Agent.Run.
 		defer cancel()
@@ -327,6 +364,9 @@ func (s *service) run(ctx context.Context) error {
 	if s.options.shared() {
 		keeping.Go(func() { s.keepPlace(ctx) })
 		go s.reclaimMissed(ctx)
+	}
+	if s.machines != nil {
+		keeping.Go(func() { s.machines.Run(ctx) })
 	}
 	faced := s.serveOthers(ctx, cancel)
 	s.agent.Run(ctx)

@@ -277,7 +277,7 @@ func TestAdminAccessThatFails(t *testing.T) {
 	if err := os.WriteFile(record, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if o, err := newOpenings(record); err == nil || len(o.list()) != 0 {
+	if o, err := newRecords[opened](record, "admin-access"); err == nil || len(o.list()) != 0 {
 		t.Errorf("a damaged record is %v, %v", o.list(), err)
 	}
 	if _, err := os.Stat(record + ".unreadable"); err != nil {

@@ -67,7 +67,7 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 	var allocations []allocation
 	for i := range devices.Results {
 		r := &devices.Results[i]
-		if r.Driver != v1alpha1.Driver || isAdmins(r) {
+		if !isShare(r) {
 			continue
 		}
 		g, err := allocationOf(r, node)

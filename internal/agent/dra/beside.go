@@ -9,8 +9,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // beside warns pods that came later to a prepared claim and use it differently from
@@ -22,7 +20,7 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 	var allocations []allocation
 	for i := range claim.Status.Allocation.Devices.Results {
-		if g := &claim.Status.Allocation.Devices.Results[i]; g.Driver == v1alpha1.Driver && !isAdmins(g) {
+		if g := &claim.Status.Allocation.Devices.Results[i]; isShare(g) {
 			allocations = append(allocations, allocation{base: resourceclaim.BaseRequestRef(g.Request)})
 		}
 	}

@@ -42,12 +42,19 @@ type driver struct {
 	tenants Tenants
 	// opener gives GPUs without a share, and openings are the claims that have some.
 	opener   Opener
-	openings *openings
-	cdiDir   string
-	log      *slog.Logger
-	teller   *teller
-	meter    Meter
-	runtime  *runtimeGate
+	openings *records[opened]
+	// machines gives devices to virtual machines, nil where there are none, and lent are the claims that have some.
+	machines Machines
+	lent     *records[lent]
+	// cards gives RDMA cards, nil for none, and attached are the claims that have some.
+	cards     Cards
+	attached  *records[attached]
+	attaching sync.Mutex // orders who has a card alone
+	cdiDir    string
+	log       *slog.Logger
+	teller    *teller
+	meter     Meter
+	runtime   *runtimeGate
 	// kernels are the handlers whose containers run on a kernel of their own.
 	kernels  v1alpha1.Kernels
 	handlers handlers
@@ -116,7 +123,10 @@ func (d *driver) unprepareClaim(ctx context.Context, claim types.UID, release fu
 		return err
 	}
 	d.step("release-done")
-	if err := d.shut(claim); err != nil {
+	if err := errors.Join(d.giveBack(ctx, claim), d.shut(claim)); err != nil {
+		return err
+	}
+	if err := d.detach(claim); err != nil {
 		return err
 	}
 	return cdi.Remove(d.cdiDir, specName(claim))

@@ -181,7 +181,7 @@ func TestHalfAClaimIsTakenBack(t *testing.T) {
 	reserve(claim, pod)
 	m := newMachine(t, claim, pod)
 	r := m.start()
-	if err := m.prepare(r, claim).Err; err == nil || !strings.Contains(err.Error(), "has 12Gi of 16Gi free") {
+	if err := m.prepare(r, claim).Err; err == nil || !strings.Contains(err.Error(), "has 12Gi of 16Gi not granted") {
 		t.Errorf("%v", err)
 	}
 	m.mustBeEmpty(r)

@@ -20,6 +20,8 @@ const (
 	reasonDiffers = "PreparedOtherwise"
 	// reasonAdmin is of claims with admin access.
 	reasonAdmin = "AdminAccess"
+	// reasonCards is of claims with RDMA cards.
+	reasonCards = "CardsAttached"
 )
 
 // teller writes events; equal ones are counted in one object by the recorder.

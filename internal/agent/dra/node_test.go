@@ -123,6 +123,9 @@ type machine struct {
 	client  *fake.Clientset
 	events  *events.FakeRecorder
 	step    func(string) // of the agents to come
+	// machines gives them devices for virtual machines, nil where they offer none.
+	machines Machines
+	cards    Cards // of the agents to come
 }
 
 func newMachine(t *testing.T, objects ...runtime.Object) *machine {
@@ -160,12 +163,21 @@ func (m *machine) start() *running {
 	}
 	var done sync.WaitGroup
 	done.Go(func() { a.Run(ctx) })
-	openings, err := newOpenings(filepath.Join(m.dir, "admin-access.json"))
+	openings, err := newRecords[opened](filepath.Join(m.dir, "admin-access.json"), "admin-access")
+	if err != nil {
+		m.t.Error(err)
+	}
+	lent, err := newRecords[lent](filepath.Join(m.dir, "machine-claims.json"), "machine-claims")
+	if err != nil {
+		m.t.Error(err)
+	}
+	attached, err := newRecords[attached](filepath.Join(m.dir, "nics.json"), "nics")
 	if err != nil {
 		m.t.Error(err)
 	}
 	r := &running{agent: a, driver: &driver{
-		opener: a, openings: openings, handlers: handlers{client: m.client},
+		opener: a, openings: openings, machines: m.machines, lent: lent, handlers: handlers{client: m.client},
+		cards: m.cards, attached: attached,
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
 		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},
 	}}

@@ -18,28 +18,48 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
 
-// prepareClaim makes everything of one claim: its shares, and what it has admin access to. If it fails, it takes back
+// prepareClaim makes everything of one claim: its shares, its cards, what it has admin access to, and its devices for virtual
+// machines. If it fails, it takes back
 // what it made. It returns the pods that it could read with an error too.
 func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, []kubeletplugin.Device, error) {
 	defer d.claims.lock(claim.UID)()
 	_, before := d.openings.get(claim.UID)
+	_, lentBefore := d.lent.get(claim.UID)
+	_, had := d.attached.get(claim.UID)
 	open, err := openingsOf(claim, d.node)
 	var doors []kubeletplugin.Device
 	if err == nil {
 		doors, err = d.openTo(ctx, claim, open)
 	}
+	var machines, cards, devices []kubeletplugin.Device
+	var pods []*corev1.Pod
+	if err == nil {
+		machines, err = d.lend(ctx, claim)
+	}
+	if err == nil {
+		cards, err = d.attach(ctx, claim)
+	}
+	if err == nil {
+		pods, devices, err = d.prepareShares(ctx, claim, open)
+	} else {
+		pods, _ = d.podsOf(ctx, claim) // they are told as far as they are known
+	}
 	if err != nil {
-		pods, _ := d.podsOf(ctx, claim) // they are told as far as they are known
+		if !before && len(doors) > 0 {
+			err = errors.Join(err, d.shut(claim.UID))
+		}
+		if !lentBefore && len(machines) > 0 {
+			err = errors.Join(err, d.giveBack(ctx, claim.UID))
+		}
+		if !had && len(cards) > 0 {
+			err = errors.Join(err, d.detach(claim.UID))
+		}
 		return pods, nil, err
 	}
-	pods, devices, err := d.prepareShares(ctx, claim, open)
-	switch {
-	case err != nil && !before && len(open) > 0:
-		err = errors.Join(err, d.shut(claim.UID))
-	case err == nil && len(open) > 0:
+	if len(open) > 0 {
 		d.teller.opens(claim, pods, open)
 	}
-	return pods, append(devices, doors...), err
+	return pods, slices.Concat(devices, doors, machines, cards), nil
 }
 
 // prepareShares makes the tenants of one claim and their CDI specification. If it
@@ -175,7 +195,7 @@ func (d *driver) alone(ctx context.Context, claim *resourcev1.ResourceClaim, u *
 		if other.Status.Allocation == nil {
 			continue
 		}
-		ours := func(r resourcev1.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.Driver }
+		ours := func(r resourcev1.DeviceRequestAllocationResult) bool { return isShare(&r) }
 		if slices.ContainsFunc(other.Status.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return isAdmins(&r) }) {
 			return fault("container %s of pod %s has a share by claim %s and admin access by claim %s, and no limit of the share would hold there: give each a container of its own", u.container, u.pod, claim.Name, name)
 		}

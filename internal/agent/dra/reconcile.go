@@ -55,6 +55,7 @@ func (r *reconciler) run(ctx context.Context, ended <-chan struct{}) {
 	defer ticker.Stop()
 	looked := false
 	for {
+		cards := r.changedCards()
 		r.endSlots(ctx)
 		r.expectAgain(ctx)
 		if !looked && r.pods.known() {
@@ -64,6 +65,9 @@ func (r *reconciler) run(ctx context.Context, ended <-chan struct{}) {
 		select {
 		case <-ended:
 			continue
+		case <-cards:
+			r.cardSpecifications(ctx)
+			continue
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
@@ -71,6 +75,8 @@ func (r *reconciler) run(ctx context.Context, ended <-chan struct{}) {
 		looked = false
 		r.specifications(ctx)
 		r.adminSpecifications(ctx)
+		r.machineSpecifications(ctx)
+		r.cardSpecifications(ctx)
 	}
 }
 
@@ -104,11 +110,17 @@ func (r *reconciler) specifications(ctx context.Context) {
 	}
 }
 
-// prepared has a tenancy of each claim; of one with admin access alone it has what it is called.
+// prepared has a tenancy of each claim; of one without a share it has what it is called.
 func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
 	claims := map[types.UID]agent.Tenancy{}
 	for _, o := range r.openings.list() {
 		claims[o.UID] = agent.Tenancy{Name: o.name(), Namespace: o.Namespace, Claim: o.Claim}
+	}
+	for _, l := range r.lent.list() {
+		claims[l.UID] = agent.Tenancy{Name: l.name(), Namespace: l.Namespace, Claim: l.Claim}
+	}
+	for _, a := range r.attached.list() {
+		claims[a.UID] = agent.Tenancy{Name: a.name(), Namespace: a.Namespace, Claim: a.Claim}
 	}
 	for _, t := range r.tenants.Tenancies() {
 		if uid, _ := claimOf(t.Key); uid != "" && !isPods(t.Key) {

@@ -20,6 +20,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 )
 
@@ -46,8 +48,16 @@ type Config struct {
 	Tenants Tenants
 	// Opener gives claims with admin access their GPUs; where it is nil there are none.
 	Opener Opener
+	// Cards gives claims their RDMA cards; where it is nil there are none.
+	Cards Cards
+	// Attached is the path of the file in which these claims are remembered.
+	Attached string
 	// Openings is the path of the file in which these claims are remembered.
 	Openings string
+	// Machines gives devices to virtual machines; where it is nil there are none. Lent is the path of the file in which the
+	// claims with such devices are remembered.
+	Machines Machines
+	Lent     string
 	// Pool returns what the node has now, and a channel that is closed when that
 	// changes and when ctx is done. No pools means that it is not known yet; what is
 	// published then stays.
@@ -55,6 +65,8 @@ type Config struct {
 	// Defaults returns the defaults of shares that name no policy, or why they are
 	// not known; nil stands for no defaults. Prepared shares keep theirs.
 	Defaults func() (v1alpha1.NodeDefaults, error)
+	// Follow has a function called with what becomes of tenancies, which is written as events on their pods; nil writes none.
+	Follow func(told func(agent.Tenancy, control.Event))
 	// Kernels are the handlers of runtime classes whose containers run on a kernel of their own; nil are the usual ones.
 	Kernels v1alpha1.Kernels
 	// PluginDir, RegistryDir and CDIDir are as the constants say where left out.
@@ -114,12 +126,21 @@ func New(c Config) *Driver {
 		c.Metrics = unmetered{}
 	}
 	d := &Driver{config: c, broken: make(chan error, 1), expected: make(chan struct{})}
-	openings, err := newOpenings(c.Openings)
+	openings, err := newRecords[opened](c.Openings, "admin-access")
 	if err != nil {
 		c.Log.Warn("the record of claims with admin access cannot be read", "error", err)
 	}
+	lent, err := newRecords[lent](c.Lent, "machine-claims")
+	if err != nil {
+		c.Log.Warn("the record of claims of virtual machines cannot be read", "error", err)
+	}
+	attached, err := newRecords[attached](c.Attached, "nics")
+	if err != nil {
+		c.Log.Warn("the record of claims with RDMA cards cannot be read", "error", err)
+	}
 	d.driver = &driver{
-		opener: c.Opener, openings: openings, kernels: c.Kernels, handlers: handlers{client: c.Client},
+		opener: c.Opener, openings: openings, machines: c.Machines, lent: lent, kernels: c.Kernels, handlers: handlers{client: c.Client},
+		cards: c.Cards, attached: attached,
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
 		runtime: &runtimeGate{client: c.Client, node: c.Node}, defaults: c.Defaults,
 		broken: func(err error) {
@@ -158,9 +179,15 @@ func (d *Driver) Run(ctx context.Context) error {
 		return err
 	}
 	d.driver.pods = watch
+	if d.config.Follow != nil {
+		d.config.Follow(newFollower(d.driver.teller.recorder, watch, time.Now).told)
+		defer d.config.Follow(func(agent.Tenancy, control.Event) {})
+	}
 	// The specifications come first, because containers may start meanwhile.
 	d.reconciler.specifications(ctx)
 	d.reconciler.adminSpecifications(ctx)
+	d.reconciler.machineSpecifications(ctx)
+	d.reconciler.cardSpecifications(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx) })
 	running.Go(func() { d.reconciler.run(ctx, watch.ended) })
@@ -193,12 +220,12 @@ func (d *Driver) serve(ctx context.Context) error {
 	if err := d.directories(); err != nil {
 		return err
 	}
-	helper, err := kubeletplugin.Start(ctx, d.driver,
+	helper, err := kubeletplugin.Start(ctx, d.driver, append(d.metadata(),
 		kubeletplugin.KubeClient(d.config.Client), kubeletplugin.NodeName(d.config.Node), kubeletplugin.DriverName(v1alpha1.Driver),
 		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistryDir),
 		// Each claim has its own lock, so that one that waits delays no other.
-		kubeletplugin.Serialize(false), kubeletplugin.GRPCInterceptor(d.hear),
-	)
+		kubeletplugin.Serialize(false), kubeletplugin.GRPCInterceptor(d.withFiles),
+	)...)
 	if err != nil {
 		return fmt.Errorf("start driver: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -242,40 +241,6 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// However many scrape at once, only so many are answered.
-func TestScrapesAtOnce(t *testing.T) {
-	begun, answer := make(chan struct{}), make(chan struct{})
-	handler := Handler(Probes{}, writer(func(io.Writer) error { begun <- struct{}{}; <-answer; return nil }))
-	scrape := func() int {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		return w.Code
-	}
-	codes := make(chan int)
-	for range mostScrapes {
-		go func() { codes <- scrape() }()
-		<-begun
-	}
-	if code := scrape(); code != http.StatusServiceUnavailable {
-		t.Errorf("one too many: %d", code)
-	}
-	close(answer)
-	for range mostScrapes {
-		if code := <-codes; code != http.StatusOK {
-			t.Errorf("one of those before: %d", code)
-		}
-	}
-	broken := Handler(Probes{}, writer(func(io.Writer) error { return errors.New("the registry is broken") }))
-	w := httptest.NewRecorder()
-	if broken.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil)); w.Code != http.StatusInternalServerError {
-		t.Errorf("a writer that fails: %d", w.Code)
-	}
-}
-
-type writer func(io.Writer) error
-
-func (w writer) Write(_ context.Context, out io.Writer) error { return w(out) }
-
 // Of a share under MPS there is a ceiling, and none of the figures that only time slices have.
 func TestWhatMPSCannotHave(t *testing.T) {
 	got := told(t, shown(&teller{listing: sample()}))
@@ -319,45 +284,6 @@ func TestEndedTenantsDisappear(t *testing.T) {
 	source.err = errors.New("stuck")
 	if got = told(t, e); strings.Contains(got, "divvy_share_") || !strings.Contains(got, "divvy_agent_listing_success{node=\"gpu-1\"} 0\n") || failed != 1 {
 		t.Errorf("a listing that fails, counted %d times:\n%s", failed, got)
-	}
-}
-
-func TestProbes(t *testing.T) {
-	sick := errors.New("the kubelet does not know us yet")
-	handler := Handler(Probes{Ready: func() error { return sick }}, shown(&teller{}))
-	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/": 404, "/debug/pprof/": 404} {
-		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
-		if answer.Code != want || want == 503 && !strings.Contains(answer.Body.String(), sick.Error()) {
-			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
-		}
-	}
-}
-
-func TestServe(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	listener, err := Listen(ctx, "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if _, err := Listen(ctx, address); err == nil || !strings.Contains(err.Error(), "--metrics-address") {
-		t.Errorf("an address that is taken: %v", err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, listener, Handler(Probes{}, shown(&teller{}))) }()
-	answer, err := http.Get("http://" + address + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer.Body.Close()
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if _, err := http.Get("http://" + address + "/healthz"); err == nil {
-		t.Error("it still answers")
 	}
 }
 

@@ -106,7 +106,7 @@ var shareFamilies = []shareFamily{
 		timed(func(t *control.Time) float64 { return truth(t.HeldBack) })),
 	ofShare("gpu_seconds_total", counter, "GPU time used by the share, as measured by the agent; absent under MPS, where shares run side by side, and for a share that has a MIG instance alone.",
 		timed(func(t *control.Time) float64 { return seconds(t.Used) })),
-	ofShare("entitled_gpu_seconds_total", counter, "GPU time that the share had a right to when all others want theirs, since the agent knows it.",
+	ofShare("entitled_gpu_seconds_total", counter, "GPU time that the share had a right to when all others want theirs.",
 		timed(func(t *control.Time) float64 { return seconds(t.Entitled) })),
 	ofShare("arbiter_error_ratio", gauge, "Part of the GPU's time by which the share's use of the last second differs from what the arbiter gave; absent for a share that was not held back.",
 		func(s *shownShare) (float64, bool) {

@@ -110,21 +110,21 @@ func (h Holder) Ways(reader int) []string {
 	case h.System && reader == 0 && h.PID == 0:
 		return []string{"it runs in another pid namespace, such as a container: use it there, or end it there and start `divvy agent` here"}
 	case h.System && reader == 0:
-		return []string{fmt.Sprintf("it runs, its directory is missing or is another one, and its log says why; if it does not make the directory again, end process %d and start `divvy agent`", h.PID)}
+		return []string{fmt.Sprintf("it runs, its directory is missing or is another one, and its log says why; if it does not make the directory again, end process %d and start it again (%s)", h.PID, rundir.Start(""))}
 	case h.System:
 		return []string{"it runs and cannot be reached; ask an administrator to see what is wrong with its directory (`divvy doctor` as root)"}
 	case h.BySystem && reader == 0:
-		return []string{"start the agent for all users again (`divvy agent`)", control.AnotherGPU}
+		return []string{"start the agent for all users again (" + rundir.Start("") + ")", control.AnotherGPU}
 	case h.BySystem:
-		return []string{control.AnotherGPU, "wait until these have ended", "ask an administrator to start the agent for all users again (`divvy agent` as root)"}
+		return []string{control.AnotherGPU, "wait until these have ended", "ask an administrator to start the agent for all users again (" + rundir.AsRoot() + ")"}
 	case h.Left && reader != 0:
 		return []string{control.AnotherGPU, "wait until these have ended"}
 	case h.UID == reader:
 		return []string{"use the run directory of that agent", "end it"}
 	case reader == 0:
-		return []string{control.AnotherGPU, "start the agent for all users (`divvy agent`), which takes it over"}
+		return []string{control.AnotherGPU, "start the agent for all users (" + rundir.Start("") + "), which takes it over"}
 	}
-	return []string{control.AnotherGPU, "wait until their shares there have ended", "ask an administrator to start the agent for all users (`divvy agent` as root)"}
+	return []string{control.AnotherGPU, "wait until their shares there have ended", "ask an administrator to start the agent for all users (" + rundir.AsRoot() + ")"}
 }
 
 // Of returns who holds a GPU; ok is false if nobody does.

@@ -39,6 +39,9 @@ type Driver interface {
 type Config struct {
 	Driver Driver
 	GPUs   []backend.GPU
+	// Away reports whether a GPU has left the driver for a virtual machine: it is not asked about, and that is no fault. Nil
+	// is never.
+	Away func(uuid string) bool
 	// Interval is the time between looks; 0 is a second.
 	Interval time.Duration
 	Log      *slog.Logger
@@ -148,8 +151,9 @@ func (m *Monitor) Look(ctx context.Context) {
 	m.count(ctx)
 	faults := map[string]Fault{}
 	away := m.absent > 0
-	for i, found := range m.config.Driver.Conditions(m.indexes) {
-		p, condition, err := m.watched[i], found.Condition, found.Err
+	watched, indexes := m.present()
+	for i, found := range m.config.Driver.Conditions(indexes) {
+		p, condition, err := watched[i], found.Condition, found.Err
 		away = away || err != nil && !errors.Is(err, nvml.ErrSilent) // whoever asks it finds the GPU anew by itself
 		before := p.fault
 		p.look(m.config.Now(), condition, err)
@@ -179,6 +183,20 @@ func (m *Monitor) Look(ctx context.Context) {
 	}
 }
 
+// present are the GPUs that are not away, with their indexes. Those that are have no fault, and begin anew when they are back.
+func (m *Monitor) present() (all []*watched, indexes []int) {
+	for i, p := range m.watched {
+		if m.isAway(p) {
+			m.watched[i] = &watched{gpu: p.gpu, xids: p.xids, lastXID: p.lastXID}
+			continue
+		}
+		all, indexes = append(all, p), append(indexes, m.indexes[i])
+	}
+	return all, indexes
+}
+
+func (m *Monitor) isAway(p *watched) bool { return m.config.Away != nil && m.config.Away(p.gpu.UUID) }
+
 // reopen opens the library again while GPUs are away, less often the longer that does not help.
 func (m *Monitor) reopen(ctx context.Context) {
 	if m.away < m.pause {
@@ -199,7 +217,7 @@ func (m *Monitor) count(ctx context.Context) {
 	answering, silent := m.config.Driver.Answering()
 	ill := 0
 	for _, p := range m.watched {
-		if p.fault != nil && !slices.Contains(answering, p.gpu.UUID) {
+		if (p.fault != nil || m.isAway(p)) && !slices.Contains(answering, p.gpu.UUID) {
 			ill++
 		}
 	}

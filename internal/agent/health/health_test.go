@@ -360,3 +360,29 @@ func TestXIDsAreCounted(t *testing.T) {
 		t.Errorf("%d kinds are counted", n)
 	}
 }
+
+// A GPU that has left the driver for a virtual machine is not asked about, is no fault and has nothing opened again. When it is
+// back it begins anew.
+func TestAway(t *testing.T) {
+	w, h := newWard(2)
+	away := false
+	h.config.Away = func(uuid string) bool { return away && uuid == "GPU-1" }
+	healthy := w.looks(h, 1)
+	away = true
+	w.faults[1] = nvml.ErrVanished
+	if got := w.looks(h, 3*firstReopen); got != healthy || w.reopened != 0 {
+		t.Errorf("faults %q, want %q; the library was opened again %d times", got, healthy, w.reopened)
+	}
+	if _, told := h.Faults(); told == nil {
+		t.Error("nobody is told of changes")
+	}
+	away = false
+	w.faults[1] = nil
+	if got := w.looks(h, 1); got != healthy {
+		t.Errorf("once it is back: %q, want %q", got, healthy)
+	}
+	w.faults[1] = nvml.ErrVanished
+	if got := w.looks(h, 1); got == healthy {
+		t.Errorf("a GPU that vanished by itself is no fault: %q", got)
+	}
+}

@@ -12,10 +12,14 @@ import (
 
 // givers are what says which forms the node's GPUs have: the agent, or a configuration that the node's label chooses.
 func (k *node) givers(ctx context.Context) givers {
-	if k.policy == nil {
-		return k.Agent
+	var from givers = k.Agent
+	if k.policy != nil {
+		from = &chosenForms{givers: k.Agent, policy: k.policy, ctx: ctx}
 	}
-	return &chosenForms{givers: k.Agent, policy: k.policy, ctx: ctx}
+	if m := k.publisher.machines; m != nil {
+		from = machineForms{from, m.lendings}
+	}
+	return from
 }
 
 // chosenForms gives GPUs the forms that a policy wants for them, and asks the agent while none is known.

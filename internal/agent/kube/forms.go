@@ -44,8 +44,10 @@ type forms struct {
 	node   string
 	client kubernetes.Interface
 	agent  givers
-	log    *slog.Logger
-	again  time.Duration
+	// functionOf is the UUID of the GPU on which a device for virtual machines is, "" where the driver has no such GPU.
+	functionOf func(pool.FunctionID) string
+	log        *slog.Logger
+	again      time.Duration
 
 	mu      sync.Mutex
 	gpus    map[string]published // by UUID; nil until it is known what is published
@@ -70,7 +72,7 @@ type published struct {
 func (p published) waits() bool { return p.next != "" || p.departing != "" }
 
 func newForms(node string, client kubernetes.Interface, a givers, log *slog.Logger) *forms {
-	return &forms{node: node, client: client, agent: a, log: log, again: formInterval, changed: make(chan struct{})}
+	return &forms{node: node, client: client, agent: a, functionOf: func(pool.FunctionID) string { return "" }, log: log, again: formInterval, changed: make(chan struct{})}
 }
 
 // get returns how each GPU is published, nil while that is not known, and a channel that is closed when it is otherwise.
@@ -286,7 +288,7 @@ func (f *forms) ask(ctx context.Context) (*allocated, error) {
 		}
 		for i := range list.Items {
 			for _, name := range f.allocatedTo(&list.Items[i]) {
-				uuid, _, _ := pool.Parse(name)
+				uuid, _, _ := f.parse(name)
 				found.claimed[uuid], found.devices[name] = true, true
 			}
 		}
@@ -294,6 +296,15 @@ func (f *forms) ask(ctx context.Context) (*allocated, error) {
 			return found, nil
 		}
 	}
+}
+
+// parse finds the GPU and the form of a device, also of one for virtual machines.
+func (f *forms) parse(device string) (uuid string, form pool.Form, ok bool) {
+	if id, is := pool.ParseFunction(device); is {
+		uuid = f.functionOf(id)
+		return uuid, id.Form, uuid != ""
+	}
+	return pool.Parse(device)
 }
 
 // allocatedTo are the node's devices that a claim has, but for admin access, which takes nothing of them.
@@ -304,7 +315,7 @@ func (f *forms) allocatedTo(claim *resourcev1.ResourceClaim) []string {
 	var all []string
 	for i := range claim.Status.Allocation.Devices.Results {
 		r := &claim.Status.Allocation.Devices.Results[i]
-		_, _, ok := pool.Parse(r.Device)
+		_, _, ok := f.parse(r.Device)
 		if ok && r.Driver == v1alpha1.Driver && r.Pool == f.node && !ptr.Deref(r.AdminAccess, false) {
 			all = append(all, r.Device)
 		}
@@ -326,7 +337,7 @@ func (f *forms) devices(ctx context.Context) (found map[string]pool.Form, names 
 			continue
 		}
 		for k := range spec.Devices {
-			uuid, form, ok := pool.Parse(spec.Devices[k].Name)
+			uuid, form, ok := f.parse(spec.Devices[k].Name)
 			if ok && form != pool.Whole {
 				found[uuid] = form
 			}
@@ -338,11 +349,12 @@ func (f *forms) devices(ctx context.Context) (found map[string]pool.Form, names 
 	return found, names, nil
 }
 
-// shape gives GPUs the forms in which they are published, and leaves out those that are withdrawn.
+// shape gives GPUs the forms in which they are published, and leaves out those that are withdrawn and those whose devices are
+// for virtual machines.
 func shape(gpus []pool.GPU, now map[string]published) []pool.GPU {
 	for i := range gpus {
 		p := now[gpus[i].UUID]
 		gpus[i].Form, gpus[i].Changing, gpus[i].Replicas = p.form, p.next, p.replicas
 	}
-	return slices.DeleteFunc(gpus, func(g pool.GPU) bool { return now[g.UUID].withdrawn })
+	return slices.DeleteFunc(gpus, func(g pool.GPU) bool { return now[g.UUID].withdrawn || pool.IsMachines(g.Form) })
 }

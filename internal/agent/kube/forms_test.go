@@ -154,6 +154,39 @@ func TestGPUChangesForm(t *testing.T) {
 	c.looks("it is given the form again", published{form: pool.MPS})
 }
 
+// A GPU goes to virtual machines when no claim has a share of it, and comes back when none has its function.
+func TestGPUGoesToVirtualMachines(t *testing.T) {
+	const function = "vf-0000-c1-00-4"
+	c := newFormCluster(t)
+	c.functionOf = func(id pool.FunctionID) string { return map[string]string{function: formed}[id.Name()] }
+	c.looks("nothing is given", published{form: pool.Shared})
+	c.publish()
+	c.claim(pool.Shared, false)
+	c.given = v1alpha1.BackendVF
+	c.looks("a claim has a share", published{form: pool.Shared, next: pool.VF})
+	c.claim("", false)
+	c.looks("nobody has one", published{form: pool.Shared, next: pool.VF, withdrawn: true})
+	c.publish()
+	c.looks("its device is gone", published{form: pool.VF})
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: v1alpha1.Driver, NodeName: ptr.To("n1"), Devices: []resourcev1.Device{{Name: function}},
+	}}
+	c.put("resourceslices", slice)
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "a"}}
+	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+		{Driver: v1alpha1.Driver, Pool: "n1", Device: function},
+	}}}
+	c.put("resourceclaims", claim)
+	c.given = ""
+	c.restart()
+	c.functionOf = func(id pool.FunctionID) string { return map[string]string{function: formed}[id.Name()] }
+	c.looks("another agent, and a virtual machine has it", published{form: pool.VF, next: pool.Shared})
+	c.claim("", false)
+	c.looks("no virtual machine has it", published{form: pool.VF, next: pool.Shared, withdrawn: true})
+	c.publish()
+	c.looks("its function is gone", published{form: pool.Shared})
+}
+
 // The administrator may allow fewer shares than the form.
 func TestReplicasArePublished(t *testing.T) {
 	c := newFormCluster(t)

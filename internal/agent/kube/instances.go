@@ -335,8 +335,12 @@ func later(ctx context.Context, after time.Duration) <-chan struct{} {
 	return done
 }
 
-// wantedForm is the form that a GPU is to have: that of MIG while it is in that mode, whatever it is given.
+// wantedForm is the form that a GPU is to have: that of MIG while it is in that mode, unless it is given to virtual
+// machines.
 func wantedForm(given agentconfig.Form, d *backend.Division) pool.Form {
+	if given.Backend.ForMachines() {
+		return pool.Form(given.Backend)
+	}
 	if d.On || given.Backend == v1alpha1.BackendMIG {
 		return pool.MIG
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 
@@ -69,6 +70,8 @@ type Options struct {
 	DevicePluginConfigs string
 	// NVIDIANames has GPUs published with the attributes of NVIDIA's DRA driver as well.
 	NVIDIANames bool
+	// Quiet writes no events on pods of what becomes of their shares; for mode claims, which alone writes them.
+	Quiet bool
 	// Version is the version of Divvy.
 	Version string
 }
@@ -119,7 +122,7 @@ func (o Options) Face(ctx context.Context, n daemon.Node) error {
 		return fmt.Errorf("serve metrics at %q: the kubelet's probes need an address: leave it out for %s", address, exposition.DefaultAddress)
 	}
 	listener, err := exposition.Listen(ctx, address)
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.EADDRINUSE) {
 		return err
 	}
 	k := &node{Node: n, options: o, publisher: newPublisher(ctx, n, o.NVIDIANames)}
@@ -132,10 +135,24 @@ func (o Options) Face(ctx context.Context, n daemon.Node) error {
 		DCGM: n.Rules.Metrics().DCGM, Exporter: daemon.ExporterRuns, Fresh: time.Second, Version: o.Version, Log: n.Log,
 		Failed: func() { k.metrics.Failed(metrics.OperationList) },
 	})
-	return k.run(ctx, listener)
+	return k.run(ctx, address, listener)
 }
 
-func (k *node) run(ctx context.Context, listener net.Listener) error {
+// serveMetrics answers scrapes and probes until ctx is done. A port that is taken, for which there is no listener yet, can be
+// anybody's: the agent goes on, and tries again.
+func (k *node) serveMetrics(ctx context.Context, address string, listener net.Listener, note func(text string)) error {
+	if listener == nil {
+		note("another program has " + address + ", so that this agent answers neither probes nor scrapes, and what answers there is not Divvy; it tries again")
+		if listener = daemon.ListenAgain(ctx, address); listener == nil {
+			return nil
+		}
+		note(address + " is free again: probes and scrapes are answered")
+	}
+	answers := exposition.Handler(exposition.Probes{Ready: k.readiness}, k.metrics, k.shown)
+	return exposition.Serve(ctx, listener, k.Pages.Beside(listener, answers))
+}
+
+func (k *node) run(ctx context.Context, address string, listener net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var running sync.WaitGroup
@@ -147,7 +164,10 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 		})
 	}
 	start(func(ctx context.Context) error {
-		return exposition.Serve(ctx, listener, exposition.Handler(exposition.Probes{Ready: k.readiness}, k.metrics, k.shown))
+		return k.serveMetrics(ctx, address, listener, func(text string) {
+			k.Log.WarnContext(ctx, text)
+			k.Agent.NoteFault(text)
+		})
 	})
 	start(func(ctx context.Context) error {
 		keeper := nodelabels.Keeper{

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
@@ -15,6 +18,8 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/agent/metrics"
+	"github.com/divvy-gpu/divvy/internal/agent/web"
 )
 
 func TestModes(t *testing.T) {
@@ -154,6 +159,43 @@ func TestReadiness(t *testing.T) {
 	}
 	k.setReady(func() error { return nil })
 	if err := k.readiness(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A port that somebody has keeps no agent from its node: it goes on, says so, and answers once the port is free.
+func TestMetricsAddressInUse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := taken.Addr().String()
+	log := slog.New(slog.DiscardHandler)
+	pages := web.New(web.Config{Off: true, Now: time.Now, Log: log})
+	k := &node{Node: daemon.Node{Log: log, Pages: pages}, metrics: metrics.New("n")}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	served, notes := make(chan error, 1), make(chan string, 2)
+	go func() {
+		served <- k.serveMetrics(ctx, address, nil, func(text string) {
+			_ = taken.Close() // a second time that is an error
+			notes <- text
+		})
+	}()
+	for _, want := range []string{"another program has " + address, address + " is free again"} {
+		if text := <-notes; !strings.Contains(text, want) {
+			t.Errorf("%q, want %q", text, want)
+		}
+	}
+	answer, err := http.Get("http://" + address + "/readyz") //nolint:noctx // the server answers at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = answer.Body.Close(); answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("not ready: %d", answer.StatusCode)
+	}
+	cancel()
+	if err := <-served; err != nil {
 		t.Error(err)
 	}
 }

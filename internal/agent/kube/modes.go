@@ -22,10 +22,18 @@ import (
 func (k *node) serveClaims(ctx context.Context) error {
 	defaults := newDefaults(k.options.Defaults, k.options.Client.CoreV1().Nodes(), k.options.Node, k.Log)
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
+	lent := filepath.Join(k.Dir, "machine-claims.json")
+	k.publisher.machines = k.machines(false, lent)
 	k.publisher.forms = newForms(k.options.Node, k.options.Client, k.givers(ctx), k.Log)
-	driver := dra.New(dra.Config{
+	k.publisher.forms.functionOf = k.publisher.gpuOf
+	follow := k.Agent.Follow
+	if k.options.Quiet {
+		follow = nil
+	}
+	config := dra.Config{
 		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
-		Kernels: k.options.Kernels, Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
+		Machines: k.publisher.machines.given(), Lent: lent,
+		Follow: follow, Kernels: k.options.Kernels, Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
 		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", v1alpha1.Driver),
 		RegistryDir: filepath.Join(k.options.KubeletDir, "plugins_registry"),
 		Pool: func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
@@ -35,13 +43,32 @@ func (k *node) serveClaims(ctx context.Context) error {
 			now, _, err := defaults.get()
 			return now, err
 		},
-	})
+		Attached: filepath.Join(k.Dir, "nics.json"),
+	}
+	if k.publisher.cards = k.newCards(ctx); k.publisher.cards != nil {
+		config.Cards = k.publisher.cards
+	}
+	driver := dra.New(config)
 	k.setReady(driver.Ready)
 	all := []func(context.Context) error{defaults.run, k.publisher.forms.run, driver.Run, k.serveLeftSlots}
 	if k.policy != nil {
 		all = append(all, k.policy.run)
 	}
+	if k.publisher.machines != nil {
+		all = append(all, k.publisher.machines.run)
+	}
+	if k.publisher.cards != nil {
+		all = append(all, k.publisher.cards.run)
+	}
 	return k.together(ctx, all...)
+}
+
+// newCards looks at the node's RDMA cards, nil where they are left to others or it is not known where they would be.
+func (k *node) newCards(ctx context.Context) *cards {
+	if k.publisher.root == nil {
+		return nil
+	}
+	return newCards(ctx, k.publisher.root, k.publisher.nodes, k.Rules.NICs(), k.Cover, k.Log)
 }
 
 // leftInterval is the time between two looks whether shares of slots are left.
@@ -127,15 +154,21 @@ func (k *node) serveSlots(ctx context.Context) error {
 	}
 	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Capacity: k.publisher.capacity, Probe: nri.Probe(k.options.RuntimeEndpoint, k.options.PodUID), Log: k.Log})
 	k.setReady(func() error { return nil })
-	if k.policy != nil {
-		return k.together(ctx, plugin.Run, k.policy.run, k.replicas(plugin.Guard()).Run, func(ctx context.Context) error {
-			return deviceplugin.Keep(ctx, k.devicePlugins(), k.Log) // for containers with slots, which were there before
-		})
+	k.publisher.machines = k.machines(true, "")
+	all := []func(context.Context) error{plugin.Run}
+	if m := k.publisher.machines; m != nil {
+		counted := &deviceplugin.Machines{Dir: k.devicePlugins(), Units: m.units, Give: m.giveSlot, Log: k.Log}
+		all = append(all, m.run, counted.Run)
 	}
-	return k.together(ctx, plugin.Run, func(ctx context.Context) error {
+	if k.policy != nil {
+		return k.together(ctx, append(all, k.policy.run, k.replicas(plugin.Guard()).Run, func(ctx context.Context) error {
+			return deviceplugin.Keep(ctx, k.devicePlugins(), k.Log) // for containers with slots, which were there before
+		})...)
+	}
+	return k.together(ctx, append(all, func(ctx context.Context) error {
 		return deviceplugin.Run(ctx, deviceplugin.Config{
 			Dir: k.devicePlugins(), Guard: plugin.Guard(), GPUs: k.publisher.slots,
 			Nodes: k.options.Client.CoreV1().Nodes(), Node: k.options.Node, Log: k.Log,
 		})
-	})
+	})...)
 }

@@ -3,7 +3,9 @@ package kube
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
+	"github.com/divvy-gpu/divvy/internal/topology"
 )
 
 // publisher describes the node's GPUs to the kubelet, the scheduler and the node's labels.
@@ -25,6 +28,10 @@ type publisher struct {
 	daemon.Node
 	gpus      []backend.GPU
 	locations map[string]pool.Location
+	// cards are the RDMA cards in mode claims, nil where they are left to others, and root and nodes where they are.
+	cards *cards
+	root  fs.FS
+	nodes []topology.Node
 	// classes are PCI classes by UUID, and product is the machine's name; both are empty where they are unknown.
 	classes map[string]uint32
 	product string
@@ -35,6 +42,8 @@ type publisher struct {
 	forms   *forms
 	divider dividers
 	order   order
+	// machines offers devices to virtual machines, nil where it offers none.
+	machines *machines
 	// nvidiaNames has devices bear the attributes of NVIDIA's DRA driver as well.
 	nvidiaNames bool
 }
@@ -59,9 +68,13 @@ func (p *publisher) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sys := os.DirFS("/sys")
+	p.root = os.DirFS("/")
 	if dir := listed.Info.Simgpu; dir != "" {
-		sys = os.DirFS(simfiles.Sysfs(dir))
+		p.root = os.DirFS(filepath.Dir(simfiles.Sysfs(dir)))
+	}
+	sys, err := fs.Sub(p.root, "sys")
+	if err != nil {
+		return err
 	}
 	p.product = productOf(sys)
 	infos, err := hostfile.Linked(p.Library)
@@ -76,6 +89,7 @@ func (p *publisher) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.nodes = model.Nodes
 	p.locations, p.classes = pool.Locations(model), map[string]uint32{}
 	for i := range model.GPUs {
 		p.classes[model.GPUs[i].UUID] = model.GPUs[i].Device.Class
@@ -97,12 +111,7 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 	if errors.Is(err, errUnlabelled) || shapes == nil {
 		return resourceslice.DriverResources{}, changed, nil
 	}
-	gpus := shape(p.devices(faults), shapes)
-	for i := range gpus {
-		if f := gpus[i].Fault; gpus[i].Form == pool.MIG && f != nil && f.Reason == health.MIGMode {
-			gpus[i].Fault = nil // it has instances, and how it is divided is known
-		}
-	}
+	gpus := forgiven(shape(p.devices(faults), shapes))
 	if divided := p.divide(ctx, gpus, shapes); divided != nil {
 		changed = either(ctx, changed, divided)
 	}
@@ -119,8 +128,32 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 			gpus[i].Held = &bytes
 		}
 	}
-	resources, err := pool.Resources(node, gpus)
-	return resources, either(ctx, changed, rearranged), err
+	changed = either(ctx, changed, rearranged)
+	functions, reoffered := p.offered(shapes)
+	more, faulty := pool.Functions(functions)
+	if faulty != nil {
+		return resourceslice.DriverResources{}, changed, faulty
+	}
+	if reoffered != nil {
+		changed = either(ctx, changed, reoffered)
+	}
+	resources, err := pool.Resources(node, gpus, more...)
+	if err == nil && p.cards != nil {
+		var others <-chan struct{}
+		others, err = p.cards.add(resources, node)
+		changed = either(ctx, changed, others)
+	}
+	return resources, changed, err
+}
+
+// forgiven leaves out the faults of GPUs in MIG mode that have instances, for how those are divided is known.
+func forgiven(gpus []pool.GPU) []pool.GPU {
+	for i := range gpus {
+		if f := gpus[i].Fault; gpus[i].Form == pool.MIG && f != nil && f.Reason == health.MIGMode {
+			gpus[i].Fault = nil
+		}
+	}
+	return gpus
 }
 
 // untilOther returns what a function returns, and a channel that is closed when it returns something else and when ctx
@@ -203,6 +236,9 @@ func (p *publisher) slots() ([]v1alpha1.NodeGPU, <-chan struct{}) {
 	faults, changed := p.Health.Faults()
 	var gpus []v1alpha1.NodeGPU
 	for _, gpu := range p.gpus {
+		if p.machines.has(gpu) {
+			continue // no pod has a share of it
+		}
 		g := v1alpha1.NodeGPU{
 			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Memory: gpu.Capacity(), ContextBytes: gpu.ContextBytes,
 			NUMANode: -1, Fault: faults[gpu.UUID].Text,

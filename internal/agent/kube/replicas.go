@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"os"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +79,11 @@ func (k *node) replicas(guard deviceplugin.Guard) *deviceplugin.Replicas {
 		Units: func() (units []deviceplugin.Unit, divided, sick <-chan struct{}) {
 			faults, sick := k.Health.Faults()
 			units, divided = k.policy.units(faults)
+			for _, gpu := range k.publisher.gpus {
+				if k.publisher.machines.has(gpu) {
+					units = slices.DeleteFunc(units, func(u deviceplugin.Unit) bool { return u.UUID == gpu.UUID })
+				}
+			}
 			return units, divided, sick
 		},
 	}

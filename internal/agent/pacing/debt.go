@@ -28,7 +28,7 @@ func (l *loop) Settle(m Member) []Debt {
 	if t == nil {
 		met = false
 		var err error
-		if t, err = openTenant(&m); err != nil {
+		if t, err = openTenant(l.clock(), &m); err != nil {
 			return nil
 		}
 		defer t.close()

@@ -176,3 +176,20 @@ func TestDefiance(t *testing.T) {
 		}
 	}
 }
+
+// A share that takes over a debt is told of it until it has paid.
+func TestInheritedDebtIsShown(t *testing.T) {
+	d := newDivision(t)
+	d.pass(1, nil)
+	one := shareOf(v1alpha1.PolicyFixed, 50, 1, v1alpha1.ClassOnline)
+	one.Owed = uint64(2 * time.Second)
+	d.add("debtor", one)
+	d.pass(2, nil)
+	if left := d.loop.Times("debtor")[0].Inherited; left < uint64(1900*time.Millisecond) || left > uint64(2*time.Second) {
+		t.Errorf("it owes %v", time.Duration(left))
+	}
+	d.pass(1000, nil)
+	if left := d.loop.Times("debtor")[0].Inherited; left != 0 {
+		t.Errorf("after 5 s it owes %v", time.Duration(left))
+	}
+}

@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
@@ -81,6 +83,99 @@ func TestHostilePagesHurtNobodyElse(t *testing.T) {
 			got := d.loop.Times("liar")[0]
 			if quiet := name == "says nothing" || name == "work without end"; quiet != (got.Fault == "") {
 				t.Errorf("liar: %q", got.Fault)
+			}
+		})
+	}
+}
+
+// obedient is a share that does as its budget says, alone on the GPU.
+type obedient struct {
+	*busy
+	level float64
+	paid  int64    // of the correction
+	used  []uint64 // in each round, ns
+}
+
+// turn is one round of its work.
+func (o *obedient) turn(now uint64, b page.Budget) {
+	const span = uint64(yieldTick)
+	o.level = min(o.level+float64(span)*float64(b.Rate)/page.Whole+float64(b.Correction-o.paid), page.Start)
+	o.paid = b.Correction
+	used := uint64(0)
+	if b.Flags&page.BudgetLimited == 0 || o.level > 0 {
+		used = span
+		o.level -= float64(span)
+		o.interval(now-span, now, span)
+	}
+	o.used = append(o.used, used)
+}
+
+// sample is the driver's figure: a sixth of a second that ended 300 ms ago.
+func (o *obedient) sample() float64 {
+	sum := uint64(0)
+	end := len(o.used) - int(300*time.Millisecond/yieldTick)
+	for _, used := range o.used[max(end-33, 0):max(end, 0)] {
+		sum += used
+	}
+	return math.Floor(100*float64(sum)/float64(33*yieldTick)) / 100
+}
+
+// Nobody is accused for the nonsense that a neighbour tells of itself, also while that is believed: what it claims of
+// the GPU's time and did not have was the others'.
+func TestNonsenseAccusesNobodyElse(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 1))
+	const words = page.SizeOfState + page.SizeOfGPU // the header stands before them
+	for name, write := range map[string]func(liar *busy, now uint64){
+		"random bytes": func(b *busy, _ uint64) {
+			noise := make([]byte, words-page.SizeOfState)
+			for i := range noise {
+				noise[i] = byte(random.Uint32())
+			}
+			b.pen.bytes(noise, page.SizeOfState)
+		},
+		"random pieces": func(b *busy, _ uint64) {
+			noise := make([]byte, 4096)
+			for i := range noise {
+				noise[i] = byte(random.Uint32())
+			}
+			b.pen.bytes(noise, random.Int64N(words/4096)*4096)
+		},
+		"ones": func(b *busy, _ uint64) {
+			b.pen.bytes(bytes.Repeat([]byte{0xff}, words-page.SizeOfState), page.SizeOfState)
+		},
+		"large numbers": func(b *busy, _ uint64) {
+			b.pen.bytes(bytes.Repeat([]byte{0, 0, 0, 0, 0, 0, 0, 0x40}, (words-page.SizeOfState)/8), page.SizeOfState)
+		},
+		"work without end": func(b *busy, now uint64) {
+			b.pen.u32(workerWord(0, 0, page.OffsetOfWorkerOwner), 1)
+			b.pen.u64(workerWord(0, 0, page.OffsetOfWorkerOpenSince), now-uint64(300*time.Millisecond))
+			b.pen.u64(workerWord(0, 0, page.OffsetOfWorkerOpenUntil), now+uint64(time.Hour))
+		},
+		"work that was not done": func(b *busy, now uint64) { b.interval(now-uint64(4*yieldTick), now, uint64(4*yieldTick)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDivision(t)
+			honest := d.add("honest", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+			liar := d.add("liar", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+			work := &obedient{busy: &busy{pen: d.pen(honest)}}
+			bad := &busy{pen: d.pen(liar)}
+			d.pass(1, nil)
+			for round := range 4000 { // of 5 ms
+				d.pass(1, func() {
+					work.turn(d.now, d.budget(honest, 0))
+					if round >= 400 && round%4 == 0 {
+						write(bad, d.now)
+					}
+				})
+				if round%80 == 79 {
+					d.loop.observe(firstID, d.now, d.now-uint64(300*time.Millisecond), 1, map[string]float64{"honest": work.sample()}, map[string]int{"honest": 1})
+				}
+				if text := d.loop.Times("honest")[0].Fault; text != "" {
+					t.Fatalf("round %d: %s", round, text)
+				}
+				if v := d.loop.tenants["honest"].shares[0].misuse.verdict; v > arbiter.Suspect {
+					t.Fatalf("round %d: verdict %d", round, v)
+				}
 			}
 		})
 	}

@@ -98,6 +98,11 @@ type gpuTime struct {
 	// of which it was asked who did what nobody told of, and excused is when it was last told
 	// what the shares may have been charged for and not told.
 	wholeAt, wholeTaken, excused uint64
+	// outsideBusy is the part of its time that living processes without a share had, as the driver told at outsideTold.
+	outsideBusy float64
+	outsideTold uint64
+	// drivenTo is the end of the driver's last sample that was counted for shares without a limit.
+	drivenTo uint64
 }
 
 func newLoop(log *slog.Logger) (*loop, error) {
@@ -150,6 +155,9 @@ func (l *loop) run(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range l.tenants {
+		for _, s := range t.shares {
+			s.keep(l.clock())
+		}
 		t.close()
 	}
 }
@@ -243,6 +251,7 @@ func (g *gpuTime) decide(now uint64) {
 	for i, budget := range g.law.Divide(now, g.list) {
 		s := g.shares[i]
 		s.set(now, budget)
+		s.driven.turn(now, g.replay.Played(), s.limited())
 		if !s.limited() {
 			g.acquit(s) // now: where nobody has a limit, nothing is decided for long
 		}
@@ -337,7 +346,7 @@ func (l *loop) take(m *Member) (*tenantTime, error) {
 	if t := l.tenants[m.ID]; t != nil {
 		return t, nil
 	}
-	t, err := openTenant(m)
+	t, err := openTenant(l.clock(), m)
 	if err != nil {
 		return nil, err
 	}
@@ -355,15 +364,6 @@ func (l *loop) gpu(uuid string) *gpuTime {
 		l.gpus[uuid] = g
 	}
 	return g
-}
-
-// acquit forgets what the driver said of a share that is gone, or has no limit.
-func (g *gpuTime) acquit(s *shareTime) {
-	if s.misuse.limited != 0 {
-		g.watch.Forget(s.key)
-		g.replay.Assume(s.key, false)
-	}
-	s.misuse.limited, s.misuse.assumed, s.misuse.verdict = 0, false, arbiter.Honest
 }
 
 func (l *loop) drop(t *tenantTime) {

@@ -139,6 +139,13 @@ func (p *pen) u64(at int64, value uint64) {
 	}
 }
 
+func (p *pen) bytes(all []byte, at int64) {
+	p.t.Helper()
+	if _, err := p.file.WriteAt(all, at); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 func (p *pen) u32(at int64, value uint32) {
 	var data [4]byte
 	binary.LittleEndian.PutUint32(data[:], value)
@@ -379,21 +386,5 @@ func TestNewsAreDecidedAtOnce(t *testing.T) {
 	}
 	if age := d.now - last; age > page.StaleNs/2 {
 		t.Errorf("the last decision is %d ns old", age)
-	}
-}
-
-// Offline shares follow online ones with every look, and these come more often.
-func TestLooksAreOftenerWhereSharesYield(t *testing.T) {
-	d := newDivision(t)
-	d.add("a", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
-	d.add("b", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
-	d.now += uint64(yieldTick)
-	if next := d.loop.round(t.Context()) - d.now; next > uint64(busyTick) {
-		t.Errorf("the next look is %d ns later", next)
-	}
-	d.add("c", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOffline))
-	d.now += uint64(yieldTick)
-	if next := d.loop.round(t.Context()) - d.now; next > uint64(yieldTick) {
-		t.Errorf("beside an offline share the next look is %d ns later", next)
 	}
 }

@@ -11,15 +11,21 @@ import (
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 )
 
+// spareMost is how much GPU time may be told late, which is more than the replay waits for. Beyond it no share has more
+// than all of the GPU's time.
+const spareMost = uint64(time.Second)
+
 // misuse compares what the driver says of a share with what the share says.
 type misuse struct {
 	verdict arbiter.Verdict
 	busy    float64 // the driver's figure, 0 to 1
 	told    uint64  // when it was told
 	counted uint64  // own time is known up to here
+	spare   uint64  // how much more of its own figure can be true, ns
 	limited uint64  // since when it has a limit, 0 without
 	owners  uint64  // of the share's workers, when the watch was last told
 	assumed bool    // the replay takes it to be busy always
+	ignored bool    // the replay gives it no turns
 	fresh   uint64  // what processes that came or went may still have been charged for and not told, ns
 	room    int64   // what of its rate it has neither told nor been excused for, ns
 	belief  arbiter.Belief
@@ -34,15 +40,21 @@ type misuse struct {
 }
 
 // own is the time to count: the share's own figure, or the driver's if the share
-// understates.
+// understates or tells too much.
 func (m *misuse) own(now, measured uint64) uint64 {
 	passed := now - min(m.counted, now)
 	first := m.counted == 0
 	m.counted = now
-	if m.verdict < arbiter.Understates || first {
-		return measured
+	if !first && (m.verdict >= arbiter.Understates || m.ignored) {
+		return uint64(m.busy * float64(passed))
 	}
-	return uint64(m.busy * float64(passed))
+	m.spare = min(m.spare, spareMost) + passed
+	if first {
+		m.spare = spareMost
+	}
+	measured = min(measured, m.spare)
+	m.spare -= measured
+	return measured
 }
 
 // owed is the part of own time that the share's bucket has to pay. While the GPU
@@ -110,7 +122,10 @@ func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
 		w.Changed(now, s.key)
 		s.misuse.owners = s.owners
 	}
-	w.Tell(now, s.key, used.Told, s.budget.Rate, arbiter.OldestOpen(s.key, s.works, used.Fault))
+	w.Tell(now, s.key, arbiter.Told{
+		Own: used.Told, Lost: used.Busy - min(used.Measured, used.Busy), Rate: s.budget.Rate,
+		Open: arbiter.OldestOpen(s.key, s.works, used.Fault),
+	})
 }
 
 // accused is a share whose misuse is to be reported or answered.

@@ -64,7 +64,7 @@ func (d *division) hidden(busy, seen float64, rounds int, write func()) bool {
 	for round := range rounds {
 		d.pass(1, write)
 		if round%40 == 39 {
-			d.loop.observe(firstID, d.now, d.now-uint64(300*time.Millisecond), 1, map[string]float64{share: seen})
+			d.loop.observe(firstID, d.now, d.now-uint64(300*time.Millisecond), 1, map[string]float64{share: seen}, nil)
 		}
 		if round%120 == 119 {
 			d.loop.observeWhole(firstID, d.now, samplesOf(busy), time.Now())

@@ -256,3 +256,19 @@ func TestWhoBeginsToWaitIsAnswered(t *testing.T) {
 		}
 	}
 }
+
+// Offline shares follow online ones with every look, and these come more often.
+func TestLooksAreOftenerWhereSharesYield(t *testing.T) {
+	d := newDivision(t)
+	d.add("a", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	d.add("b", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	d.now += uint64(yieldTick)
+	if next := d.loop.round(t.Context()) - d.now; next > uint64(busyTick) {
+		t.Errorf("the next look is %d ns later", next)
+	}
+	d.add("c", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOffline))
+	d.now += uint64(yieldTick)
+	if next := d.loop.round(t.Context()) - d.now; next > uint64(yieldTick) {
+		t.Errorf("beside an offline share the next look is %d ns later", next)
+	}
+}

@@ -41,6 +41,8 @@ type shareTime struct {
 	owners    uint64         // a sum of the workers' owners: another one when processes came or went
 	stretch   arbiter.Stretch
 	usage     usageLog
+	shown     totals
+	driven    driven
 	held      heldLog
 	bill      bill
 	fault     error  // of reading or writing the pages
@@ -56,7 +58,7 @@ type shareTime struct {
 	beats [page.Pulses]string
 }
 
-func openTenant(m *Member) (*tenantTime, error) {
+func openTenant(now uint64, m *Member) (*tenantTime, error) {
 	opened, err := m.Source.OpenTime(m.Tenant)
 	if err != nil {
 		return nil, err
@@ -68,6 +70,8 @@ func openTenant(m *Member) (*tenantTime, error) {
 		if s.budget.Stretch == 0 {
 			s.budget.Stretch = page.Whole
 		}
+		s.shown = totals{s.budget.Used, s.budget.Entitled}
+		s.driven.turn(now, now, s.limited())
 		t.shares = append(t.shares, s)
 	}
 	return t, nil
@@ -77,6 +81,7 @@ func openTenant(m *Member) (*tenantTime, error) {
 func (t *tenantTime) begin(now uint64, m *Member) {
 	for d, s := range t.shares {
 		s.bill.begin(now, m.Shares[d].Owed)
+		s.driven.fresh = s.driven.from != 0
 	}
 }
 
@@ -101,7 +106,7 @@ func (s *shareTime) read(now uint64) (news bool) {
 	}
 	s.fault = s.unwritten
 	if !s.seen {
-		s.usage.start(&times.Bucket, s.budget.Correction)
+		s.resume(now, &times.Bucket)
 		if s.bill.at == 0 { // an earlier agent met it
 			s.bill.resume(now, min(levelOf(now, times, &s.budget), max(page.Start, float64(s.budget.Burst))))
 		}
@@ -133,7 +138,7 @@ func (s *shareTime) readWorks(workers []page.WorkerTimes, now uint64) (news bool
 		w := &workers[i]
 		s.owners = s.owners*31 + uint64(w.Owner)
 		s.active = s.active || w.OpenSince != 0 && now < w.OpenUntil+uint64(openOverdue)
-		work := s.workOf(w)
+		work := s.workOf(now, w)
 		// What was told before of this place in the list is overwritten next.
 		news = news || i >= told || differs(&work, &s.works[:told][i])
 		s.works = append(s.works, work)
@@ -161,12 +166,14 @@ func (s *shareTime) grown() (wanted bool) {
 // worker is what is kept of one process's work from one round to the next.
 type worker struct {
 	owner, count uint32
+	unmeasured   uint64
+	told         uint64 // when it last told of any work
 	key          string
 	intervals    []arbiter.Interval
 }
 
 // workOf is a worker's work in the replay's words.
-func (s *shareTime) workOf(w *page.WorkerTimes) arbiter.Work {
+func (s *shareTime) workOf(now uint64, w *page.WorkerTimes) arbiter.Work {
 	k := s.workers[w.Number]
 	if k == nil {
 		k = &worker{}
@@ -178,15 +185,28 @@ func (s *shareTime) workOf(w *page.WorkerTimes) arbiter.Work {
 		k.key = s.key + "." + strconv.Itoa(w.Number) + "." + strconv.FormatUint(uint64(w.Owner), 10)
 	}
 	if fresh || k.count != w.Count {
-		k.count, k.intervals = w.Count, k.intervals[:0]
+		k.count, k.intervals, k.told = w.Count, k.intervals[:0], now
 		for _, i := range w.Intervals {
 			k.intervals = append(k.intervals, arbiter.Interval(i))
 		}
+	}
+	if fresh || k.unmeasured != w.Unmeasured || w.OpenSince != 0 {
+		k.unmeasured, k.told = w.Unmeasured, now
 	}
 	return arbiter.Work{
 		Key: k.key, Share: s.key, Count: w.Count, Intervals: k.intervals,
 		OpenSince: w.OpenSince, OpenUntil: w.OpenUntil, Unmeasured: w.Unmeasured,
 	}
+}
+
+// telling is how many of the share's processes told of work lately.
+func (s *shareTime) telling(now uint64) (count int) {
+	for _, k := range s.workers {
+		if k != nil && k.told != 0 && now-min(k.told, now) < uint64(2*lag) {
+			count++
+		}
+	}
+	return count
 }
 
 // account books what the replay found and reports it to the law.
@@ -210,7 +230,10 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 		s.misuse.count(now, true, true)
 	}
 	s.active = s.active || own > 0
-	s.usage.add(now, own)
+	if s.limited() {
+		s.usage.add(now, own)
+	} // else what is told now, of work that goes on from when it had a limit, the driver's figures count
+	s.count(now)
 	return arbiter.Report{
 		Own: own, Busy: used.Busy, Wanted: s.grown(), Active: s.active,
 	}
@@ -255,6 +278,7 @@ func (s *shareTime) set(now uint64, decided arbiter.Budget) {
 func (s *shareTime) write() {
 	s.written, s.unanswered = s.budget.Tick, max(0, s.unanswered-1)
 	s.unwritten = s.tenant.time.Budgets.Write(s.device, s.budget)
+	s.shown = totals{s.budget.Used, s.budget.Entitled}
 	if s.fault == nil {
 		s.fault = s.unwritten
 	}

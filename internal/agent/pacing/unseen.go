@@ -34,7 +34,7 @@ type member struct {
 }
 
 // tellWhole notes what all shares of the GPU told together. Nothing can be compared while
-// one of them is not counted, or is known to tell too little.
+// one of them is not counted.
 func (g *gpuTime) tellWhole(now uint64, usage map[string]arbiter.Usage) {
 	var own, excused uint64
 	claimed := 0.0
@@ -44,17 +44,50 @@ func (g *gpuTime) tellWhole(now uint64, usage map[string]arbiter.Usage) {
 		if s.owners != m.owners {
 			m.fresh = min(m.fresh+freshEach, freshMost)
 		}
-		if !s.limited() || now < m.uncounted || m.verdict >= arbiter.Understates || s.fault != nil {
+		if !s.limited() || now < m.uncounted {
 			g.forgetWhole()
 			return
 		}
 		used := usage[s.key]
-		own += used.Told
+		told := used.Told
+		switch driver := uint64(float64(passed) * m.seen(now)); {
+		case m.ignored:
+			told = driver
+		case s.mistold(now):
+			// What it did and told wrong would be missing, and others pay for it.
+			told = max(told, driver)
+		}
+		own += told
 		excused += s.excuse(passed, used.Told)
 		claimed += m.belief.Take(now, arbiter.OldestOpen(s.key, s.works, used.Fault), used.Told, m.seen(now))
 	}
 	g.excused = now
 	g.whole.Tell(now, own, uint32(min(excused*arbiter.Whole/passed, arbiter.Whole)), claimed)
+}
+
+// noteOutside takes up which part of a GPU's time, by the driver's latest figure, processes without a share had that live. They
+// hide nothing: everybody is told of them. The most of the last seconds counts, because the driver's figures of processes and of
+// whole GPUs are of different moments.
+func (l *loop) noteOutside(uuid string, now uint64, busy float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g := l.gpus[uuid]; g != nil && (busy >= g.outsideBusy || now-min(g.outsideTold, now) > uint64(2*lag)) {
+		g.outsideBusy, g.outsideTold = min(busy, 1), now
+	}
+}
+
+// outside is that part, as long as the driver tells it.
+func (g *gpuTime) outside(now uint64) float64 {
+	if g.outsideTold == 0 || now-min(g.outsideTold, now) > uint64(3*lag) {
+		return 0
+	}
+	return g.outsideBusy
+}
+
+// mistold reports whether a share does more than it tells, or may: its page can be damaged for a moment now and again, so
+// the comparison does not begin anew for that.
+func (s *shareTime) mistold(now uint64) bool {
+	return s.misuse.verdict >= arbiter.Understates || s.fault != nil || s.faulted != 0 && now-min(s.faulted, now) < uint64(2*lag)
 }
 
 // excuse is what processes of the share that come and go may have used since the last call
@@ -95,12 +128,13 @@ func (l *loop) observeWhole(uuid string, now uint64, samples []nvml.Sample, wall
 	if g == nil {
 		return false
 	}
-	for _, s := range samples {
+	for _, s := range samples { // without what is told of those outside all shares
 		age := uint64(max(wall.Sub(s.At), 0))
 		g.wholeAt = max(g.wholeAt, now-min(age, now))
-		g.whole.Observe(now-min(age, now), s.Busy)
+		g.whole.Observe(now-min(age, now), max(s.Busy-g.outside(now), 0))
 	}
 	if !g.whole.Stands() {
+		g.wholeTaken = 0
 		for _, s := range g.shares {
 			s.misuse.unseen = 0
 		}
@@ -219,7 +253,7 @@ func (w *watcher) whole(ctx context.Context, index int, uuid string, did *nvml.A
 	text := l.blame(uuid, p)
 	if text != "" && p.told == "" {
 		w.pacer.config.Log.WarnContext(ctx, "GPU time is misused", "gpu", uuid, "reason", text)
-		w.pacer.config.Ledger.Tell(control.Event{Kind: control.EventMisuse, UUID: uuid, Text: text})
+		w.pacer.config.Ledger.Tell(control.Event{Kind: control.EventMisuse, UUID: uuid, Text: fmt.Sprintf("GPU %d: %s", index, text)})
 		p.told = text
 	}
 }

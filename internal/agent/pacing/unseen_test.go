@@ -198,6 +198,36 @@ func TestWhatIsOnlyInferredIsTold(t *testing.T) {
 	}
 }
 
+// What a process without a share does, which lives and which the driver tells of, is hidden by nobody. It hides nothing either:
+// what is done besides is told of.
+func TestWorkOutsideSharesIsNotHidden(t *testing.T) {
+	for name, c := range map[string]struct {
+		outside float64
+		once    bool
+		said    bool
+	}{
+		"it does all of it":               {0.9, false, false},
+		"it does a little":                {0.3, false, true},
+		"it did so once, as was told":     {0.9, true, true},
+		"the driver tells of no stranger": {0, false, true},
+	} {
+		d, _ := (&court{}).judged(t, agentconfig.OutsideReport, "a", "b")
+		said := false
+		for round := range 2400 {
+			if round%80 == 0 && (!c.once || round == 0) {
+				d.loop.noteOutside(firstID, d.now, c.outside)
+			}
+			d.pass(1, nil)
+			if round%120 == 119 && d.loop.observeWhole(firstID, d.now, samplesOf(0.9), time.Now()) {
+				said = d.loop.blame(firstID, newPresence()) != "" || said
+			}
+		}
+		if said != c.said {
+			t.Errorf("%s: said %v", name, said)
+		}
+	}
+}
+
 // A neighbour whose processes come and go excuses so much for each, and not its whole rate.
 func TestComingAndGoingExcusesLittle(t *testing.T) {
 	c := &court{}
@@ -228,7 +258,27 @@ func TestNothingIsConcludedOfWhatIsNotCounted(t *testing.T) {
 		"all is counted":             {func(*division, *shareTime) error { return nil }, true},
 		"it got its limit just now":  {func(_ *division, s *shareTime) error { s.misuse.uncounted = math.MaxUint64; return nil }, false},
 		"it tells too little anyway": {func(_ *division, s *shareTime) error { s.misuse.verdict = arbiter.Understates; return nil }, false},
-		"its pages are damaged":      {func(d *division, _ *shareTime) error { return os.Truncate(tenantdir.Dir(d.all[1].Dir).State(), 0) }, false},
+		"it tells what cannot be": {func(_ *division, s *shareTime) error {
+			s.faulted, s.misuse.told, s.misuse.busy = math.MaxUint64, math.MaxUint64, 0.8
+			return nil
+		}, false},
+		"its pages are damaged": {func(d *division, _ *shareTime) error { return os.Truncate(tenantdir.Dir(d.all[1].Dir).State(), 0) }, false},
+		"its pages are damaged, and the driver sees that it does nothing": {func(d *division, s *shareTime) error {
+			s.misuse.told, s.misuse.busy = math.MaxUint64, 0
+			return os.Truncate(tenantdir.Dir(d.all[1].Dir).State(), 0)
+		}, true},
+		"its pages are damaged, and it did all of that": {func(d *division, s *shareTime) error {
+			s.misuse.told, s.misuse.busy = math.MaxUint64, 0.9
+			return os.Truncate(tenantdir.Dir(d.all[1].Dir).State(), 0)
+		}, false},
+		"it tells too little, and the driver sees what it does": {func(_ *division, s *shareTime) error {
+			s.misuse.told, s.misuse.busy, s.misuse.verdict = math.MaxUint64, 0.2, arbiter.Understates
+			return nil
+		}, true},
+		"it tells too much, and the driver sees what it does": {func(_ *division, s *shareTime) error {
+			s.misuse.told, s.misuse.busy, s.misuse.ignored = math.MaxUint64, 0.2, true
+			return nil
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, _ := (&court{}).judged(t, agentconfig.OutsideReport, "a", "b")
@@ -255,4 +305,35 @@ func TestUncountedWorkHidesNothing(t *testing.T) {
 	if said := d.hide(0.9, 1200, set); said != "" || d.budget(d.all[0], 0).Correction != 0 {
 		t.Errorf("said %q", said)
 	}
+}
+
+// An agent that has just started, or that did not run for a while, knows nothing of what the driver's samples say of the
+// time before: shares that work honestly all along are accused of nothing.
+func TestTimeWithoutAnAgentIsNotJudged(t *testing.T) {
+	d, _ := (&court{}).judged(t, agentconfig.OutsideReport, "a", "b")
+	work := &busy{pen: d.pen(d.all[0])}
+	kept := func(length time.Duration) (samples []nvml.Sample) { // what the driver keeps, of a GPU that is busy always
+		for wall, age := time.Now(), length; age >= 300*time.Millisecond; age -= 170 * time.Millisecond {
+			samples = append(samples, nvml.Sample{At: wall.Add(-age), Busy: 0.95})
+		}
+		return samples
+	}
+	live := func(rounds int, asked time.Duration) {
+		t.Helper()
+		for round := range rounds {
+			d.pass(1, func() { work.interval(d.now-uint64(yieldTick), d.now, uint64(yieldTick)) })
+			if round%160 != 159 {
+				continue
+			}
+			if d.loop.observeWhole(firstID, d.now, kept(asked), time.Now()) {
+				t.Fatalf("in round %d somebody is suspected: %s", round, d.loop.blame(firstID, newPresence()))
+			}
+			asked = 1200 * time.Millisecond
+		}
+	}
+	live(1600, 1200*time.Millisecond)
+	d.restart()
+	live(1600, 15*time.Second)
+	d.now += uint64(3 * time.Second) // it was stopped
+	live(1600, 4*time.Second)
 }

@@ -26,7 +26,7 @@ type usageEntry struct {
 	given     float64
 }
 
-// right is what of the GPU's time a share may use, added up since this agent knows it.
+// right is what of the GPU's time a share may use, added up.
 type right struct {
 	at         uint64  // up to when
 	entitled   float64 // ns of its base: its part when all want theirs
@@ -51,14 +51,6 @@ func (l *usageLog) grant(now uint64, b *page.Budget) {
 	l.right.base, l.right.rate = b.Base, b.Rate
 	if b.Flags&page.BudgetLimited == 0 { // it is alone
 		l.right.base, l.right.rate = page.Whole, page.Whole
-	}
-}
-
-// start counts what was used before this agent started: all that was charged, less
-// what was given back.
-func (l *usageLog) start(b *page.Bucket, correction int64) {
-	if used := int64(b.Charged) - correction; used > 0 {
-		l.total = uint64(used)
 	}
 }
 
@@ -130,15 +122,21 @@ func (l *loop) Times(tenant string) []control.Time {
 	if t == nil {
 		return nil
 	}
-	now := l.clock()
+	now, wall := l.clock(), time.Now()
 	times := make([]control.Time, 0, len(t.shares))
 	for _, s := range t.shares {
 		one := control.Time{
-			Limited: s.limited(), Used: s.usage.total, Charged: s.bucket.Charged, Launches: s.bucket.Launches,
+			Limited: s.limited(), Used: s.shown.used, Charged: s.bucket.Charged, Launches: s.bucket.Launches,
 			Waited: s.bucket.Waited, HeldBackTotal: s.bucket.HeldBack, Yielded: s.bucket.Yielded, HeldBackPercent: s.held.log.percent(now),
 			Overdrawn: s.bucket.Overdrawn, Fault: s.complaint(now),
 			HeldBack: s.limited() && s.bucket.Wanted != 0 && now-min(now, s.bucket.Wanted) < uint64(time.Second),
-			Entitled: uint64(s.usage.right.until(now).entitled),
+			Entitled: s.shown.entitled,
+		}
+		if until := s.knownTo(l.gpus[s.uuid]); until != 0 {
+			one.UsedUntil = wall.Add(-time.Duration(now - min(until, now)))
+		}
+		if s.limited() && s.bill.inherited {
+			one.Inherited = s.bill.owed()
 		}
 		if one.HeldBack {
 			one.Error = s.usage.strays(now)
@@ -153,4 +151,15 @@ func (l *loop) Times(tenant string) []control.Time {
 		times = append(times, one)
 	}
 	return times
+}
+
+// knownTo is up to when its GPU time is counted, 0 where that is not known.
+func (s *shareTime) knownTo(g *gpuTime) uint64 {
+	switch {
+	case s.driven.from != 0:
+		return s.driven.from
+	case g == nil:
+		return 0
+	}
+	return g.replay.Played()
 }

@@ -20,7 +20,7 @@ const (
 	// sampleLeast is the shortest time that one of its samples covers.
 	sampleLeast = time.Second / 6
 	// unhurried is every how many rounds the driver is asked about a GPU whose
-	// shares have no limit. Its figures are only shown.
+	// shares have no limit. Its figures are only shown and counted.
 	unhurried = 3
 	// lazy is the same for a GPU that rests.
 	lazy = 2
@@ -78,7 +78,8 @@ type watcher struct {
 	since  map[int]time.Time // the newest sample, by GPU index
 	// met are processes whose tenant was found while they lived, by pid. The driver may
 	// tell of them when they have ended.
-	met map[int]member
+	met         map[int]member
+	drivenSince map[int]time.Time // the newest sample of the whole GPU that was counted, by GPU index
 	// What follows is by GPU index: who was seen on it, the newest sample of all that it
 	// did, whether less was told than that, and whether the driver keeps no such samples.
 	presences  map[int]*presence
@@ -90,7 +91,8 @@ type watcher struct {
 func newWatcher(p *Pacer) *watcher {
 	return &watcher{
 		pacer: p, owners: map[process.ID]string{}, pids: map[int]string{}, since: map[int]time.Time{}, met: map[int]member{},
-		presences: map[int]*presence{}, wholeSince: map[int]time.Time{}, suspects: map[int]bool{}, noWhole: map[int]bool{},
+		drivenSince: map[int]time.Time{},
+		presences:   map[int]*presence{}, wholeSince: map[int]time.Time{}, suspects: map[int]bool{}, noWhole: map[int]bool{},
 	}
 }
 
@@ -121,36 +123,51 @@ func (w *watcher) round(ctx context.Context) {
 			}
 		}
 	}
+	busy, newest := map[int]map[string]float64{}, map[int]time.Time{}
 	for i, told := range w.pacer.config.Driver.Utilisations(indexes, since) {
 		w.pacer.noteWatch(ctx, due[i].Index, told.Err)
 		switch {
 		case told.Err == nil:
-			w.judge(due[i].Index, due[i].UUID, told.Samples)
+			busy[due[i].Index], newest[due[i].Index] = w.judge(due[i].Index, due[i].UUID, told.Samples)
 		case !errors.Is(told.Err, nvml.ErrNotSupported):
 			w.pacer.unknow(due[i].UUID)
 		}
+	}
+	w.tally(due, busy, newest)
+	for _, gpu := range due {
+		w.pacer.keep(gpu.UUID)
 	}
 	w.wholes(ctx, counted)
 	w.pacer.answerMisuse(ctx)
 }
 
-// judge gives each share of a GPU its part of the samples.
-func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) {
+// judge gives each share of a GPU its part of the samples, and returns these by tenant and the end of the newest.
+func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) (tenants map[string]float64, newest time.Time) {
 	l := w.pacer.loop
 	now, wall := l.clock(), time.Now()
 	newest, count, busy := busyByProcess(samples, w.since[index])
 	if newest.IsZero() {
 		// Nobody was busy, as far as the driver can know by now.
-		l.observe(uuid, now, now-min(now, uint64(lag)), 1, nil)
-		return
+		l.noteOutside(uuid, now, 0)
+		l.observe(uuid, now, now-min(now, uint64(lag)), 1, nil, nil)
+		return nil, newest
 	}
 	w.since[index] = newest
-	tenants := map[string]float64{}
+	tenants = map[string]float64{}
+	processes := map[string]int{}
+	outside := 0.0
 	for pid, part := range busy {
-		tenants[w.owner(pid)] += part
+		tenant := w.owner(pid)
+		tenants[tenant] += part
+		processes[tenant]++
+		if _, err := process.Find(pid); tenant == "" && err == nil {
+			outside += part
+		}
 	}
+	l.noteOutside(uuid, now, outside)
 	age := min(max(wall.Sub(newest), 0), time.Duration(now))
-	l.observe(uuid, now, now-uint64(age), count, tenants)
+	l.observe(uuid, now, now-uint64(age), count, tenants, processes)
+	return tenants, newest
 }
 
 // busyByProcess is the mean of each process's samples after since, how many
@@ -235,15 +252,16 @@ func (l *loop) Rests() bool {
 	return true
 }
 
-// observe judges the shares of a GPU by the part of the time, by tenant id, in
-// which the driver saw them busy in so many samples up to the moment at.
-func (l *loop) observe(uuid string, now, at uint64, samples int, busy map[string]float64) {
+// observe judges the shares of a GPU by the part of the time, by tenant id, "" for nobody's, in
+// which the driver saw them busy in so many samples up to the moment at, and by how many processes these were.
+func (l *loop) observe(uuid string, now, at uint64, samples int, busy map[string]float64, processes map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.gpus[uuid]
 	if g == nil {
 		return
 	}
+	all := sum(busy)
 	for _, s := range g.shares {
 		m := &s.misuse
 		m.busy, m.told = min(busy[s.tenant.id], 1), now
@@ -256,9 +274,13 @@ func (l *loop) observe(uuid string, now, at uint64, samples int, busy map[string
 			g.replay.Assume(s.key, m.assumed)
 			continue
 		}
-		m.verdict = g.watch.Observe(at, s.key, m.busy, samples)
-		m.assumed = m.verdict == arbiter.Understates
+		m.verdict = g.watch.Observe(s.key, arbiter.Sample{
+			At: at, Busy: m.busy, Count: samples, Others: all - busy[s.tenant.id], Outside: busy[""],
+			Hides: processes[s.tenant.id] > s.telling(now),
+		})
+		m.assumed, m.ignored = m.verdict == arbiter.Understates, g.watch.Overtold(s.key)
 		g.replay.Assume(s.key, m.assumed)
+		g.replay.Disregard(s.key, m.ignored)
 	}
 }
 
@@ -273,10 +295,25 @@ func (l *loop) unknow(uuid string) {
 	}
 	for _, s := range g.shares {
 		m := &s.misuse
-		m.verdict, m.busy, m.told, m.assumed = arbiter.Honest, 0, 0, false
-		g.watch.Forget(s.key)
-		g.replay.Assume(s.key, false)
+		m.busy, m.told = 0, 0
+		g.absolve(s)
 	}
+}
+
+// acquit forgets what the driver said of a share that is gone, or has no limit.
+func (g *gpuTime) acquit(s *shareTime) {
+	if s.misuse.limited != 0 {
+		g.absolve(s)
+	}
+	s.misuse.limited = 0
+}
+
+// absolve has what a share tells of itself count again, and begins the comparison anew.
+func (g *gpuTime) absolve(s *shareTime) {
+	g.watch.Forget(s.key)
+	g.replay.Assume(s.key, false)
+	g.replay.Disregard(s.key, false)
+	s.misuse.assumed, s.misuse.ignored, s.misuse.verdict = false, false, arbiter.Honest
 }
 
 // noteWatch remembers whether the driver tells who uses a GPU, and logs a change.

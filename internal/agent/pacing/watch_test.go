@@ -39,7 +39,7 @@ func TestDriversFigureCounts(t *testing.T) {
 	for round := range 800 { // of 5 ms
 		d.pass(1, func() { work.interval(d.now-2*own, d.now, own) }) // half of it is the liar's
 		if round%40 == 39 {
-			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"honest": 0.4, "liar": 0.6})
+			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"honest": 0.4, "liar": 0.6}, nil)
 		}
 		d.loop.mu.Lock()
 		verdict := d.loop.tenants["liar"].shares[0].misuse.verdict
@@ -85,7 +85,7 @@ func TestBacklogIsNoMisuse(t *testing.T) {
 	judge := func(rounds int, work func()) (worst arbiter.Verdict) {
 		for range rounds {
 			d.pass(40, work)
-			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"first": 0.9})
+			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"first": 0.9}, nil)
 			worst = max(worst, d.loop.tenants["first"].shares[0].misuse.verdict)
 		}
 		return worst
@@ -113,7 +113,7 @@ func TestWhoLosesItsLimitIsNotJudged(t *testing.T) {
 	judge := func(rounds int, work func()) arbiter.Verdict {
 		for range rounds {
 			d.pass(40, work)
-			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"first": 0.9})
+			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"first": 0.9}, nil)
 		}
 		return d.loop.tenants["first"].shares[0].misuse.verdict
 	}

@@ -29,6 +29,9 @@ func (g *GPU) shared() resourcev1.Device {
 	device := g.base(g.form())
 	device.AllowMultipleAllocations = ptr.To(true)
 	device.Attributes[v1alpha1.AttributeWhole] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
+	if g.Location != nil && g.Location.meets() != "" { // MIG instances are none of a pair, and have as many attributes as the API takes
+		device.Attributes[v1alpha1.AttributeSwitch] = resourcev1.DeviceAttribute{StringValue: ptr.To(clip(g.Location.meets()))}
+	}
 	offered := g.Memory
 	if g.Held != nil {
 		// What the GPU has gained since then must not look free.
@@ -47,16 +50,16 @@ func (g *GPU) shared() resourcev1.Device {
 		// No claim takes of it: the amount is there for selectors.
 		device.Capacity[nvidiaMemory] = capacity(memory, *resource.NewQuantity(0, resource.BinarySI), *resource.NewQuantity(mebibyte, resource.BinarySI))
 	}
-	device.Taints = append(device.Taints, g.changing()...)
+	device.Taints = append(device.Taints, changing(g.Changing)...)
 	return device
 }
 
 // changing is the taint of a GPU that is to get another form.
-func (g *GPU) changing() []resourcev1.DeviceTaint {
-	if g.Changing == "" {
+func changing(to Form) []resourcev1.DeviceTaint {
+	if to == "" {
 		return nil
 	}
-	return []resourcev1.DeviceTaint{{Key: v1alpha1.ChangingTaint, Value: string(g.Changing), Effect: resourcev1.DeviceTaintEffectNoSchedule}}
+	return []resourcev1.DeviceTaint{{Key: v1alpha1.ChangingTaint, Value: string(to), Effect: resourcev1.DeviceTaintEffectNoSchedule}}
 }
 
 // cores returns how much of its time the GPU has for shares, and what a share takes that asks for none. Time slices are

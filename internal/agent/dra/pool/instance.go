@@ -177,6 +177,6 @@ func (g *GPU) instance(i *Instance) resourcev1.Device {
 			device.Capacity[name] = resourcev1.DeviceCapacity{Value: number(int64(i.Takes[counter]))}
 		}
 	}
-	device.Taints = append(append(device.Taints, i.Fault.taints()...), g.changing()...)
+	device.Taints = append(append(device.Taints, i.Fault.taints()...), changing(g.Changing)...)
 	return device
 }

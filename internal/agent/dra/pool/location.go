@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
@@ -12,27 +13,25 @@ func Locations(host *topology.Host) map[string]Location {
 	locations := make(map[string]Location, len(host.GPUs))
 	for i := range host.GPUs {
 		gpu := &host.GPUs[i]
-		location := Location{
-			PCI: gpu.Device.Address.String(), Root: gpu.Device.HostBridge, Switch: outerSwitch(gpu.Device),
-			NUMANode: gpu.Device.NUMANode, Clique: clique(host, gpu),
-		}
-		if location.NUMANode == pci.Unknown && len(host.Nodes) == 1 {
-			location.NUMANode = host.Nodes[0].Number // firmware of hosts with one node often tells none
-		}
+		location := LocationOf(gpu.Device, host.Nodes)
+		location.Clique = clique(host, gpu)
 		locations[gpu.UUID] = location
 	}
 	return locations
 }
 
-// outerSwitch is the upstream port below the root port of a device: devices that share it reach each other without the
-// host bridge, through one switch or several. Where there is no switch, nothing lies between root port and device; a
-// switch has a port upstream and one for the device.
-func outerSwitch(device pci.Device) string {
-	if len(device.Bridges) < 3 {
-		return ""
+// LocationOf returns where a device is, of a host with these nodes.
+func LocationOf(device pci.Device, nodes []topology.Node) Location {
+	location := Location{PCI: device.Address.String(), Root: device.HostBridge, Switch: device.OuterSwitch(), NUMANode: device.NUMANode}
+	if location.NUMANode == pci.Unknown && len(nodes) == 1 {
+		location.NUMANode = nodes[0].Number // firmware of hosts with one node often tells none
 	}
-	return device.Bridges[1].String()
+	return location
 }
+
+// meets is what a device has in common with those that it reaches without the host bridge. A device below no switch has this
+// with none: its own address is there so that a constraint can name it beside other kinds of places.
+func (l *Location) meets() string { return cmp.Or(l.Switch, l.PCI) }
 
 // clique names the GPUs that all reach each other by NVLink: by the driver's name where it has one, which is the same
 // on every host of the domain, otherwise by the first of them. GPUs that are linked, but not each

@@ -9,6 +9,9 @@
 // that a GPU that vanishes changes no other name. They are listed in the order of the GPUs, and the scheduler takes the
 // first that fits.
 //
+// Devices for virtual machines are PCI functions and vGPUs, named after addresses: a GPU that has left its driver has no
+// UUID. One claim has such a device alone.
+//
 // A GPU in MIG mode is published as its instances, each of which one claim has alone. Only where its layout may change are
 // the devices all places that an instance can have, with counters that keep apart what cannot be there together.
 //
@@ -35,6 +38,9 @@ const LeastMemory = 2 * mebibyte
 
 // ErrGPU marks a description from which no valid device can be made.
 var ErrGPU = errors.New("GPU cannot be published")
+
+// ErrNIC marks a description of a card from which no valid device can be made.
+var ErrNIC = errors.New("card cannot be published")
 
 // Form is one of the ways in which a GPU can be published.
 type Form string
@@ -142,8 +148,8 @@ func Parse(name string) (uuid string, form Form, ok bool) {
 }
 
 // Resources returns the pool of a node, which bears the node's name, in as many slices as the API's limits need. No GPUs
-// make one empty slice, which says that the driver runs. MIG instances follow the GPUs.
-func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
+// make one empty slice, which says that the driver runs. MIG instances follow the GPUs, and more slices follow these.
+func Resources(node string, gpus []GPU, more ...resourceslice.Slice) (resourceslice.DriverResources, error) {
 	sorted := slices.SortedFunc(slices.Values(gpus), func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
 	})
@@ -161,7 +167,7 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
 	for chunk := range slices.Chunk(devices, resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures) {
 		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: chunk})
 	}
-	pool.Slices = append(pool.Slices, dynamic(sorted)...)
+	pool.Slices = append(append(pool.Slices, dynamic(sorted)...), more...)
 	if len(pool.Slices) == 0 {
 		pool.Slices = []resourceslice.Slice{{}}
 	}
@@ -170,7 +176,7 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
 
 func (g *GPU) validate() error {
 	known := slices.Concat(shareable, []Form{MIG})
-	if !slices.Contains(known, g.form()) || g.Changing != "" && !slices.Contains(known, g.Changing) {
+	if !slices.Contains(known, g.form()) || g.Changing != "" && !IsMachines(g.Changing) && !slices.Contains(known, g.Changing) {
 		return fmt.Errorf("%w: %s: form %q, changing to %q", ErrGPU, g.UUID, g.Form, g.Changing)
 	}
 	for _, form := range append(shareable, Whole) {

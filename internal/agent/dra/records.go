@@ -21,20 +21,24 @@ type opened struct {
 	Requests map[string][]string `json:"requests"`
 }
 
-func (o *opened) name() string { return o.Namespace + "/" + o.Claim }
+func (o opened) name() string   { return o.Namespace + "/" + o.Claim }
+func (o opened) uid() types.UID { return o.UID }
 
-// openings are the claims with admin access that are prepared. They have a checkpoint of their own, beside the
-// agent's: they are nobody's shares, and an agent of an earlier version does not know them.
-type openings struct {
+// record is what is remembered of a claim.
+type record interface{ uid() types.UID }
+
+// records are claims that are prepared and that are nobody's shares. They have a checkpoint of their own, beside the
+// agent's, which an agent of an earlier version does not know.
+type records[T record] struct {
 	mu   sync.Mutex
-	file *checkpoint.File[[]opened]
-	all  map[types.UID]opened
+	file *checkpoint.File[[]T]
+	all  map[types.UID]T
 }
 
-// newOpenings reads what an earlier agent has opened. What cannot be read is set aside: the specifications of these
+// newRecords reads what an earlier agent has remembered. What cannot be read is set aside: the specifications of these
 // claims go, their containers run on, and start again when the kubelet asks again.
-func newOpenings(path string) (*openings, error) {
-	o := &openings{file: checkpoint.NewFile[[]opened](path, "admin-access", 1), all: map[types.UID]opened{}}
+func newRecords[T record](path, kind string) (*records[T], error) {
+	o := &records[T]{file: checkpoint.NewFile[[]T](path, kind, 1), all: map[types.UID]T{}}
 	state, err := o.file.Load()
 	if err != nil {
 		aside, asideErr := o.file.SetAside()
@@ -44,29 +48,29 @@ func newOpenings(path string) (*openings, error) {
 		return o, fmt.Errorf("%w: it is set aside as %s", err, aside)
 	}
 	for _, one := range state {
-		o.all[one.UID] = one
+		o.all[one.uid()] = one
 	}
 	return o, nil
 }
 
 // put remembers a claim, also after a restart.
-func (o *openings) put(one opened) error {
+func (o *records[T]) put(one T) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before, had := o.all[one.UID]
-	o.all[one.UID] = one
+	before, had := o.all[one.uid()]
+	o.all[one.uid()] = one
 	err := o.save()
 	switch {
 	case err != nil && had:
-		o.all[one.UID] = before
+		o.all[one.uid()] = before
 	case err != nil:
-		delete(o.all, one.UID)
+		delete(o.all, one.uid())
 	}
 	return err
 }
 
 // remove forgets a claim.
-func (o *openings) remove(uid types.UID) error {
+func (o *records[T]) remove(uid types.UID) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before, had := o.all[uid]
@@ -82,14 +86,14 @@ func (o *openings) remove(uid types.UID) error {
 }
 
 // save writes the checkpoint, which is there while there are any. o.mu is held.
-func (o *openings) save() error {
+func (o *records[T]) save() error {
 	if len(o.all) == 0 {
 		return o.file.Remove()
 	}
-	return o.file.Save(slices.SortedFunc(maps.Values(o.all), inOrder))
+	return o.file.Save(slices.SortedFunc(maps.Values(o.all), inOrder[T]))
 }
 
-func (o *openings) get(uid types.UID) (one opened, ok bool) {
+func (o *records[T]) get(uid types.UID) (one T, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	one, ok = o.all[uid]
@@ -97,10 +101,10 @@ func (o *openings) get(uid types.UID) (one opened, ok bool) {
 }
 
 // list returns all in the order of their UIDs.
-func (o *openings) list() []opened {
+func (o *records[T]) list() []T {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.SortedFunc(maps.Values(o.all), inOrder)
+	return slices.SortedFunc(maps.Values(o.all), inOrder[T])
 }
 
-func inOrder(a, b opened) int { return cmp.Compare(a.UID, b.UID) }
+func inOrder[T record](a, b T) int { return cmp.Compare(a.uid(), b.uid()) }

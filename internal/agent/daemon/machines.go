@@ -1,0 +1,173 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend/passthrough"
+	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
+	"github.com/divvy-gpu/divvy/internal/backend/vgpu/backing"
+	"github.com/divvy-gpu/divvy/internal/nvml/helper"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
+)
+
+// machines are the devices that virtual machines of this host have: the claims of the ledger, and what others have in the same
+// book, such as the claims of a cluster.
+type machines struct {
+	*claims.Ledger
+	book  *vfio.Book
+	vgpus *vgpu.Backend
+}
+
+// openMachines opens the books of devices for virtual machines, and puts back what an earlier agent left half done. It comes
+// before the driver is asked: a GPU that is put back is there then.
+func (s *service) openMachines(ctx context.Context) error {
+	o := s.options
+	if !o.shared() || o.simgpu() != "" {
+		return nil // it changes nothing of devices
+	}
+	program, err := o.Tree.Divvy()
+	if err != nil {
+		return err
+	}
+	dir := o.Endpoint.Dir()
+	m := &machines{}
+	err = s.readOrSetAside(filepath.Join(dir, vfio.FileName), func(path string) (err error) {
+		m.book, err = vfio.Open(vfio.Config{
+			Path: path, Machine: vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command}}, Limits: vfio.Usual, Step: o.Step,
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, func() error { m.book.Close(); return nil })
+	host := func() (*facts.Host, error) { return facts.Read(vfio.Files("/")) }
+	m.vgpus = vgpu.New(vgpu.Options{Root: vfio.Files("/"), Book: m.book, Log: o.Log})
+	err = s.readOrSetAside(filepath.Join(dir, claims.FileName), func(path string) (err error) {
+		m.Ledger, err = claims.Open(claims.Config{
+			Path: path, Nodes: claims.HostNodes{}, Now: time.Now, Log: o.Log, Step: o.Step,
+			Makers: map[v1alpha1.Backend]claims.Maker{
+				v1alpha1.BackendPassthrough: passthrough.Whole(m.book, host),
+				v1alpha1.BackendVF:          passthrough.Function(m.book, host),
+				v1alpha1.BackendVGPU:        vgpu.Maker{Backend: m.vgpus},
+			},
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	left, err := m.book.Recover(ctx)
+	for _, f := range left {
+		o.Log.WarnContext(ctx, "something of a device is left as somebody else made it", "left", f.String())
+	}
+	if err != nil {
+		o.Log.WarnContext(ctx, "cannot put back yet what an earlier agent began for virtual machines", "error", err)
+	}
+	if err := m.Recover(ctx); err != nil {
+		o.Log.WarnContext(ctx, "cannot put back yet what an earlier agent claimed for virtual machines", "error", err)
+	}
+	s.machines = m
+	return nil
+}
+
+// backVGPUs gives vGPUs the GPU instances behind them, once the driver and the book of instances are open, and takes those away
+// behind which nothing stands.
+func (s *service) backVGPUs(ctx context.Context) {
+	if s.machines == nil || s.instances == nil || s.options.MachinesOnly {
+		return
+	}
+	s.machines.vgpus.SetInstances(backing.MIG{Book: s.instances, Driver: s.byUUID(), UUID: s.uuidAt})
+	if err := s.machines.vgpus.Recover(ctx); err != nil {
+		s.options.Log.WarnContext(ctx, "cannot take GPU instances of vGPUs away that an earlier agent began", "error", err)
+	}
+}
+
+// uuidAt is the driver's UUID of the GPU at an address, or "".
+func (s *service) uuidAt(at pci.Address) string {
+	gpus, _ := s.library.GPUs() // a helper's list has no error
+	for _, gpu := range gpus {
+		if found, err := pci.ParseAddress(gpu.PCI); err == nil && found == at {
+			return gpu.UUID
+		}
+	}
+	return ""
+}
+
+// List implements [agent.Machines].
+func (m *machines) List() (all []claims.Claim, changed <-chan struct{}) {
+	all, changed = m.Ledger.List()
+	for _, e := range m.book.Entries() {
+		if !v1alpha1.Backend(e.Plan.Form).ForMachines() || slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == e.Owner }) {
+			continue // no virtual machine has it, or the ledger tells
+		}
+		c := claims.Claim{
+			Want:  claims.Want{Name: e.Owner, Form: v1alpha1.Backend(e.Plan.Form), Device: e.Plan.Device},
+			Given: claims.Given{Group: e.Plan.Group, Members: e.Plan.Members, Nodes: e.Plan.Nodes},
+			Times: claims.Times{Phase: phases[e.Phase]}, Foreign: true,
+		}
+		if e.Stuck != nil {
+			c.Fault = e.Stuck.Error()
+		}
+		all = append(all, c)
+	}
+	return all, changed
+}
+
+// Release implements [agent.Machines]. What is in the book and in no ledger, as after that was lost, is put back as well.
+func (m *machines) Release(ctx context.Context, name string) error {
+	err := m.Ledger.Release(ctx, name)
+	if !errors.Is(err, claims.ErrUnknown) || !passthrough.Standing(m.book, name).There {
+		return err
+	}
+	_, err = passthrough.Released(m.book.Release(ctx, name))
+	return err
+}
+
+// phases are those of the book in the words of claims.
+var phases = map[vfio.Phase]claims.Phase{vfio.Binding: claims.Taking, vfio.Bound: claims.Held, vfio.Returning: claims.Leaving}
+
+// Has implements [agent.Machines].
+func (m *machines) Has(function pci.Address) (h claims.Holder, taken bool) {
+	all, _ := m.List()
+	for _, c := range all {
+		if c.Has(function) {
+			return claims.Holder{Owner: c.Name, Form: c.Form, Foreign: c.Foreign, Fault: c.Fault}, true
+		}
+	}
+	return h, false
+}
+
+// letGo calls do while no process of the agent's has the driver open.
+func (s *service) letGo(do func() error) error {
+	const nobody = -1 // so that nobody changes a GPU meanwhile
+	return s.library.Alone(nobody, func(helper.Lone) error { return do() })
+}
+
+// returned has the agent start again inside its process, to serve a GPU that came back from a virtual machine and was not there
+// when the agent started.
+func (s *service) returned(uuid string) {
+	ctx := context.Background()
+	hold, err := s.options.Endpoint.HoldStart(ctx)
+	if err != nil {
+		s.options.Log.WarnContext(ctx, "cannot start again to serve a GPU that came back from a virtual machine", "gpu", uuid, "error", err)
+		return
+	}
+	s.options.Log.InfoContext(ctx, "starts again to serve a GPU that came back from a virtual machine", "gpu", uuid)
+	s.again.Store(&again{hold, nil, s.rules})
+	go func() {
+		<-time.After(settleReturned) // whoever released it is answered first
+		s.end()
+	}()
+}
+
+// settleReturned is how long after a release the agent starts again.
+const settleReturned = 200 * time.Millisecond

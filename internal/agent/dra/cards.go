@@ -1,0 +1,291 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+	"github.com/divvy-gpu/divvy/internal/rdma"
+)
+
+// cardSpecPrefix begins the names of the CDI specifications of cards; the claim's UID follows.
+const cardSpecPrefix = "nic." + v1alpha1.Driver + "-"
+
+// Cards gives containers parts of RDMA cards.
+type Cards interface {
+	// Access returns what a container needs to use parts of cards. The error is a [rdma.ErrGone] where a card is not there.
+	Access(parts []CardPart) (rdma.Access, error)
+	// Changed returns a channel that is closed when the cards are not any more what they are now.
+	Changed() <-chan struct{}
+}
+
+// card is one device of a card that the scheduler gave to a claim.
+type card struct {
+	request, base string
+	shareID       *types.UID
+	CardPart
+}
+
+// isCard reports whether a result is one of this driver's cards.
+func isCard(r *resourcev1.DeviceRequestAllocationResult) bool {
+	_, ok := pool.IsNIC(r.Device)
+	return ok && r.Driver == v1alpha1.Driver
+}
+
+// isShare reports whether a result is one of this driver's GPUs, of which the claim has a share or all.
+func isShare(r *resourcev1.DeviceRequestAllocationResult) bool {
+	return r.Driver == v1alpha1.Driver && !isAdmins(r) && !isMachines(r) && !isCard(r)
+}
+
+// cardsOf reads which cards a claim was given. It is pure.
+func cardsOf(claim *resourcev1.ResourceClaim, node string) ([]card, error) {
+	if claim.Status.Allocation == nil {
+		return nil, nil
+	}
+	var all []card
+	for i := range claim.Status.Allocation.Devices.Results {
+		r := &claim.Status.Allocation.Devices.Results[i]
+		if !isCard(r) {
+			continue
+		}
+		c := card{request: r.Request, base: resourceclaim.BaseRequestRef(r.Request), shareID: r.ShareID, CardPart: CardPart{Device: r.Device}}
+		function, _ := pool.IsNIC(r.Device)
+		var err error
+		switch {
+		case isAdmins(r):
+			err = fault("it has admin access to an RDMA card, and that is to GPUs: leave it out")
+		case r.Pool != node:
+			err = fault("its device is on node %s, but this is node %s", r.Pool, node)
+		case !function:
+			c.Slots, err = slotsOf(r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("request %s: %w", r.Request, err)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// slotsOf is how many slots of a shared card a result takes.
+func slotsOf(r *resourcev1.DeviceRequestAllocationResult) (int, error) {
+	slots, err := consumed(r, v1alpha1.CapacitySlots)
+	if err == nil && (slots == 0 || slots > pool.MostNICSlots) {
+		err = fault("slots %d: a part of a card takes 1 to %d", slots, pool.MostNICSlots)
+	}
+	return int(slots), err
+}
+
+// attach gives a claim its cards, and remembers that. It returns what holds for its containers too.
+func (d *driver) attach(ctx context.Context, claim *resourcev1.ResourceClaim) (devices []kubeletplugin.Device, err error) {
+	cards, err := cardsOf(claim, d.node)
+	if err != nil || len(cards) == 0 {
+		return nil, err
+	}
+	if d.cards == nil {
+		return nil, fault("the agent of this node publishes no cards any more: delete the claim")
+	}
+	if err := d.runtime.check(ctx); err != nil {
+		return nil, err
+	}
+	pods, err := d.podsOf(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	before, had := d.attached.get(claim.UID)
+	views, err := d.cardViews(ctx, claim, cards, pods, before.views())
+	if err != nil {
+		return nil, err
+	}
+	made := attach(claim, cards, views)
+	if err := d.putAttached(made); err != nil {
+		return nil, err
+	}
+	d.step("cards-recorded")
+	told, err := d.writeCardSpec(made)
+	if err != nil {
+		if !had {
+			err = errors.Join(err, d.detach(claim.UID))
+		}
+		return nil, err
+	}
+	d.step("cards-spec")
+	if !had {
+		d.teller.attaches(claim, pods, told)
+	}
+	for _, c := range cards {
+		at := slices.IndexFunc(views, func(v view) bool { return slices.Contains(v, c.base) })
+		devices = append(devices, kubeletplugin.Device{
+			Requests: []string{c.request}, PoolName: d.node, DeviceName: c.Device, ShareID: c.shareID,
+			CDIDeviceIDs: []string{v1alpha1.CDINICKind + "=" + cardDevice(claim.UID, views[at])},
+		})
+	}
+	return devices, nil
+}
+
+// attach is what is remembered of a claim's cards, in the order of its requests. It is pure.
+func attach(claim *resourcev1.ResourceClaim, cards []card, views []view) attached {
+	made := attached{UID: claim.UID, Namespace: claim.Namespace, Claim: claim.Name}
+	for _, v := range views {
+		one := attachedView{Requests: v}
+		for i := range cards {
+			if slices.Contains(v, cards[i].base) {
+				one.Parts = append(one.Parts, cards[i].CardPart)
+			}
+		}
+		made.Views = append(made.Views, one)
+	}
+	return made
+}
+
+// cardViews divides a claim's cards by the containers that use them.
+func (d *driver) cardViews(ctx context.Context, claim *resourcev1.ResourceClaim, cards []card, pods []*corev1.Pod, made []view) ([]view, error) {
+	bases := map[string]bool{}
+	for i := range cards {
+		bases[cards[i].base] = true
+	}
+	requests := slices.Sorted(maps.Keys(bases))
+	if len(pods) == 0 && len(requests) > 1 && len(made) == 0 {
+		return nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
+	}
+	var uses []use
+	for _, pod := range pods {
+		found, err := usesOf(pod, claim)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			u := &found[i]
+			if u.class == nil || len(u.view(requests)) == 0 {
+				continue
+			}
+			if kernel := d.kernels.Own(u.class, d.handlers.of(ctx, *u.class)); kernel != "" {
+				return nil, fault("container %s of pod %s runs on a kernel of its own (runtime class %s), where an adapter of this node is no device: use another runtime class", u.container, u.pod, kernel)
+			}
+		}
+		uses = append(uses, found...)
+	}
+	return viewsOf(requests, uses, made)
+}
+
+// putAttached remembers a claim's cards, unless another claim has one of them alone.
+func (d *driver) putAttached(made attached) error {
+	d.attaching.Lock()
+	defer d.attaching.Unlock()
+	if device, holder := made.alone(d.attached.list()); device != "" {
+		return fault("device %s is prepared for claim %s, which has it alone: end that claim's pods first", device, holder)
+	}
+	return d.attached.put(made)
+}
+
+// cardDevice is the name of a view's CDI device.
+func cardDevice(claim types.UID, requests []string) string {
+	return deviceName(string(claim) + viewMark + strings.Join(requests, requestMark))
+}
+
+// cardSpec is the specification by which container runtimes find a claim's cards.
+func (d *driver) cardSpec(a attached) (spec *cdi.Specification, told []string, err error) {
+	devices := map[string]edits.Edits{}
+	for _, v := range a.Views {
+		access, err := d.cards.Access(v.Parts)
+		if err != nil {
+			return nil, nil, fmt.Errorf("give %s its cards: %w", a.name(), err)
+		}
+		devices[cardDevice(a.UID, v.Requests)] = access.Edits
+		for _, line := range access.Told {
+			if !slices.Contains(told, line) {
+				told = append(told, line)
+			}
+		}
+	}
+	spec, err = cdi.Spec(v1alpha1.CDINICKind, devices)
+	return spec, told, err
+}
+
+func (d *driver) writeCardSpec(a attached) (told []string, err error) {
+	spec, told, err := d.cardSpec(a)
+	if err != nil || cdi.Written(d.cdiDir, cardSpecPrefix+string(a.UID), spec) {
+		return told, err
+	}
+	return told, cdi.Write(d.cdiDir, cardSpecPrefix+string(a.UID), spec)
+}
+
+// detach takes a claim's cards back; that it has none is no error. The record goes last: while it is there, there may be a
+// specification. What limited a container went with its cgroup.
+func (d *driver) detach(claim types.UID) error {
+	if err := cdi.Remove(d.cdiDir, cardSpecPrefix+string(claim)); err != nil {
+		return err
+	}
+	return d.attached.remove(claim)
+}
+
+// cardSpecifications makes the specifications of cards match the records and the cards as they are now: another adapter may have
+// the number that a node had.
+func (r *reconciler) cardSpecifications(ctx context.Context) {
+	names, err := cdi.List(r.cdiDir, cardSpecPrefix)
+	if err != nil {
+		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
+		return
+	}
+	claims := map[types.UID]bool{}
+	for _, name := range names {
+		claims[types.UID(strings.TrimPrefix(name, cardSpecPrefix))] = true
+	}
+	for _, a := range r.attached.list() {
+		claims[a.UID] = true
+	}
+	for uid := range claims {
+		r.matchCards(ctx, uid)
+	}
+}
+
+// matchCards writes a claim's specification anew where it is not as it should be. Without a record, or where a card is gone, there
+// must be none, so that no container starts with another card.
+func (r *reconciler) matchCards(ctx context.Context, uid types.UID) {
+	defer r.claims.lock(uid)()
+	a, known := r.attached.get(uid)
+	var err error
+	if known && r.cards != nil {
+		_, err = r.writeCardSpec(a)
+	}
+	if !known || r.cards == nil || errors.Is(err, rdma.ErrGone) {
+		err = errors.Join(err, cdi.Remove(r.cdiDir, cardSpecPrefix+string(uid)))
+	}
+	if err != nil {
+		r.log.WarnContext(ctx, "cannot make a claim's cards as they should be", "claim", uid, "error", oneLine(err))
+	}
+}
+
+// changedCards is closed when a card is not any more as it was.
+func (d *driver) changedCards() <-chan struct{} {
+	if d.cards == nil {
+		return nil
+	}
+	return d.cards.Changed()
+}
+
+// attaches tells a claim and its pods what they have of cards.
+func (t *teller) attaches(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, told []string) {
+	claim = claim.DeepCopy()
+	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
+	text := note(strings.Join(told, "; "))
+	for _, pod := range pods {
+		pod = pod.DeepCopy()
+		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+		t.recorder.Eventf(pod, claim, corev1.EventTypeNormal, reasonCards, "Prepare", "%s", text)
+	}
+	t.recorder.Eventf(claim, nil, corev1.EventTypeNormal, reasonCards, "Prepare", "%s", text)
+}

@@ -1,0 +1,346 @@
+package dra
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/rdma"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+)
+
+// shelf has cards with the numbers of their nodes by their devices' names.
+type shelf struct {
+	mu      sync.Mutex
+	minors  map[string]uint32
+	host    rdma.Host
+	changed chan struct{}
+}
+
+func newShelf() *shelf {
+	return &shelf{
+		minors: map[string]uint32{"nic-c0-shared": 192, "nic-c1-shared": 193, "nic-v0-vf": 194, "nic-v1-vf": 195}, changed: make(chan struct{}),
+		host: rdma.Host{Limits: facts.Yes, Locked: -1, Manager: &rdma.Node{Name: "rdma_cm", Major: 10, Minor: 58}},
+	}
+}
+
+func (s *shelf) Access(parts []CardPart) (rdma.Access, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var taken []rdma.Part
+	for _, p := range parts {
+		minor, ok := s.minors[p.Device]
+		if !ok {
+			return rdma.Access{}, fmt.Errorf("device %s: %w", p.Device, rdma.ErrGone)
+		}
+		node := &rdma.Node{Name: fmt.Sprint("uverbs", minor-192), Major: 231, Minor: minor}
+		taken = append(taken, rdma.Part{Card: rdma.Card{Adapter: rdma.Adapter{Name: strings.Split(p.Device, "-")[1], Verbs: node}}, Slots: p.Slots})
+	}
+	return s.host.Access(taken, rdma.Limits{Handles: 8, Objects: 100}, "/cover")
+}
+
+func (s *shelf) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// renumber gives the cards other nodes, 0 for none.
+func (s *shelf) renumber(minors map[string]uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.minors = minors
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// cardResult is a card that the scheduler gave.
+func cardResult(request, device, slots string) resourcev1.DeviceRequestAllocationResult {
+	r := resourcev1.DeviceRequestAllocationResult{Request: request, Driver: v1alpha1.Driver, Pool: nodeName, Device: device}
+	if slots != "" {
+		r.ShareID = ptr.To(types.UID("share-" + request))
+		r.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{v1alpha1.CapacitySlots: resource.MustParse(slots)}
+	}
+	return r
+}
+
+// pairs is claim a with a share of a GPU and a card for each of two containers.
+func pairs() (*resourcev1.ResourceClaim, *corev1.Pod) {
+	pod := podOf("trainer", map[string][]ref{"first": {{"a", "gpu0"}, {"a", "nic0"}}, "second": {{"a", "gpu1"}, {"a", "nic1"}}})
+	claim := claimWith(result("gpu0", firstID, "4Gi", "0"), cardResult("nic0", "nic-c0-shared", "1"), result("gpu1", otherID, "4Gi", "0"), cardResult("nic1", "nic-v0-vf", ""))
+	reserve(claim, pod)
+	return claim, pod
+}
+
+// one is claim b with one card alone, for one pod.
+func one(device, slots string) (*resourcev1.ResourceClaim, *corev1.Pod) {
+	pod := podOf("other", map[string][]ref{"main": {{"b", ""}}})
+	claim := claimWith(cardResult("nic", device, slots))
+	claim.Name, claim.UID = "b", uidB
+	reserve(claim, pod)
+	return claim, pod
+}
+
+func (m *machine) cardSpec(uid types.UID) string {
+	m.t.Helper()
+	text, err := os.ReadFile(filepath.Join(m.cdiDir, "nic.divvy.dev-"+string(uid)+".json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func newCardMachine(t *testing.T, objects ...any) (*machine, *shelf) {
+	m := newMachine(t)
+	for _, o := range objects {
+		var err error
+		switch o := o.(type) {
+		case *resourcev1.ResourceClaim:
+			err = m.client.Tracker().Add(o)
+		case *corev1.Pod:
+			err = m.client.Tracker().Add(o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newShelf()
+	m.cards = s
+	return m, s
+}
+
+// Each container gets the node of its own card, beside its share, and the kubelet's second question changes nothing.
+func TestCards(t *testing.T) {
+	claim, pod := pairs()
+	m, _ := newCardMachine(t, claim, pod)
+	r := m.start()
+	devices := m.mustPrepare(r, claim)
+	again := m.mustPrepare(r, claim)
+	got := map[string][]string{}
+	for _, d := range devices {
+		got[d.Requests[0]] = d.CDIDeviceIDs
+	}
+	for request, want := range map[string]string{
+		"nic0": "divvy.dev/nic=" + string(uidA) + ":nic0", "nic1": "divvy.dev/nic=" + string(uidA) + ":nic1", "gpu0": "divvy.dev/share=" + string(uidA) + ":gpu0",
+	} {
+		if !slices.Equal(got[request], []string{want}) {
+			t.Errorf("request %s gets %v, want %s", request, got[request], want)
+		}
+	}
+	if len(devices) != 4 || len(again) != 4 || len(r.agent.Tenancies()) != 2 {
+		t.Errorf("%d devices, then %d, %d tenancies", len(devices), len(again), len(r.agent.Tenancies()))
+	}
+	spec := m.cardSpec(uidA)
+	first, second, _ := strings.Cut(spec, `"name": "`+string(uidA)+":nic1")
+	for text, parts := range map[string][]string{
+		first:  {`"path": "/dev/infiniband/uverbs0"`, `"minor": 192`, `"/dev/infiniband/rdma_cm"`, `"--rdma"`, `"c0 hca_handle=8 hca_object=100"`, `"NCCL_IB_HCA==c0"`},
+		second: {`"path": "/dev/infiniband/uverbs2"`, `"minor": 194`, `"/dev/infiniband/rdma_cm"`, `"NCCL_IB_HCA==v0"`},
+	} {
+		for _, want := range parts {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %s in\n%s", want, text)
+			}
+		}
+	}
+	if strings.Contains(first, "uverbs2") || strings.Contains(second, "uverbs0") || strings.Contains(second, "--rdma") || strings.Contains(spec, "umad") || strings.Contains(spec, "issm") {
+		t.Errorf("a container gets more than its own:\n%s", spec)
+	}
+	for range 2 { // the pod, the claim
+		if text := <-m.events.Events; !strings.Contains(text, "Normal CardsAttached c0: uverbs0, shared, at most 8 handles and 100 objects") || !strings.Contains(text, "v0: uverbs2, alone") {
+			t.Errorf("event %q", text)
+		}
+	}
+	for range 2 {
+		if err := m.unprepare(r, claim); err != nil {
+			t.Error(err)
+		}
+	}
+	m.mustBeEmpty(r)
+	if _, err := os.Stat(filepath.Join(m.dir, "nics.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record is left: %v", err)
+	}
+}
+
+// A function has one tenant, whoever asks first; the other one is told who.
+func TestFunctionHasOneTenant(t *testing.T) {
+	claim, pod := pairs()
+	second, other := one("nic-v0-vf", "")
+	m, _ := newCardMachine(t, claim, pod, second, other)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	if err := m.prepare(r, second).Err; err == nil || !strings.Contains(err.Error(), "device nic-v0-vf is prepared for claim team/a, which has it alone") {
+		t.Errorf("%v", err)
+	}
+	if m.cardSpec(uidB) != "" {
+		t.Error("the second claim has a specification")
+	}
+	if err := m.unprepare(r, claim); err != nil {
+		t.Error(err)
+	}
+	m.mustPrepare(r, second)
+}
+
+func TestCardsRefuse(t *testing.T) {
+	admin := cardResult("r", "nic-c0-shared", "1")
+	admin.AdminAccess = ptr.To(true)
+	elsewhere := cardResult("r", "nic-c0-shared", "1")
+	elsewhere.Pool = "n2"
+	for name, c := range map[string]struct {
+		results []resourcev1.DeviceRequestAllocationResult
+		change  func(*corev1.Pod)
+		fault   string
+	}{
+		"admin access":    {[]resourcev1.DeviceRequestAllocationResult{admin}, nil, "admin access to an RDMA card"},
+		"another node":    {[]resourcev1.DeviceRequestAllocationResult{elsewhere}, nil, "its device is on node n2"},
+		"no slots":        {[]resourcev1.DeviceRequestAllocationResult{cardResult("r", "nic-c0-shared", "0")}, nil, "slots 0"},
+		"too many slots":  {[]resourcev1.DeviceRequestAllocationResult{cardResult("r", "nic-c0-shared", "1025")}, nil, "slots 1025"},
+		"parts of a slot": {[]resourcev1.DeviceRequestAllocationResult{cardResult("r", "nic-c0-shared", "1500m")}, nil, "must be a whole number"},
+		"not counted":     {[]resourcev1.DeviceRequestAllocationResult{cardResult("r", "nic-c0-shared", "")}, nil, "DRAConsumableCapacity"},
+		"gone":            {[]resourcev1.DeviceRequestAllocationResult{cardResult("r", "nic-c9-shared", "1")}, nil, "the card is not there"},
+		"privileged": {[]resourcev1.DeviceRequestAllocationResult{cardResult("r", "nic-c0-shared", "1")}, func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+		}, "is privileged"},
+		"a kernel of its own": {[]resourcev1.DeviceRequestAllocationResult{cardResult("r", "nic-c0-shared", "1")}, func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr.To("kata-qemu") }, "runs on a kernel of its own"},
+		"with a bad share":    {[]resourcev1.DeviceRequestAllocationResult{cardResult("r", "nic-c0-shared", "1"), result("gpu", firstID, "0", "0")}, nil, "memory must be greater than zero"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := podOf("p", map[string][]ref{"main": {{"a", ""}}})
+			if c.change != nil {
+				c.change(pod)
+			}
+			claim := claimWith(c.results...)
+			reserve(claim, pod)
+			m, _ := newCardMachine(t, claim, pod)
+			r := m.start()
+			if err := m.prepare(r, claim).Err; err == nil || !strings.Contains(err.Error(), c.fault) {
+				t.Errorf("%v, want %q", err, c.fault)
+			}
+			m.mustBeEmpty(r)
+		})
+	}
+	claim, pod := one("nic-c0-shared", "1")
+	m, _ := newCardMachine(t, claim, pod)
+	m.cards = nil
+	if err := m.prepare(m.start(), claim).Err; err == nil || !strings.Contains(err.Error(), "publishes no cards") {
+		t.Errorf("without cards: %v", err)
+	}
+}
+
+// A container may have a GPU by one claim and a card by another, which is no second share.
+func TestCardBesideAnotherClaim(t *testing.T) {
+	pod := podOf("p", map[string][]ref{"main": {{"a", ""}, {"b", ""}}})
+	share, card := claimWith(result("r", firstID, "4Gi", "0")), claimWith(cardResult("nic", "nic-c0-shared", "2"))
+	card.Name, card.UID = "b", uidB
+	reserve(share, pod)
+	reserve(card, pod)
+	m, _ := newCardMachine(t, share, card, pod)
+	r := m.start()
+	m.mustPrepare(r, share)
+	m.mustPrepare(r, card)
+	if spec := m.cardSpec(uidB); !strings.Contains(spec, `"c0 hca_handle=16 hca_object=200"`) {
+		t.Errorf("two slots:\n%s", spec)
+	}
+}
+
+// What one agent attached the next one knows: it writes a lost specification again, removes one that is nobody's, follows the
+// numbers of nodes, and lets no container start with a card that is gone.
+func TestNextAgentKnowsCards(t *testing.T) {
+	claim, pod := pairs()
+	m, s := newCardMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	before := m.cardSpec(uidA)
+	r.stop()
+	path := filepath.Join(m.cdiDir, "nic.divvy.dev-"+string(uidA)+".json")
+	foreign := filepath.Join(m.cdiDir, "nic.divvy.dev-"+string(uidB)+".json")
+	if err := errors.Join(os.Remove(path), os.WriteFile(foreign, []byte(before), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r = m.start()
+	c := newReconciler(r.driver)
+	c.cardSpecifications(t.Context())
+	if after := m.cardSpec(uidA); after != before {
+		t.Errorf("written again it is\n%s", after)
+	}
+	if m.cardSpec(uidB) != "" {
+		t.Error("a specification without a claim is left")
+	}
+	s.renumber(map[string]uint32{"nic-c0-shared": 194, "nic-v0-vf": 192})
+	c.cardSpecifications(t.Context())
+	if after := m.cardSpec(uidA); strings.Index(after, "uverbs2") > strings.Index(after, "uverbs0") {
+		t.Errorf("with other numbers it is\n%s", after)
+	}
+	s.renumber(map[string]uint32{"nic-c0-shared": 192})
+	c.cardSpecifications(t.Context())
+	if after := m.cardSpec(uidA); after != "" {
+		t.Errorf("with a card that is gone it is\n%s", after)
+	}
+	s.renumber(newShelf().minors)
+	c.cardSpecifications(t.Context())
+	if after := m.cardSpec(uidA); after != before {
+		t.Errorf("with the card back it is\n%s", after)
+	}
+	if err := m.unprepare(r, claim); err != nil {
+		t.Error(err)
+	}
+	m.mustBeEmpty(r)
+}
+
+// An agent that dies after any step loses nothing and leaves nothing.
+func TestCrashOverCards(t *testing.T) {
+	for _, step := range []string{"cards-recorded", "cards-spec", "prepare-made", "prepare-spec", "release-done"} {
+		claim, pod := pairs()
+		m, _ := newCardMachine(t, claim, pod)
+		if !m.crashing(step, 1, func(r *running) {
+			m.prepare(r, claim)
+			_ = m.unprepare(r, claim)
+		}) {
+			t.Fatalf("there is no step %s", step)
+		}
+		r := m.start()
+		c := newReconciler(r.driver)
+		c.specifications(t.Context())
+		c.cardSpecifications(t.Context())
+		if step != "release-done" {
+			m.mustPrepare(r, claim)
+			if m.cardSpec(uidA) == "" {
+				t.Errorf("%s: no specification", step)
+			}
+		}
+		if err := m.unprepare(r, claim); err != nil {
+			t.Error(err)
+		}
+		m.mustBeEmpty(r)
+	}
+}
+
+// The cards of a claim that is gone and that the kubelet forgot are taken back.
+func TestCardsOfClaimsThatAreGone(t *testing.T) {
+	claim, pod := one("nic-v1-vf", "")
+	m, _ := newCardMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	c := newReconciler(r.driver)
+	if got := c.prepared()[uidB]; got.Name != "team/b" || got.Claim != "b" {
+		t.Errorf("prepared is %+v", got)
+	}
+	c.abandon(t.Context(), uidB, c.prepared()[uidB])
+	if len(c.prepared()) != 0 || m.cardSpec(uidB) != "" {
+		t.Errorf("left are %v", c.prepared())
+	}
+}

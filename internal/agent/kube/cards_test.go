@@ -1,0 +1,152 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/divvy-gpu/divvy/internal/agent/dra"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/rdma"
+)
+
+const cardFolder = "sys/devices/pci0000:10/0000:10:01.0/0000:11:00.0"
+
+// oneCard is a node with one card, mlx5_0.
+func oneCard() fstest.MapFS {
+	root := fstest.MapFS{}
+	for name, content := range map[string]string{
+		"sys/bus/pci/devices/0000:11:00.0": "->../../../" + strings.TrimPrefix(cardFolder, "sys/"),
+		cardFolder + "/class":              "0x020000\n", cardFolder + "/vendor": "0x15b3\n", cardFolder + "/device": "0x1021\n",
+		"sys/class/infiniband/mlx5_0":                        "->../../" + strings.TrimPrefix(cardFolder, "sys/") + "/infiniband/mlx5_0",
+		cardFolder + "/infiniband/mlx5_0/ports/1/state":      "4: ACTIVE\n",
+		cardFolder + "/infiniband/mlx5_0/ports/1/link_layer": "Ethernet\n",
+		cardFolder + "/net/ens1/address":                     "\n",
+		"sys/class/infiniband_verbs/uverbs0/ibdev":           "mlx5_0\n",
+		"sys/class/infiniband_verbs/uverbs0/dev":             "231:192\n",
+		"sys/fs/cgroup/cgroup.controllers":                   "rdma\n",
+	} {
+		set(root, name, content)
+	}
+	return root
+}
+
+func set(root fstest.MapFS, name, content string) {
+	if target, link := strings.CutPrefix(content, "->"); link {
+		root[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777}
+		return
+	}
+	root[name] = &fstest.MapFile{Data: []byte(content), Mode: 0o444}
+}
+
+func cardsIn(root fs.FS, config string, cover func() (string, error)) *cards {
+	rules, err := agentconfig.Parse("agent.yaml", []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\n"+config), nil)
+	if err != nil {
+		panic(err)
+	}
+	return newCards(context.Background(), root, nil, rules.NICs(), cover, slog.New(slog.DiscardHandler))
+}
+
+func covered() (string, error) { return "/dev/shm/divvy/divvy-cover", nil }
+
+// A card that changes is published as it is then, and one that does not wakes nobody.
+func TestCardsFollowTheNode(t *testing.T) {
+	root := oneCard()
+	c := cardsIn(root, "nicShares: {slots: 3, handles: 5, objects: 7}", covered)
+	published := func() (found []string, changed <-chan struct{}) {
+		t.Helper()
+		resources, err := pool.Resources("n1", nil)
+		if err == nil {
+			changed, err = c.add(resources, "n1")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, slice := range resources.Pools["n1"].Slices {
+			for _, d := range slice.Devices {
+				text := d.Name
+				if netdev := d.Attributes["netdev"].StringValue; netdev != nil {
+					text += " " + *netdev
+				}
+				for _, taint := range d.Taints {
+					text += " " + taint.Value
+				}
+				found = append(found, text)
+			}
+		}
+		return found, changed
+	}
+	is := func(want string, change func()) {
+		t.Helper()
+		_, changed := published()
+		change()
+		c.look(t.Context())
+		select {
+		case <-changed:
+		default:
+			t.Errorf("nobody is woken for %q", want)
+		}
+		if got, _ := published(); strings.Join(got, ",") != want {
+			t.Errorf("published is %q, want %q", got, want)
+		}
+	}
+	const device = "nic-0000-11-00-0-shared"
+	is(device+" ens1 port-down", func() { set(root, cardFolder+"/infiniband/mlx5_0/ports/1/state", "1: DOWN\n") })
+	is(device+" ens1", func() { set(root, cardFolder+"/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n") })
+	is(device+" lan0", func() {
+		delete(root, cardFolder+"/net/ens1/address")
+		set(root, cardFolder+"/net/lan0/address", "\n")
+	})
+	is(device, func() {
+		delete(root, cardFolder+"/net/lan0/address")
+		set(root, cardFolder+"/net/a b\nc/address", "\n")
+	})
+	is(device+" netdev-away", func() { delete(root, cardFolder+"/net/a b\nc/address") })
+	_, changed := published()
+	c.look(t.Context())
+	select {
+	case <-changed:
+		t.Error("somebody is woken for nothing")
+	default:
+	}
+	access, err := c.Access([]dra.CardPart{{Device: device, Slots: 2}})
+	if err != nil || len(access.Edits.Hooks) != 1 || access.Edits.Hooks[0].Path != "/dev/shm/divvy/divvy-cover" || access.Edits.Hooks[0].Args[2] != "mlx5_0 hca_handle=10 hca_object=14" {
+		t.Errorf("%+v, %v", access, err)
+	}
+	is("", func() { delete(root, "sys/class/infiniband/mlx5_0") })
+	if _, err := c.Access([]dra.CardPart{{Device: device, Slots: 2}}); !errors.Is(err, rdma.ErrGone) {
+		t.Errorf("a card that is gone: %v", err)
+	}
+}
+
+// Cards are left to others, or taken by name; a program that cannot be installed gives nobody a card without its limits.
+func TestCardsByConfiguration(t *testing.T) {
+	if c := cardsIn(oneCard(), "nics: off", covered); c != nil {
+		t.Error("cards are not left to others")
+	}
+	count := func(c *cards) int {
+		resources := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}
+		if _, err := c.add(resources, "n1"); err != nil {
+			t.Fatal(err)
+		}
+		return len(resources.Pools["n1"].Slices)
+	}
+	if got := count(cardsIn(oneCard(), "nics: [mlx5_7]", covered)); got != 0 {
+		t.Errorf("%d slices of another card", got)
+	}
+	broken := errors.New("no room")
+	c := cardsIn(oneCard(), "nics: [ens1]", func() (string, error) { return "", broken })
+	if got := count(c); got != 1 {
+		t.Errorf("%d slices", got)
+	}
+	if _, err := c.Access([]dra.CardPart{{Device: "nic-0000-11-00-0-shared", Slots: 1}}); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}

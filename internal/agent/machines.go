@@ -1,0 +1,321 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+)
+
+// A virtual machine gets a device by a claim, which is no tenant: a GPU that is bound to vfio-pci has left the driver, and
+// most devices never were GPUs of the agent's. The ledger of claims is the one word about it. While a claim has a GPU, no
+// share begins there, no backend prepares it, and its silence is no fault.
+
+// Machines is the ledger of the devices that virtual machines have.
+type Machines interface {
+	Take(ctx context.Context, w claims.Want, admit func(members []pci.Address) error) (claims.Claim, error)
+	Release(ctx context.Context, name string) error
+	// List are all devices, also those that somebody else than the ledger has, with a channel that is closed when they change.
+	List() (all []claims.Claim, changed <-chan struct{})
+	// Has tells who has a PCI function, or a part of it.
+	Has(function pci.Address) (h claims.Holder, taken bool)
+}
+
+// machineOf tells who has a GPU for a virtual machine.
+func (a *Agent) machineOf(gpu backend.GPU) (h claims.Holder, taken bool) {
+	if a.config.Machines == nil || gpu.PCI == "" {
+		return h, false
+	}
+	at, err := pci.ParseAddress(gpu.PCI)
+	if err != nil {
+		return h, false
+	}
+	return a.config.Machines.Has(at)
+}
+
+// IsAway reports whether a GPU has left the driver for a virtual machine, or is about to.
+func (a *Agent) IsAway(uuid string) bool {
+	h, taken := a.machineOf(a.gpu(uuid))
+	return taken && h.Form == v1alpha1.BackendPassthrough
+}
+
+// machineText says that a virtual machine has a GPU.
+func machineText(h claims.Holder) string {
+	who := "claim " + h.Owner + " has it for a virtual machine (" + string(h.Form) + ")"
+	if h.Fault != "" {
+		who += ", and it is stuck: " + h.Fault
+	}
+	return who
+}
+
+// machines returns the ledger, or why there is none.
+func (a *Agent) machines(peer *control.Peer) (Machines, error) {
+	switch {
+	case a.config.Info.Simgpu != "":
+		return nil, control.Errorf(control.CodeInvalid, "this agent serves a simulated machine, whose GPUs are no PCI devices: there is no VFIO, and no virtual machine can have one")
+	case a.config.Machines == nil:
+		return nil, control.Errorf(control.CodeInvalid, "your own agent ends with its last share, and gives no devices to virtual machines: start the system agent (%s)", rundir.Start(""))
+	case peer.UID != 0:
+		return nil, control.Errorf(control.CodeDenied, "a device of a virtual machine reaches past the driver: only root claims and releases one, for a user with --user")
+	}
+	return a.config.Machines, nil
+}
+
+// takeDevice claims a device for a virtual machine.
+func (a *Agent) takeDevice(ctx context.Context, peer *control.Peer, p control.TakeDeviceParams) (*control.DeviceClaim, error) {
+	ledger, err := a.machines(peer)
+	if err != nil {
+		return nil, err
+	}
+	w := claims.Want{Name: p.Name, UID: p.UID, Form: p.Form, Type: p.Type, Also: p.Also}
+	switch {
+	case p.Name != "" && !v1alpha1.IsName(p.Name):
+		return nil, control.Errorf(control.CodeInvalid, "name %q: use at most 63 lower-case letters, digits, '-', '_' and '.', starting with a letter or digit", repeated(p.Name))
+	case !p.Form.ForMachines():
+		return nil, control.Errorf(control.CodeInvalid, "form %q is none of a virtual machine's: use passthrough, vf or vgpu", string(p.Form))
+	case (p.GPU == "") == (p.PCI == nil):
+		return nil, control.Errorf(control.CodeInvalid, "name one device: a GPU by its index or UUID, or any device by its PCI address")
+	case p.PCI != nil:
+		w.Device = *p.PCI
+	default:
+		uuids, err := a.resolve([]string{p.GPU})
+		if err != nil {
+			return nil, err
+		}
+		if w.Device, err = pci.ParseAddress(a.gpu(uuids[0]).PCI); err != nil {
+			return nil, control.Errorf(control.CodeInvalid, "the driver tells no PCI address of GPU %s: name it by that", p.GPU)
+		}
+	}
+	if w.Name == "" {
+		w.Name = freeName(ledger)
+	}
+	c, err := a.TakeDevice(ctx, w)
+	if err != nil {
+		return nil, machineError(err)
+	}
+	return new(a.describeDevice(c)), nil
+}
+
+// freeName is a name that no claim has.
+func freeName(ledger Machines) string {
+	all, _ := ledger.List()
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("vm%d", n)
+		if !slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == name }) {
+			return name
+		}
+	}
+}
+
+// machineError is an error of a claim with its code.
+func machineError(err error) error {
+	var known *control.Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, claims.ErrInvalid):
+		return &control.Error{Code: control.CodeInvalid, Message: err.Error()}
+	case errors.Is(err, claims.ErrUnknown):
+		return control.Errorf(control.CodeNotFound, "%v: `divvy vm ls` lists them", err)
+	}
+	return &control.Error{Code: control.CodeRefused, Message: err.Error()}
+}
+
+// TakeDevice claims a device. GPUs of its IOMMU group that the agent serves must have no shares, and leave the driver; a part
+// of a GPU only keeps shares away from it. What the same claim has already is not taken again.
+func (a *Agent) TakeDevice(ctx context.Context, w claims.Want) (c claims.Claim, err error) {
+	if a.config.Machines == nil {
+		return c, control.Errorf(control.CodeInvalid, "this agent gives no devices to virtual machines")
+	}
+	named := append([]pci.Address{w.Device}, w.Also...)
+	if gpus := a.among(named); len(gpus) > 0 {
+		w.GPU = gpus[0].UUID
+	}
+	take := func() error {
+		c, err = a.config.Machines.Take(ctx, w, func(members []pci.Address) error { return a.admitMembers(w, named, members) })
+		return err
+	}
+	all, _ := a.Devices()
+	switch there := slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == w.Name }); {
+	case there: // it has the GPU already, or it is somebody else's
+		err = take()
+	case w.Form == v1alpha1.BackendVGPU:
+		err = a.withPartOf(ctx, named, take)
+	default:
+		err = a.WithGPUs(ctx, named, take)
+	}
+	a.tellMachines()
+	if err != nil {
+		return c, err
+	}
+	a.events.add(control.Event{Kind: control.EventGPU, UUID: w.GPU, User: process.UserName(w.UID), Text: fmt.Sprintf("claim %s has %s for a virtual machine (%s)", c.Name, c.Device, c.Form)})
+	return c, nil
+}
+
+// admitMembers refuses a group with a GPU that was not named, on which there may be shares.
+func (a *Agent) admitMembers(w claims.Want, named, members []pci.Address) error {
+	for _, gpu := range a.among(members) {
+		at, _ := pci.ParseAddress(gpu.PCI) // it was one of them
+		if !slices.Contains(named, at) {
+			return control.Errorf(control.CodeRefused, "GPU %d (%s) is in the same IOMMU group as %s and would go with it: name it with --also", gpu.Index, at, w.Device)
+		}
+	}
+	return nil
+}
+
+// among are the GPUs that the agent serves among PCI functions, by index.
+func (a *Agent) among(functions []pci.Address) (gpus []backend.GPU) {
+	for _, gpu := range a.gpus {
+		if at, err := pci.ParseAddress(gpu.PCI); err == nil && slices.Contains(functions, at) {
+			gpus = append(gpus, gpu)
+		}
+	}
+	return gpus
+}
+
+// WithGPUs calls do while those of the PCI functions that are GPUs of the agent's have no shares and no form, get none, and no
+// process of the agent's has the driver open. A GPU with shares is an error that names them.
+func (a *Agent) WithGPUs(ctx context.Context, functions []pci.Address, do func() error) error {
+	gpus := a.among(functions)
+	if len(gpus) == 0 {
+		return do()
+	}
+	for _, gpu := range gpus { // in the order of indexes, as everybody takes turns
+		release, err := a.closeUnshared(ctx, gpu)
+		if err != nil {
+			return err
+		}
+		defer release()
+		f := a.formings[gpu.UUID]
+		f.turn.Lock()
+		defer f.turn.Unlock()
+		if err := a.leaveInTurn(ctx, gpu); err != nil {
+			return fmt.Errorf("take back what was changed of GPU %d for shares: %w", gpu.Index, err)
+		}
+	}
+	if a.config.LetGo == nil {
+		return do()
+	}
+	return a.config.LetGo(do)
+}
+
+// closeUnshared keeps shares from a GPU that has none. Release opens it again.
+func (a *Agent) closeUnshared(ctx context.Context, gpu backend.GPU) (release func(), err error) {
+	a.mu.Lock()
+	users := a.usersOf(gpu)
+	a.mu.Unlock()
+	if len(users) > 0 {
+		return nil, control.Errorf(control.CodeRefused, "GPU %d has shares: %s: end them first", gpu.Index, strings.Join(users, ", "))
+	}
+	return a.closeGPU(ctx, gpu, false, func(string) {})
+}
+
+// withPartOf is WithGPUs for a part of a GPU, which stays with its driver.
+func (a *Agent) withPartOf(ctx context.Context, functions []pci.Address, do func() error) error {
+	for _, gpu := range a.among(functions) {
+		if h, taken := a.machineOf(gpu); taken && h.Form == v1alpha1.BackendVGPU {
+			continue
+		}
+		release, err := a.closeUnshared(ctx, gpu)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return do()
+}
+
+// releaseDevice ends a claim.
+func (a *Agent) releaseDevice(ctx context.Context, peer *control.Peer, p control.ReleaseDeviceParams) (struct{}, error) {
+	if _, err := a.machines(peer); err != nil {
+		return struct{}{}, err
+	}
+	all, _ := a.Devices()
+	for _, c := range all {
+		if c.Name == p.Name && c.Cluster != "" {
+			return struct{}{}, control.Errorf(control.CodeDenied, "claim %s is the cluster's (%s), which releases it when its pod has ended", p.Name, repeated(c.Cluster))
+		}
+	}
+	if err := a.ReleaseDevice(ctx, p.Name); err != nil {
+		return struct{}{}, machineError(err)
+	}
+	return struct{}{}, nil
+}
+
+// ReleaseDevice ends a claim, and returns when the device is as it was.
+func (a *Agent) ReleaseDevice(ctx context.Context, name string) error {
+	all, _ := a.Devices()
+	at := slices.IndexFunc(all, func(c claims.Claim) bool { return c.Name == name })
+	release := func() error { return a.config.Machines.Release(ctx, name) }
+	if at < 0 {
+		return release()
+	}
+	c := all[at]
+	var err error
+	if a.config.LetGo != nil && len(a.among(c.Members)) > 0 && c.Form != v1alpha1.BackendVGPU {
+		err = a.config.LetGo(release) // who asks the driver next finds the GPU anew
+	} else {
+		err = release()
+	}
+	a.tellMachines()
+	if err != nil {
+		return err
+	}
+	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: fmt.Sprintf("claim %s has ended, and %s is as it was before", c.Name, c.Device)})
+	if c.GPU != "" && a.gpu(c.GPU).Index < 0 && a.config.Returned != nil {
+		a.config.Returned(c.GPU)
+	}
+	return nil
+}
+
+// Devices are those that virtual machines have, with a channel that is closed when they change.
+func (a *Agent) Devices() (all []claims.Claim, changed <-chan struct{}) {
+	if a.config.Machines == nil {
+		return nil, nil
+	}
+	return a.config.Machines.List()
+}
+
+// tellMachines has everybody look again at which GPUs can have shares.
+func (a *Agent) tellMachines() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.announce()
+}
+
+// TellMachine tells of a claim that something befell of which nobody asked.
+func (a *Agent) TellMachine(c claims.Claim, text string) {
+	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: repeated(fmt.Sprintf("claim %s of a virtual machine, %s: %s", c.Name, c.Device, text))})
+	a.tellMachines()
+}
+
+// devices lists what virtual machines have.
+func (a *Agent) devices(context.Context, *control.Peer, struct{}) (*control.Devices, error) {
+	return &control.Devices{Info: a.config.Info, Claims: a.describeDevices()}, nil
+}
+
+func (a *Agent) describeDevices() []control.DeviceClaim {
+	described := []control.DeviceClaim{}
+	all, _ := a.Devices()
+	for _, c := range all {
+		described = append(described, a.describeDevice(c))
+	}
+	return described
+}
+
+func (a *Agent) describeDevice(c claims.Claim) control.DeviceClaim {
+	v := control.DeviceClaim{Want: c.Want, Given: c.Given, Times: c.Times, User: process.UserName(c.UID), Foreign: c.Foreign, Fault: c.Fault}
+	if gpus := a.among([]pci.Address{c.Device}); len(gpus) > 0 {
+		v.Index = &gpus[0].Index
+	}
+	return v
+}

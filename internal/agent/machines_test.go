@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+)
+
+// ledgerOf is a ledger of devices that outlives agents.
+type ledgerOf struct {
+	mu    sync.Mutex
+	all   []claims.Claim
+	group []pci.Address // that goes with every device
+	fail  error
+}
+
+func (l *ledgerOf) Take(_ context.Context, w claims.Want, admit func([]pci.Address) error) (claims.Claim, error) {
+	members := append([]pci.Address{w.Device}, l.group...)
+	if err := admit(members); err != nil {
+		return claims.Claim{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return claims.Claim{}, l.fail
+	}
+	c := claims.Claim{Want: w, Given: claims.Given{Group: 1, Members: members}, Times: claims.Times{Phase: claims.Held}}
+	l.all = append(l.all, c)
+	return c, nil
+}
+
+func (l *ledgerOf) Release(_ context.Context, name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := slices.IndexFunc(l.all, func(c claims.Claim) bool { return c.Name == name })
+	if at < 0 {
+		return claims.ErrUnknown
+	}
+	if l.fail != nil {
+		return l.fail
+	}
+	l.all = slices.Delete(l.all, at, at+1)
+	return nil
+}
+
+func (l *ledgerOf) List() ([]claims.Claim, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all), nil
+}
+
+func (l *ledgerOf) Has(function pci.Address) (h claims.Holder, taken bool) {
+	all, _ := l.List()
+	for _, c := range all {
+		if c.Has(function) {
+			return claims.Holder{Owner: c.Name, Form: c.Form, Fault: c.Fault}, true
+		}
+	}
+	return h, false
+}
+
+// onBus is a backend whose GPUs have addresses; gone is the index of one that the driver does not list, -1 for none.
+type onBus struct {
+	*pages
+	gone int
+}
+
+func addressOf(index int) pci.Address { return pci.Address{Bus: uint8(0x3b + index)} }
+
+func (b onBus) Discover(ctx context.Context) ([]backend.GPU, error) {
+	all, err := b.pages.Discover(ctx)
+	for i := range all {
+		all[i].PCI = fmt.Sprintf("00000000:%02X:00.0", addressOf(all[i].Index).Bus)
+	}
+	return slices.DeleteFunc(all, func(g backend.GPU) bool { return g.Index == b.gone }), err
+}
+
+// machined is an agent that gives devices to virtual machines, and counts how often it let go of the driver.
+func (n *node) machined(l *ledgerOf, gone int, letGo *int, returned *string) *running {
+	n.t.Helper()
+	c := n.settings(onBus{n.backend, gone})
+	c.Machines = l
+	c.LetGo = func(do func() error) error {
+		*letGo++
+		return do()
+	}
+	c.Returned = func(uuid string) { *returned = uuid }
+	return n.startAs(c)
+}
+
+func passthrough(name, gpu string) control.TakeDeviceParams {
+	return control.TakeDeviceParams{Name: name, GPU: gpu, Form: v1alpha1.BackendPassthrough, UID: 1000}
+}
+
+func says(err error, words ...string) bool {
+	return err != nil && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(err.Error(), w) })
+}
+
+// A GPU that a virtual machine has takes no shares, is no fault, and comes back; one with shares is not given.
+func TestGPUOfAVirtualMachine(t *testing.T) {
+	n, l := newNode(t), &ledgerOf{}
+	var letGo int
+	var returned string
+	r := n.machined(l, -1, &letGo, &returned)
+	onFirst := ask(gib)
+	onFirst.Request.Name, onFirst.Request.Among = "train", []string{"0"}
+	holder := n.asker(0)
+	n.grant(r, holder, onFirst)
+	if _, err := r.takeDevice(t.Context(), root, passthrough("vm", "0")); control.CodeOf(err) != control.CodeRefused || !says(err, "train") {
+		t.Errorf("a GPU with a share: %v", err)
+	}
+	if letGo != 0 || len(l.all) != 0 {
+		t.Errorf("for that the agent let go of the driver %d times, and there is %v", letGo, l.all)
+	}
+
+	d, err := r.takeDevice(t.Context(), root, passthrough("vm", "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Device != addressOf(1) || d.GPU != otherID || d.Index == nil || *d.Index != 1 || letGo != 1 {
+		t.Errorf("claimed %+v, let go of the driver %d times", d, letGo)
+	}
+	if r.IsAway(firstID) || !r.IsAway(otherID) {
+		t.Error("the wrong GPU is away")
+	}
+	onSecond := ask(gib)
+	onSecond.Request.Among = []string{"1"}
+	if _, err := r.create(t.Context(), n.asker(0).peer, onSecond); control.CodeOf(err) != control.CodeRefused || !says(err, "claim vm", "virtual machine") {
+		t.Errorf("a share of it: %v", err)
+	}
+	if _, err := r.takeDevice(t.Context(), root, passthrough("other", "1")); control.CodeOf(err) != control.CodeRefused || !says(err, "claim vm") {
+		t.Errorf("a second claim: %v", err)
+	}
+	r.NoteFaults(map[string]string{})
+	if list := n.list(r); len(list.Devices) != 1 || list.GPUs[1].Fault != "" || list.GPUs[1].Form != v1alpha1.BackendPassthrough {
+		t.Errorf("listed %+v and %+v", list.Devices, list.GPUs[1])
+	}
+	l.all[0].Cluster = "team/claim"
+	if _, err := r.releaseDevice(t.Context(), root, control.ReleaseDeviceParams{Name: "vm"}); control.CodeOf(err) != control.CodeDenied || !says(err, "team/claim") {
+		t.Errorf("a cluster's claim released by hand: %v", err)
+	}
+	l.all[0].Cluster = ""
+	if _, err := r.releaseDevice(t.Context(), root, control.ReleaseDeviceParams{Name: "vm"}); err != nil {
+		t.Fatal(err)
+	}
+	n.grant(r, n.asker(0), onSecond)
+	if letGo != 2 || returned != "" || r.IsAway(otherID) {
+		t.Errorf("let go of the driver %d times, started again for %q", letGo, returned)
+	}
+}
+
+// What goes wrong leaves the GPU to shares.
+func TestGPUThatIsNotGiven(t *testing.T) {
+	n, l := newNode(t), &ledgerOf{fail: errors.New("it is stuck")}
+	var letGo int
+	var returned string
+	r := n.machined(l, -1, &letGo, &returned)
+	if _, err := r.takeDevice(t.Context(), root, passthrough("vm", "0")); !says(err, "it is stuck") {
+		t.Error(err)
+	}
+	l.fail, l.group = nil, []pci.Address{addressOf(1)}
+	if _, err := r.takeDevice(t.Context(), root, passthrough("vm", "0")); !says(err, "GPU 1", "--also") {
+		t.Errorf("another GPU in the group: %v", err)
+	}
+	onFirst := ask(gib)
+	onFirst.Request.Among = []string{"0"}
+	n.grant(r, n.asker(0), onFirst)
+	named := passthrough("vm", "1")
+	named.Also = []pci.Address{addressOf(0)}
+	if _, err := r.takeDevice(t.Context(), root, named); control.CodeOf(err) != control.CodeRefused || !says(err, "GPU 0 has shares") {
+		t.Errorf("a named GPU of the group with a share: %v", err)
+	}
+}
+
+// A GPU that was away when the agent started comes back to one that starts again.
+func TestGPUThatWasAway(t *testing.T) {
+	n := newNode(t)
+	c := claims.Claim{Want: claims.Want{Name: "vm", Form: v1alpha1.BackendPassthrough, Device: addressOf(1), GPU: otherID}, Times: claims.Times{Phase: claims.Held}}
+	l := &ledgerOf{all: []claims.Claim{c}}
+	var letGo int
+	var returned string
+	r := n.machined(l, 1, &letGo, &returned)
+	if list := n.list(r); len(list.GPUs) != 1 || len(list.Devices) != 1 || list.Devices[0].Index != nil {
+		t.Errorf("listed %+v with devices %+v", list.GPUs, list.Devices)
+	}
+	if err := r.ReleaseDevice(t.Context(), "vm"); err != nil || returned != otherID {
+		t.Errorf("released: %v, started again for %q", err, returned)
+	}
+}
+
+// Who may not claim, and what cannot be claimed, is told why.
+func TestDevicesThatNobodyGets(t *testing.T) {
+	n := newNode(t)
+	var letGo int
+	var returned string
+	r := n.machined(&ledgerOf{}, -1, &letGo, &returned)
+	for name, c := range map[string]struct {
+		peer *control.Peer
+		p    control.TakeDeviceParams
+		code control.Code
+		says string
+	}{
+		"another user":        {n.asker(1000).peer, passthrough("vm", "0"), control.CodeDenied, "--user"},
+		"no device":           {root, passthrough("vm", ""), control.CodeInvalid, "name one device"},
+		"no such GPU":         {root, passthrough("vm", "7"), control.CodeNotFound, "7"},
+		"a share's form":      {root, control.TakeDeviceParams{GPU: "0", Form: v1alpha1.BackendSlice}, control.CodeInvalid, "passthrough, vf or vgpu"},
+		"a control character": {root, passthrough("a\x1b[2J", "0"), control.CodeInvalid, "lower-case letters"},
+	} {
+		if _, err := r.takeDevice(t.Context(), c.peer, c.p); control.CodeOf(err) != c.code || !says(err, c.says) || says(err, "\x1b") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := r.releaseDevice(t.Context(), root, control.ReleaseDeviceParams{Name: "none"}); control.CodeOf(err) != control.CodeNotFound {
+		t.Errorf("no such claim: %v", err)
+	}
+
+	settings := n.settings(n.backend)
+	settings.Checkpoint += ".simulated"
+	settings.Info.Simgpu = "/run/divvy/simgpu/a"
+	simulated := n.startAs(settings)
+	if _, err := simulated.takeDevice(t.Context(), root, passthrough("vm", "0")); control.CodeOf(err) != control.CodeInvalid || !says(err, "simulated machine", "no VFIO") {
+		t.Errorf("a simulated machine: %v", err)
+	}
+	if _, err := simulated.devices(t.Context(), root, struct{}{}); err != nil {
+		t.Errorf("list those of a simulated machine: %v", err)
+	}
+	settings.Checkpoint += ".own"
+	settings.Info.Simgpu = ""
+	if _, err := n.startAs(settings).takeDevice(t.Context(), root, passthrough("vm", "0")); control.CodeOf(err) != control.CodeInvalid || !says(err, "system agent") {
+		t.Errorf("an own agent: %v", err)
+	}
+}
