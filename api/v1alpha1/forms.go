@@ -64,6 +64,9 @@ func ShareClasses() []string {
 // IsInstanceClass reports whether a request of a device class takes a MIG instance, where the device is Divvy's.
 func IsInstanceClass(class string) bool { return class == ClassMIG || class == ClassNVIDIAMIG }
 
+// IsNICClass reports whether a request of a device class takes an RDMA card, or a function of one.
+func IsNICClass(class string) bool { return class == ClassNIC || class == ClassNICFunction }
+
 // IsWholeClass reports whether a request of a device class takes all of a GPU and names no amounts, where the device is
 // Divvy's.
 func IsWholeClass(class string) bool { return class == ClassWhole || class == ClassNVIDIA }

@@ -163,6 +163,16 @@ func FormatBytes(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
+// RoundBytes writes n for people, in the largest binary suffix of which there is one, with one decimal at most.
+func RoundBytes(n uint64) string {
+	for _, s := range binarySuffixes {
+		if v := float64(n) / float64(uint64(1)<<s.shift); v >= 1 {
+			return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + s.name
+		}
+	}
+	return strconv.FormatUint(n, 10)
+}
+
 // ParseMemory reads "4Gi", "1.5G", "800M", a plain number of bytes, or "50%"
 // (whole percent, 1 to 100). Zero, negative and fractional bytes are errors,
 // and so is anything beyond 64 bits.

@@ -19,6 +19,14 @@ const (
 	// ClassMIG is the device class of MIG instances. A claim has an instance alone. Amounts that it names
 	// are the least that the instance has.
 	ClassMIG = "mig." + Domain
+	// ClassNIC is the device class of RDMA cards that several claims share, ClassNICFunction that of virtual functions of
+	// such cards, each of which one claim has alone.
+	ClassNIC         = "nic." + Domain
+	ClassNICFunction = "nic-vf." + Domain
+	// ClassPassthrough, ClassVF and ClassVGPU are the device classes of devices for virtual machines.
+	ClassPassthrough = FormPassthrough + "." + Domain
+	ClassVF          = FormVF + "." + Domain
+	ClassVGPU        = FormVGPU + "." + Domain
 	// ClassNVIDIAMIG is the class of MIG devices of NVIDIA's DRA driver. Where the chart makes it, it selects Divvy's.
 	ClassNVIDIAMIG = "mig.nvidia.com"
 	// ClassNVIDIA is the class of whole GPUs of NVIDIA's DRA driver. Where the chart makes it, it selects Divvy's devices.
@@ -57,12 +65,53 @@ const (
 	AttributeDriverVersion = "driverVersion"
 	AttributeCUDAVersion   = "cudaVersion"
 	AttributePCIeSwitch    = "pcieSwitch"
-	AttributeNVLinkClique  = "nvlinkClique"
-	AttributeNUMANode      = "numaNode"
+	// AttributeSwitch is where a GPU or an RDMA card meets others without the host bridge: the PCI address of the outermost
+	// upstream port above it, and its own address where it is below no switch, so that it then matches no other device.
+	AttributeSwitch       = "switch"
+	AttributeNVLinkClique = "nvlinkClique"
+	AttributeNUMANode     = "numaNode"
 	// AttributeProfile is the driver's name of a MIG instance's profile, AttributeParent the UUID of its GPU.
 	AttributeProfile = "profile"
 	AttributeParent  = "parentUUID"
+	// AttributePCIID is the PCI function's vendor and device such as 10de:2331, AttributeIOMMUGroup the number of its IOMMU
+	// group. AttributePCIParent is the address of the function on which a virtual one, or a mediated device, is.
+	AttributePCIID      = "pciID"
+	AttributeIOMMUGroup = "iommuGroup"
+	AttributePCIParent  = "pciParent"
+	// AttributeVGPUType is the number of a vGPU's type as the driver counts them, AttributeVGPUName the type's name.
+	AttributeVGPUType = "vgpuType"
+	AttributeVGPUName = "vgpuName"
 )
+
+// Attributes of an RDMA card, in the domain [Driver].
+const (
+	// AttributeRDMADevice is the kernel's name of the adapter, AttributeNetdev that of its network device.
+	AttributeRDMADevice = "rdmaDevice"
+	AttributeNetdev     = "netdev"
+	// AttributeLinkType is [LinkEthernet] or [LinkInfiniBand].
+	AttributeLinkType = "linkType"
+	// AttributeRail is the number of the card among those of its node, from 0. Virtual functions have that of their card.
+	AttributeRail = "rail"
+)
+
+// Values of [AttributeLinkType].
+const (
+	LinkEthernet   = "ethernet"
+	LinkInfiniBand = "infiniband"
+)
+
+// Attributes by which Multus finds the device to attach: its PCI address, and the name that a network definition has in its
+// annotation of the same name. Each rail has a resource name of its own, because Multus sorts the devices of one.
+const (
+	AttributeMultusDevice   = "k8s.cni.cncf.io/deviceID"
+	AttributeMultusResource = "k8s.cni.cncf.io/resourceName"
+	// RailResource begins the resource names of rails; the rail's number follows.
+	RailResource = Domain + "/rail-"
+)
+
+// AttributeMdevUUID is the UUID of a mediated device in the metadata of a claim, as KubeVirt reads it. No domain is before
+// it.
+const AttributeMdevUUID = "mdevUUID"
 
 // Values of [AttributeForm].
 const (
@@ -76,9 +125,17 @@ const (
 	FormMPS       = "mps"
 	// FormMIG is the form of a GPU in MIG mode. Its devices are instances, or places where one can be made.
 	FormMIG = "mig"
+	// FormPassthrough is the form of physical functions for virtual machines, FormVF that of virtual functions. FormVGPU is
+	// that of vGPUs.
+	FormPassthrough = "passthrough"
+	FormVF          = "vf"
+	FormVGPU        = "vgpu"
 	// FormWhole is that second device. It is published for a GPU, and no other device is,
 	// while an allocation of it lives.
 	FormWhole = "whole"
+	// FormNIC and FormNICFunction are those of RDMA cards that are shared and of their virtual functions.
+	FormNIC         = "nic-shared"
+	FormNICFunction = "nic-vf"
 )
 
 // UnhealthyTaint is the key of the taint on devices of a GPU that is not
@@ -103,6 +160,8 @@ const (
 	ResourceMemoryPercent = ResourceMemory + "-percent"
 	// ResourceCores is a percentage of each GPU's time.
 	ResourceCores = Domain + "/gpu-cores"
+	// ResourcePairs counts pairs of a GPU and an RDMA card. It stands in place of [ResourceGPU].
+	ResourcePairs = Domain + "/pairs"
 )
 
 // SlotResource is the extended resource that is counted in mode slots: one for
@@ -126,6 +185,8 @@ const (
 	// BackendAnnotation names the backend of the shares of a pod in any dialect. Whoever
 	// makes the pod writes it; left out it is slice.
 	BackendAnnotation = Domain + "/backend"
+	// PairsFallbackAnnotation is the [PairReach] of a pod's pairs. Whoever makes the pod writes it.
+	PairsFallbackAnnotation = Domain + "/pairs-fallback"
 	// UsedAnnotation is the time, RFC 3339, at which a pod last asked for a claim
 	// template. The controller writes it.
 	UsedAnnotation = Domain + "/used"
@@ -207,6 +268,12 @@ const CDIKind = Domain + "/share"
 
 // CDIAdminKind is the kind of the CDI devices of GPUs that containers get without a share.
 const CDIAdminKind = Domain + "/admin"
+
+// CDINICKind is the kind of the CDI devices of RDMA cards.
+const CDINICKind = Domain + "/nic"
+
+// CDIMachineKind is the kind of the CDI devices of virtual machines.
+const CDIMachineKind = Domain + "/machine"
 
 // Plugin is the name under which the agent is a plugin of NRI. Pods that must not
 // start without the agent name it.

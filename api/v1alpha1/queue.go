@@ -85,8 +85,8 @@ type QueueShare struct {
 	Limit Amount `json:"limit,omitzero"`
 	// LendingLimit is how much of its idle guarantee others may use; left out, all of it.
 	LendingLimit Amount `json:"lendingLimit,omitzero"`
-	// Weight divides what is idle among queues that want more, 0 to [MaxQueueWeight]; left out it is Guaranteed, in GPUs, percent
-	// or GiB. Queues with weight 0 get what the others leave.
+	// Weight divides what is idle among queues that want more, 0 to [MaxQueueWeight]; left out it is what is guaranteed, in GPUs,
+	// percent or GiB. Queues with weight 0 get what the others leave.
 	Weight *int64 `json:"weight,omitempty"`
 }
 

@@ -48,9 +48,21 @@ const (
 	BackendMPS Backend = "mps"
 	// BackendMIG gives each share a MIG instance of its own, whose memory and SMs the hardware keeps apart.
 	BackendMIG Backend = "mig"
+	// BackendPassthrough gives a whole device, with all others of its IOMMU group, to a virtual machine. No process of this
+	// machine has a share of it.
+	BackendPassthrough Backend = "passthrough"
+	// BackendVF gives one virtual function of a device to a virtual machine.
+	BackendVF Backend = "vf"
+	// BackendVGPU gives a part of an NVIDIA GPU to a virtual machine, by NVIDIA's host driver for vGPU.
+	BackendVGPU Backend = "vgpu"
 	// BackendAuto lets the agent choose one of the others. No share has it.
 	BackendAuto Backend = "auto"
 )
+
+// ForMachines reports whether what the backend makes is for virtual machines, so that no process has a share of it.
+func (b Backend) ForMachines() bool {
+	return b == BackendPassthrough || b == BackendVF || b == BackendVGPU
+}
 
 // Bounds of a request.
 const (
@@ -163,7 +175,7 @@ func (r *ShareRequest) Validate() error {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%w: %w", ErrRequest, fmt.Errorf(format, args...)))
 	}
-	if r.Name != "" && !validName.MatchString(r.Name) {
+	if r.Name != "" && !IsName(r.Name) {
 		fault("name %q: use at most 63 lower-case letters, digits, '-', '_' and '.', starting with a letter or digit", r.Name)
 	}
 	if r.GPUs < 1 || r.GPUs > MaxGPUs {
@@ -190,6 +202,9 @@ func (r *ShareRequest) Validate() error {
 	r.validateIsolation(fault)
 	return errors.Join(faults...)
 }
+
+// IsName reports whether something that users name can have that name.
+func IsName(name string) bool { return validName.MatchString(name) }
 
 // validateInstance tells of faults in what is asked of MIG instances.
 func (r *ShareRequest) validateInstance(fault func(format string, args ...any)) {
@@ -283,6 +298,8 @@ func (c *ShareConfig) validateBackend(cores int, fault func(format string, args 
 		c.validateMPS(cores, fault)
 	case BackendMIG:
 		c.validateMIG(fault)
+	case BackendPassthrough, BackendVF, BackendVGPU:
+		fault("backend %s gives a device to a virtual machine, and no program of this machine can use it: `divvy vm claim` does that", c.Backend)
 	default:
 		fault("backend %q is not known: use slice, timeslice, mps or mig", c.Backend)
 	}

@@ -110,11 +110,22 @@ const (
 
 // NIC is a network adapter that can be given together with a GPU.
 type NIC struct {
+	// Name tells it from the others of its node.
 	Name string
 	// Near has the relation to each GPU of the node, in their order.
 	Near []Relation
-	// Granted is how many tenants hold it.
-	Granted int
+	// Slots is how many tenants it has room for, 0 for one; Granted is how many hold it.
+	Slots, Granted int
+	// Fault says why it takes no tenants. It is empty for a healthy one.
+	Fault string
+}
+
+// free is how many more tenants it takes.
+func (n *NIC) free() int {
+	if n.Fault != "" {
+		return 0
+	}
+	return max(1, n.Slots) - n.Granted
 }
 
 // Node is a machine.
@@ -141,8 +152,9 @@ type Share struct {
 	// Profile and Start place a MIG instance.
 	Profile string
 	Start   int
-	// NIC is the position of the adapter that comes with the GPU, or -1.
-	NIC int
+	// NIC is the name of the adapter that comes with the GPU, "" for none. A share without a GPU, which has no UUID, is of an
+	// adapter alone.
+	NIC string
 	// Whole shares have their GPU alone. The other two are those of the request.
 	Whole, Overcommit, OvercommitCores bool
 	// Claim is the position of the pod's claim, and Alternative that of the request which the claim got, see [Pod].

@@ -2,7 +2,6 @@ package alloc
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 )
 
@@ -11,6 +10,8 @@ type arrangement struct {
 	gpus   [MaxGPUs]uint8
 	nics   [MaxGPUs]int8
 	spread int
+	// far is how far adapters are from their GPUs, see arranger.pair.
+	far int
 }
 
 // tightest chooses count different GPUs for a plain request, the fullest that
@@ -49,7 +50,7 @@ func (inv *Inventory) takeAll(o *option, positions []uint8) {
 }
 
 // arrange chooses GPUs on a node for any request: of all sets that fit, one whose
-// GPUs are nearest to each other, then the fullest. It can try every set, because
+// adapters are nearest, then whose GPUs are nearest to each other, then the fullest. It can try every set, because
 // a node has at most MaxGPUs.
 func (inv *Inventory) arrange(c *shape, node int) (a arrangement, cause Cause) {
 	return inv.arrangeWithout(c, node, 0)
@@ -91,6 +92,9 @@ func (inv *Inventory) arrangeWithout(c *shape, node int, without uint32) (a arra
 		inv.cheapest(c, node, s.fitting[:s.count])
 	}
 	s.best.spread = -1
+	if !s.bound() {
+		return a, CauseNIC
+	}
 	s.search(0, 0, 0)
 	if s.best.spread < 0 {
 		return a, s.missing()
@@ -113,21 +117,7 @@ func (c *shape) fits(n *Node, at int, need *need, shares int) Cause {
 	if !n.known(at, r.Together) {
 		return CauseNear
 	}
-	if r.NIC && n.freeNICs(at) == 0 {
-		return CauseNIC
-	}
-	return CauseNone
-}
-
-// freeNICs is the set of free adapters that a GPU reaches without crossing a host bridge, which is as far as GPUDirect
-// RDMA works well. Several switches (PXB in the matrix) are allowed, because one switch with two levels looks like them.
-func (n *Node) freeNICs(gpu int) (set uint64) {
-	for i := range n.NICs {
-		if n.NICs[i].Granted == 0 && n.NICs[i].Near[gpu] >= RelationSwitches && i < 64 {
-			set |= 1 << i
-		}
-	}
-	return set
+	return n.lacks(at, r.Pair)
 }
 
 // arranger searches the sets of GPUs of one node.
@@ -141,6 +131,8 @@ type arranger struct {
 	chosen  arrangement
 	best    arrangement
 	tried   int
+	// least is less than or equal to the distance of the adapters in any arrangement.
+	least int
 }
 
 // setsTried bounds the search where no relation narrows it. There are 12,870 sets
@@ -150,14 +142,15 @@ const setsTried = 1 << 14
 // search extends the chosen set by each of the GPUs from position from on. Fuller
 // GPUs come first, so the first of several equally near sets is the best.
 func (s *arranger) search(from, depth, spread int) {
-	if s.tried >= setsTried || s.best.spread >= 0 && spread >= s.best.spread {
+	if s.tried >= setsTried || s.best.spread >= 0 && spread >= s.best.spread && s.best.far <= s.least {
 		return
 	}
 	if depth == s.wanted {
 		s.tried++
-		if s.pair() {
+		far, ok := s.pair()
+		if ok && (s.best.spread < 0 || far < s.best.far || far == s.best.far && spread < s.best.spread) {
 			s.best = s.chosen
-			s.best.spread = spread
+			s.best.spread, s.best.far = spread, far
 		}
 		return
 	}
@@ -185,48 +178,9 @@ func (s *arranger) apart(gpu uint8, depth int) (distance int, near bool) {
 	return distance, true
 }
 
-// pair gives every chosen GPU an adapter of its own, by augmenting paths, and
-// reports whether there are enough.
-func (s *arranger) pair() bool {
-	for i := range s.wanted {
-		s.chosen.nics[i] = -1
-	}
-	if !s.request.NIC {
-		return true
-	}
-	var owner [64]int8 // which of the chosen has an adapter, plus 1
-	for i := range s.wanted {
-		seen := uint64(0)
-		if !s.augment(i, &owner, &seen) {
-			return false
-		}
-	}
-	for nic, of := range owner {
-		if of > 0 {
-			s.chosen.nics[of-1] = int8(nic)
-		}
-	}
-	return true
-}
-
-func (s *arranger) augment(i int, owner *[64]int8, seen *uint64) bool {
-	for set := s.node.freeNICs(int(s.chosen.gpus[i])); set != 0; set &= set - 1 {
-		nic := bits.TrailingZeros64(set)
-		if *seen&(1<<nic) != 0 {
-			continue
-		}
-		*seen |= 1 << nic
-		if owner[nic] == 0 || s.augment(int(owner[nic]-1), owner, seen) {
-			owner[nic] = int8(i + 1)
-			return true
-		}
-	}
-	return false
-}
-
 // missing says why no set was found although enough GPUs fit.
 func (s *arranger) missing() Cause {
-	if s.request.Near == RelationNone && s.request.Together == 0 {
+	if s.request.Near == RelationNone && s.request.Together == 0 && s.request.Pair != RelationNone {
 		return CauseNIC
 	}
 	return CauseNear

@@ -79,22 +79,22 @@ func TestNearGPUs(t *testing.T) {
 
 func TestPairsOfGPUAndAdapter(t *testing.T) {
 	inventory := newInventory(t, []Node{eight()}, "bestfit")
-	a := search(t, inventory, Request{Count: 4, Whole: true, NIC: true})
-	seen := map[int]bool{}
+	a := search(t, inventory, Request{Count: 4, Whole: true, Pair: RelationSwitches})
+	seen := map[string]bool{}
 	for _, g := range a.Shares {
-		if g.NIC != g.GPU/2 || seen[g.NIC] {
-			t.Errorf("GPU %d has adapter %d", g.GPU, g.NIC)
+		if g.NIC != fmt.Sprint("mlx", g.GPU/2) || seen[g.NIC] {
+			t.Errorf("GPU %d has adapter %s", g.GPU, g.NIC)
 		}
 		seen[g.NIC] = true
 	}
 	if err := inventory.Reserve(a); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Search(inventory, Request{Count: 1, Whole: true, NIC: true}); err == nil {
+	if _, err := Search(inventory, Request{Count: 1, Whole: true, Pair: RelationSwitches}); err == nil {
 		t.Error("a fifth pair with four adapters")
 	}
 	inventory.Unreserve(a)
-	search(t, inventory, Request{Count: 1, Whole: true, NIC: true})
+	search(t, inventory, Request{Count: 1, Whole: true, Pair: RelationSwitches})
 }
 
 func TestTopologyPolicyChoosesNearGPUs(t *testing.T) {
@@ -151,7 +151,7 @@ func TestRefusalOfACluster(t *testing.T) {
 		reason  Reason
 		text    string
 	}{
-		{Request{Count: 1, Memory: bytes(4 * gib), Cores: 50}, ReasonFull, "3 nodes have 4Gi free but only 20 cores"},
+		{Request{Count: 1, Memory: bytes(4 * gib), Cores: 50}, ReasonFull, "3 nodes have 4Gi not granted but only 20 cores"},
 		{Request{Count: 1, Memory: bytes(5 * gib)}, ReasonFull, "at most 4Gi left on a GPU"},
 		{Request{Count: 1, Memory: bytes(gib), CPU: 9000}, ReasonNever, "3: host too small"},
 		{Request{Count: 1, Memory: bytes(gib), Models: "H100"}, ReasonNever, "3: another model"},

@@ -14,6 +14,7 @@ const (
 	CauseProfile          // it has no such MIG profile, or is in MIG mode
 	CauseCapacity         // it is too small even when empty
 	CauseContext          // the limit leaves nothing beside one process's context
+	CauseNoNIC            // no adapter is near enough to it
 	CauseHost             // the node's processors or memory are too few even when idle
 	CauseFault            // it is not healthy
 	CauseFence            // what is given of it contradicts itself
@@ -26,7 +27,7 @@ const (
 	CauseMemory           // it has too little memory left
 	CauseCores            // it has too few cores left to guarantee
 	CausePlacement        // it has no room for the MIG profile
-	CauseNIC              // no adapter is free under its switch
+	CauseNIC              // no adapter near enough to it is free
 	CauseNear             // the GPUs that fit are not near enough to each other
 	CauseTogether         // too few GPUs fit at the same time
 	CauseHostCPU          // the node has too few processors free

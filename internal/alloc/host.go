@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // hostRefusal explains a refusal on one host, GPU by GPU.
@@ -20,7 +22,8 @@ func (inv *Inventory) hostRefusal(c *shape) *Refusal {
 	if refusal := tooFew(r, len(candidates), len(n.GPUs)); refusal != nil {
 		return refusal
 	}
-	switch _, cause := inv.arrange(c, 0); cause {
+	_, cause := inv.arrange(c, 0)
+	switch cause {
 	case CauseHost, CauseHostCPU, CauseHostMemory, CauseNear:
 		reason := ReasonFull
 		if cause.never() {
@@ -37,6 +40,9 @@ func (inv *Inventory) hostRefusal(c *shape) *Refusal {
 		if why := c.fits(n, i, &c.needs[0][i], shares); why != CauseNone {
 			misses = append(misses, r.miss(&n.GPUs[i], why, &c.needs[0][i]))
 		}
+	}
+	if len(misses) == 0 && cause == CauseNIC {
+		return refuse(ReasonFull, "the request needs %d GPUs with a card each, and this machine has %s for one of them", r.Count, cause)
 	}
 	return summarise(misses, len(candidates)-len(misses), r)
 }
@@ -158,7 +164,8 @@ func sentence(group []Miss) string {
 		return fmt.Sprintf("memory %s leaves nothing to allocate: the context of one process takes %s of %s: ask for more",
 			amount(most.Need), amount(most.Free), most.called())
 	case CauseMemory:
-		return fmt.Sprintf("%s %s %s of %s free%s and the share needs %s", gpus, has, amount(most.Free), amount(most.All), at, amount(most.Need))
+		left, need := distinct(most.Free, most.Need)
+		return fmt.Sprintf("%s %s %s of %s not granted%s and the share needs %s", gpus, has, left, v1alpha1.RoundBytes(most.All), at, need)
 	case CauseCores:
 		return fmt.Sprintf("%s %s %d of %d cores left to guarantee%s and the share needs %d", gpus, has, most.Free, most.All, at, most.Need)
 	case CauseBusy:
@@ -178,6 +185,14 @@ func sentence(group []Miss) string {
 		return fmt.Sprintf("%s %s no new shares: %s", describeGPUs(group), plural(len(group), "takes", "take"), most.Fault)
 	}
 	return fmt.Sprintf("%s: %s", describeGPUs(group), most.Cause)
+}
+
+// distinct writes two amounts as lists do, and exactly where they would look the same.
+func distinct(x, y uint64) (string, string) {
+	if v1alpha1.RoundBytes(x) == v1alpha1.RoundBytes(y) {
+		return amount(x), amount(y)
+	}
+	return v1alpha1.RoundBytes(x), v1alpha1.RoundBytes(y)
 }
 
 // called is how a text calls the GPU of a miss.

@@ -131,6 +131,9 @@ func (g *GPU) room(m *layouts.Model, profile string) string {
 // instance is the layout of a share's instance on a GPU of the node. It is 0 where the driver has no such placement, or
 // where the instance does not fit beside those that are there.
 func (inv *Inventory) instance(node, gpu int, share *Share) layouts.Layout {
+	if gpu < 0 {
+		return 0
+	}
 	mix := inv.kinds.all[inv.entries[node].state.kind].mixes[gpu]
 	if mix == nil || share.Profile == "" {
 		return 0

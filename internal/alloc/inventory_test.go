@@ -31,7 +31,7 @@ func randomNodes(random *rand.Rand, count int) []Node {
 			n.Near = append(n.Near, row)
 		}
 		for j := range random.IntN(3) {
-			nic := NIC{Name: fmt.Sprint("nic", j), Near: make([]Relation, len(n.GPUs))}
+			nic := NIC{Name: fmt.Sprint("nic", j), Near: make([]Relation, len(n.GPUs)), Slots: random.IntN(3)}
 			for k := range nic.Near {
 				nic.Near[k] = Relation(random.IntN(7))
 			}
@@ -64,7 +64,9 @@ func randomRequest(random *rand.Rand) Request {
 	case 2:
 		r.Near = RelationNVLink
 	case 3:
-		r.NIC = r.Count > 0
+		if r.Count > 0 {
+			r.Pair = reaches[random.IntN(len(reaches))]
+		}
 	case 4:
 		r.Same = !r.Whole
 	}
@@ -98,7 +100,7 @@ func checkSums(t *testing.T, inventory *Inventory) {
 			}
 		}
 		for _, nic := range n.NICs {
-			if nic.Granted < 0 || nic.Granted > 1 {
+			if nic.Granted < 0 || nic.Granted > max(1, nic.Slots) {
 				t.Fatalf("adapter %s of %s is given %d times", nic.Name, n.Name, nic.Granted)
 			}
 		}

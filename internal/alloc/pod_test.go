@@ -53,7 +53,7 @@ func exhaustive(inventory *Inventory, p *Pod, node int) ([]int, bool) {
 			if c.fits(n, gpu, need, 1) != CauseNone || !p.bonded(n, placed, claim, gpu, c.request.Together) {
 				continue
 			}
-			s := Share{UUID: n.GPUs[gpu].UUID, GPU: gpu, Limit: need.limit, Cores: c.request.coresOf(&n.GPUs[gpu]), NIC: -1, Whole: c.request.Whole}
+			s := Share{UUID: n.GPUs[gpu].UUID, GPU: gpu, Limit: need.limit, Cores: c.request.coresOf(&n.GPUs[gpu]), Whole: c.request.Whole}
 			n.give(&s, gpu, 0)
 			placed[claim] = append(placed[claim], gpu)
 			next := gpu + 1
@@ -114,7 +114,7 @@ func TestPodsFitWhereAnythingFits(t *testing.T) {
 			skip := len(p.Claims) < 2
 			for _, claim := range p.Claims {
 				for _, r := range claim {
-					skip = skip || r.Near != 0 || r.NIC
+					skip = skip || r.Near != 0 || r.Pair != 0
 				}
 			}
 			if skip {
@@ -226,7 +226,7 @@ func TestPreferences(t *testing.T) {
 			{"", "T4", "T4"},
 		} {
 			for _, r := range []Request{
-				{Count: 1, Memory: bytes(gib)}, {Count: 2, Memory: bytes(gib)}, {Count: 1, Whole: true, NIC: false}, {Count: 2, Same: true, Memory: bytes(gib)}, {},
+				{Count: 1, Memory: bytes(gib)}, {Count: 2, Memory: bytes(gib)}, {Count: 1, Whole: true}, {Count: 2, Same: true, Memory: bytes(gib)}, {},
 			} {
 				r.CPU, r.Prefer, r.Models = 1000, test.prefer, test.models
 				choices, err := newInventory(t, capable(), policy).Choices(r, nil)
@@ -314,7 +314,7 @@ func TestClassesCoresAndSlots(t *testing.T) {
 func TestAdopt(t *testing.T) {
 	inventory := newInventory(t, []Node{{Name: "n", CPU: 8000, Memory: 1 << 40, GPUs: three()}}, DefaultPolicy)
 	grant := func(uuid string, limit uint64, whole bool) Assignment {
-		return Assignment{Name: "n", CPU: 1000, Shares: []Share{{UUID: uuid, Limit: limit, NIC: -1, Whole: whole}}}
+		return Assignment{Name: "n", CPU: 1000, Shares: []Share{{UUID: uuid, Limit: limit, Whole: whole}}}
 	}
 	small, whole := grant("GPU-a", 70*gib, false), grant("GPU-a", 80*gib, true)
 	if inventory.Adopt(small) {
@@ -329,7 +329,7 @@ func TestAdopt(t *testing.T) {
 	if _, err := Search(inventory, Request{Count: 1, Among: "GPU-a", Memory: bytes(gib), Overcommit: true}); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Errorf("a share of a fenced GPU: %v", err)
 	}
-	if err := inventory.Reserve(Assignment{Name: "n", Shares: []Share{{UUID: "GPU-b", GPU: 1, Limit: gib, NIC: -1}}}); err != nil {
+	if err := inventory.Reserve(Assignment{Name: "n", Shares: []Share{{UUID: "GPU-b", GPU: 1, Limit: gib}}}); err != nil {
 		t.Errorf("the other GPUs are not fenced: %v", err)
 	}
 	if n := inventory.Node(0); n.CPUUsed != 2000 || n.GPUs[0].Tenants != 2 {
@@ -353,7 +353,7 @@ func TestAdopt(t *testing.T) {
 	if inventory.Node(0).GPUs[2].Fence != "" {
 		t.Error("the fence was not lifted")
 	}
-	elsewhere := Assignment{Name: "late", Shares: []Share{{UUID: "x", Limit: gib, NIC: -1}}}
+	elsewhere := Assignment{Name: "late", Shares: []Share{{UUID: "x", Limit: gib}}}
 	inventory.Adopt(elsewhere)
 	if err := inventory.Put(Node{Name: "late", GPUs: []GPU{{UUID: "x", Capacity: 2 * gib}}}); err != nil {
 		t.Fatal(err)

@@ -94,7 +94,7 @@ func (r *Refusal) miss() string {
 		wanted = fmt.Sprintf("%d GPUs", r.request.Count)
 	}
 	if !r.request.Memory.IsZero() {
-		wanted = r.request.Memory.String() + " free"
+		wanted = r.request.Memory.String() + " not granted"
 	}
 	switch r.Nearest {
 	case CauseCores:
@@ -119,7 +119,7 @@ func (c Cause) String() string {
 		CauseHost: "host too small", CauseFault: "GPUs not healthy", CauseBusy: "no GPU without tenants", CauseForm: "GPUs shared in another way",
 		CauseUser: "GPUs that serve another user", CauseClients: "GPUs whose server takes no more programs",
 		CauseMemory: "too little GPU memory left", CauseCores: "too few cores left", CausePlacement: "no room for the MIG profile",
-		CauseNIC: "no free adapter beside a GPU", CauseNear: "GPUs too far apart",
+		CauseNIC: "no free RDMA card near enough to a GPU", CauseNoNIC: "no RDMA card near enough to a GPU", CauseNear: "GPUs too far apart",
 		CauseTogether: "too few GPUs free together", CauseHostCPU: "too few processors left", CauseHostMemory: "too little host memory left",
 	}[c]
 }

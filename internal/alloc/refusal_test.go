@@ -24,11 +24,19 @@ func TestRefusalOnAHost(t *testing.T) {
 		want    string
 		misses  int
 	}{
-		"one":       {gpus(1, full), Request{Memory: bytes(gib)}, "GPU 0 has 0 of 24Gi free and the share needs 1Gi", 1},
-		"all alike": {gpus(8, full), Request{Memory: bytes(gib)}, "each of GPUs 0 to 7 has 0 of 24Gi free and the share needs 1Gi", 8},
+		"one":       {gpus(1, full), Request{Memory: bytes(gib)}, "GPU 0 has 0 of 24Gi not granted and the share needs 1Gi", 1},
+		"all alike": {gpus(8, full), Request{Memory: bytes(gib)}, "each of GPUs 0 to 7 has 0 of 24Gi not granted and the share needs 1Gi", 8},
+		"in the unit of lists": {
+			gpus(1, func(_ int, g *GPU) { g.Granted = capacity - 3*gib - 400<<20 }), Request{Memory: bytes(4*gib + 100<<20)},
+			"GPU 0 has 3.4Gi of 24Gi not granted and the share needs 4.1Gi", 1,
+		},
+		"exact where that says nothing": {
+			gpus(1, func(_ int, g *GPU) { g.Granted = capacity - 3*gib + 1<<20 }), Request{Memory: bytes(3 * gib)},
+			"GPU 0 has 3071Mi of 24Gi not granted and the share needs 3Gi", 1,
+		},
 		"some more free than others": {
 			gpus(4, func(i int, g *GPU) { g.Granted = capacity - uint64(i)*gib }), Request{Memory: bytes(4 * gib)},
-			"GPUs 0 to 3 have at most 3Gi of 24Gi free (GPU 3) and the share needs 4Gi", 4,
+			"GPUs 0 to 3 have at most 3Gi of 24Gi not granted (GPU 3) and the share needs 4Gi", 4,
 		},
 		"several causes": {
 			gpus(5, func(i int, g *GPU) {
@@ -42,7 +50,7 @@ func TestRefusalOnAHost(t *testing.T) {
 				}
 			}),
 			Request{Memory: bytes(gib), Cores: 20},
-			"each of GPUs 0, 1 and 4 has 0 of 24Gi free and the share needs 1Gi; GPU 2 takes no new shares: it fell off the bus; " +
+			"each of GPUs 0, 1 and 4 has 0 of 24Gi not granted and the share needs 1Gi; GPU 2 takes no new shares: it fell off the bus; " +
 				"GPU 3 has 10 of 100 cores left to guarantee and the share needs 20", 5,
 		},
 		"faults of two kinds": {
@@ -69,7 +77,7 @@ func TestRefusalOnAHost(t *testing.T) {
 		"of several sizes": {
 			gpus(4, func(i int, g *GPU) { g.Capacity = []uint64{24, 80, 24, 80}[i] * gib; g.Granted = g.Capacity - gib }),
 			Request{Memory: bytes(4 * gib)},
-			"each of GPUs 0 and 2 has 1Gi of 24Gi free and the share needs 4Gi; each of GPUs 1 and 3 has 1Gi of 80Gi free and the share needs 4Gi", 4,
+			"each of GPUs 0 and 2 has 1Gi of 24Gi not granted and the share needs 4Gi; each of GPUs 1 and 3 has 1Gi of 80Gi not granted and the share needs 4Gi", 4,
 		},
 		"too small, of several sizes": {
 			gpus(3, func(i int, g *GPU) { g.Capacity = []uint64{24, 80, 40}[i] * gib }), Request{Memory: bytes(81 * gib)},
@@ -83,7 +91,7 @@ func TestRefusalOnAHost(t *testing.T) {
 			gpus(3, func(i int, g *GPU) { g.Capacity = []uint64{24, 80, 40}[i] * gib }), Request{Memory: bytes(50 * gib), Count: 2},
 			"memory 50Gi is more than GPU 2 has for tenants: ask for at most 40Gi", 1,
 		},
-		"named": {gpus(3, full), Request{Memory: bytes(gib), Among: "b"}, "GPU 1 has 0 of 24Gi free and the share needs 1Gi", 1},
+		"named": {gpus(3, full), Request{Memory: bytes(gib), Among: "b"}, "GPU 1 has 0 of 24Gi not granted and the share needs 1Gi", 1},
 	} {
 		if c.request.Count == 0 {
 			c.request.Count = 1

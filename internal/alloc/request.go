@@ -92,8 +92,9 @@ type Request struct {
 	Near Relation
 	// Together puts all GPUs into one place of each of these kinds, which is known also where it is one GPU.
 	Together Places
-	// NIC asks for a different adapter with each GPU, reached without a host bridge.
-	NIC bool
+	// Pair asks for an adapter with each GPU, and is the least relation that the two have; [RelationNone] asks for none. As
+	// many adapters as possible are under one switch with their GPU, and of the others as many as possible under one bridge.
+	Pair Relation
 	// CPU is in thousandths of a processor, HostMemory in bytes.
 	CPU        int64
 	HostMemory uint64
@@ -120,11 +121,13 @@ func (r *Request) Validate() error {
 	fault(r.Whole && r.Same && r.Count > 1, "several whole GPUs cannot be the same GPU")
 	fault(r.Profile != "" && (r.Whole || r.Cores != 0 || !r.Memory.IsZero()), "a MIG profile sets memory and cores: leave them out")
 	fault(r.Same && r.Profile != "" && r.Count > 1, "ask for several MIG instances of one GPU one by one")
-	fault(r.Same && r.NIC && r.Count > 1, "one GPU cannot have several adapters")
+	fault(r.Same && r.Pair != RelationNone && r.Count > 1, "one GPU cannot have several adapters")
 	_, err := v1alpha1.ParseGPUPreference(string(r.Prefer))
 	fault(err != nil, fmt.Sprint(err))
 	fault(r.ZeroCores && r.Cores != 0, "it asks for cores and for none")
 	fault(r.Together > allPlaces, fmt.Sprintf("unknown places %b", r.Together))
+	fault(r.Pair > RelationSwitches, fmt.Sprintf("no adapter has relation %d to a GPU", r.Pair))
+	fault(r.Pair != RelationNone && r.Profile != "", "a MIG instance has no adapter of its own")
 	fault(r.Near > RelationNVLink, fmt.Sprintf("unknown relation %d", r.Near))
 	return errors.Join(faults...)
 }
@@ -137,7 +140,7 @@ func (r *Request) names(g *GPU) bool {
 // plain reports whether any two GPUs of a model with the same amounts free serve
 // the request equally well, so that nodes can be compared by their states.
 func (r *Request) plain() bool {
-	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && r.Together == 0 && !r.NIC
+	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && r.Together == 0 && r.Pair == RelationNone
 }
 
 // group sorts requests as the clustering baseline does.

@@ -65,20 +65,18 @@ func (inv *Inventory) take(at int, h *holding) error {
 	for i := range a.Shares {
 		share := &a.Shares[i]
 		gpu := n.find(share)
-		if gpu < 0 || share.NIC >= len(n.NICs) {
-			if h.strict {
-				inv.giveBack(at, h, i)
-				return fmt.Errorf("%w: node %s has no such device", ErrAssignment, n.Name)
-			}
-			continue
+		if h.strict && n.misses(share, gpu) {
+			inv.giveBack(at, h, i)
+			return fmt.Errorf("%w: node %s has no such device", ErrAssignment, n.Name)
 		}
 		placed := inv.instance(at, gpu, share)
-		if why := n.misfit(share, gpu, placed); why != "" {
-			if h.strict {
-				inv.giveBack(at, h, i)
-				return fmt.Errorf("%w: GPU %s of node %s %s", ErrAssignment, share.UUID, n.Name, why)
-			}
-			n.GPUs[gpu].Fence = why
+		why := n.misfit(share, gpu, placed)
+		if h.strict && why != "" {
+			inv.giveBack(at, h, i)
+			return fmt.Errorf("%w: GPU %s of node %s %s", ErrAssignment, share.UUID, n.Name, why)
+		}
+		if gpu >= 0 && why != "" && why != noNIC {
+			n.GPUs[gpu].Fence = why // a card that is given too often has no room left, and its GPU is as good as before
 		}
 		n.give(share, gpu, placed)
 		if !h.strict {
@@ -108,6 +106,11 @@ func (inv *Inventory) giveBack(at int, h *holding, shares int) {
 	clear(h.counted)
 }
 
+// misses reports whether a share names a GPU or an adapter that the node does not have. gpu is where its GPU was found, or -1.
+func (n *Node) misses(s *Share, gpu int) bool {
+	return gpu < 0 && s.UUID != "" || s.NIC != "" && n.nic(s.NIC) == nil
+}
+
 // find is the position of a share's GPU, or -1.
 func (n *Node) find(s *Share) int {
 	if s.GPU >= 0 && s.GPU < len(n.GPUs) && n.GPUs[s.GPU].UUID == s.UUID {
@@ -116,8 +119,34 @@ func (n *Node) find(s *Share) int {
 	return slices.IndexFunc(n.GPUs, func(g GPU) bool { return g.UUID == s.UUID })
 }
 
-// misfit says why a share does not fit on a GPU. placed is its MIG instance, 0 for one that does not fit.
+// noNIC is why a share does not fit whose adapter takes no more tenants.
+const noNIC = "has no adapter left beside it"
+
+// nic is an adapter by its name, nil for none.
+func (n *Node) nic(name string) *NIC {
+	for i := range n.NICs {
+		if n.NICs[i].Name == name && name != "" {
+			return &n.NICs[i]
+		}
+	}
+	return nil
+}
+
+// misfit says why a share does not fit on a GPU, which is -1 where there is none. placed is its MIG instance, 0 for one that
+// does not fit.
 func (n *Node) misfit(s *Share, gpu int, placed layouts.Layout) string {
+	if gpu >= 0 {
+		if why := n.misfitGPU(s, gpu, placed); why != "" {
+			return why
+		}
+	}
+	if nic := n.nic(s.NIC); nic != nil && nic.free() < 1 {
+		return noNIC
+	}
+	return ""
+}
+
+func (n *Node) misfitGPU(s *Share, gpu int, placed layouts.Layout) string {
 	g := &n.GPUs[gpu]
 	switch {
 	case s.Whole && (g.Tenants > 0 || g.Granted > 0 || g.Cores > 0):
@@ -130,14 +159,18 @@ func (n *Node) misfit(s *Share, gpu int, placed layouts.Layout) string {
 		return "has no room for the MIG instance"
 	case g.Slots > 0 && g.Tenants >= g.Slots:
 		return "has no slot left"
-	case s.NIC >= 0 && n.NICs[s.NIC].Granted > 0:
-		return "has no adapter left beside it"
 	}
 	return ""
 }
 
-// give adds a share to a GPU.
+// give adds a share to a GPU, which is -1 where there is none, and to its adapter.
 func (n *Node) give(s *Share, gpu int, placed layouts.Layout) {
+	if nic := n.nic(s.NIC); nic != nil {
+		nic.Granted++
+	}
+	if gpu < 0 {
+		return
+	}
 	g := &n.GPUs[gpu]
 	g.Granted += s.Limit
 	g.Cores += s.Cores
@@ -146,13 +179,16 @@ func (n *Node) give(s *Share, gpu int, placed layouts.Layout) {
 		g.Instances |= placed
 	}
 	g.Tenants++
-	if s.NIC >= 0 {
-		n.NICs[s.NIC].Granted++
-	}
 }
 
 // takeBack undoes give.
 func (n *Node) takeBack(s *Share, gpu int, placed bool) {
+	if nic := n.nic(s.NIC); nic != nil {
+		nic.Granted--
+	}
+	if gpu < 0 {
+		return
+	}
 	g := &n.GPUs[gpu]
 	g.Granted -= s.Limit
 	g.Cores -= s.Cores
@@ -161,9 +197,6 @@ func (n *Node) takeBack(s *Share, gpu int, placed bool) {
 		g.Instances &^= s.placed(g)
 	}
 	g.Tenants--
-	if s.NIC >= 0 {
-		n.NICs[s.NIC].Granted--
-	}
 }
 
 // Unreserve takes [Inventory.Reserve] of the same assignment back, as if it had never been, also when others were reserved

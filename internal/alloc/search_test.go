@@ -51,10 +51,10 @@ func TestSearch(t *testing.T) {
 		"overcommit has an end":  {request: Request{Count: 1, Memory: bytes(81 * gib), Overcommit: true}, reason: ReasonNever, text: "at most 80Gi"},
 		"below the context":      {request: Request{Count: 1, Memory: bytes(gib / 2)}, reason: ReasonNever, text: "the context of one process takes 512Mi"},
 		"too many GPUs":          {request: Request{Count: 4, Memory: bytes(gib)}, reason: ReasonNever, text: "has 3"},
-		"full":                   {request: Request{Count: 1, Among: "1", Memory: bytes(21 * gib)}, reason: ReasonFull, text: "has 20Gi of 80Gi free"},
-		"granted beyond the GPU": {request: Request{Count: 1, Among: "2", Memory: bytes(gib)}, reason: ReasonFull, text: "has 0 of 16Gi free"},
+		"full":                   {request: Request{Count: 1, Among: "1", Memory: bytes(21 * gib)}, reason: ReasonFull, text: "has 20Gi of 80Gi not granted"},
+		"granted beyond the GPU": {request: Request{Count: 1, Among: "2", Memory: bytes(gib)}, reason: ReasonFull, text: "has 0 of 16Gi not granted"},
 		"no cores":               {request: Request{Count: 1, Among: "1", Memory: bytes(gib), Cores: 11}, reason: ReasonFull, text: "10 of 100 cores"},
-		"some of several":        {request: Request{Count: 2, Memory: bytes(60 * gib)}, reason: ReasonFull, text: "the request needs 2 GPUs and 1 has room; GPU 1 has 20Gi of 80Gi free and the share needs 60Gi"},
+		"some of several":        {request: Request{Count: 2, Memory: bytes(60 * gib)}, reason: ReasonFull, text: "the request needs 2 GPUs and 1 has room; GPU 1 has 20Gi of 80Gi not granted and the share needs 60Gi"},
 		"never beats full":       {request: Request{Count: 3, Memory: bytes(60 * gib)}, reason: ReasonNever, text: "at most 16Gi"},
 	} {
 		t.Run(name, func(t *testing.T) {

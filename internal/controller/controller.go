@@ -39,7 +39,9 @@ type Options struct {
 	Scheduler string
 	// Plain answers metrics and probes; the controller closes it.
 	Plain net.Listener
-	Log   *slog.Logger
+	// Web serves the cluster's web page until its context ends, on every replica; nil where there is none.
+	Web func(ctx context.Context) error
+	Log *slog.Logger
 }
 
 // ErrLeaseLost is returned when another replica has taken the lease.
@@ -62,7 +64,11 @@ func Run(ctx context.Context, o Options) error {
 		served <- probes.Serve(o.Plain)
 		stop()
 	}()
+	shown := make(chan error, 1)
+	go func() { shown <- o.show(leading, stop) }()
 	worked, err := lead(leading, o, identity, c.work)
+	stop()
+	unshown := <-shown
 	closed := probes.Close()
 	unserved := <-served
 	switch {
@@ -72,12 +78,23 @@ func Run(ctx context.Context, o Options) error {
 		return nil
 	case !errors.Is(unserved, http.ErrServerClosed):
 		return fmt.Errorf("answer probes: %w", unserved)
+	case unshown != nil:
+		return unshown
 	case worked != nil:
 		return worked
 	case closed != nil:
 		return fmt.Errorf("end the probes: %w", closed)
 	}
 	return fmt.Errorf("%w: another replica works now, and this one restarts", ErrLeaseLost)
+}
+
+// show serves the web page, if there is one. Without it the controller ends.
+func (o *Options) show(ctx context.Context, stop func()) error {
+	if o.Web == nil {
+		return nil
+	}
+	defer stop()
+	return o.Web(ctx)
 }
 
 // lead runs the work while this replica holds the lease, and returns once both have ended.

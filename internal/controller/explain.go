@@ -181,6 +181,8 @@ func (c *cluster) lack(nodes []*nodeDevices, n *need) string {
 // never returns why no GPU could satisfy the need even if all were free, or "" if one could.
 func (l *survey) never(n *need) string {
 	switch {
+	case l.selected == 0 && v1alpha1.IsNICClass(n.ways[0].class):
+		return fmt.Sprintf("no node has an RDMA card that request %s of class %s selects", n.name, n.ways[0].class)
 	case l.selected == 0:
 		return fmt.Sprintf("no GPU is what request %s of class %s selects", n.name, n.ways[0].class)
 	case l.large == 0:

@@ -22,6 +22,7 @@ var classes = []*resourcev1.DeviceClass{
 	classOf(v1alpha1.ClassShare, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "shared"`),
 	classOf(v1alpha1.ClassMPS, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "mps"`),
 	classOf(v1alpha1.ClassWhole, `device.driver == "divvy.dev" && (device.attributes["divvy.dev"].form == "whole" || has(device.attributes["divvy.dev"].whole))`),
+	classOf(v1alpha1.ClassNIC, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "nic-shared"`),
 	classOf("nic.example.com", `device.driver == "nic.example.com"`),
 	classOf("training.example.com", `device.attributes["divvy.dev"].model == "A100"`),
 }
@@ -260,6 +261,8 @@ func TestExplain(t *testing.T) {
 		{"different GPUs wanted", one, nil, []string{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}], constraints: [{distinctAttribute: divvy.dev/uuid}]`}, "",
 			"no node has room for all GPU requests of the pod at once, but each fits alone; 1 node has GPUs"},
 		{"one GPU for both", one, nil, []string{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}]`}, "", ""},
+		{"no cards", nodeOf(t, "n1", pool.GPU{Memory: 16 << 30, Location: &pool.Location{PCI: "0000:01:00.0"}}), nil, []string{`requests: [{name: gpu-0, exactly: {deviceClassName: gpu.divvy.dev}}, {name: nic-0, exactly: {deviceClassName: nic.divvy.dev}}], constraints: [{requests: [gpu-0, nic-0], matchAttribute: divvy.dev/switch}]`}, "",
+			"no node has an RDMA card that request nic-0 of class nic.divvy.dev selects; 1 node has GPUs"},
 		{"all GPUs of a node", two, []string{"n1/0 1Gi 0"}, []string{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, allocationMode: All}}]`}, "",
 			"no node has all of its GPUs free; 1 node has GPUs"},
 	} {

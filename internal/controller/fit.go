@@ -86,7 +86,7 @@ func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing st
 }
 
 func ours(class string) bool {
-	return dialect.Classes{}.Ours(class)
+	return dialect.Classes{}.Ours(class) || v1alpha1.IsNICClass(class)
 }
 
 // serves reports whether a class of somebody else's selects a device of this driver.

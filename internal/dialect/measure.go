@@ -33,6 +33,8 @@ func (m Measure) write(amount uint64) *resource.Quantity {
 var (
 	// countGPUs counts a GPU once for every share of it.
 	countGPUs = Measure{of: func(u Use) uint64 { return u.GPUs }, unit: 1}
+	// countCards counts RDMA cards, of which each pair has one.
+	countCards = Measure{of: func(u Use) uint64 { return u.Cards }, unit: 1}
 	// countWhole counts GPUs of which all the memory is taken, and countShares the others.
 	countWhole  = Measure{of: func(u Use) uint64 { return u.Whole }, unit: 1}
 	countShares = Measure{of: func(u Use) uint64 { return u.GPUs - u.Whole }, unit: 1}

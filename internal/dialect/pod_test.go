@@ -155,6 +155,10 @@ func describeSpec(t testing.TB, spec *resourcev1.ResourceClaimSpec) string {
 	t.Helper()
 	request := spec.Devices.Requests[0]
 	var words []string
+	pairs, paired := PairsOf(spec)
+	if paired {
+		request = pairs.GPU
+	}
 	amounts := func(class string, count int64, chosen []resourcev1.DeviceSelector, capacity *resourcev1.CapacityRequirements) string {
 		words := []string{strconv.FormatInt(count, 10), strings.TrimSuffix(class, ".divvy.dev")}
 		if capacity != nil {
@@ -182,7 +186,12 @@ func describeSpec(t testing.TB, spec *resourcev1.ResourceClaimSpec) string {
 		words = []string{strings.Join(words, " or ")}
 	}
 	for _, c := range spec.Devices.Constraints {
-		words = append(words, "same "+string(*c.MatchAttribute))
+		if !paired {
+			words = append(words, "same "+string(*c.MatchAttribute))
+		}
+	}
+	if paired {
+		words[0] = fmt.Sprintf("%d %s pairs of %s", pairs.Count, pairs.Reach, words[0])
 	}
 	if config, ok := configOf(t, spec); ok {
 		words = append(words, string(config.Policy))

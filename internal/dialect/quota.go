@@ -16,6 +16,7 @@ const (
 	quotaGPUs   = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourceGPU)
 	quotaMemory = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourceMemory)
 	quotaCores  = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourceCores)
+	quotaPairs  = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourcePairs)
 	quotaPart   = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourceMemoryPercent)
 )
 
@@ -30,6 +31,7 @@ var own = []ownQuota{
 	{quotaMemory, countMemory(1)},
 	{quotaCores, countCores},
 	{quotaPart, countPercent},
+	{quotaPairs, countCards},
 }
 
 // Limit is what a quota says of one resource.

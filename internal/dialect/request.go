@@ -80,6 +80,8 @@ type Request struct {
 	Selectors []string
 	// SameNUMA wants all GPUs on one NUMA node.
 	SameNUMA bool
+	// Pairs asks for an RDMA card with each GPU, at most as far from it as this says; "" asks for none.
+	Pairs v1alpha1.PairReach
 	// Unit says what to set if the memory is more than any GPU has, because the dialect counts it in another unit than
 	// the pod; "" where nothing can be set.
 	Unit string
@@ -155,7 +157,7 @@ func (r *Request) full() v1alpha1.ShareConfig {
 
 // larger returns a request that serves both, or false if the two want different behaviour.
 func (r Request) larger(other Request) (Request, bool) {
-	if r.Whole != other.Whole || r.Profile != other.Profile || r.Config != other.Config || r.full() != other.full() || r.SameNUMA != other.SameNUMA || !slices.Equal(r.Selectors, other.Selectors) {
+	if r.Whole != other.Whole || r.Profile != other.Profile || r.Config != other.Config || r.full() != other.full() || r.SameNUMA != other.SameNUMA || r.Pairs != other.Pairs || !slices.Equal(r.Selectors, other.Selectors) {
 		return r, false
 	}
 	enough, comparable := r.Memory.AtLeast(other.Memory)

@@ -54,9 +54,12 @@ func PublishedOf(slice *resourcev1.ResourceSlice) Published {
 // Forms says which devices of ours a device class selects.
 type Forms struct{ Shared, Whole, Instances bool }
 
-// FormsOf says of which sort a device of ours is.
+// FormsOf says of which sort a device of ours is. One without memory is no GPU for programs.
 func FormsOf(device *resourcev1.Device) Forms {
+	_, memory := device.Capacity[v1alpha1.CapacityMemory]
 	switch {
+	case !memory:
+		return Forms{}
 	case isInstance(device.Name):
 		return Forms{Instances: true}
 	case device.AllowMultipleAllocations != nil && *device.AllowMultipleAllocations:

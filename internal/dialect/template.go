@@ -64,6 +64,39 @@ func Genuine(template *resourcev1.ResourceClaimTemplate) bool {
 
 func claimSpec(r Request, inventory Inventory, container string) (resourcev1.ResourceClaimSpec, error) {
 	var spec resourcev1.ResourceClaimSpec
+	names := []string{requestName}
+	if r.Pairs == "" {
+		request, err := gpuRequest(r, inventory, container)
+		if err != nil {
+			return spec, err
+		}
+		spec.Devices.Requests = []resourcev1.DeviceRequest{request}
+	} else {
+		one := r
+		one.Count = 1
+		request, err := gpuRequest(one, inventory, container)
+		if err != nil {
+			return spec, err
+		}
+		spec.Devices = pairUp(r, request)
+		names = Pairs{Count: r.Count}.names()
+	}
+	if r.SameNUMA && r.Count > 1 && r.Pairs == "" {
+		same := sameNUMA
+		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: names, MatchAttribute: &same}}
+	}
+	if config := r.claimConfig(); !r.Whole && config != (v1alpha1.ShareConfig{}) {
+		text, err := v1alpha1.EncodeShareConfig(config)
+		if err != nil {
+			return spec, err
+		}
+		spec.Devices.Config = configuration(text, names)
+	}
+	return spec, nil
+}
+
+// gpuRequest is what a request asks of GPUs.
+func gpuRequest(r Request, inventory Inventory, container string) (resourcev1.DeviceRequest, error) {
 	request := resourcev1.DeviceRequest{Name: requestName}
 	_, isPart := r.Memory.Part()
 	var err error
@@ -86,28 +119,13 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 			Count: int64(r.Count), Selectors: selectors(r.Selectors), Capacity: capacity(r, r.Memory.InBytes()),
 		}
 	}
-	if err != nil {
-		return spec, err
-	}
-	spec.Devices.Requests = []resourcev1.DeviceRequest{request}
-	if r.SameNUMA && r.Count > 1 {
-		same := sameNUMA
-		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: []string{requestName}, MatchAttribute: &same}}
-	}
-	if config := r.claimConfig(); !r.Whole && config != (v1alpha1.ShareConfig{}) {
-		text, err := v1alpha1.EncodeShareConfig(config)
-		if err != nil {
-			return spec, err
-		}
-		spec.Devices.Config = configuration(text)
-	}
-	return spec, nil
+	return request, err
 }
 
-// configuration says how the claim's share behaves.
-func configuration(text []byte) []resourcev1.DeviceClaimConfiguration {
+// configuration says how the shares of these requests of a claim behave.
+func configuration(text []byte, requests []string) []resourcev1.DeviceClaimConfiguration {
 	return []resourcev1.DeviceClaimConfiguration{{
-		Requests: []string{requestName},
+		Requests: requests,
 		DeviceConfiguration: resourcev1.DeviceConfiguration{Opaque: &resourcev1.OpaqueDeviceConfiguration{
 			Driver: v1alpha1.Driver, Parameters: runtime.RawExtension{Raw: text},
 		}},

@@ -20,11 +20,17 @@ const (
 	mostAsked = 1 << 50
 )
 
-// CheckTranslated returns an error unless a translation can ask this: one request for devices of Divvy's classes, with
+// CheckTranslated returns an error unless a translation can ask this: one request for devices of Divvy's classes, or pairs of such a request and one for a card, with
 // the selectors, the constraint and the configuration that dialects make, and none of what only administrators may ask.
 // Who may write pods' annotations gets so no more by them than by the plain form. The error wraps [ErrClaim], and says
 // what a translation never asks.
 func CheckTranslated(spec *resourcev1.ResourceClaimSpec) error {
+	if pairs, ok := PairsOf(spec); ok {
+		if err := checkPaired(spec, pairs); err != nil {
+			return fmt.Errorf("%w: %w", ErrClaim, err)
+		}
+		return Classes{}.ValidateClaim(spec)
+	}
 	requests := spec.Devices.Requests
 	if len(requests) != 1 || requests[0].Name != requestName {
 		return fmt.Errorf("%w: it has %d requests instead of one with the name %s", ErrClaim, len(requests), requestName)
@@ -130,13 +136,7 @@ func checkRest(devices *resourcev1.DeviceClaim) error {
 			return fmt.Errorf("it has a constraint that no dialect has")
 		}
 	}
-	for _, c := range devices.Config {
-		ours := c.Opaque != nil && c.Opaque.Driver == v1alpha1.Driver && len(c.Opaque.Parameters.Raw) <= longestConfig
-		if !ours || len(devices.Config) > 1 || !slices.Equal(c.Requests, []string{requestName}) {
-			return fmt.Errorf("it has a configuration that no dialect writes")
-		}
-	}
-	return nil
+	return checkConfigs(devices.Config, []string{requestName})
 }
 
 // selectorOf matches every selector that a dialect writes, and no other.

@@ -184,5 +184,5 @@ func (t *Translator) ask(pod *corev1.Pod, inventory Inventory) ([]spoken, []Requ
 		all = append(all, requests...)
 	}
 	slices.SortFunc(all, func(a, b Request) int { return a.Container.compare(b.Container) })
-	return by, all, nil
+	return by, all, t.choosePairs(pod, all)
 }

@@ -37,29 +37,31 @@ type Use struct {
 	Unsized, Uncounted uint64
 	// Instances counts MIG instances, which GPUs has too.
 	Instances uint64
+	// Cards counts RDMA cards, one once for every share of it.
+	Cards uint64
 }
 
 // Plus returns the sum of both.
 func (u Use) Plus(o Use) Use {
-	return Use{u.GPUs + o.GPUs, u.Whole + o.Whole, u.Memory + o.Memory, u.Cores + o.Cores, u.Part + o.Part, u.Portion + o.Portion, u.Unsized + o.Unsized, u.Uncounted + o.Uncounted, u.Instances + o.Instances}
+	return Use{u.GPUs + o.GPUs, u.Whole + o.Whole, u.Memory + o.Memory, u.Cores + o.Cores, u.Part + o.Part, u.Portion + o.Portion, u.Unsized + o.Unsized, u.Uncounted + o.Uncounted, u.Instances + o.Instances, u.Cards + o.Cards}
 }
 
 // Minus returns what is left of a sum without one of its terms.
 func (u Use) Minus(o Use) Use {
-	return Use{u.GPUs - o.GPUs, u.Whole - o.Whole, u.Memory - o.Memory, u.Cores - o.Cores, u.Part - o.Part, u.Portion - o.Portion, u.Unsized - o.Unsized, u.Uncounted - o.Uncounted, u.Instances - o.Instances}
+	return Use{u.GPUs - o.GPUs, u.Whole - o.Whole, u.Memory - o.Memory, u.Cores - o.Cores, u.Part - o.Part, u.Portion - o.Portion, u.Unsized - o.Unsized, u.Uncounted - o.Uncounted, u.Instances - o.Instances, u.Cards - o.Cards}
 }
 
 // Larger returns the maximum of both, field by field.
 func (u Use) Larger(o Use) Use {
 	return Use{
 		max(u.GPUs, o.GPUs), max(u.Whole, o.Whole), max(u.Memory, o.Memory), max(u.Cores, o.Cores),
-		max(u.Part, o.Part), max(u.Portion, o.Portion), max(u.Unsized, o.Unsized), max(u.Uncounted, o.Uncounted), max(u.Instances, o.Instances),
+		max(u.Part, o.Part), max(u.Portion, o.Portion), max(u.Unsized, o.Unsized), max(u.Uncounted, o.Uncounted), max(u.Instances, o.Instances), max(u.Cards, o.Cards),
 	}
 }
 
 // times returns n times what one GPU takes.
 func (u Use) times(n uint64) Use {
-	return Use{n * u.GPUs, n * u.Whole, n * u.Memory, n * u.Cores, n * u.Part, n * u.Portion, n * u.Unsized, u.Uncounted, n * u.Instances}
+	return Use{n * u.GPUs, n * u.Whole, n * u.Memory, n * u.Cores, n * u.Part, n * u.Portion, n * u.Unsized, u.Uncounted, n * u.Instances, n * u.Cards}
 }
 
 // Counted is what counting needs to know of one claim. It is small, because it is kept of every claim that waits.
@@ -83,7 +85,7 @@ type way struct {
 // given is one device of an allocation.
 type given struct {
 	pool, device string
-	whole        bool
+	whole, card  bool
 	memory       uint64 // 0 where the allocation does not say
 	cores        uint64
 }
@@ -167,6 +169,10 @@ func givenBy(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.Allocati
 		if r.Driver != v1alpha1.Driver || r.AdminAccess != nil && *r.AdminAccess {
 			continue
 		}
+		if v1alpha1.IsNICClass(classOf(spec, r.Request)) {
+			all = append(all, given{pool: r.Pool, device: r.Device, card: true})
+			continue
+		}
 		all = append(all, given{
 			pool: r.Pool, device: r.Device,
 			whole:  r.ShareID == nil || v1alpha1.IsWholeClass(classOf(spec, r.Request)),
@@ -212,6 +218,9 @@ const mostCounted = 1 << 46
 
 // use is what a device counts for. If its size is not known, it counts as the largest GPU that is.
 func (g given) use(sizes *Sizes) (one Use, sized bool) {
+	if g.card {
+		return Use{Cards: 1}, true
+	}
 	size := sizes.of(g.pool, g.device)
 	if isInstance(g.device) {
 		return instanceOf(size), size > 0
@@ -239,6 +248,9 @@ func (g given) use(sizes *Sizes) (one Use, sized bool) {
 // use is the most that a way can come to: as a share and as a whole GPU, where its class selects such devices.
 func (w way) use(sizes *Sizes) Use {
 	var one Use
+	if v1alpha1.IsNICClass(w.class) {
+		return Use{Cards: w.count}
+	}
 	forms := sizes.forms(w.class)
 	if forms.Instances {
 		one = instanceOf(w.memory)

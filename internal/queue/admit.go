@@ -33,16 +33,21 @@ type Refusal struct {
 // Error implements error.
 func (r *Refusal) Error() string {
 	used, asked, most := r.Dimension.Format(r.Used), r.Dimension.Format(r.Asked), r.Dimension.Format(r.Most)
+	are := "are"
+	if r.Dimension.one(r.Asked) {
+		are = "is"
+	}
 	switch r.Bound {
 	case BoundLimit:
-		return fmt.Sprintf("queue %s is limited to %s %s: it uses %s, and %s more are asked for", r.Queue, most, r.Dimension, used, asked)
+		return fmt.Sprintf("queue %s is limited to %s %s: it uses %s, and %s more %s asked for", r.Queue, most, r.Dimension.of(r.Most), used, asked, are)
 	case BoundGuarantee:
-		return fmt.Sprintf("queue %s has %s %s guaranteed: its pods with guaranteed quota use %s, and %s more are asked for", r.Queue, most, r.Dimension, used, asked)
+		return fmt.Sprintf("queue %s has %s %s guaranteed: its pods with guaranteed quota use %s, and %s more %s asked for",
+			r.Queue, most, r.Dimension.of(r.Most), used, asked, are)
 	case BoundLending:
 		if r.Queue == "" {
-			return fmt.Sprintf("%s more %s are asked for outside all queues, and only %s may be lent", asked, r.Dimension, most)
+			return fmt.Sprintf("%s more %s %s asked for outside all queues, and only %s may be lent", asked, r.Dimension.of(r.Asked), are, most)
 		}
-		return fmt.Sprintf("%s more %s than queue %s has guaranteed are asked for, and only %s may be lent", asked, r.Dimension, r.Queue, most)
+		return fmt.Sprintf("%s more %s than queue %s has guaranteed %s asked for, and only %s may be lent", asked, r.Dimension.of(r.Asked), r.Queue, are, most)
 	}
 	return r.text
 }

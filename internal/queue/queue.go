@@ -35,6 +35,17 @@ func (d Dimension) String() string {
 	return unit
 }
 
+// one reports whether an amount is one GPU.
+func (d Dimension) one(n int64) bool { return d.Unit == v1alpha1.UnitGPUs && d.Format(n) == "1" }
+
+// of is what stands behind an amount: as [Dimension.String], of one GPU in the singular.
+func (d Dimension) of(n int64) string {
+	if d.one(n) {
+		return strings.Replace(d.String(), "GPUs", "GPU", 1)
+	}
+	return d.String()
+}
+
 // Format writes an amount as users write it.
 func (d Dimension) Format(n int64) string { return d.Unit.Format(n) }
 

@@ -231,6 +231,23 @@ func TestAmountsInWords(t *testing.T) {
 	}
 }
 
+// One GPU is one in each sentence, also of a model whose name has the word.
+func TestRefusalOfOne(t *testing.T) {
+	all := Dimension{Unit: v1alpha1.UnitGPUs}
+	for want, r := range map[string]Refusal{
+		"queue a is limited to 1 GPU: it uses 1, and 1 more is asked for":                              {Bound: BoundLimit, Queue: "a", Dimension: all, Used: 1000, Asked: 1000, Most: 1000},
+		"queue a is limited to 1 GPU (GPUs): it uses 0.5, and 1.5 more are asked for":                  {Bound: BoundLimit, Queue: "a", Dimension: Dimension{Unit: v1alpha1.UnitGPUs, Model: "GPUs"}, Used: 500, Asked: 1500, Most: 1000},
+		"queue a has 1 GPU guaranteed: its pods with guaranteed quota use 0, and 2 more are asked for": {Bound: BoundGuarantee, Queue: "a", Dimension: all, Asked: 2000, Most: 1000},
+		"1 more GPU is asked for outside all queues, and only 0 may be lent":                           {Bound: BoundLending, Dimension: all, Asked: 1000},
+		"1 more GPU than queue vision has guaranteed is asked for, and only 0 may be lent":             {Bound: BoundLending, Queue: "vision", Dimension: all, Asked: 1000},
+		"1 more percent of GPU time are asked for outside all queues, and only 0 may be lent":          {Bound: BoundLending, Dimension: Dimension{Unit: v1alpha1.UnitCores}, Asked: 1},
+	} {
+		if got := r.Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // A pod that accepts several models is counted in the dimension of one of them when it has it.
 func TestDimensions(t *testing.T) {
 	tree := NewTree([]Spec{{Name: "q", QueueSpec: v1alpha1.QueueSpec{Resources: []v1alpha1.QueueShare{

@@ -40,7 +40,7 @@ func TestCompare(t *testing.T) {
 	now = now.Add(comparePart*took/2 - compareEvery)
 	took = 0
 	node := e.ledger.Inventory().Node(0)
-	e.ledger.Inventory().Adopt(alloc.Assignment{Node: -1, Name: node.Name, Shares: []alloc.Share{{UUID: node.GPUs[0].UUID, Limit: 1 << 30, NIC: -1}}})
+	e.ledger.Inventory().Adopt(alloc.Assignment{Node: -1, Name: node.Name, Shares: []alloc.Share{{UUID: node.GPUs[0].UUID, Limit: 1 << 30}}})
 	if c, ok := compare(); !ok || c.Differences != 1 || !strings.Contains(c.First, node.GPUs[0].UUID) {
 		t.Errorf("%+v, %v, and a GPU has what nobody has", c, ok)
 	}

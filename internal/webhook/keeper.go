@@ -19,7 +19,8 @@ import (
 
 // keeper renews the server's own certificates. They are in a Secret that all replicas share, and the webhook
 // configurations tell the API server which authorities to trust. The first replica renews; the others find what it
-// wrote, because the API server refuses a write to an older version of the Secret.
+// wrote, because the API server refuses a write to an older version of the Secret. Without the name of a configuration
+// nobody is told whom to trust.
 type keeper struct {
 	client        kubernetes.Interface
 	namespace     string
@@ -74,7 +75,10 @@ func (k *keeper) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changed, err := k.trust(ctx, id.bundle())
+	changed := false
+	if k.configuration != "" {
+		changed, err = k.trust(ctx, id.bundle())
+	}
 	if !changed || k.current.Load() == nil {
 		k.current.Store(id.serving)
 	}

@@ -159,16 +159,9 @@ func (s *server) reviews(handler http.Handler) *http.Server {
 // certificates starts what keeps them.
 func (s *server) certificates(ctx context.Context) certificates {
 	o := s.options
-	if o.Certificates != OwnCertificates {
-		return &directory{path: o.Certificates, now: time.Now, log: o.Log}
-	}
-	service := o.Service + "." + o.Namespace
-	keeper := &keeper{
-		client: o.Client, namespace: o.Namespace, secret: o.Secret, configuration: o.Configuration,
-		names: append([]string{service + ".svc", service}, o.Hosts...), now: time.Now, log: o.Log,
-	}
-	go keeper.run(ctx)
-	return keeper
+	return certificatesOf(ctx, Serving{
+		Client: o.Client, Certificates: o.Certificates, Namespace: o.Namespace, Service: o.Service, Hosts: o.Hosts, Secret: o.Secret, Log: o.Log,
+	}, o.Configuration)
 }
 
 // end answers reviews for a while longer, then finishes those under way.

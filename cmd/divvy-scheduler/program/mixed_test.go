@@ -27,21 +27,48 @@ func TestMixed(t *testing.T) {
 	}
 	f.bound(2)
 	for i := range 3 {
-		claim := &resourcev1.ResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("nic-%d", i), Namespace: namespace},
-			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
-				{Name: "nic", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: otherDriver}},
-			}}},
-		}
-		if _, err := f.client.ResourceV1().ResourceClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		both := describing(t, fmt.Sprintf("both-%d", i), share(25, 10))
-		both.Spec.ResourceClaims = append(both.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "nic", ResourceClaimName: &claim.Name})
-		f.create(both)
+		claim := otherClaim(fmt.Sprintf("nic-%d", i))
+		f.makeClaim(claim)
+		f.create(withClaim(describing(t, fmt.Sprintf("both-%d", i), share(25, 10)), claim))
 	}
 	f.bound(4)
 	f.check()
+}
+
+// A pod that waits for a claim which somebody is to make is bound once that is there, also while the claim that the scheduler
+// makes for it is not.
+func TestClaimAfterItsPod(t *testing.T) {
+	f := newFleet(t, 1, 1)
+	f.run(v1alpha1.SchedulerName, shipped, nil, single)
+	claim := otherClaim("nic")
+	f.create(withClaim(describing(t, "both", share(25, 10)), claim))
+	f.says("both", `"nic" not found`)
+	f.makeClaim(claim)
+	f.bound(1)
+	f.check()
+}
+
+// otherClaim is a claim for a device of another driver.
+func otherClaim(name string) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			{Name: "nic", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: otherDriver}},
+		}}},
+	}
+}
+
+// withClaim is a pod with one more claim.
+func withClaim(pod *corev1.Pod, claim *resourcev1.ResourceClaim) *corev1.Pod {
+	pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "nic", ResourceClaimName: &claim.Name})
+	return pod
+}
+
+func (f *fleet) makeClaim(claim *resourcev1.ResourceClaim) {
+	f.t.Helper()
+	if _, err := f.client.ResourceV1().ResourceClaims(claim.Namespace).Create(f.t.Context(), claim, metav1.CreateOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
 }
 
 // A pod whose claim has devices of a node that does not let it any more gets others elsewhere.

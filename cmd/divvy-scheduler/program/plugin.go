@@ -140,10 +140,14 @@ func (p *plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHi
 	return events, err
 }
 
-// freed tries a pod again when a claim of a name that the pod has is deleted, and leaves other events of claims to a hint.
+// freed tries a pod again when a claim of a name that the pod has is made or deleted, and leaves other events of claims to a
+// hint. Kubernetes' own skips a pod of which another claim is not there, such as one that the scheduler makes.
 func (p *plugin) freed(hint fwk.QueueingHintFn) fwk.QueueingHintFn {
 	return func(logger klog.Logger, pod *corev1.Pod, before, after any) (fwk.QueueingHint, error) {
+		made, _ := after.(*resourcev1.ResourceClaim)
 		switch claim, ok := before.(*resourcev1.ResourceClaim); {
+		case before == nil && made != nil && uses(pod, made):
+			return fwk.Queue, nil
 		case after != nil:
 			return hint(logger, pod, before, after)
 		case ok && uses(pod, claim):

@@ -10,19 +10,19 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// The backends that a share may have on some machine, and that no agent makes yet.
-const (
-	vgpu        v1alpha1.Backend = "vgpu"
-	passthrough v1alpha1.Backend = "passthrough"
-	remote      v1alpha1.Backend = "remote"
-)
+// forMachines is why no share has a backend that gives devices to virtual machines.
+const forMachines = "it gives devices to virtual machines, and no program of this machine can use them: `divvy vm claim`"
+
+// remote is a backend that no agent makes yet.
+const remote v1alpha1.Backend = "remote"
 
 // All are the backends about which there is a verdict, the preferred first. Backend slice gives exact sizes and all ways
 // to divide time, and it changes nothing about a GPU. With timeslice a neighbour's fault ends nobody else, with mps it
-// does. Those that need certain hardware and have few sizes come last.
+// does. Those that need certain hardware and have few sizes come after them, and last those for virtual machines.
 func All() []v1alpha1.Backend {
 	return []v1alpha1.Backend{
-		v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS, v1alpha1.BackendMIG, vgpu, passthrough, remote,
+		v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS, v1alpha1.BackendMIG,
+		v1alpha1.BackendVGPU, v1alpha1.BackendVF, v1alpha1.BackendPassthrough, remote,
 	}
 }
 
@@ -99,6 +99,9 @@ func Judge(wanted v1alpha1.Backend, isolate v1alpha1.Isolation, found []Found) [
 	var all []Verdict
 	for _, b := range Preferred(isolate) {
 		f := Found{Backend: b, Absent: "this agent makes no shares of this backend"}
+		if b.ForMachines() {
+			f = Found{Backend: b, Never: forMachines}
+		}
 		for _, one := range found {
 			if one.Backend == b {
 				f = one
@@ -180,6 +183,7 @@ func Refusal(wanted v1alpha1.Backend, isolate v1alpha1.Isolation, all []Verdict)
 	for _, v := range all {
 		switch {
 		case wanted != v1alpha1.BackendAuto && v.Backend != wanted:
+		case wanted == v1alpha1.BackendAuto && v.Backend.ForMachines(): // nobody who asks for a share means these
 		case v.State == Absent:
 			absent = append(absent, string(v.Backend))
 		case !v.Chosen:

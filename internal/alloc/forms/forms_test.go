@@ -74,13 +74,29 @@ func TestRefusal(t *testing.T) {
 	const shared = "shares of a GPU use its memory bandwidth together"
 	all := Judge(auto, "", []Found{{Backend: slice, Never: "backend slice does not isolate bandwidth: " + shared}, {Backend: timeslice, Never: "it is not given"}, {Backend: mps, Never: "backend mps does not isolate bandwidth: " + shared}})
 	text := Refusal(auto, v1alpha1.IsolateBandwidth, all)
-	for _, want := range []string{"with --isolate bandwidth; slice, mps: " + shared + "; timeslice: it is not given", "not here: mig, vgpu, passthrough, remote"} {
+	for _, want := range []string{"with --isolate bandwidth; slice, mps: " + shared + "; timeslice: it is not given", "not here: mig, remote"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not say %q", text, want)
 		}
 	}
 	if text := Refusal(mps, "", Judge(mps, "", nil)); strings.Contains(text, "slice") || !strings.Contains(text, "not here: mps") {
 		t.Errorf("of mps alone: %q", text)
+	}
+}
+
+// What is for virtual machines is no share's, and a refusal speaks of it only where it was asked for.
+func TestForMachines(t *testing.T) {
+	for _, b := range []v1alpha1.Backend{v1alpha1.BackendVGPU, v1alpha1.BackendVF, v1alpha1.BackendPassthrough} {
+		all := Judge(b, "", []Found{{Backend: slice}})
+		if v, ok := Chosen(all); ok {
+			t.Errorf("for %s %s is chosen", b, v.Backend)
+		}
+		if text := Refusal(b, "", all); !strings.Contains(text, "divvy vm claim") {
+			t.Errorf("%s is refused with %q, which does not say what gives it", b, text)
+		}
+	}
+	if text := Refusal(auto, "", Judge(auto, "", nil)); strings.Contains(text, "passthrough") {
+		t.Errorf("a request that left the backend open is refused with %q", text)
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 // count as 1000 bytes, which makes thousandths exact.
 var (
 	openbNodes = format{[]string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, 5}
-	ownNodes   = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_model", "gpu_memory_mib", "gpu_mig"}, 6}
+	ownNodes   = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_model", "gpu_memory_mib", "gpu_mig", "gpu_cards"}, 6}
 	openbPods  = format{[]string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli",
 		"gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time", "queue", "quota", "priority"}, 5}
 	ownPods = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_memory", "gpu_cores", "gpu_models", "gpu_profile",
-		"queue", "quota", "priority", "arrival_s", "runtime_s", "members", "minimum"}, 5}
+		"queue", "quota", "priority", "arrival_s", "runtime_s", "members", "minimum", "pairs", "pairs_fallback"}, 5}
 )
 
 // The greatest amounts that are accepted: a million processors, an exbibyte.
@@ -95,7 +95,7 @@ func readNode(t *table, openb bool) (alloc.Node, error) {
 	for i := range int(gpus) {
 		n.GPUs = append(n.GPUs, alloc.GPU{UUID: fmt.Sprintf("%s/%d", n.Name, i), Index: i, Model: kind, Capacity: uint64(size), Profiles: profiles})
 	}
-	return n, nil
+	return n, readCards(t, &n)
 }
 
 // profiles reads MIG profiles, none from an empty column.
@@ -219,6 +219,9 @@ func readPod(t *table, openb bool) (Pod, error) {
 		return pod, readMilli(t, r)
 	}
 	r.Models = alloc.Names(strings.Clone(t.text("gpu_models")))
+	if err := readPairs(t, r); err != nil {
+		return pod, err
+	}
 	return pod, readShare(t, r)
 }
 

@@ -37,7 +37,7 @@ func halves(t testing.TB, nodes, gpus, members, asks int, change func(i int, c *
 	s.book.SetCapacity([]queue.Charge{{Models: []string{"H100"}, GPUs: int64(nodes*gpus) * 1000}})
 	b, _ := s.book.Tree().Find("b")
 	for i := range nodes * gpus {
-		a := alloc.Assignment{Node: i / gpus, Name: all[i/gpus].Name, Shares: []alloc.Share{{UUID: all[i/gpus].GPUs[i%gpus].UUID, GPU: i % gpus, Limit: 40 * gib, NIC: -1}}}
+		a := alloc.Assignment{Node: i / gpus, Name: all[i/gpus].Name, Shares: []alloc.Share{{UUID: all[i/gpus].GPUs[i%gpus].UUID, GPU: i % gpus, Limit: 40 * gib}}}
 		if err := inv.Reserve(a); err != nil {
 			t.Fatal(err)
 		}

@@ -24,9 +24,8 @@ func Adopt(claim *Claim, published Published) (a alloc.Assignment, ok bool) {
 		if !known {
 			continue
 		}
-		share.NIC = -1
 		switch {
-		case share.Profile != "":
+		case share.Profile != "", share.NIC != "":
 		case r.ShareID == nil || v1alpha1.IsWholeClass(classOf(claim.Spec, r.Request)):
 			share.Whole, share.Cores, share.Limit = true, v1alpha1.MaxCores, amountOf(r, v1alpha1.CapacityMemory)
 			if _, device, ok := published.Device(node, &share); ok && r.ShareID == nil {
@@ -45,7 +44,7 @@ func Adopt(claim *Claim, published Published) (a alloc.Assignment, ok bool) {
 // locate finds the GPU of a result.
 func locate(r *resourcev1.DeviceRequestAllocationResult, published Published) (node string, share alloc.Share, ok bool) {
 	if node, share, ok = published.Location(r.Pool, r.Device); ok {
-		return node, alloc.Share{UUID: share.UUID, GPU: share.GPU, Profile: share.Profile, Start: share.Start}, true
+		return node, alloc.Share{UUID: share.UUID, GPU: share.GPU, Profile: share.Profile, Start: share.Start, NIC: share.NIC}, true
 	}
 	uuid, _, ok := pool.Parse(r.Device)
 	share.UUID = uuid

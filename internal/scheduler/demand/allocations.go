@@ -55,10 +55,15 @@ func (d *Demand) Allocations(a alloc.Assignment, published Published) ([]Allocat
 		}
 		one := &all[want.claim]
 		one.Result.NodeSelector = selectorOf(a.Name) // not of a claim without requests, which binds to no node
-		if err := one.add(a.Name, w, given[i], published); err != nil {
+		if want.pairs {
+			chosen[want.claim], err = one.addPairs(a.Name, w, given[i], published)
+		} else {
+			err = one.add(a.Name, w, given[i], published)
+			chosen[want.claim] = append(chosen[want.claim], w)
+		}
+		if err != nil {
 			return nil, err
 		}
-		chosen[want.claim] = append(chosen[want.claim], w)
 	}
 	for i := range all {
 		all[i].configure(chosen[i], published)
@@ -110,8 +115,7 @@ func selectorOf(node string) *corev1.NodeSelector {
 
 // add writes the devices of a request, in the order of the node's GPUs.
 func (a *Allocation) add(node string, w *way, shares []alloc.Share, published Published) error {
-	shares = slices.Clone(shares)
-	slices.SortStableFunc(shares, func(x, y alloc.Share) int { return cmp.Compare(x.GPU, y.GPU) })
+	shares = inOrder(shares)
 	for i := range shares {
 		s := &shares[i]
 		pool, device, ok := published.Device(node, s)
@@ -136,6 +140,13 @@ func (a *Allocation) add(node string, w *way, shares []alloc.Share, published Pu
 		a.Result.Devices.Results = append(a.Result.Devices.Results, result)
 	}
 	return nil
+}
+
+// inOrder sorts shares by the node's order of GPUs.
+func inOrder(shares []alloc.Share) []alloc.Share {
+	shares = slices.Clone(shares)
+	slices.SortStableFunc(shares, func(x, y alloc.Share) int { return cmp.Compare(x.GPU, y.GPU) })
+	return shares
 }
 
 // agrees returns an error if a result takes another amount than the place does.

@@ -48,8 +48,9 @@ type Published interface {
 	// memory come first, of equal ones those with fewer cores.
 	Instances(expressions []string) []Instances
 	// Device returns the device that stands for a share on a node, and its pool.
+	// A share without a GPU stands for an RDMA card.
 	Device(node string, share *alloc.Share) (pool string, device *resourcev1.Device, ok bool)
-	// Location returns the node and the GPU of a device. MIG instances have profile and start.
+	// Location returns the node and the GPU of a device, or the RDMA card that it is. MIG instances have profile and start.
 	Location(pool, device string) (node string, share alloc.Share, ok bool)
 }
 
@@ -84,4 +85,7 @@ func (d *Demand) Claims() []Claim { return d.claims }
 type want struct {
 	claim int // the place of its claim in Demand.claims
 	ways  []way
+	// pairs is true for all requests of a claim for pairs: of its shares each is a pair, and ways has what each GPU's request
+	// asks alone.
+	pairs bool
 }

@@ -31,6 +31,9 @@ func (r *reader) expand(w *way) ([]alloc.Request, error) {
 	if !ours {
 		return nil, fmt.Errorf("%w: class %s is not of Divvy's devices alone", ErrElsewhere, w.class)
 	}
+	if v1alpha1.IsNICClass(w.class) {
+		return nil, fmt.Errorf("%w: it asks for RDMA cards otherwise than in pairs", ErrElsewhere)
+	}
 	if len(w.tolerations) > 0 {
 		return nil, fmt.Errorf("%w: it tolerates taints of devices", ErrElsewhere)
 	}

@@ -9,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // mostAlternatives is how many alternatives the allocator takes for a claim. Those that are wanted least are left out.
@@ -105,6 +106,9 @@ func (r *reader) read() error {
 	d := r.demand
 	place, first := len(d.claims), len(d.wants)
 	d.claims = append(d.claims, *r.claim)
+	if pairs, ok := dialect.PairsOf(r.claim.Spec); ok {
+		return r.readPairs(place, pairs)
+	}
 	var elsewhere error
 	for i := range r.claim.Spec.Devices.Requests {
 		request := &r.claim.Spec.Devices.Requests[i]

@@ -163,8 +163,8 @@ func TestAdoptOfWhatIsGone(t *testing.T) {
 	}}}
 	a, ok := demand.Adopt(&claim, c)
 	want := fmt.Sprint([]alloc.Share{
-		{UUID: "GPU-00000999-0000-0000-0000-000000000000", Limit: 8 << 30, Cores: 100, Whole: true, NIC: -1},
-		{UUID: "GPU-00000998-0000-0000-0000-000000000000", Profile: "2g.20gb", Start: 2, NIC: -1},
+		{UUID: "GPU-00000999-0000-0000-0000-000000000000", Limit: 8 << 30, Cores: 100, Whole: true},
+		{UUID: "GPU-00000998-0000-0000-0000-000000000000", Profile: "2g.20gb", Start: 2},
 	})
 	if !ok || a.Name != "gone" || fmt.Sprint(a.Shares) != want {
 		t.Errorf("adopted is %+v, want %s", a, want)

@@ -66,7 +66,7 @@ func oddPod(random *rand.Rand) (p alloc.Pod) {
 		case 0:
 			r.Memory, r.Cores, r.Whole = v1alpha1.Memory{}, 0, true
 		case 1:
-			r.NIC = true
+			r.Pair = alloc.RelationSwitches
 		case 2:
 			r.Near = alloc.RelationNVLink
 		case 3:

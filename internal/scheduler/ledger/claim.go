@@ -161,6 +161,10 @@ func (l *Ledger) shares(t *taking) (nodeName string, shares []alloc.Share) {
 	}
 	var share alloc.Share
 	switch {
+	case d != nil && d.isCard():
+		return p.node, slices.Repeat([]alloc.Share{{NIC: t.device}}, max(1, t.slots))
+	case d == nil && isCardName(t.device):
+		return l.nodeOf(t.pool), slices.Repeat([]alloc.Share{{NIC: t.device}}, max(1, t.slots))
 	case d != nil && d.gpu != nil:
 		nodeName, share = p.node, d.share()
 	default:
@@ -169,7 +173,7 @@ func (l *Ledger) shares(t *taking) (nodeName string, shares []alloc.Share) {
 			return "", nil
 		}
 		// A pool bears the name of its node.
-		nodeName, share = t.pool, alloc.Share{UUID: uuid, NIC: -1}
+		nodeName, share = t.pool, alloc.Share{UUID: uuid}
 		if p != nil {
 			nodeName = p.node
 		}

@@ -158,7 +158,7 @@ func TestDifferencesAreCounted(t *testing.T) {
 	before := l.State()
 	differ(before, 0, "")
 	for k := range 2 {
-		l.inv.Adopt(alloc.Assignment{Node: -1, Name: "node1", Shares: []alloc.Share{{UUID: uuidOf(1, k), Limit: gib, NIC: -1}}})
+		l.inv.Adopt(alloc.Assignment{Node: -1, Name: "node1", Shares: []alloc.Share{{UUID: uuidOf(1, k), Limit: gib}}})
 	}
 	after := l.State()
 	differ(before, 0, "")

@@ -77,7 +77,7 @@ func (l *Ledger) claimed(a alloc.Assignment) (f flight, devices []*device, err e
 		}
 		devices = append(devices, d)
 		whole := s.Whole
-		*s = alloc.Share{UUID: s.UUID, GPU: s.GPU, Limit: s.Limit, Cores: s.Cores, Profile: s.Profile, Start: s.Start, NIC: -1}
+		*s = alloc.Share{UUID: s.UUID, GPU: s.GPU, Limit: s.Limit, Cores: s.Cores, Profile: s.Profile, Start: s.Start, NIC: s.NIC}
 		switch {
 		case s.Profile != "":
 			s.Limit, s.Cores = 0, 0

@@ -166,7 +166,7 @@ func (by numbering) number(kind, name string, known bool) uint16 {
 func (by numbering) of(at *location) alloc.Location {
 	return alloc.Location{
 		NUMA: by.number("node", strconv.FormatInt(at.numa, 10), at.numa >= 0), Root: by.number("root", at.root, at.root != ""),
-		Switch: by.number("switch", at.pcieSwitch, at.pcieSwitch != ""), Clique: by.number("clique", at.clique, at.clique != ""),
+		Switch: by.number(v1alpha1.AttributePCIeSwitch, at.pcieSwitch, at.pcieSwitch != ""), Clique: by.number("clique", at.clique, at.clique != ""),
 	}
 }
 
@@ -213,4 +213,5 @@ func (n *node) assemble() {
 	if !known {
 		n.idle.Near = nil
 	}
+	n.idle.NICs = n.cards(all)
 }

@@ -204,7 +204,7 @@ func (l *Ledger) putEach(put []alloc.Node) {
 		for k := range one.GPUs {
 			n.left = append(n.left, left{one.GPUs[k].UUID, err.Error()})
 		}
-		one.GPUs, one.Near = nil, nil
+		one.GPUs, one.Near, one.NICs = nil, nil, nil
 		if l.inv.Put(one) != nil {
 			_ = l.inv.Remove(one.Name) // beyond the most nodes; it may be there in an older form
 		}
@@ -218,7 +218,7 @@ func (l *Ledger) describe(n *node) alloc.Node {
 	}
 	described := alloc.Node{
 		Name: n.name, CPU: n.cpu, CPUUsed: n.cpuUsed, Memory: n.memory, MemoryUsed: n.memoryUsed,
-		GPUs: slices.Clone(n.idle.GPUs), Near: n.idle.Near,
+		GPUs: slices.Clone(n.idle.GPUs), Near: n.idle.Near, NICs: slices.Clone(n.idle.NICs),
 	}
 	for _, s := range n.sick {
 		if l.takers[deviceID{s.pool.name, s.spec.Name}] == 0 {

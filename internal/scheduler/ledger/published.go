@@ -20,6 +20,7 @@ type published struct {
 	devices    []*device
 	byName     map[string]*device
 	gpus       []*gpu
+	cards      []*device
 }
 
 // device is one published device: a GPU in one form, or a MIG instance, or a place for one.
@@ -115,6 +116,9 @@ func (p *published) read(s *sorts) {
 			p.byName[d.spec.Name] = d
 			uuid, ok := d.uuid()
 			if !ok {
+				if d.isCard() {
+					p.cards = append(p.cards, d)
+				}
 				continue
 			}
 			if gpus[uuid] == nil {
@@ -258,6 +262,9 @@ func (l *Ledger) device(nodeName string, share *alloc.Share) *device {
 				return g.device(share)
 			}
 		}
+		if d := p.byName[share.NIC]; share.UUID == "" && d != nil && d.isCard() {
+			return d
+		}
 	}
 	return nil
 }
@@ -269,6 +276,9 @@ func (l *Ledger) Location(pool, name string) (nodeName string, share alloc.Share
 		return "", alloc.Share{}, false
 	}
 	d := p.byName[name]
+	if d != nil && d.isCard() {
+		return p.node, alloc.Share{NIC: name}, true
+	}
 	if d == nil || d.gpu == nil {
 		return "", alloc.Share{}, false
 	}
@@ -277,5 +287,5 @@ func (l *Ledger) Location(pool, name string) (nodeName string, share alloc.Share
 
 // share is the device as a share without amounts.
 func (d *device) share() alloc.Share {
-	return alloc.Share{UUID: d.gpu.uuid, Profile: d.profile, Start: d.start, NIC: -1}
+	return alloc.Share{UUID: d.gpu.uuid, Profile: d.profile, Start: d.start}
 }

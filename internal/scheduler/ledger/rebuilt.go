@@ -46,7 +46,7 @@ func (l *Ledger) State() *State {
 		var at int
 		if at, one.known = l.inv.Position(name); one.known {
 			one.counted = l.inv.Node(at)
-			one.counted.GPUs = slices.Clone(one.counted.GPUs)
+			one.counted.GPUs, one.counted.NICs = slices.Clone(one.counted.GPUs), slices.Clone(one.counted.NICs)
 			for i := range one.counted.GPUs {
 				one.classes = append(one.classes, l.sorts.byNumber[one.counted.GPUs[i].Class].id)
 			}
@@ -152,6 +152,11 @@ func (n *nodeState) differences(other nodeState) (count int, first string) {
 	if a.CPU != b.CPU || a.CPUUsed != b.CPUUsed || a.Memory != b.Memory || a.MemoryUsed != b.MemoryUsed || len(a.GPUs) != len(b.GPUs) {
 		return 1, fmt.Sprintf("%d GPUs, CPU %d of %d, memory %d of %d, and %d GPUs, CPU %d of %d, memory %d of %d",
 			len(a.GPUs), a.CPUUsed, a.CPU, a.MemoryUsed, a.Memory, len(b.GPUs), b.CPUUsed, b.CPU, b.MemoryUsed, b.Memory)
+	}
+	if !slices.EqualFunc(a.NICs, b.NICs, func(x, y alloc.NIC) bool {
+		return x.Name == y.Name && x.Slots == y.Slots && x.Granted == y.Granted && x.Fault == y.Fault && slices.Equal(x.Near, y.Near)
+	}) {
+		count, first = 1, fmt.Sprintf("its cards are %+v, and %+v", a.NICs, b.NICs)
 	}
 	for i := range a.GPUs {
 		one, two := standing(a.GPUs[i], n.classes[i]), standing(b.GPUs[i], other.classes[i])

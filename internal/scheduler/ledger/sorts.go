@@ -19,6 +19,7 @@ var single = map[resourcev1.QualifiedName]bool{
 	v1alpha1.Driver + "/" + v1alpha1.AttributeParent:       true,
 	v1alpha1.Driver + "/" + v1alpha1.AttributeIndex:        true,
 	v1alpha1.Driver + "/" + v1alpha1.AttributePCIeSwitch:   true,
+	v1alpha1.Driver + "/" + v1alpha1.AttributeSwitch:       true,
 	v1alpha1.Driver + "/" + v1alpha1.AttributeNVLinkClique: true,
 	v1alpha1.Driver + "/" + v1alpha1.AttributeNUMANode:     true,
 	v1alpha1.NVIDIADriver + "/uuid":                        true,
