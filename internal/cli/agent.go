@@ -2,10 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -14,8 +17,11 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/exposition"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/terminal"
 	"github.com/divvy-gpu/divvy/internal/version"
 )
@@ -51,7 +57,7 @@ more flags: 'divvy agent --kubernetes --help' lists them.`
 // agentFlags are the flags of `divvy agent`.
 type agentFlags struct {
 	instance, machine, driver, config, address, containers string
-	ephemeral, kubernetes, check                           bool
+	ephemeral, kubernetes, check, machines                 bool
 }
 
 func newAgent(a *app) *cobra.Command {
@@ -66,6 +72,9 @@ func newAgent(a *app) *cobra.Command {
 			if f.check {
 				return removable(a.goingOn(cmd.Context()))
 			}
+			if f.machines && (os.Getuid() != 0 || f.machine != "") {
+				return usage(errors.New("--vm-only is for root's agent of a real machine: leave out --simgpu, and start it as root"))
+			}
 			if f.address != "" && !agentconfig.IsMetricsAddress(f.address) {
 				return usage(fmt.Errorf("--metrics-address %q: give an address and a port, such as %s or :9410, or none", f.address, exposition.DefaultAddress))
 			}
@@ -79,6 +88,7 @@ func newAgent(a *app) *cobra.Command {
 	flags.StringVar(&f.machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
 	flags.StringVar(&f.driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
 	flags.BoolVar(&f.check, "check-uninstall", false, "serve nobody: fail if shares run, of any user, which need Divvy's files")
+	flags.BoolVar(&f.machines, "vm-only", false, "serve devices to virtual machines alone ('divvy vm claim'), on a host without NVIDIA's driver")
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
 	flags.BoolVar(&f.kubernetes, "kubernetes", false, "serve the node of a Kubernetes cluster")
 	// control.Ensure starts agents with these flags.
@@ -92,6 +102,11 @@ func newAgent(a *app) *cobra.Command {
 
 // serve runs the agent until ctx is done.
 func (a *app) serve(ctx context.Context, f agentFlags) error {
+	// A fault of the agent's own ends it by a signal: the status that Go gives it else, 2, is that of faulty flags, after
+	// which the unit does not start it again.
+	debug.SetTraceback("crash")
+	// An agent stays for months and has hundreds of shares to remember: it collects garbage when there is half as much as what is used.
+	debug.SetGCPercent(50)
 	endpoint := a.endpoint(f.instance)
 	if !f.ephemeral {
 		endpoint.Rundir = a.rundir // root's is the system agent's
@@ -114,6 +129,9 @@ func (a *app) serve(ctx context.Context, f agentFlags) error {
 		Tree:       a.tree,
 		DriverRoot: f.driver,
 		Ephemeral:  f.ephemeral,
+
+		MachinesOnly: f.machines,
+
 		Config:     f.config,
 		Containers: f.containers,
 		Ready:      starter(f.ephemeral),
@@ -122,6 +140,25 @@ func (a *app) serve(ctx context.Context, f agentFlags) error {
 
 		MetricsAddress: f.address, Version: version.Full(),
 	})
+}
+
+// lateDriver is how long after the machine's start a driver may still come by itself: kernel modules are loaded and device nodes
+// made beside the services of the machine.
+const lateDriver = 2 * time.Minute
+
+// exitAgent is the exit status for an agent's error, given for how long the machine has run; 0 is the usual one. The unit starts
+// the agent again after the usual one alone: deploy/deb/divvy-agent.service.
+func exitAgent(err error, up time.Duration) int {
+	faulty := new(simgpu.Fault)
+	switch {
+	case errors.Is(err, agentconfig.ErrConfig):
+		return program.ExitConfig
+	case errors.Is(err, simgpu.ErrUnknownMachine), errors.As(err, &faulty):
+		return program.ExitUsage // the flag --simgpu names it
+	case up > lateDriver && (errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrUnusable)):
+		return program.ExitUnavailable
+	}
+	return 0
 }
 
 // published is the directory of a simulated machine that every user can reach, "" for

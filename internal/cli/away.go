@@ -34,7 +34,8 @@ type absence struct {
 func absent(machine string, away *control.AwayError) absence {
 	a := absence{Machine: machine, Reason: away.Error()}
 	mark := away.System.Mark
-	if mark == nil {
+	if mark == nil { // it has granted nothing since the machine started
+		a.Yours, a.Others = new(int), new(int)
 		return a
 	}
 	a.Since = &mark.Seen
@@ -132,7 +133,11 @@ func (a absence) text() string {
 	case *a.Yours+*a.Others == 0:
 		return text + "  No share is seen to use a GPU.\n"
 	}
-	return text + fmt.Sprintf("  Shares go on and keep their limits: %d of yours use a GPU, others have %d.\n", *a.Yours, *a.Others)
+	use := "use"
+	if *a.Yours == 1 {
+		use = "uses"
+	}
+	return text + fmt.Sprintf("  Shares go on and keep their limits: %d of yours %s a GPU, others have %d.\n", *a.Yours, use, *a.Others)
 }
 
 // printSurvey writes what is missing, then one block for each agent.

@@ -34,3 +34,12 @@ func TestAgentOfAnotherRunDirectory(t *testing.T) {
 		}
 	}
 }
+
+// One share of yours uses a GPU; two use one.
+func TestAwaySaysHowManyShares(t *testing.T) {
+	for yours, want := range map[int]string{0: "0 of yours use a GPU", 1: "1 of yours uses a GPU", 2: "2 of yours use a GPU"} {
+		if got := (absence{Reason: "away", Yours: &yours, Others: new(5)}).text(); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/visible"
 )
 
@@ -136,7 +137,7 @@ func (a *app) choose(ctx context.Context, f *choiceFlags, r *v1alpha1.ShareReque
 }
 
 // shareVariable names in a share's environment the share, for `divvy show`. Nothing else reads it.
-const shareVariable = "DIVVY_SHARE"
+const shareVariable = edits.ShareVariable
 
 // shareEnvironment is the caller's environment for the command of a share. If the caller
 // chose GPUs by CUDA_VISIBLE_DEVICES, the command gets their numbers in the share, because

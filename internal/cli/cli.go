@@ -5,13 +5,16 @@ package cli
 import (
 	"errors"
 	"io"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -36,7 +39,7 @@ type app struct {
 func Main(args []string, out, errOut io.Writer) int {
 	tree, err := install.Find()
 	if err != nil {
-		say(errOut, "divvy: %v", err)
+		say(errOut, "%s: %v", program.Name(), err)
 		return program.ExitFailure
 	}
 	a := &app{tree: tree, rundir: rundir.Path(), out: out, err: errOut, become: syscall.Exec}
@@ -45,7 +48,7 @@ func Main(args []string, out, errOut io.Writer) int {
 
 func (a *app) execute(args []string) int {
 	if forCluster(args) {
-		say(a.err, "divvy: %v", a.handOver(args))
+		say(a.err, "%s: %v", program.Name(), a.handOver(args))
 		return program.ExitFailure
 	}
 	root := newRoot(a)
@@ -58,9 +61,17 @@ func (a *app) execute(args []string) int {
 			return exitRun
 		case command.Name() == "diff" && !errors.Is(err, program.ErrReported):
 			return exitTrouble
+		case command.Name() == "agent" && command.Parent() == root:
+			return exitAgent(err, process.Uptime())
 		}
 		return 0
 	})
+}
+
+// line prints what a command was called for.
+func (a *app) line(text string) error {
+	_, err := io.WriteString(a.out, text+"\n")
+	return err
 }
 
 // Commands are the commands of divvy, for documents made of them.
@@ -84,13 +95,18 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
   divvy run --simgpu a100-80g --memory 8Gi -- python train.py
   divvy ls`,
 	}
+	var once sync.Once
+	root.PersistentPreRun = func(command *cobra.Command, _ []string) {
+		command.SetContext(control.Warning(command.Context(), func(text string) { once.Do(func() { a.tell(text) }) }))
+	}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.AddGroup(&cobra.Group{ID: "shares", Title: "Shares"}, &cobra.Group{ID: "gpus", Title: "GPUs and machines"}, &cobra.Group{ID: "clusters", Title: "Clusters"})
 	root.AddCommand(
-		newRun(a), newList(a), newTop(a), newShow(a), newSet(a), newStop(a), newShare(a), newGPU(a),
-		newExplain(a), newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newConvert(a), newAgent(a), newHelper(), newTell(), program.NewVersion(a.out),
+		newRun(a), newList(a), newTop(a), newShow(a), newHistory(a), newAdvise(a), newWeb(a), newSet(a), newStop(a), newShare(a), newGPU(a),
+		newExplain(a), newSimgpuCommand(a), newDoctor(a), newTopo(a), newVM(a), newReplayCommand(a), newConvert(a), newAgent(a), newHelper(), newTell(), newVMWriter(), program.NewVersion(a.out),
 		newHandedOver(a, "webhook", "Serve a Kubernetes cluster's admission reviews"),
+		newHandedOver(a, "node", "Show what each GPU of a node of a Kubernetes cluster has, gives and does"),
 		newHandedOver(a, "queues", "Show the queues of a Kubernetes cluster, and follow them"),
 		newHandedOver(a, "controller", "Make a Kubernetes cluster's claim templates, and explain why pods wait"),
 	)
@@ -103,7 +119,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 
 // groups are those of commands in help.
 var groups = map[string]string{
-	"run": "shares", "ls": "shares", "top": "shares", "show": "shares", "set": "shares", "share": "shares", "stop": "shares", "explain": "shares",
-	"gpu": "gpus", "topo": "gpus", "doctor": "gpus", "simgpu": "gpus", "agent": "gpus",
-	"queues": "clusters", "replay": "clusters", "convert": "clusters", "webhook": "clusters", "controller": "clusters",
+	"run": "shares", "ls": "shares", "top": "shares", "show": "shares", "history": "shares", "advise": "shares", "web": "shares", "set": "shares", "share": "shares", "stop": "shares", "explain": "shares",
+	"gpu": "gpus", "topo": "gpus", "vm": "gpus", "doctor": "gpus", "simgpu": "gpus", "agent": "gpus",
+	"queues": "clusters", "node": "clusters", "replay": "clusters", "convert": "clusters", "webhook": "clusters", "controller": "clusters",
 }

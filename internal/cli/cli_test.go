@@ -163,7 +163,7 @@ func TestWrongUsage(t *testing.T) {
 		{"ls --sort size", 2, "age, gpu, limit, name, time, used or user"},
 		{"ls --watch=1ms", 2, "100ms"},
 		{"ls --simgpu none", 1, "simgpu start"},
-		{"lss", 2, "Did you mean this?"},
+		{"lss", 2, `unknown command "lss" for "divvy": did you mean ls?`},
 		{"set", 2, "one share"},
 		{"set a b", 2, "unexpected argument"},
 		{"set train", 2, "--memory"},

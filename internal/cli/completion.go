@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 // completionTime is how long the shell waits for names.
@@ -82,8 +84,29 @@ func (a *app) completeAll(root *cobra.Command) {
 		"policy": {"fixed", "weighted", "burst"}, "class": {"online", "offline"}, "layer": {"auto", "namespace", "env"},
 		"backend": {"auto", "slice", "timeslice", "mps", "mig"}, "isolate": {"faults", "memory", "bandwidth", "none"},
 	}
-	found := map[string]completer{"gpu": a.offering(indexNames), "user": a.offering(userNames)}
-	for _, command := range root.Commands() {
+	a.completeBelow(root, words, map[string]completer{"gpu": a.offering(indexNames), "user": a.offering(userNames), "simgpu": a.simgpuNames})
+}
+
+// simgpuNames offers simulated machines: those that can be started, and the user's own. A file of one is offered where no name
+// begins as what was typed.
+func (a *app) simgpuNames(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	names := simgpu.Names()
+	if instances, err := a.simgpus().List(); err == nil {
+		for _, instance := range instances {
+			names = append(names, instance.Name)
+		}
+	}
+	slices.Sort(names)
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return !strings.HasPrefix(name, typed) })
+	if len(names) == 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeBelow(parent *cobra.Command, words map[string][]string, found map[string]completer) {
+	for _, command := range parent.Commands() {
+		a.completeBelow(command, words, found)
 		for flag, known := range words {
 			if command.Flags().Lookup(flag) != nil {
 				complete(command, flag, known...)
@@ -94,7 +117,7 @@ func (a *app) completeAll(root *cobra.Command) {
 				_ = command.RegisterFlagCompletionFunc(flag, names) // the flag is there
 			}
 		}
-		if slices.Contains([]string{"set", "stop", "show"}, command.Name()) {
+		if slices.Contains([]string{"divvy set", "divvy stop", "divvy show", "divvy share rm"}, command.CommandPath()) {
 			command.ValidArgsFunction = a.offering(shareNames)
 		}
 	}

@@ -24,6 +24,7 @@ func TestCompletion(t *testing.T) {
 	for args, want := range map[string]string{
 		"run --policy ": "fixed\nweighted\nburst\n", "set train --class ": "online\noffline\n", "ls --sort ": "age\ngpu\nlimit\nname\ntime\nused\nuser\n",
 		"ls -o ": "table\njson\nyaml\nwide\n", "stop ": ":4\n", "c": "completion\t",
+		"run --simgpu t": "t4\n:4\n", "run --simgpu ./": ":0\n", "share create --policy ": "fixed\nweighted\nburst\n", "share rm ": ":4\n", "topo --simgpu a1": "a100-80g\n",
 	} {
 		status, out, _ := call(t, append([]string{"__complete"}, strings.Split(args, " ")...)...)
 		if status != 0 || !strings.Contains(out, want) {

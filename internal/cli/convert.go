@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/pluginfile"
 )
 
@@ -96,13 +97,13 @@ var converted = map[string]func(w io.Writer, name string, text []byte, c *plugin
 }
 
 func printKeys(w io.Writer, notes []pluginfile.Note) error {
-	t := &table{}
-	t.row("LINE", "KEY", "VALUE", "OUTCOME", "BECOMES")
+	t := &columns.Table{}
+	t.Row("LINE", "KEY", "VALUE", "OUTCOME", "BECOMES")
 	for _, n := range notes {
-		t.row(strconv.Itoa(n.Line), n.Field, n.Value, string(n.Outcome), n.Text)
+		t.Row(strconv.Itoa(n.Line), n.Field, n.Value, string(n.Outcome), n.Text)
 	}
 	var b strings.Builder
-	t.print(&b)
+	t.Print(&b)
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}

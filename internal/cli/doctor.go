@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -18,62 +20,78 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/driver"
 )
 
 func newDoctor(a *app) *cobra.Command {
 	var output format
 	var kubernetes bool
+	var archive program.Bundle
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what Divvy needs of this machine, and say what to do",
 		Long: `Check what Divvy needs of this machine: its own files, the driver, namespaces,
-shared memory and agents. Nothing is changed. The exit status is 1 if 'divvy run'
-cannot work. With --kubernetes a cluster is checked instead, and there are more
+shared memory, variables, agents and containers. Nothing is changed. The exit status
+is 1 if 'divvy run' would not work now, and 0 otherwise: warnings do not change it.
+Inside a share the share is checked: its limit, its library, and which GPUs a
+program sees there. With --bundle the exit status is 0 if the file was written.
+With --kubernetes a cluster is checked instead, and there are more
 flags: 'divvy doctor --kubernetes --help' lists them.`,
-		Example: "  divvy doctor\n  divvy doctor -o json\n  divvy doctor --kubernetes --kubeconfig admin.conf",
-		Args:    noArgs,
+		Example: "  divvy doctor\n  divvy doctor -o json\n  divvy run --memory 1Gi -- divvy doctor\n  divvy doctor --bundle\n  divvy doctor --kubernetes --kubeconfig admin.conf",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			checks := a.checks(cmd.Context())
 			print := func(w *strings.Builder) { doctor.Write(w, checks) }
-			if err := output.print(a.out, map[string]any{"checks": checks}, print); err != nil {
+			report := doctor.NewReport(checks)
+			if archive.Wanted() {
+				return a.writeBundle(cmd, &archive, report)
+			}
+			if err := output.print(a.out, report, print); err != nil {
 				return err
 			}
-			for _, c := range checks {
-				if c.Status == doctor.Fail {
-					return program.ErrReported
-				}
+			if !report.Works {
+				return program.ErrReported
 			}
 			return nil
 		},
 	}
 	addFormat(command, &output)
+	archive.Add(command)
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
 	command.Flags().BoolVar(&kubernetes, "kubernetes", false, "check a Kubernetes cluster")
 	return command
 }
 
 func (a *app) checks(ctx context.Context) []doctor.Check {
+	if in := a.lookInside(ctx); in != nil {
+		return a.insideChecks(ctx, in)
+	}
 	seen := a.lookAtAgent(ctx, "", a.endpoint(""))
 	held, heldErr := gpulock.Real.All(ctx)
 	seen.held = held
 	seen.indexes = a.indexes(seen)
+	served := sync.OnceValues(func() (daemon.Machine, error) { return a.served(seen) })
+	machine, _ := served() // the check of what the driver answers tells of an error
 	host := doctor.Host{
+		Answers: len(machine.GPUs) > 0, Served: seen.list != nil && !seen.list.Info.Ephemeral,
 		Root: "/", Tree: a.tree, Rundir: a.rundir,
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(),
 	}
-	checks := append(host.Run(ctx), seen.checks()...)
+	checks := append(host.Run(ctx), seen.answerChecks(served)...)
+	variables, among := a.visibleChecks(ctx, seen, served)
+	checks = slices.Concat(checks, variables, seen.checks(), a.roomChecks(ctx, seen, among), seen.leftChecks(), seen.leftProcesses(ctx),
+		seen.libraryChecks(ctx, doctor.LibraryAt(a.tree.Library(string(driver.CUDA)))), []doctor.Check{seen.clockCheck()})
 	endpoints, err := a.endpoints(ctx, "")
 	if err != nil {
-		checks = append(checks, doctor.Check{Name: "simulated machines", Status: doctor.Warn, Found: err.Error()})
+		checks = append(checks, doctor.Check{ID: "simulated", Name: "simulated machines", Status: doctor.Warn, Found: err.Error()})
 	}
 	delete(endpoints, "")
 	for _, simulated := range a.lookAtAgents(ctx, endpoints) {
 		simulated.bySystem = filepath.Base(seen.simgpu()) == simulated.machine
-		checks = append(checks, simulated.checks()...)
+		checks = slices.Concat(checks, simulated.checks(), simulated.libraryChecks(ctx, doctor.LibraryAt(a.tree.Library(string(driver.CUDA)))))
 	}
-	checks = append(checks, seen.configurationChecks(daemon.DefaultConfig, func() (daemon.Machine, error) { return a.served(seen) })...)
+	checks = append(checks, seen.configurationChecks(daemon.DefaultConfig, served)...)
 	if heldErr != nil {
-		return append(checks, doctor.Check{Name: "GPUs held", Status: doctor.Warn, Found: heldErr.Error()})
+		return append(checks, doctor.Check{ID: "gpu.held", Name: "GPUs held", Status: doctor.Warn, Found: heldErr.Error()})
 	}
 	return append(checks, seen.holderChecks(held)...)
 }
@@ -114,9 +132,9 @@ func (s sight) configurationChecks(path string, served func() (daemon.Machine, e
 	serves := s.list != nil && !s.list.Info.Ephemeral
 	if serves {
 		agent = s.list.Info
-		path = cmp.Or(agent.Config, path)
+		path = s.configFile(path)
 	}
-	c := doctor.Check{Name: "agent configuration", Status: doctor.OK, Found: path}
+	c := doctor.Check{ID: "agent.configuration", Name: "agent configuration", Status: doctor.OK, Found: path}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		if agent.Config == daemon.DefaultConfig {
 			c.Status, c.Found, c.Next = doctor.Warn, path+", with which the agent started, is gone: it goes on with what it read", startAgain()
@@ -135,6 +153,9 @@ func (s sight) configurationChecks(path string, served func() (daemon.Machine, e
 		c.Found = path + " (only root can read it)"
 	case err != nil:
 		c.Status, c.Found, c.Next = doctor.Fail, err.Error(), "as root, correct it: a system agent does not start with it"
+		if serves {
+			c.Status = doctor.Warn // the agent goes on with what it read
+		}
 	case serves && agent.Config == "":
 		c.Status, c.Found, c.Next = doctor.Warn, path+" is not in force: the agent started without it", startAgain()
 	case serves && agent.ConfigSum != sum:
@@ -143,6 +164,14 @@ func (s sight) configurationChecks(path string, served func() (daemon.Machine, e
 		return []doctor.Check{c, rights(rules, os.Getuid())}
 	}
 	return []doctor.Check{c}
+}
+
+// configFile is the configuration with which the agent started that serves every user, and else another one.
+func (s sight) configFile(otherwise string) string {
+	if s.list == nil || s.list.Info.Ephemeral {
+		return otherwise
+	}
+	return cmp.Or(s.list.Info.Config, otherwise)
 }
 
 // startAgain is what brings a configuration into force.
@@ -155,7 +184,7 @@ func startAgain() string {
 
 // rights says what a configuration gives a user.
 func rights(rules *agentconfig.Config, uid int) doctor.Check {
-	c := doctor.Check{Name: "your rights", Status: doctor.OK, Found: rules.Limits(uid).String()}
+	c := doctor.Check{ID: "agent.rights", Name: "your rights", Status: doctor.OK, Found: rules.Limits(uid).String()}
 	if rules.MayOvercommit(uid) {
 		c.Found += "; you may use --overcommit"
 	} else {

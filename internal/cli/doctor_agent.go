@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
@@ -21,6 +22,7 @@ type sight struct {
 	machine string
 	// dir is the directory of the user's own agent, and system that of the system agent.
 	dir, system string
+	endpoint    control.Endpoint
 	// list is what the agent says; it is nil where none answers, and err says why.
 	list *control.Listing
 	err  error
@@ -38,8 +40,17 @@ type sight struct {
 	indexes map[string]int
 }
 
+// agentTime is how long an agent is waited for. One that works answers in milliseconds, and in seconds on a busy machine. What
+// is told of one that is stopped or stuck is known a little earlier.
+const agentTime = control.GreetTime + 2*time.Second
+
+// errMute marks an agent that took the connection and did not answer.
+var errMute = fmt.Errorf("the agent does not answer, and was given %v", agentTime)
+
 func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.Endpoint) sight {
-	s := sight{machine: machine, dir: endpoint.Dir(), system: endpoint.System().Dir()}
+	ctx, cancel := context.WithTimeoutCause(ctx, agentTime, errMute)
+	defer cancel()
+	s := sight{machine: machine, endpoint: endpoint, dir: endpoint.Dir(), system: endpoint.System().Dir()}
 	s.err = ask(ctx, endpoint, func(client *control.Client) (err error) {
 		if s.list, err = client.List(ctx); err != nil {
 			return err
@@ -47,6 +58,9 @@ func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.
 		s.forms, _ = client.Forms(ctx) // an agent of an earlier version has none
 		return nil
 	})
+	if s.err != nil && errors.Is(context.Cause(ctx), errMute) {
+		s.err = errMute
+	}
 	s.by, s.configured = endpoint.Configured()
 	return s
 }
@@ -75,9 +89,9 @@ func (s sight) checks() []doctor.Check {
 		c.Name = "agent of simulated machine " + s.machine
 	}
 	if s.list == nil {
-		return append(append([]doctor.Check{c}, doctor.LeftDaemons(s.dir)...), leftModes(s.dir, s.nameOf)...)
+		return slices.Concat([]doctor.Check{c}, doctor.LeftDaemons(s.dir), leftModes(s.dir, s.nameOf))
 	}
-	return slices.Concat([]doctor.Check{c}, gpuChecks(s.list), formChecks(s.forms), mpsChecks(s.forms, s.serving()),
+	return slices.Concat([]doctor.Check{c}, s.versionChecks(), troubleChecks(s.list), gpuChecks(s.list), formChecks(s.forms), mpsChecks(s.forms, s.serving()),
 		migChecks(s.forms), capabilityChecks(s.forms, s.simgpu()), shareChecks(s.list))
 }
 
@@ -99,8 +113,8 @@ func (s sight) serving() string {
 
 // agentCheck says which agent serves the machine.
 func (s sight) agentCheck() doctor.Check {
-	c := doctor.Check{Name: "agent", Status: doctor.OK}
-	away, h := &control.AwayError{System: s.by}, s.hidden()
+	c := doctor.Check{ID: "agent", Name: "agent", Status: doctor.OK}
+	away, h, stuck := &control.AwayError{System: s.by}, s.hidden(), (*control.StuckError)(nil)
 	own := s.list != nil && s.list.Info.Ephemeral
 	switch {
 	case own && s.configured:
@@ -115,6 +129,11 @@ func (s sight) agentCheck() doctor.Check {
 		c.Found, c.Next = unanswering(*h)
 	case errors.Is(s.err, control.ErrNoAgent):
 		c.Found = s.none()
+	case errors.As(s.err, &stuck):
+		c.Status, c.Found, c.Next = doctor.Fail, "the agent runs, and "+stuck.Found, stuck.Next
+	case errors.Is(s.err, errMute):
+		c.Status, c.Found = doctor.Fail, s.err.Error()
+		c.Next = "as root, start it again (`systemctl restart divvy-agent`): shares go on meanwhile. Your own: `divvy run` starts one when it has ended"
 	case s.err != nil:
 		c.Status, c.Found = doctor.Fail, s.err.Error()
 	default:
@@ -161,25 +180,25 @@ func served(info control.Info) string {
 
 // gpuChecks tell what is wrong with the GPUs that an agent serves.
 func gpuChecks(l *control.Listing) (checks []doctor.Check) {
-	warn := func(gpu int, next, format string, args ...any) {
-		checks = append(checks, doctor.Check{Name: fmt.Sprintf("GPU %d", gpu), Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
+	warn := func(id doctor.ID, gpu int, next, format string, args ...any) {
+		checks = append(checks, doctor.Check{ID: id, Name: fmt.Sprintf("GPU %d", gpu), Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
 	}
 	for _, gpu := range l.LeftOut {
-		warn(gpu, "if it stays so, look at the kernel's log (`dmesg`) and reset the GPU", "%s", awaited(gpu, l.Refused))
+		warn("gpu.left-out", gpu, "if it stays so, look at the kernel's log (`dmesg`) and reset the GPU", "%s", awaited(gpu, l.Refused))
 	}
 	for _, g := range l.GPUs {
 		if g.Fault != "" {
-			warn(g.Index, "use another GPU; shares there go on; look at the kernel's log (`dmesg`)", "it takes no new shares: %s", g.Fault)
+			warn("gpu.silent", g.Index, "use another GPU; shares there go on; look at the kernel's log (`dmesg`)", "it takes no new shares: %s", g.Fault)
 		}
 		if g.Granted > g.Capacity || g.Cores > 100 {
-			warn(g.Index, "end or lower a share there, unless root or who may overcommit meant it",
+			warn("gpu.overgranted", g.Index, "end or lower a share there, unless root or who may overcommit meant it",
 				"its shares add up to more than it has: %s of %s, %d of 100 cores", size(g.Granted), size(g.Capacity), g.Cores)
 		}
 		if g.Excess != "" {
-			warn(g.Index, "`divvy ls` shows who uses it", "%s", g.Excess)
+			warn("gpu.excess", g.Index, "`divvy ls` shows who uses it", "%s", g.Excess)
 		}
 		if g.Unwatched != "" && g.Fault == "" {
-			warn(g.Index, "", "%s", g.Unwatched)
+			warn("gpu.unwatched", g.Index, "", "%s", g.Unwatched)
 		}
 	}
 	return checks
@@ -187,23 +206,23 @@ func gpuChecks(l *control.Listing) (checks []doctor.Check) {
 
 // shareChecks tell what is wrong with shares.
 func shareChecks(l *control.Listing) (checks []doctor.Check) {
-	warn := func(t control.Tenant, next, found string) {
-		checks = append(checks, doctor.Check{Name: "share " + t.User + "/" + t.Name, Status: doctor.Warn, Found: found, Next: next})
+	warn := func(id doctor.ID, t control.Tenant, next, found string) {
+		checks = append(checks, doctor.Check{ID: id, Name: "share " + t.User + "/" + t.Name, Status: doctor.Warn, Found: found, Next: next})
 	}
 	for _, t := range l.Tenants {
 		if t.Cooperative {
-			warn(t, "start its command again to have the limit guarded",
+			warn("share.cooperative", t, "start its command again to have the limit guarded",
 				"it was taken over from its user's own agent and is co-operative: its limit holds as long as its processes keep to it")
 		}
 		if t.Fault != "" {
-			warn(t, "end it: `divvy stop "+t.User+"/"+t.Name+"`", t.Fault)
+			warn("share.unreadable", t, "end it: `divvy stop "+t.User+"/"+t.Name+"`", t.Fault)
 		}
 		for _, s := range t.Shares {
 			if s.Excess != "" {
-				warn(t, "", fmt.Sprintf("on GPU %d: %s", s.Index, s.Excess))
+				warn("share.excess", t, "", fmt.Sprintf("on GPU %d: %s", s.Index, s.Excess))
 			}
 			if s.Past != "" {
-				warn(t, "raise its limit: `divvy set "+t.User+"/"+t.Name+" --memory`", fmt.Sprintf("on GPU %d: %s", s.Index, s.Past))
+				warn("share.past", t, "raise its limit: `divvy set "+t.User+"/"+t.Name+" --memory`", fmt.Sprintf("on GPU %d: %s", s.Index, s.Past))
 			}
 		}
 	}
@@ -219,10 +238,10 @@ func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
 		if s.known(h) {
 			continue
 		}
-		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", s.nameOf(h.UUID), h), Next: h.Remedy(os.Getuid())}
+		c := doctor.Check{ID: "gpu.held", Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", s.nameOf(h.UUID), h), Next: h.Remedy(os.Getuid())}
 		switch {
 		case s.configured && s.list != nil && !s.list.Info.Ephemeral:
-			c.Status, c.Next = doctor.Fail, "end that process, or find out what it is: it is not the agent that serves this machine"
+			c.Next = "end that process, or find out what it is: it is not the agent that serves this machine"
 		case s.configured:
 			c.Next = "the system agent takes it over when it starts"
 		}

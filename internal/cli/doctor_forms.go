@@ -22,19 +22,19 @@ func formChecks(f *control.Forms) (checks []doctor.Check) {
 	}
 	for _, g := range f.GPUs {
 		name := fmt.Sprintf("form of GPU %d", g.Index)
-		warn := func(next, format string, args ...any) {
-			checks = append(checks, doctor.Check{Name: name, Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
+		warn := func(id doctor.ID, next, format string, args ...any) {
+			checks = append(checks, doctor.Check{ID: id, Name: name, Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
 		}
 		for _, m := range g.Modes {
 			switch {
 			case m.Foreign():
-				warn(again(g),
+				warn("form.changed", again(g),
 					"somebody changed its %s: Divvy made it %s, and it is %s", m.Mode, m.Made, m.Value)
 			case m.Mode == string(modes.ComputeMode) && m.Made == "" && m.Value != "" && m.Value != "default":
-				warn(fmt.Sprintf("as root: nvidia-smi -i %d -c DEFAULT", g.Index),
+				warn("form.compute-mode", fmt.Sprintf("as root: nvidia-smi -i %d -c DEFAULT", g.Index),
 					"its compute mode is %s, which Divvy did not set: only one process at a time can use it, or none", m.Value)
 			case m.Mode == string(modes.TimeSlice) && g.Form == v1alpha1.BackendTimeslice && m.Unknown != "":
-				warn("install the driver's package that has nvidia-smi, of the driver's version", "%s", m.Unknown)
+				warn("form.timeslice", "install the driver's package that has nvidia-smi, of the driver's version", "%s", m.Unknown)
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func mpsChecks(f *control.Forms, dir string) (checks []doctor.Check) {
 		if g.Form != v1alpha1.BackendMPS {
 			continue
 		}
-		c := doctor.Check{Name: fmt.Sprintf("MPS on GPU %d", g.Index), Status: doctor.OK}
+		c := doctor.Check{ID: "mps.daemon", Name: fmt.Sprintf("MPS on GPU %d", g.Index), Status: doctor.OK}
 		daemon, err := mps.At(mps.DirsOf(filepath.Join(dir, "mps"), g.UUID).Pipe)
 		switch {
 		case errors.Is(err, mps.ErrAbsent):
@@ -105,7 +105,7 @@ func leftModes(dir string, name func(uuid string) string) []doctor.Check {
 		return nil
 	}
 	return []doctor.Check{{
-		Name: "changed modes", Status: doctor.Warn, Found: "an agent that is gone changed modes of GPUs: " + strings.Join(left, "; "),
+		ID: "modes.left", Name: "changed modes", Status: doctor.Warn, Found: "an agent that is gone changed modes of GPUs: " + strings.Join(left, "; "),
 		Next: "start the agent again, as root: it puts back what nobody needs",
 	}}
 }

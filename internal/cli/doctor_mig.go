@@ -10,6 +10,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/modes"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
@@ -33,25 +34,25 @@ func nameOfMIG(g control.Formed) string { return fmt.Sprintf("MIG of GPU %d", g.
 
 // modeChecks compare a GPU's MIG mode with what it is given.
 func modeChecks(g control.Formed) (checks []doctor.Check) {
-	warn := func(next, format string, args ...any) {
-		checks = append(checks, doctor.Check{Name: nameOfMIG(g), Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
+	warn := func(id doctor.ID, next, format string, args ...any) {
+		checks = append(checks, doctor.Check{ID: id, Name: nameOfMIG(g), Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
 	}
 	given := g.Given != control.GivenNone && g.Form == v1alpha1.BackendMIG
 	switch {
 	case g.MIG == nil && given:
-		warn("as root, take the GPU out of backends in agent.yaml, and start the agent again", "it has no MIG, and is given form mig")
+		warn("mig.impossible", "as root, take the GPU out of backends in agent.yaml, and start the agent again", "it has no MIG, and is given form mig")
 	case g.MIG == nil:
 	case g.MIG.Unknown != "":
-		warn("`nvidia-smi mig -lgi` may tell more", "how MIG divides it is not known: %s", g.MIG.Unknown)
+		warn("mig.unknown", "`nvidia-smi mig -lgi` may tell more", "how MIG divides it is not known: %s", g.MIG.Unknown)
 	case g.MIG.On != g.MIG.Pending:
-		warn(fmt.Sprintf("as root: `divvy gpu set %d --mig %s` takes that back, or reset the GPU while nothing uses it", g.Index, modeWord(g.MIG.On)),
+		warn("mig.pending", fmt.Sprintf("as root: `divvy gpu set %d --mig %s` takes that back, or reset the GPU while nothing uses it", g.Index, modeWord(g.MIG.On)),
 			"its MIG mode is %s and will be %s after its next reset: other tools may refuse the GPU until then", modeWord(g.MIG.On), modeWord(g.MIG.Pending))
 	case given && !g.MIG.On:
-		warn(fmt.Sprintf("as root, while nothing uses it: `divvy gpu set %d --mig on`", g.Index), "it is given form mig, and its MIG mode is off")
+		warn("mig.off", fmt.Sprintf("as root, while nothing uses it: `divvy gpu set %d --mig on`", g.Index), "it is given form mig, and its MIG mode is off")
 	case g.MIG.On:
 		for _, m := range g.Modes {
 			if m.Mode == string(modes.TimeSlice) && m.Value != "" && m.Value != modes.Slices[0] {
-				warn(fmt.Sprintf("as root: `nvidia-smi compute-policy -i %d --set-timeslice=0`", g.Index),
+				warn("mig.timeslice", fmt.Sprintf("as root: `nvidia-smi compute-policy -i %d --set-timeslice=0`", g.Index),
 					"its time slices are set to %s, which has no effect in MIG mode", m.Value)
 			}
 		}
@@ -67,15 +68,15 @@ func emptyChecks(agent control.Info, g control.Formed) []doctor.Check {
 	}
 	if fixed {
 		return []doctor.Check{{
-			Name: nameOfMIG(g), Status: doctor.Warn,
+			ID: "mig.empty", Name: nameOfMIG(g), Status: doctor.Warn,
 			Found: "it is in MIG mode without instances, and agent.yaml keeps its layout fixed: no share can be there",
 			Next:  "as root: give it a layout with `divvy gpu apply`, or write layout: dynamic, which has instances made for shares",
 		}}
 	}
 	return []doctor.Check{{
-		Name: nameOfMIG(g), Status: doctor.Warn,
+		ID: "mig.empty", Name: nameOfMIG(g), Status: doctor.Warn,
 		Found: fmt.Sprintf("it is in MIG mode without instances, and the agent, which is %s's own, cannot make any", agent.User),
-		Next:  "as root: start `divvy agent`, which makes instances for shares; or make them with `nvidia-smi mig -cgi PROFILE -C`; or turn the mode off with `nvidia-smi -mig 0`",
+		Next:  "as root: start the agent (" + rundir.Start("") + "), which makes instances for shares; or make them with `nvidia-smi mig -cgi PROFILE -C`; or turn the mode off with `nvidia-smi -mig 0`",
 	}}
 }
 
@@ -84,15 +85,16 @@ func instanceChecks(g control.Formed) (checks []doctor.Check) {
 	var foreign []string
 	for _, i := range g.MIG.Instances {
 		switch {
+		case i.Origin == backend.OriginVGPU:
 		case i.Half != "" && i.Origin == backend.OriginForeign:
 			checks = append(checks, doctor.Check{
-				Name: nameOfMIG(g), Status: doctor.Warn,
+				ID: "mig.half", Name: nameOfMIG(g), Status: doctor.Warn,
 				Found: fmt.Sprintf("another tool left %s at memory slice %s, which no program can use: %s", i.Profile, slicesText(i.Instance), i.Half),
 				Next:  fmt.Sprintf("as root, unless that tool is at work: `nvidia-smi mig -i %d -gi %d -dci` where it has a compute instance, then `nvidia-smi mig -i %[1]d -gi %[2]d -dgi`", g.Index, i.GPUInstance),
 			})
 		case i.Half != "":
 			checks = append(checks, doctor.Check{
-				Name: nameOfMIG(g), Status: doctor.Warn,
+				ID: "mig.half", Name: nameOfMIG(g), Status: doctor.Warn,
 				Found: fmt.Sprintf("%s at memory slice %s is half made, and no program can use it: %s", i.Profile, slicesText(i.Instance), i.Half),
 				Next:  "if it stays, start the agent again: it takes away what it did not finish",
 			})
@@ -102,7 +104,7 @@ func instanceChecks(g control.Formed) (checks []doctor.Check) {
 	}
 	if len(foreign) > 0 {
 		checks = append(checks, doctor.Check{
-			Name: nameOfMIG(g), Status: doctor.OK,
+			ID: "mig.foreign", Name: nameOfMIG(g), Status: doctor.OK,
 			Found: "another tool made " + strings.Join(foreign, ", ") + ": shares may have what is free of these, and Divvy never takes them away",
 		})
 	}

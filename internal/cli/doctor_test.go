@@ -2,12 +2,16 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
@@ -16,6 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/version"
 )
 
 // well is a machine on which a system agent serves one GPU and one share.
@@ -23,7 +28,7 @@ func well() sight {
 	return sight{
 		configured: true, by: rundir.Configured{By: "/run/divvy/system-agent"},
 		list: &control.Listing{
-			Info:    control.Info{PID: 7, User: "root", Driver: "550.1"},
+			Info:    control.Info{PID: 7, User: "root", Version: version.Full(), Driver: "550.1"},
 			GPUs:    []control.GPU{{Index: 1, Capacity: 8 << 30, Granted: 8 << 30, Cores: 100}},
 			Tenants: []control.Tenant{{Name: "train", User: "u1", Shares: []control.Share{{Index: 1}}}},
 		},
@@ -54,7 +59,14 @@ func TestDoctorFindsEachFault(t *testing.T) {
 			s.list.Info.Ephemeral, s.configured = true, false
 			s.held = []gpulock.Holder{{UUID: "GPU-0", System: true, UID: 1}}
 		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent, a process of another pid namespace, does not answer", Next: "it runs in another pid namespace"}},
+		"stopped": {func(s *sight) {
+			s.list, s.err = nil, fmt.Errorf("dial: %w", &control.StuckError{Found: "it does not answer, because it is stopped by a signal", Next: "let it go on (`kill -CONT 7`)"})
+		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the agent runs, and it does not answer, because it is stopped by a signal", Next: "let it go on (`kill -CONT 7`)"}},
+		"history not written":  {func(s *sight) { s.list.History = "the history is not written: no space" }, doctor.Check{Name: "history", Status: doctor.Warn, Found: "the history is not written: no space", Next: "making room"}},
+		"port taken":           {func(s *sight) { s.list.MetricsTaken = "gpu1:9410" }, doctor.Check{Name: "metrics and web page", Status: doctor.Warn, Found: "another program has gpu1:9410", Next: "another address"}},
 		"unreachable":          {func(s *sight) { s.list, s.err = nil, errors.New("it hangs") }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "it hangs"}},
+		"an older agent":       {func(s *sight) { s.list.Info.Version = "0.0.1" }, doctor.Check{Name: "agent's version", Status: doctor.Warn, Found: "the agent is of 0.0.1, and this program of " + version.Full(), Next: "start the agent again"}},
+		"an agent of old":      {func(s *sight) { s.list.Info.Version = "" }, doctor.Check{Name: "agent's version", Status: doctor.Warn, Found: "does not tell which", Next: "start the agent again"}},
 		"waiting":              {func(s *sight) { s.list.Waiting = []control.Waiting{{Reason: "it is full"}} }, doctor.Check{Name: "agent", Status: doctor.OK, Found: "1 request waits, the first since"}},
 		"left out":             {func(s *sight) { s.list.LeftOut = []int{3} }, doctor.Check{Name: "GPU 3", Status: doctor.Warn, Found: "GPU 3 is left out: the driver has not answered", Next: "dmesg"}},
 		"silent":               {func(s *sight) { s.list.GPUs[0].Fault = "its figures are not known" }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "it takes no new shares: its figures are not known", Next: "another GPU"}},
@@ -83,6 +95,40 @@ func TestDoctorFindsEachFault(t *testing.T) {
 	}
 }
 
+// Who stops an agent is told to let it go on: that is known before the doctor has waited long enough.
+func TestDoctorWaitsForWhatIsTold(t *testing.T) {
+	if agentTime <= control.GreetTime {
+		t.Errorf("an agent is waited for for %v, and known to be stuck after %v", agentTime, control.GreetTime)
+	}
+}
+
+// Who has the agent's port is named.
+func TestDoctorNamesTheHolderOfAPort(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := fmt.Sprintf("process %d (%s) of %s", os.Getpid(), process.Command(os.Getpid()), process.UserName(os.Getuid()))
+	for _, at := range []string{address, ":" + port} {
+		if got := holderOf(at); got != self {
+			t.Errorf("%s: %q, want %q", at, got, self)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{address, "", "gpu1:9410", "127.0.0.1:x"} {
+		if got := holderOf(at); got != "another program" {
+			t.Errorf("%s: %q", at, got)
+		}
+	}
+}
+
 func TestDoctorFindsWhoHoldsGPUs(t *testing.T) {
 	another := gpulock.Holder{UUID: "GPU-0", UID: 1001, PID: 99, User: "u1"}
 	serving := gpulock.Holder{UUID: "GPU-1", PID: 7, User: "root"}
@@ -91,7 +137,7 @@ func TestDoctorFindsWhoHoldsGPUs(t *testing.T) {
 		status doctor.Status
 		next   string
 	}{
-		"beside a system agent":         {func(*sight) {}, doctor.Fail, "end that process"},
+		"beside a system agent":         {func(*sight) {}, doctor.Warn, "end that process"},
 		"while the system agent starts": {func(s *sight) { s.list = nil }, doctor.Warn, "takes it over when it starts"},
 		"without a system agent":        {func(s *sight) { s.list, s.configured = nil, false }, doctor.Warn, another.Remedy(os.Getuid())},
 	} {
@@ -126,6 +172,23 @@ func TestDoctorKnowsTheHungAgent(t *testing.T) {
 // eight is a machine of eight GPUs on which a context takes 404 MiB.
 func eight() (daemon.Machine, error) {
 	return daemon.Machine{GPUs: slices.Repeat([]backend.GPU{{Total: 80 << 30, ContextBytes: 404 << 20}}, 8)}, nil
+}
+
+// The bundle has the configuration with which the agent started that serves every user.
+func TestConfigurationOfTheAgent(t *testing.T) {
+	served, usual, own, none := well(), well(), well(), sight{}
+	served.list.Info.Config, own.list.Info.Config = "/srv/agent.yaml", "/srv/agent.yaml"
+	own.list.Info.Ephemeral = true
+	for name, c := range map[string]struct {
+		sight sight
+		want  string
+	}{
+		"with --config": {served, "/srv/agent.yaml"}, "without one": {usual, daemon.DefaultConfig}, "own agent": {own, daemon.DefaultConfig}, "no agent": {none, daemon.DefaultConfig},
+	} {
+		if got := c.sight.configFile(daemon.DefaultConfig); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
 }
 
 // A file that could not be compared with the machine is said to be so.
@@ -217,6 +280,42 @@ func TestDoctorFindsAConfigurationThatIsNotInForce(t *testing.T) {
 			if checks[i].Status != want.Status || !strings.Contains(checks[i].Found, want.Found) || !strings.Contains(checks[i].Next, want.Next) {
 				t.Errorf("%s: %+v, want %+v", name, checks[i], want)
 			}
+		}
+	}
+}
+
+// Processes in shares that have ended are named with what ends them, but for the agent, which lets go of them by itself.
+func TestDoctorFindsProcessesOfEndedShares(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tenants", "0123abcd")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(dir, "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	page, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(page) }()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	self := fmt.Sprintf("process %d (", os.Getpid())
+	checks := well().leftProcesses(t.Context())
+	if len(checks) != 1 || !strings.Contains(checks[0].Found, self) || !strings.Contains(checks[0].Next, fmt.Sprint(os.Getpid())) {
+		t.Errorf("%+v", checks)
+	}
+	agent := well()
+	agent.list.Info.PID = os.Getpid()
+	for _, c := range agent.leftProcesses(t.Context()) {
+		if strings.Contains(c.Found, self) {
+			t.Errorf("of the agent itself: %+v", c)
 		}
 	}
 }

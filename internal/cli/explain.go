@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc/forms"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/driver"
 )
@@ -98,23 +99,23 @@ func explainable(r v1alpha1.ShareRequest) error {
 
 // printExplanation has a row for each backend and, where GPUs differ from it, one for each of these.
 func printExplanation(w *strings.Builder, e *control.Explanation) {
-	var shown table
-	shown.row("BACKEND", "GPU", "VERDICT", "REASON")
+	var shown columns.Table
+	shown.Row("BACKEND", "GPU", "VERDICT", "REASON")
 	for _, v := range e.Backends {
 		verdict := string(v.State)
 		if v.Chosen {
 			verdict = "chosen"
 		}
-		shown.row(string(v.Backend), "", verdict, v.Reason)
+		shown.Row(string(v.Backend), "", verdict, v.Reason)
 		for _, alike := range groupGPUs(v.GPUs) {
-			if len(alike.gpus) > 1 && strings.Contains(v.Reason, alike.rest) {
+			if alike.saidBy(v.Reason) {
 				continue // the backend's own row says it of all of them
 			}
-			shown.row("", alike.indexes(), alike.state, alike.reason())
+			shown.Row("", alike.indexes(), alike.state, alike.reason())
 		}
 	}
 	var aligned strings.Builder
-	shown.print(&aligned)
+	shown.Print(&aligned)
 	for line := range strings.Lines(aligned.String()) {
 		w.WriteString(strings.TrimRight(line, " \n") + "\n") // where there is no reason, no blanks
 	}
@@ -169,6 +170,14 @@ func (g *alikeGPUs) reason() string {
 		return g.whole
 	}
 	return g.rest
+}
+
+// saidBy reports whether a backend's reason says what is said of these GPUs.
+func (g *alikeGPUs) saidBy(reason string) bool {
+	if len(g.gpus) == 1 {
+		return g.whole != "" && strings.Contains(reason, g.whole)
+	}
+	return strings.Contains(reason, g.rest)
 }
 
 // tellChoice tells which backend and which MIG profile an agent chose.

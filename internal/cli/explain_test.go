@@ -21,7 +21,7 @@ func explanation(isolate v1alpha1.Isolation) *control.Explanation {
 			{Index: 0, UUID: "GPU-00", State: forms.Fits},
 			{Index: 1, UUID: "GPU-01", State: forms.Waits, Reason: "GPU 1 has shares of backend timeslice, and a GPU has shares of one backend at a time"},
 		}},
-		{Backend: v1alpha1.BackendTimeslice, Never: "backend timeslice keeps other users' shares away from its GPU, and is the right of root: leave out --backend"},
+		{Backend: v1alpha1.BackendTimeslice, Never: "backend timeslice keeps other users' shares away from its GPU, and is the right of root, who can give a GPU that backend (`divvy gpu set GPU --form timeslice`)"},
 	}
 	e := &control.Explanation{Request: r}
 	if isolate == v1alpha1.IsolateBandwidth {
@@ -53,11 +53,11 @@ func TestExplanations(t *testing.T) {
 func TestExplanationOfAFullServer(t *testing.T) {
 	var full []forms.GPU
 	for i := range 8 {
-		full = append(full, forms.GPU{Index: i, State: forms.Waits, Reason: fmt.Sprintf("GPU %d has 9Gi of 79Gi free and the share needs 20Gi; alice/j%d holds 70Gi", i, i)})
+		full = append(full, forms.GPU{Index: i, State: forms.Waits, Reason: fmt.Sprintf("GPU %d has 9Gi of 79Gi not granted and the share needs 20Gi; alice/j%d holds 70Gi", i, i)})
 	}
 	mixed := slices.Clone(full)
-	mixed[5].Reason = "GPU 5 has 1Gi of 79Gi free and the share needs 20Gi; bob/big holds 78Gi"
-	all := "each of GPUs 0 to 7 has 9Gi of 79Gi free and the share needs 20Gi; alice/j0 holds 70Gi and 7 other shares the rest"
+	mixed[5].Reason = "GPU 5 has 1Gi of 79Gi not granted and the share needs 20Gi; bob/big holds 78Gi"
+	all := "each of GPUs 0 to 7 has 9Gi of 79Gi not granted and the share needs 20Gi; alice/j0 holds 70Gi and 7 other shares the rest"
 	for name, test := range map[string]struct {
 		verdict forms.Verdict
 		want    string
@@ -65,8 +65,11 @@ func TestExplanationOfAFullServer(t *testing.T) {
 		"alike": {forms.Verdict{Backend: "slice", State: forms.Waits, Reason: all, GPUs: full}, "BACKEND  GPU  VERDICT  REASON\nslice         waits    " + all + "\n"},
 		"one differs": {forms.Verdict{Backend: "slice", State: forms.Waits, Reason: "GPUs 0 to 7 have at most 9Gi", GPUs: mixed}, "BACKEND  GPU      VERDICT  REASON\n" +
 			"slice             waits    GPUs 0 to 7 have at most 9Gi\n" +
-			"         0-4,6-7  waits    9Gi of 79Gi free and the share needs 20Gi\n" +
-			"         5        waits    GPU 5 has 1Gi of 79Gi free and the share needs 20Gi; bob/big holds 78Gi\n"},
+			"         0-4,6-7  waits    9Gi of 79Gi not granted and the share needs 20Gi\n" +
+			"         5        waits    GPU 5 has 1Gi of 79Gi not granted and the share needs 20Gi; bob/big holds 78Gi\n"},
+		"the only one": {forms.Verdict{Backend: "slice", State: forms.Waits, Reason: full[0].Reason, GPUs: full[:1]}, "BACKEND  GPU  VERDICT  REASON\nslice         waits    " + full[0].Reason + "\n"},
+		"the only one that fits": {forms.Verdict{Backend: "slice", State: forms.Fits, Reason: "exact", GPUs: []forms.GPU{{Index: 3, State: forms.Fits}}},
+			"BACKEND  GPU  VERDICT  REASON\nslice         fits     exact\n         3    fits\n"},
 	} {
 		var w strings.Builder
 		printExplanation(&w, &control.Explanation{Backends: []forms.Verdict{test.verdict}})

@@ -13,7 +13,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend/mps"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 func newGPU(a *app) *cobra.Command {
@@ -93,7 +95,7 @@ func (l formsList) print(w *strings.Builder, profiles bool) {
 		w.WriteString(a.text())
 	}
 	if len(l.Away)+len(l.Machines) == 0 {
-		w.WriteString("No agent runs. `divvy run` or `divvy agent` starts one, which knows the forms; `divvy doctor` finds modes that an agent left changed.\n")
+		w.WriteString("No agent runs. `divvy run` or " + rundir.Start("") + " starts one, which knows the forms; `divvy doctor` finds modes that an agent left changed.\n")
 	}
 	printForms(w, l.Machines, profiles)
 }
@@ -244,12 +246,15 @@ func (a *app) onMachine(ctx context.Context, machine string, f func(*control.Cli
 	return name, err
 }
 
+// errNobody marks a machine whose GPUs no agent serves.
+var errNobody = errors.New("no agent serves")
+
 // errAgentless says that no agent can keep a form.
 func errAgentless(machine string) error {
 	if machine != "" {
-		return fmt.Errorf("no agent serves the simulated machine %s: start one as root (`divvy agent --simgpu %[1]s`), which keeps the form", machine)
+		return fmt.Errorf("%w the simulated machine %s: start one as root (%s), which keeps the form", errNobody, machine, rundir.Start(machine))
 	}
-	return errors.New("no agent serves this machine's own GPUs: start one as root (`divvy agent`), which keeps the form; for a simulated machine add --simgpu")
+	return fmt.Errorf("%w this machine's own GPUs: start one as root (%s), which keeps the form; for a simulated machine add --simgpu", errNobody, rundir.Start(""))
 }
 
 // printForms writes one row for each GPU and for each MIG instance, on request for each profile, and what is wrong below.
@@ -261,13 +266,13 @@ func printForms(w *strings.Builder, all []machineForms, profiles bool) {
 		if m.Machine != "" {
 			fmt.Fprintf(w, "simulated machine %s\n", m.Machine)
 		}
-		forms := table{}
-		forms.row("GPU", "NAME", "FORM", "GIVEN", "COMPUTE MODE", "TIME SLICE", "MIG MODE", "SHARES", "OUTSIDE")
+		forms := columns.Table{}
+		forms.Row("GPU", "NAME", "FORM", "GIVEN", "COMPUTE MODE", "TIME SLICE", "MIG MODE", "SHARES", "OUTSIDE")
 		for _, g := range m.GPUs {
-			forms.row(fmt.Sprint(g.Index), g.Name, formText(g, m.Info.Driver), givenText(g), modeText(g, "compute-mode"), modeText(g, "time-slice"), migText(g), sharesText(g.Shares), outsideText(g.Outside))
+			forms.Row(fmt.Sprint(g.Index), g.Name, formText(g, m.Info.Driver), givenText(g), modeText(g, "compute-mode"), modeText(g, "time-slice"), migText(g), sharesText(g.Shares), outsideText(g.Outside))
 		}
-		forms.omit(map[string][]string{"MIG MODE": {"-"}})
-		forms.print(w)
+		forms.Omit(map[string][]string{"MIG MODE": {"-"}})
+		forms.Print(w)
 		printMIGInstances(w, m.GPUs)
 		if profiles {
 			printProfiles(w, m.GPUs)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/migfile"
 )
@@ -292,36 +293,36 @@ func (a *app) diffLayout(ctx context.Context, c *control.Client, wanted configur
 	if err != nil {
 		return false, err
 	}
-	found := table{}
-	found.row("GPU", "OF", "HAS", "LAYOUT")
+	found := columns.Table{}
+	found.Row("GPU", "OF", "HAS", "LAYOUT")
 	for _, gpu := range g.gpus {
 		addDifferences(&found, gpu, g.entries[gpu.Index])
 	}
-	if len(found.rows) == 1 {
+	if len(found.Rows) == 1 {
 		return false, nil
 	}
 	var text strings.Builder
-	found.print(&text)
+	found.Print(&text)
 	_, err = io.WriteString(a.out, text.String())
 	return true, err
 }
 
 // addDifferences adds a row for the mode and for each profile in which a GPU differs.
-func addDifferences(found *table, gpu control.Formed, e migfile.Entry) {
+func addDifferences(found *columns.Table, gpu control.Formed, e migfile.Entry) {
 	index := fmt.Sprint(gpu.Index)
 	state := stateOf(gpu)
 	if mode := migText(gpu); gpu.MIG != nil && mode != modeWord(e.Enabled) {
-		found.row(index, "MIG mode", mode, modeWord(e.Enabled))
+		found.Row(index, "MIG mode", mode, modeWord(e.Enabled))
 	}
 	profiles := maps.Clone(state.Instances)
 	maps.Copy(profiles, e.Instances)
 	for _, profile := range slices.Sorted(maps.Keys(profiles)) {
 		if has, should := state.Instances[profile], e.Instances[profile]; has != should {
-			found.row(index, profile, fmt.Sprint(has), fmt.Sprint(should))
+			found.Row(index, profile, fmt.Sprint(has), fmt.Sprint(should))
 		}
 	}
 	if halves := halvesOf(gpu); len(halves) > 0 {
-		found.row(index, "half-made instances", fmt.Sprint(len(halves)), "0")
+		found.Row(index, "half-made instances", fmt.Sprint(len(halves)), "0")
 	}
 }
 

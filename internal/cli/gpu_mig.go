@@ -8,6 +8,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 )
 
 // onOff is a flag of two words.
@@ -58,20 +59,20 @@ func hasMIG(g control.Formed) bool { return g.MIG != nil }
 
 // printMIGInstances writes one row for each MIG instance of GPUs, if there are any.
 func printMIGInstances(w *strings.Builder, gpus []control.Formed) {
-	instances := table{}
-	instances.row("GPU", "PROFILE", "AT", "MEMORY", "SMS", "MADE BY", "DIVIDED BY", "SHARES", "OUTSIDE", "UUID")
+	instances := columns.Table{}
+	instances.Row("GPU", "PROFILE", "AT", "MEMORY", "SMS", "MADE BY", "DIVIDED BY", "SHARES", "OUTSIDE", "UUID")
 	for _, g := range gpus {
 		if !hasMIG(g) {
 			continue
 		}
 		for _, i := range g.MIG.Instances {
-			instances.row(strconv.Itoa(g.Index), i.Profile, slicesText(i.Instance), size(i.Bytes), strconv.Itoa(i.Multiprocessors), originText(i.Origin),
+			instances.Row(strconv.Itoa(g.Index), i.Profile, slicesText(i.Instance), size(i.Bytes), strconv.Itoa(i.Multiprocessors), originText(i.Origin),
 				dividedText(i), sharesText(i.Shares), outsideText(i.Outside), orDash(i.UUID))
 		}
 	}
-	if len(instances.rows) > 1 {
+	if len(instances.Rows) > 1 {
 		w.WriteByte('\n')
-		instances.print(w)
+		instances.Print(w)
 	}
 }
 
@@ -90,6 +91,8 @@ func originText(o backend.Origin) string {
 		return "Divvy, for a share"
 	case backend.OriginLayout:
 		return "Divvy, for a layout"
+	case backend.OriginVGPU:
+		return "Divvy, for a vGPU"
 	default:
 		return "another tool"
 	}
@@ -105,8 +108,8 @@ func dividedText(i control.Instance) string {
 
 // printProfiles writes one row for each MIG profile of GPUs.
 func printProfiles(w *strings.Builder, gpus []control.Formed) {
-	profiles := table{}
-	profiles.row("GPU", "PROFILE", "MEMORY", "SMS", "SLICES", "FREE AT")
+	profiles := columns.Table{}
+	profiles.Row("GPU", "PROFILE", "MEMORY", "SMS", "SLICES", "FREE AT")
 	for _, g := range gpus {
 		if !hasMIG(g) {
 			continue
@@ -116,15 +119,15 @@ func printProfiles(w *strings.Builder, gpus []control.Formed) {
 			for _, start := range p.Free {
 				free = append(free, strconv.Itoa(start))
 			}
-			profiles.row(strconv.Itoa(g.Index), p.Name, size(p.Bytes), strconv.Itoa(p.Multiprocessors), strconv.Itoa(p.Size), orDash(strings.Join(free, ", ")))
+			profiles.Row(strconv.Itoa(g.Index), p.Name, size(p.Bytes), strconv.Itoa(p.Multiprocessors), strconv.Itoa(p.Size), orDash(strings.Join(free, ", ")))
 		}
 	}
 	w.WriteByte('\n')
-	if len(profiles.rows) == 1 {
+	if len(profiles.Rows) == 1 {
 		w.WriteString("No GPU here is in MIG mode: the driver tells profiles in that mode only.\n")
 		return
 	}
-	profiles.print(w)
+	profiles.Print(w)
 }
 
 // migNotes say what is wrong with how a GPU is divided by MIG.

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 )
 
 // clusterProgram has the commands that speak to a Kubernetes cluster. It is a
@@ -20,6 +22,8 @@ func forCluster(args []string) bool {
 		return false
 	case args[0] == "explain":
 		return len(args) > 1 && (args[1] == "pod" || args[1] == "queue")
+	case args[0] == "ls" || args[0] == "list":
+		return slices.Contains(args, "--cluster")
 	}
 	return (args[0] == "agent" || args[0] == "doctor") && slices.Contains(args, "--kubernetes")
 }
@@ -28,7 +32,7 @@ func forCluster(args []string) bool {
 // that fails.
 func (a *app) handOver(args []string) error {
 	path := a.tree.Program(clusterProgram)
-	err := a.become(path, append([]string{"divvy"}, args...), os.Environ())
+	err := a.become(path, append([]string{program.Called()}, args...), os.Environ())
 	return fmt.Errorf("run %s: %w: reinstall Divvy", path, err)
 }
 

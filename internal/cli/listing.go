@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/cli/text"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
@@ -18,7 +19,7 @@ type look struct {
 	width int
 	// wide shows all columns.
 	wide  bool
-	paint paint
+	paint columns.Paint
 }
 
 // printListings writes one block for each agent.
@@ -39,6 +40,10 @@ func printListing(w *strings.Builder, l listing, as look) {
 		w.WriteString("No shares.\n")
 	} else {
 		printTenants(w, l.Tenants, l.Time, as)
+	}
+	if len(l.Devices) > 0 {
+		w.WriteByte('\n')
+		printClaims(w, l.Devices, l.Time, as)
 	}
 	printNotes(w, l, as)
 }
@@ -61,12 +66,12 @@ func printUnserved(w *strings.Builder, u unserved, as look) {
 	printGPUs(w, u.GPUs, false, as)
 	if len(u.Processes) > 0 {
 		w.WriteByte('\n')
-		processes := table{most: mostOfName, elastic: "COMMAND", paint: as.paint}
-		processes.row("PROCESS", "USER", "GPU", "USED", "TIME", "COMMAND")
+		processes := columns.Table{Most: columns.MostOfName, Elastic: "COMMAND", Paint: as.paint}
+		processes.Row("PROCESS", "USER", "GPU", "USED", "TIME", "COMMAND")
 		for _, p := range u.Processes {
-			processes.row(pid(p.PID), orDash(p.User), strconv.Itoa(indexOf(u.GPUs, p.UUID)), told(p.Used), percentOf(p.Percent), orDash(p.Command))
+			processes.Row(pid(p.PID), orDash(p.User), strconv.Itoa(indexOf(u.GPUs, p.UUID)), told(p.Used), percentOf(p.Percent), orDash(p.Command))
 		}
-		processes.show(w, as.width)
+		processes.Show(w, as.width)
 	}
 	for _, note := range u.Notes {
 		fmt.Fprintln(w, as.note(note))
@@ -92,41 +97,41 @@ var (
 
 // printGPUs writes one row for each GPU, with what is granted of it where an agent serves it.
 func printGPUs(w *strings.Builder, all []control.GPU, served bool, as look) {
-	gpus := table{most: mostOfName, elastic: "MODEL", paint: as.paint, colours: func(_, cell string) colour {
+	gpus := columns.Table{Most: columns.MostOfName, Elastic: "MODEL", Paint: as.paint, Colours: func(_, cell string) columns.Colour {
 		if strings.HasSuffix(cell, overMark) {
-			return alarm
+			return columns.Alarm
 		}
 		return ""
 	}}
-	columns := slices.Clone(gpuColumns)
+	names := slices.Clone(gpuColumns)
 	if as.wide {
-		columns = append(columns, wideColumns...)
+		names = append(names, wideColumns...)
 	}
-	gpus.row(columns...)
+	gpus.Row(names...)
 	for _, g := range all {
 		row := gpuRow(g)
 		if as.wide {
 			row = append(row, wideRow(g)...)
 		}
-		gpus.row(row...)
+		gpus.Row(row...)
 	}
 	if !served {
 		for _, name := range []string{"GRANTED", "CORES"} {
-			gpus.drop(slices.Index(gpus.rows[0], name))
+			gpus.Drop(slices.Index(gpus.Rows[0], name))
 		}
 	}
 	if as.wide {
-		gpus.elastic = ""
-		gpus.show(w, as.width)
+		gpus.Elastic = ""
+		gpus.Show(w, as.width)
 		return
 	}
-	if as.width > 0 && gpus.width() > as.width {
-		column := slices.Index(gpus.rows[0], "UUID")
+	if as.width > 0 && gpus.Width() > as.width {
+		column := slices.Index(gpus.Rows[0], "UUID")
 		for i, g := range all {
-			gpus.rows[i+1][column] = brief(g.UUID, all)
+			gpus.Rows[i+1][column] = brief(g.UUID, all)
 		}
 	}
-	gpus.show(w, as.width, "CORES", "GRANTED", "UUID")
+	gpus.Show(w, as.width, "CORES", "GRANTED", "UUID")
 }
 
 // overMark marks a GPU of which more was granted than it has.
@@ -228,22 +233,22 @@ var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "CLASS", "POLICY", "
 
 // printTenants writes one row for each share of tenants, as they were at a time.
 func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, as look) {
-	shares := table{most: mostOfName, elastic: "COMMAND", paint: as.paint, colours: stateColour}
-	shares.row("SHARE", "USER", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
+	shares := columns.Table{Most: columns.MostOfName, Elastic: "COMMAND", Paint: as.paint, Colours: stateColour}
+	shares.Row("SHARE", "USER", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
-			shares.row(tenant.Name, tenant.User, age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), size(s.Overhead),
+			shares.Row(tenant.Name, tenant.User, age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), size(s.Overhead),
 				spent(s.Time), heldBack(s), refused(s), coresOf(s), string(s.Backend), policyOf(s), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s),
 				orDash(strings.Join(tenant.Command, " ")))
 		}
 	}
 	if as.wide {
-		shares.elastic = ""
-		shares.show(w, as.width)
+		shares.Elastic = ""
+		shares.Show(w, as.width)
 		return
 	}
-	shares.omit(usual)
-	shares.show(w, as.width, spare...)
+	shares.Omit(usual)
+	shares.Show(w, as.width, spare...)
 }
 
 // heldBack is how much of the last second a share had to wait for GPU time.
@@ -263,14 +268,14 @@ func refused(s control.Share) string {
 }
 
 // stateColour is the colour of a share's cell.
-func stateColour(column, cell string) colour {
+func stateColour(column, cell string) columns.Colour {
 	switch {
 	case column != "STATE":
 		return ""
 	case cell == "fault", strings.HasPrefix(cell, "over"):
-		return alarm
+		return columns.Alarm
 	case cell == "held back":
-		return notice
+		return columns.Notice
 	}
 	return ""
 }
@@ -321,7 +326,7 @@ const mostOfNote = 1000
 func (as look) note(line string) string {
 	line = text.Plain(line, mostOfNote)
 	if strings.HasPrefix(line, "!") {
-		return as.paint.of(alarm, line)
+		return as.paint.Of(columns.Alarm, line)
 	}
 	return line
 }

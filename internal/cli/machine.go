@@ -81,7 +81,7 @@ func (a *app) endpoints(ctx context.Context, machine string) (map[string]control
 		return map[string]control.Endpoint{instance.Name: a.endpoint(instance.Dir)}, nil
 	}
 	instances, err := a.simgpus().List()
-	if err != nil {
+	if err != nil && !errors.Is(err, rundir.ErrOwner) { // else none is this user's, and the system agent may serve them
 		return nil, err
 	}
 	endpoints := map[string]control.Endpoint{"": a.endpoint("")}
@@ -254,13 +254,13 @@ func (a *app) holder(ctx context.Context, machine, share string) (target, error)
 		return one, nil
 	case len(found) > 1:
 		return target{}, fmt.Errorf("%d machines have a share %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
-			len(found), share)
+			len(found), printable(share))
 	case len(all.away) > 0:
-		return target{}, fmt.Errorf("whether there is a share %q cannot be told: %s", share, all.away[0].Reason)
+		return target{}, fmt.Errorf("whether there is a share %q cannot be told: %s", printable(share), all.away[0].Reason)
 	}
 	return target{}, noShare(share)
 }
 
 func noShare(name string) error {
-	return fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, name)
+	return fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, printable(name))
 }

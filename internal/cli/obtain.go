@@ -10,6 +10,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // obtain asks for a share until it is granted or refused. An agent that hands over to
@@ -71,7 +72,7 @@ func reachSystem(ctx context.Context, e control.Endpoint, s control.Starter) (*c
 	case errors.As(err, &away):
 		return control.Ensure(ctx, e, s)
 	case errors.Is(err, control.ErrNoAgent):
-		return nil, errors.New("no system agent runs, which shares for containers need: start it as root (`divvy agent`)")
+		return nil, fmt.Errorf("no system agent runs, which shares for containers need: start it as root (%s)", rundir.Start(""))
 	}
 	return client, err
 }

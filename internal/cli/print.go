@@ -3,15 +3,12 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -318,17 +315,4 @@ func keptFor(q control.Waiting) string {
 		return ""
 	}
 	return "; kept for it: " + strings.Join(gpus, ", ")
-}
-
-// widthOf is that of a terminal in columns, 0 for what is none and has no limit.
-func widthOf(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/alloc/replay"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 )
 
 // replayFlags are the flags of `divvy replay`.
@@ -215,7 +216,7 @@ func eachRun[R any](ctx context.Context, f *replayFlags, run func(context.Contex
 }
 
 // printReplay writes a line of JSON for each run, or a table.
-func printReplay[R any](a *app, f *replayFlags, results []R, rows func([]R) table) error {
+func printReplay[R any](a *app, f *replayFlags, results []R, rows func([]R) columns.Table) error {
 	if f.output == "json" {
 		encoder := json.NewEncoder(a.out)
 		for _, result := range results {
@@ -227,7 +228,7 @@ func printReplay[R any](a *app, f *replayFlags, results []R, rows func([]R) tabl
 	}
 	shown := rows(results)
 	var text strings.Builder
-	shown.print(&text)
+	shown.Print(&text)
 	_, err := a.out.Write([]byte(text.String()))
 	return err
 }

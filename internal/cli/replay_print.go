@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/divvy-gpu/divvy/internal/alloc/replay"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 )
 
@@ -25,8 +26,8 @@ func demands(until int) []int {
 }
 
 // replayTable has a row for each run, and one with the medians of each policy that has several.
-func replayTable(runs []replay.Result) table {
-	var t table
+func replayTable(runs []replay.Result) columns.Table {
+	var t columns.Table
 	if len(runs) == 0 {
 		return t
 	}
@@ -35,7 +36,7 @@ func replayTable(runs []replay.Result) table {
 	for _, percent := range at {
 		names = append(names, fmt.Sprintf("AT %d%%", percent))
 	}
-	t.row(append(names, "DECISIONS", "REFUSED", "PER SECOND")...)
+	t.Row(append(names, "DECISIONS", "REFUSED", "PER SECOND")...)
 	for len(runs) > 0 {
 		n := 1
 		for n < len(runs) && runs[n].Policy == runs[0].Policy {
@@ -48,25 +49,25 @@ func replayTable(runs []replay.Result) table {
 				allocated[i] = append(allocated[i], r.At(percent))
 				row = append(row, hundredths(r.At(percent)))
 			}
-			t.row(append(row, strconv.Itoa(r.Decisions), strconv.Itoa(r.Refused), strconv.Itoa(int(r.PerSecond)))...)
+			t.Row(append(row, strconv.Itoa(r.Decisions), strconv.Itoa(r.Refused), strconv.Itoa(int(r.PerSecond)))...)
 		}
 		if n > 1 {
 			row := []string{runs[0].Policy, "median"}
 			for i := range at {
 				row = append(row, hundredths(replay.Median(allocated[i])))
 			}
-			t.row(append(row, "", "", "")...)
+			t.Row(append(row, "", "", "")...)
 		}
 		runs = runs[n:]
 	}
 	return t
 }
 
-func churnTable(runs []replay.ChurnResult) table {
-	var t table
-	t.row("POLICY", "SEED", "LOAD", "FRAGMENTED", "ARRIVALS", "REFUSED")
+func churnTable(runs []replay.ChurnResult) columns.Table {
+	var t columns.Table
+	t.Row("POLICY", "SEED", "LOAD", "FRAGMENTED", "ARRIVALS", "REFUSED")
 	for _, r := range runs {
-		t.row(r.Policy, strconv.FormatInt(r.Seed, 10), percent(r.Load), hundredths(r.Fragmented),
+		t.Row(r.Policy, strconv.FormatInt(r.Seed, 10), percent(r.Load), hundredths(r.Fragmented),
 			strconv.Itoa(r.Arrivals), strconv.Itoa(r.Refused))
 	}
 	return t

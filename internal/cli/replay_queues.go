@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/alloc/replay"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/queuefile"
 )
 
@@ -124,18 +125,18 @@ func writeQueues(w *strings.Builder, r *replay.QueueResult, named bool) {
 		s := &r.Series[i]
 		distances[s.Queue] = max(distances[s.Queue], s.Distance)
 	}
-	var t table
-	t.row("QUEUE", "ARRIVED", "STARTED", "WAITED", "LONGEST", "WAITING", "ENDED", "LOST", "DISTANCE")
+	var t columns.Table
+	t.Row("QUEUE", "ARRIVED", "STARTED", "WAITED", "LONGEST", "WAITING", "ENDED", "LOST", "DISTANCE")
 	for _, q := range r.Totals {
 		name, distance := q.Queue, fmt.Sprintf("%.1f", distances[q.Queue])
 		if name == "" {
 			name, distance = "(none)", ""
 		}
-		t.row(name, strconv.Itoa(q.Arrived), strconv.Itoa(q.Started), seconds(q.Waited), seconds(q.LongestWaited), strconv.Itoa(q.Waiting),
+		t.Row(name, strconv.Itoa(q.Arrived), strconv.Itoa(q.Started), seconds(q.Waited), seconds(q.LongestWaited), strconv.Itoa(q.Waiting),
 			strconv.Itoa(q.EndedForOthers), fmt.Sprintf("%.1fh", q.Lost), distance)
 	}
 	var aligned strings.Builder
-	t.print(&aligned)
+	t.Print(&aligned)
 	for line := range strings.Lines(aligned.String()) {
 		w.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}

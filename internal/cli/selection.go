@@ -59,13 +59,13 @@ func usedBy(s control.Share) uint64 {
 	return *s.Observed + s.ByDescriptor
 }
 
-// add defines the flags.
-func (s *selection) add(command *cobra.Command) {
+// add defines the flags. Without --sort shares are in an order that usual names.
+func (s *selection) add(command *cobra.Command, usual string) {
 	flags := command.Flags()
 	flags.StringVar(&s.user, "user", "", "only the shares and processes of `USER`")
 	flags.StringVar(&s.gpu, "gpu", "", "only the `GPU` with this index, UUID or beginning of a UUID")
 	known := sortedKeys(orders)
-	flags.Var(choice{&s.sort, "ORDER", known}, "sort", "order of shares: "+alternatives(known)+" (default: as they began)")
+	flags.Var(choice{&s.sort, "ORDER", known}, "sort", "order of shares: "+alternatives(known)+" (default: "+usual+")")
 	complete(command, "sort", known...)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/cli/text"
 )
 
@@ -123,15 +124,7 @@ time, SIGKILL. Returns when the memory is back.`,
 			if grace < 0 {
 				return usage(fmt.Errorf("--grace %s: give a time of 0 or more", grace))
 			}
-			for _, share := range args {
-				if err := a.stop(cmd.Context(), machine, control.StopParams{Tenant: share, Grace: grace}); err != nil {
-					return err
-				}
-				if _, err := fmt.Fprintf(a.out, "%s has ended, and its memory is back\n", text.Plain(share, mostOfName)); err != nil {
-					return fmt.Errorf("report: %w", err)
-				}
-			}
-			return nil
+			return a.stopAll(cmd.Context(), machine, args, control.StopParams{Grace: grace})
 		},
 	}
 	command.Flags().DurationVar(&grace, "grace", usualGrace, "time between SIGTERM and SIGKILL")
@@ -141,6 +134,20 @@ time, SIGKILL. Returns when the memory is back.`,
 
 // usualGrace is the time between SIGTERM and SIGKILL.
 const usualGrace = 10 * time.Second
+
+// stopAll ends shares, one after the other, and says so of each.
+func (a *app) stopAll(ctx context.Context, machine string, shares []string, params control.StopParams) error {
+	for _, share := range shares {
+		params.Tenant = share
+		if err := a.stop(ctx, machine, params); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(a.out, "%s has ended, and its memory is back\n", text.Plain(share, columns.MostOfName)); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+	}
+	return nil
+}
 
 func (a *app) stop(ctx context.Context, machine string, params control.StopParams) error {
 	name := params.Tenant

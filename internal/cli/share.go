@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 func newShare(a *app) *cobra.Command {
@@ -22,14 +23,15 @@ func newShare(a *app) *cobra.Command {
 		Short: "Make shares for containers, and end them",
 		Long: `Make shares for the containers of podman, Docker and others. No process holds such
 a share: it stays until it is ended or the machine starts again. Containers get it by
-a device of the Container Device Interface (CDI).`,
+a device of the Container Device Interface (CDI), or, where Docker is too old to know
+these, by what 'divvy share show NAME -o docker' prints.`,
 		Example: "  sudo divvy share create train --memory 8Gi\n  podman run --device " + v1alpha1.CDIKind + "=train IMAGE\n  sudo divvy share rm train",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usage(errors.New("say what to do: `divvy share create` or `rm`; `divvy ls` lists shares"))
+			return usage(errors.New("say what to do: `divvy share create`, `show` or `rm`; `divvy ls` lists shares"))
 		},
 	}
-	command.AddCommand(newShareCreate(a), newShareRemove(a))
+	command.AddCommand(newShareCreate(a), newShareShow(a), newShareRemove(a))
 	return command
 }
 
@@ -74,7 +76,7 @@ func newShareCreate(a *app) *cobra.Command {
 	})
 	o.choice.add(flags)
 	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver (default: slice)")
-	flags.Var(&word{"USER", &o.owner}, "for", "the user whose share it is and whose limits count (default: root)")
+	flags.Var(&word{"USER", &o.owner}, "for", "the user whose share it is and whose limits count, by name or number (default: root)")
 	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
 	addMachine(command, &o.machine)
 	return command
@@ -96,7 +98,7 @@ func (a *app) createShare(ctx context.Context, o *createOptions, name string) er
 		return usage(err)
 	}
 	if o.machine != "" && !a.servedToAll(ctx, o.machine) {
-		return fmt.Errorf("no system agent serves the simulated machine %s, which shares for containers need: start it as root (`divvy agent --simgpu %[1]s`)", o.machine)
+		return fmt.Errorf("no system agent serves the simulated machine %s, which shares for containers need: start it as root (%s)", o.machine, rundir.Start(o.machine))
 	}
 	params := control.CreateParams{Request: request, Layer: control.LayerContainer, For: owner, Wait: o.wait}
 	client, created, err := a.obtain(ctx, a.endpoint(""), params, func(client *control.Client, r *v1alpha1.ShareRequest) error {
@@ -109,27 +111,29 @@ func (a *app) createShare(ctx context.Context, o *createOptions, name string) er
 	if err != nil {
 		return err
 	}
-	say(a.out, "%s", created.Tenant.Device)
-	return client.Close()
+	return errors.Join(a.line(created.Tenant.Device), client.Close())
 }
 
-// userNumber is the number of a user, nil for no name.
+// userNumber is the number of a user, nil for no name. A number may be of no user that the machine knows, as the users of
+// containers are: lists show these by their numbers.
 func userNumber(name string) (*int, error) {
 	if name == "" {
 		return nil, nil
 	}
-	found, err := user.Lookup(name)
-	if err != nil {
-		if found, err = user.LookupId(name); err != nil {
-			return nil, fmt.Errorf("--for: there is no user %q", name)
-		}
+	number := name
+	if found, err := user.Lookup(name); err == nil {
+		number = found.Uid
 	}
-	uid, err := strconv.Atoi(found.Uid)
-	if err != nil {
-		return nil, fmt.Errorf("--for %s: read the user's number: %w", name, err)
+	uid, err := strconv.ParseUint(number, 10, 32)
+	if err != nil || uid > lastUser {
+		return nil, fmt.Errorf("--for: there is no user %q", name)
 	}
-	return &uid, nil
+	as := int(uid)
+	return &as, nil
 }
+
+// lastUser is the largest number of a user: the one above means nobody to the kernel.
+const lastUser = 1<<32 - 2
 
 func newShareRemove(a *app) *cobra.Command {
 	var machine string
@@ -146,12 +150,7 @@ after the grace time, SIGKILL, whoever's they are. Returns when the memory is ba
 			if grace < 0 {
 				return usage(fmt.Errorf("--grace %s: give a time of 0 or more", grace))
 			}
-			for _, share := range args {
-				if err := a.stop(cmd.Context(), machine, control.StopParams{Tenant: share, Grace: grace, Lasting: true}); err != nil {
-					return err
-				}
-			}
-			return nil
+			return a.stopAll(cmd.Context(), machine, args, control.StopParams{Grace: grace, Lasting: true})
 		},
 	}
 	command.Flags().DurationVar(&grace, "grace", 10*time.Second, "time between SIGTERM and SIGKILL")

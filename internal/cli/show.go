@@ -80,12 +80,17 @@ func (a *app) ended(ctx context.Context, machine, name string) ([]string, error)
 	if !whole {
 		user, share = "", name
 	}
-	var lines []string
+	var lines, refused []string
 	for i := range all.agents {
-		lines = append(lines, eventsOf(&all.agents[i].Listing, share, user)...)
+		l := &all.agents[i].Listing
+		lines = append(lines, eventsOf(l, share, user, false)...)
+		refused = append(refused, eventsOf(l, share, user, true)...)
 	}
-	if len(lines) == 0 {
-		return nil, noShare(name)
+	switch {
+	case len(lines) > 0:
+		return append([]string{fmt.Sprintf("%s has ended. What happened to it:", name)}, append(lines, refused...)...), nil
+	case len(refused) > 0:
+		return append([]string{fmt.Sprintf("%s never began: it was refused.", name)}, refused...), nil
 	}
-	return append([]string{fmt.Sprintf("%s has ended. What happened to it:", name)}, lines...), nil
+	return nil, noShare(name)
 }

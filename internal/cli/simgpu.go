@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
@@ -95,12 +96,12 @@ func machineSummaries() ([]machineSummary, error) {
 }
 
 func printMachines(w *strings.Builder, list []machineSummary) {
-	t := table{}
-	t.row("NAME", "GPUS", "MODEL", "MEMORY", "DRIVER", "CUDA", "DESCRIPTION")
+	t := columns.Table{}
+	t.Row("NAME", "GPUS", "MODEL", "MEMORY", "DRIVER", "CUDA", "DESCRIPTION")
 	for _, m := range list {
-		t.row(m.Name, strconv.Itoa(m.GPUs), m.Model, size(m.Memory), m.Driver, m.CUDA, m.Description)
+		t.Row(m.Name, strconv.Itoa(m.GPUs), m.Model, size(m.Memory), m.Driver, m.CUDA, m.Description)
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 func newSimgpuStart(a *app) *cobra.Command {
@@ -176,12 +177,12 @@ func printInstances(w *strings.Builder, list []*simgpu.Instance) {
 		w.WriteString("No simulated machine runs. `divvy simgpu start a100-80g` starts one.\n")
 		return
 	}
-	t := table{}
-	t.row("NAME", "MACHINE", "STARTED", "DIRECTORY")
+	t := columns.Table{}
+	t.Row("NAME", "MACHINE", "STARTED", "DIRECTORY")
 	for _, i := range list {
-		t.row(i.Name, i.Machine, i.Started.Local().Format(time.DateTime), i.Dir)
+		t.Row(i.Name, i.Machine, i.Started.Local().Format(time.DateTime), i.Dir)
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 // errWhich is returned where a name is needed to tell simulated machines apart.

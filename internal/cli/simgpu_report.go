@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -39,12 +40,12 @@ that have died is freed first. JSON has all figures, in bytes and nanoseconds.`,
 }
 
 func printReport(w *strings.Builder, r *simgpu.Report) {
-	gpus := table{}
-	gpus.row("GPU", "MODEL", "UUID", "TOTAL", "RESERVED", "USED", "PEAK", "BUSY")
+	gpus := columns.Table{}
+	gpus.Row("GPU", "MODEL", "UUID", "TOTAL", "RESERVED", "USED", "PEAK", "BUSY")
 	for _, g := range r.GPUs {
-		gpus.row(strconv.Itoa(g.Index), g.Name, g.UUID, size(g.Total), size(g.Reserved), size(g.Used), size(g.Peak), gpuTime(g.BusyNs))
+		gpus.Row(strconv.Itoa(g.Index), g.Name, g.UUID, size(g.Total), size(g.Reserved), size(g.Used), size(g.Peak), gpuTime(g.BusyNs))
 	}
-	gpus.print(w)
+	gpus.Print(w)
 	w.WriteByte('\n')
 	printReportProcesses(w, r.Processes)
 	printReportTenants(w, r.Tenants)
@@ -55,31 +56,31 @@ func printReportProcesses(w *strings.Builder, processes []simgpu.ProcessReport) 
 		w.WriteString("No process uses a GPU.\n")
 		return
 	}
-	t := table{}
-	t.row("PID", "COMMAND", "TENANT", "GPU", "USED", "CONTEXT", "LINEAR", "POOL", "VMM", "ARRAY", "MANAGED", "GRAPH", "IMPORTED", "TIME")
+	t := columns.Table{}
+	t.Row("PID", "COMMAND", "TENANT", "GPU", "USED", "CONTEXT", "LINEAR", "POOL", "VMM", "ARRAY", "MANAGED", "GRAPH", "IMPORTED", "TIME")
 	for _, p := range processes {
 		for _, g := range p.GPUs {
-			t.row(strconv.Itoa(p.PID), p.Command, dash(p.Tenant), strconv.Itoa(g.Index), size(g.Used), size(g.Context), size(g.Linear),
+			t.Row(strconv.Itoa(p.PID), p.Command, dash(p.Tenant), strconv.Itoa(g.Index), size(g.Used), size(g.Context), size(g.Linear),
 				size(g.Pool), size(g.VMM), size(g.Array), size(g.Managed), size(g.Graph), size(g.Imported), gpuTime(g.GPUNs))
 		}
 	}
-	t.print(w)
+	t.Print(w)
 }
 
 // printReportTenants leaves out tenants that never used anything.
 func printReportTenants(w *strings.Builder, tenants []simgpu.TenantReport) {
-	t := table{}
-	t.row("TENANT", "GPU", "USED", "PEAK", "TIME")
+	t := columns.Table{}
+	t.Row("TENANT", "GPU", "USED", "PEAK", "TIME")
 	for _, tenant := range tenants {
 		for _, g := range tenant.GPUs {
 			if g.Peak > 0 || g.GPUNs > 0 {
-				t.row(dash(tenant.Tenant), strconv.Itoa(g.Index), size(g.Used), size(g.Peak), gpuTime(g.GPUNs))
+				t.Row(dash(tenant.Tenant), strconv.Itoa(g.Index), size(g.Used), size(g.Peak), gpuTime(g.GPUNs))
 			}
 		}
 	}
-	if len(t.rows) > 1 {
+	if len(t.Rows) > 1 {
 		w.WriteByte('\n')
-		t.print(w)
+		t.Print(w)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/cli/top"
 )
@@ -55,6 +56,7 @@ time after the moment. With -o json each line is what ` + "`divvy ls -o json`" +
 			case f.once:
 				f.count = 1
 			}
+			collectSeldom()
 			return a.top(cmd.Context(), f)
 		},
 	}
@@ -65,7 +67,7 @@ time after the moment. With -o json each line is what ` + "`divvy ls -o json`" +
 	forms := []string{"screen", "json"}
 	flags.VarP(choice{&f.output, "FORMAT", forms}, "output", "o", alternatives(forms))
 	complete(command, "output", forms...)
-	f.add(command)
+	f.add(command, "gpu")
 	addMachine(command, &f.machine)
 	return command
 }
@@ -88,12 +90,12 @@ func (a *app) top(ctx context.Context, f *topFlags) error {
 
 // interactive reports whether somebody sits before a screen that can be drawn on.
 func (a *app) interactive() bool {
-	return widthOf(a.out) > 0 && program.IsTerminal(os.Stdin) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
+	return columns.WidthOf(a.out) > 0 && program.IsTerminal(os.Stdin) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 }
 
 // topAsText prints each look, after its time.
 func (a *app) topAsText(ctx context.Context, f *topFlags, look func(context.Context) (survey, error)) error {
-	model := top.New(widthOf(a.out), 0, f.interval).Plain().Ordered(top.Order(f.sort))
+	model := top.New(columns.WidthOf(a.out), 0, f.interval).Plain().Ordered(top.Order(f.sort))
 	for n := 1; ; n++ {
 		all, err := look(ctx)
 		if err != nil {
@@ -144,7 +146,7 @@ func unlessDone(ctx context.Context, err error) error {
 
 // screen draws until somebody quits.
 func (a *app) screen(ctx context.Context, f *topFlags, look func(context.Context) (survey, error)) error {
-	s := &screen{app: a, flags: f, look: look, model: top.New(widthOf(a.out), 24, f.interval).Ordered(top.Order(f.sort))}
+	s := &screen{app: a, flags: f, look: look, model: top.New(columns.WidthOf(a.out), 24, f.interval).Ordered(top.Order(f.sort))}
 	s.ctx = ctx
 	_, err := tea.NewProgram(s, tea.WithContext(ctx), tea.WithOutput(a.out), tea.WithFPS(drawnPerSecond)).Run()
 	if errors.Is(err, tea.ErrProgramKilled) || errors.Is(err, tea.ErrInterrupted) {
@@ -167,6 +169,9 @@ type screen struct {
 	look  func(context.Context) (survey, error)
 	model top.Model
 	looks int
+	// drawn is what model shows, unless it has changed since.
+	drawn   string
+	changed bool
 }
 
 // due says that it is time for the next look.
@@ -190,7 +195,7 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	var then tea.Cmd
 	switch message := message.(type) {
 	case due:
-		return s, s.snapshot
+		return s, s.snapshot // nothing changes on the screen before the answer is there
 	case top.Snapshot:
 		if s.looks++; s.looks == s.flags.count {
 			return s, tea.Quit
@@ -203,6 +208,7 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	}
 	var effect top.Effect
 	s.model, effect = s.model.Update(news)
+	s.changed = true
 	switch {
 	case effect.Quit:
 		return s, tea.Quit
@@ -224,7 +230,10 @@ func (s *screen) stop(tenant string) tea.Cmd {
 
 // View implements [tea.Model].
 func (s *screen) View() tea.View {
-	v := tea.NewView(s.model.View())
+	if s.changed || s.drawn == "" {
+		s.drawn, s.changed = s.model.View(), false
+	}
+	v := tea.NewView(s.drawn)
 	v.AltScreen = true
 	v.WindowTitle = strings.TrimSpace("divvy top " + s.flags.machine)
 	return v

@@ -83,7 +83,8 @@ func topShare(l listing, t control.Tenant, s control.Share, entitled float64) to
 	if s.Refusals != nil {
 		one.Refused = s.Refusals.Count
 	}
-	one.Details = detailsOf(t, s, one, l.Time)
+	summed := one
+	one.Details = func() []string { return detailsOf(t, s, summed, l.Time) }
 	return one
 }
 

@@ -28,7 +28,7 @@ func TestSnapshot(t *testing.T) {
 	m, _ = m.Update(snapshotOf(all, all.agents[1].Time))
 	golden(t, "top.text", m.View()+"\n")
 	found := snapshotOf(all, all.agents[1].Time)
-	golden(t, "top-details.text", strings.Join(found.Shares[0].Details, "\n")+"\n")
+	golden(t, "top-details.text", strings.Join(found.Shares[0].Details(), "\n")+"\n")
 	var w strings.Builder
 	printSurvey(&w, all, look{width: 110})
 	golden(t, "ls-held.table", w.String())
@@ -146,5 +146,18 @@ func TestScreen(t *testing.T) {
 		t.Error("it goes on after the last look")
 	} else if _, ok := quit().(tea.QuitMsg); !ok {
 		t.Error("it does not quit after the last look")
+	}
+}
+
+// The screen is drawn again when something has changed, and not because a look begins.
+func TestScreenIsDrawnForNews(t *testing.T) {
+	s := &screen{drawn: "as it was", flags: &topFlags{interval: time.Hour}}
+	s.Update(due{})
+	if got := s.View().Content; got != "as it was" {
+		t.Errorf("drawn again before the answer: %q", got)
+	}
+	s.Update(top.Snapshot{})
+	if got := s.View().Content; got == "as it was" {
+		t.Error("not drawn with the answer")
 	}
 }

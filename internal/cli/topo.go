@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -25,10 +26,15 @@ func newTopo(a *app) *cobra.Command {
 		Short: "Show how near GPUs and network adapters are to each other",
 		Long: `Show how near this machine's GPUs and RDMA adapters are to each other: as the
 matrix that nvidia-smi prints, as JSON, or as the topology file that NCCL reads.
+-o pairs shows which adapters make a pair with each GPU, as pods get them that
+ask for pairs: strict on one PCIe switch, bridge on one host bridge, socket on one
+NUMA node.
 With --capture, write a recording of this machine to standard output, as one text
-file. --host shows a recording on any machine, and --simgpu a simulated machine.`,
+file, for this command and for 'divvy vm preflight'; as root it is complete. --host
+shows a recording on any machine, and --simgpu a simulated machine.`,
 		Example: `  divvy topo
   divvy topo -o nccl-xml > topology.xml
+  divvy topo -o pairs
   divvy topo --capture > my-server.host
   divvy topo --host my-server.host
   divvy topo --simgpu a800x8`,
@@ -50,7 +56,7 @@ file. --host shows a recording on any machine, and --simgpu a simulated machine.
 			return printTopology(a.out, host, output)
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "table", "`FORM`: table, json or nccl-xml")
+	command.Flags().StringVarP(&output, "output", "o", "table", "`FORM`: table, json, nccl-xml or pairs")
 	command.Flags().StringVar(&recorded, "host", "", "show the machine recorded in `FILE`")
 	command.Flags().StringVar(&machine, "simgpu", "", "show the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	command.Flags().BoolVar(&capture, "capture", false, "write a recording of this machine")
@@ -69,8 +75,10 @@ func printTopology(w io.Writer, host *hostfile.Host, form string) error {
 		return model.PrintJSON(w)
 	case "nccl-xml":
 		return model.PrintNCCL(w, machineArch())
+	case "pairs":
+		return printPairs(w, model)
 	}
-	return usage(fmt.Errorf("unknown output %q: choose table, json or nccl-xml", form))
+	return usage(fmt.Errorf("unknown output %q: choose table, json, nccl-xml or pairs", form))
 }
 
 // machineArch is the kernel's name of the processor architecture, which NCCL's file uses.
@@ -85,25 +93,49 @@ func (a *app) host(ctx context.Context, recorded, machine string) (*hostfile.Hos
 		if err != nil {
 			return nil, err
 		}
-		gpus, err := a.linkedGPUs(control.Endpoint{Simgpu: instance.Dir})
-		if err != nil {
-			return nil, err
-		}
-		return hostfile.Capture(os.DirFS(simfiles.Sysfs(instance.Dir)), gpus)
+		return a.simulatedHost(instance.Dir)
 	}
 	if recorded == "" {
+		if dir := a.standIn(ctx); dir != "" {
+			say(a.err, "divvy: these are the GPUs of the simulated machine %s, which the system agent serves", filepath.Base(dir))
+			return a.simulatedHost(dir)
+		}
 		gpus, err := a.linkedGPUs(control.Endpoint{})
 		if err != nil {
 			return nil, err
 		}
-		return hostfile.Capture(os.DirFS("/sys"), gpus)
+		return hostfile.CaptureMachine(os.DirFS("/"), gpus)
 	}
-	file, err := os.Open(recorded)
+	return recordedHost(recorded)
+}
+
+// recordedHost reads a recording from a file.
+func recordedHost(path string) (*hostfile.Host, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open recorded host: %w", err)
 	}
 	defer file.Close() //nolint:errcheck // only read
-	return hostfile.Parse(file, recorded)
+	return hostfile.Parse(file, path)
+}
+
+// standIn is the directory of the simulated machine that stands in for this machine's GPUs, "" for none.
+func (a *app) standIn(ctx context.Context) string {
+	client, err := control.Find(ctx, a.endpoint(""))
+	if err != nil {
+		return ""
+	}
+	defer client.Close() //nolint:errcheck // it has told enough
+	return client.Info().Simgpu
+}
+
+// simulatedHost records the simulated machine in a directory.
+func (a *app) simulatedHost(dir string) (*hostfile.Host, error) {
+	gpus, err := a.linkedGPUs(control.Endpoint{Simgpu: dir})
+	if err != nil {
+		return nil, err
+	}
+	return hostfile.Capture(os.DirFS(simfiles.Sysfs(dir)), gpus)
 }
 
 // linkedGPUs asks the driver, through a process that may hang. A machine without a driver may still have adapters, so that is no error.

@@ -24,6 +24,19 @@ func TestTopoOfARecordedHost(t *testing.T) {
 	}
 }
 
+func TestTopoShowsPairs(t *testing.T) {
+	status, out, errOut := call(t, "topo", "--host", filepath.Join(hosts, "a800x8.host"), "-o", "pairs")
+	lines := strings.Split(out, "\n")
+	if status != 0 || len(lines) != 14 || lines[10] != "strict: 8 of 8 GPUs have an adapter, 8 at a time one of their own" {
+		t.Fatalf("status %d, %s%s", status, out, errOut)
+	}
+	for line, want := range map[int]string{0: "GPU STRICT BRIDGE SOCKET", 1: "GPU0 mlx5_0,mlx5_1 - mlx5_2,mlx5_3,mlx5_8", 8: "GPU7 mlx5_6,mlx5_7 - mlx5_4,mlx5_5,mlx5_9"} {
+		if got := strings.Join(strings.Fields(lines[line]), " "); got != want {
+			t.Errorf("line %d is %q, want %q", line, got, want)
+		}
+	}
+}
+
 func TestTopoCaptureCanBeShown(t *testing.T) {
 	status, recording, errOut := call(t, "topo", "--capture")
 	if status != 0 {
@@ -48,7 +61,7 @@ func TestTopoWrongUsage(t *testing.T) {
 		status int
 		want   string
 	}{
-		"form":     {[]string{"--host", filepath.Join(hosts, "vm.host"), "-o", "svg"}, program.ExitUsage, "choose table, json or nccl-xml"},
+		"form":     {[]string{"--host", filepath.Join(hosts, "vm.host"), "-o", "svg"}, program.ExitUsage, "choose table, json, nccl-xml or pairs"},
 		"both":     {[]string{"--host", bad, "--capture"}, program.ExitUsage, "either --capture or --host"},
 		"two":      {[]string{"--host", bad, "--simgpu", "a100-80g"}, program.ExitUsage, "either --simgpu or --host"},
 		"machine":  {[]string{"--simgpu", "b300"}, program.ExitFailure, "a100-80g"},

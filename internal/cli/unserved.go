@@ -38,9 +38,16 @@ type unserved struct {
 type drivers struct {
 	app  *app
 	open map[string]*helper.Driver
+	// missing are the machines without a driver, each with the moment when it was looked for.
+	missing map[string]time.Time
 }
 
-func (a *app) drivers() *drivers { return &drivers{a, map[string]*helper.Driver{}} }
+// missingAgain is how long nobody looks again for a driver that was not there: many folders are read for it.
+const missingAgain = 10 * time.Second
+
+func (a *app) drivers() *drivers {
+	return &drivers{a, map[string]*helper.Driver{}, map[string]time.Time{}}
+}
 
 func (d *drivers) close() {
 	for name := range d.open {
@@ -64,7 +71,10 @@ func (d *drivers) survey(ctx context.Context, machine string) (survey, error) {
 	for _, l := range found.agents {
 		d.forget(l.Machine)
 	}
-	names := sortedKeys(found.silent)
+	names := slices.DeleteFunc(sortedKeys(found.silent), func(name string) bool {
+		since, missing := d.missing[name]
+		return missing && time.Since(since) < missingAgain
+	})
 	opened := atOnce(names, func(name string) *helper.Driver { return d.open[name] })
 	type answer struct {
 		told   unserved
@@ -84,8 +94,11 @@ func (d *drivers) survey(ctx context.Context, machine string) (survey, error) {
 		switch {
 		case one.err == nil:
 			d.open[names[i]] = one.driver
+			delete(d.missing, names[i])
 			found.unserved = append(found.unserved, one.told)
-		case !errors.Is(one.err, driver.ErrNotFound) && !errors.Is(one.err, driver.ErrNested):
+		case errors.Is(one.err, driver.ErrNotFound) || errors.Is(one.err, driver.ErrNested):
+			d.missing[names[i]] = time.Now()
+		default:
 			found.unserved = append(found.unserved, unserved{Machine: names[i], GPUs: []control.GPU{}, Fault: one.err.Error()})
 		}
 	}

@@ -48,6 +48,14 @@ func (a *account) help(format string, args ...any) {
 	a.say("  %s%s.", who, fmt.Sprintf(format, args...))
 }
 
+// name is the share's for the reader: other users may have one of the same name.
+func (a *account) name() string {
+	if a.reader != a.t.UID && a.t.User != "" {
+		return shareName(a.t.User, a.t.Name)
+	}
+	return a.t.Name
+}
+
 func (a *account) whose() {
 	t := a.t
 	line := fmt.Sprintf("%s is a share of %s, %s old", t.Name, t.User, span(a.l.Time.Sub(t.Created)))
@@ -143,10 +151,10 @@ func (a *account) moreMemory(s *control.Share) {
 	case need <= s.Limit:
 		a.say("  Its limit is larger now, and would suffice.")
 	case need-s.Limit > free:
-		a.help("%s more, of which the GPU has %s free: end or lower another share, or `divvy set %s --memory %s --overcommit`",
-			size(need-s.Limit), size(free), a.t.Name, exact(need))
+		a.help("%s more, of which the GPU has %s not granted: end or lower another share, or `divvy set %s --memory %s --overcommit`",
+			size(need-s.Limit), size(free), a.name(), exact(need))
 	default:
-		a.help("`divvy set %s --memory %s`; %s of the GPU is free", a.t.Name, exact(need), size(free))
+		a.help("`divvy set %s --memory %s`; %s of the GPU is not granted", a.name(), exact(need), size(free))
 	}
 }
 
@@ -186,17 +194,17 @@ func (a *account) fullGPU(s *control.Share) {
 
 // happened tells the events of the share.
 func (a *account) happened() {
-	said := eventsOf(a.l, a.t.Name, a.t.User)
+	said := append(eventsOf(a.l, a.t.Name, a.t.User, true), eventsOf(a.l, a.t.Name, a.t.User, false)...)
 	if len(said) > 0 {
 		a.say("")
 		a.lines = append(a.lines, said...)
 	}
 }
 
-// eventsOf are the events that an agent keeps about a share, in lines.
-func eventsOf(l *control.Listing, name, user string) (lines []string) {
+// eventsOf are the events that an agent keeps about a share, in lines: those of refused requests, or the others.
+func eventsOf(l *control.Listing, name, user string, refused bool) (lines []string) {
 	for _, e := range l.Events {
-		if e.Tenant == name && (user == "" || e.User == user) {
+		if e.Tenant == name && (user == "" || e.User == user) && refused == (e.Kind == control.EventRefused) {
 			lines = append(lines, fmt.Sprintf("%s %s: %s%s", moment(e.Time, l.Time), e.Kind, text.Plain(e.Text, longestNote), timesOf(e)))
 		}
 	}

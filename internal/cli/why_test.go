@@ -74,6 +74,16 @@ func TestWhy(t *testing.T) {
 		"idle": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
 			heldBack(s, 40*time.Minute, 0)
 			s.Time.HeldBackPercent, s.Time.Percent = 0, new(3.2)
+			s.Time.Lately = &control.Lately{Span: 10 * time.Minute, Used: uint64(3 * time.Minute), HeldBack: uint64(48 * time.Second), Copied: uint64(30 * time.Second), Awaited: uint64(2 * time.Minute)}
+		},
+		"on-the-host": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
+			s.Time.Lately = &control.Lately{Span: 10 * time.Minute, Used: uint64(228 * time.Second)}
+		},
+		"copies": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
+			s.Time.Lately = &control.Lately{Span: 10 * time.Minute, Used: uint64(228 * time.Second), Copied: math.MaxUint64, Awaited: uint64(time.Minute)}
+		},
+		"busy": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
+			s.Time.Lately = &control.Lately{Span: 10 * time.Minute, Used: uint64(9*time.Minute + time.Second)}
 		},
 		"fixed": func(_ *control.Listing, _ *control.Tenant, s *control.Share) { heldBack(s, 40*time.Minute, 0) },
 		"weighted": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
@@ -91,7 +101,19 @@ func TestWhy(t *testing.T) {
 				{PID: 78, User: "eve", Command: "rests", UUID: "GPU-00", Used: new(uint64(gib)), Percent: new(0.0)},
 			}
 		},
-		"alone": func(_ *control.Listing, _ *control.Tenant, s *control.Share) { s.Time.Limited = false },
+		"alone": func(l *control.Listing, _ *control.Tenant, s *control.Share) {
+			s.Time.Limited, s.Time.UsedUntil = false, l.Time.Add(-time.Second)
+		},
+		"debt": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
+			heldBack(s, 4*time.Second, 0)
+			s.Time.Inherited = uint64(3 * time.Second)
+		},
+		"stopped": func(_ *control.Listing, t *control.Tenant, _ *control.Share) {
+			t.Ending = "eve stopped it (divvy stop)"
+		},
+		"killed": func(l *control.Listing, _ *control.Tenant, _ *control.Share) {
+			l.Events = []control.Event{{Time: l.Time, Kind: control.EventMisuse, Tenant: "train", User: "ada", Text: "it uses 98% of the GPU's time, more than its share: its processes on the GPU were killed", Times: 1}}
+		},
 		"mps": func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
 			s.Backend, s.Mechanism, s.Time = v1alpha1.BackendMPS, "MPS, ceiling 30 % of SMs", nil
 		},
@@ -110,7 +132,7 @@ func TestWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, tenant := explained(edit)
 			text := strings.Join(why(l, tenant, whyUID), "\n") + "\n"
-			golden(t, "why/"+name+".txt", text+"---\n"+strings.Join(summary(l, tenant), "\n")+"\n")
+			golden(t, "why/"+name+".txt", text+"---\n"+strings.Join(summary(l, tenant, l.Time.Sub(tenant.Created), 0), "\n")+"\n")
 			if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && (r < ' ' || r == 0x7f) }); i >= 0 {
 				t.Errorf("a terminal would obey %q", text[i:])
 			}
@@ -123,8 +145,10 @@ func TestWhyOfAnothersShare(t *testing.T) {
 	l, tenant := explained(func(_ *control.Listing, _ *control.Tenant, s *control.Share) {
 		s.Time.HeldBackTotal, s.Time.HeldBackPercent = 1, 50
 	})
-	for reader, want := range map[int]string{whyUID: "This would help: ", 0: "This would help: ", 1002: "This would help, by ada or root: "} {
-		if text := strings.Join(why(l, tenant, reader), "\n"); !strings.Contains(text, want) {
+	for reader, want := range map[int][2]string{
+		whyUID: {"This would help: ", "`divvy set train "}, 0: {"This would help: ", "`divvy set ada/train "}, 1002: {"This would help, by ada or root: ", "`divvy set ada/train "},
+	} {
+		if text := strings.Join(why(l, tenant, reader), "\n"); !strings.Contains(text, want[0]) || !strings.Contains(text, want[1]) {
 			t.Errorf("user %d is told\n%s", reader, text)
 		}
 	}
@@ -134,13 +158,35 @@ func TestWhyOfAnothersShare(t *testing.T) {
 func TestEventsOfAnEndedShare(t *testing.T) {
 	l := &control.Listing{}
 	for _, user := range []string{"ada", "kim"} {
-		l.Events = append(l.Events, control.Event{Tenant: "train", User: user, Text: "by " + user}, control.Event{Tenant: "other", User: user})
+		l.Events = append(l.Events, control.Event{Tenant: "train", User: user, Text: "by " + user}, control.Event{Tenant: "other", User: user},
+			control.Event{Kind: control.EventRefused, Tenant: "train", User: user, Text: "no room"})
 	}
-	if got := eventsOf(l, "train", "kim"); len(got) != 1 || !strings.Contains(got[0], "by kim") {
+	if got := eventsOf(l, "train", "kim", false); len(got) != 1 || !strings.Contains(got[0], "by kim") {
 		t.Errorf("%q", got)
 	}
-	if got := eventsOf(l, "train", ""); len(got) != 2 {
+	if got := eventsOf(l, "train", "", false); len(got) != 2 {
 		t.Errorf("%q", got)
+	}
+	if got := eventsOf(l, "train", "kim", true); len(got) != 1 || !strings.Contains(got[0], "no room") {
+		t.Errorf("%q", got)
+	}
+}
+
+// The figures of a command that has ended come late: what was idle since it ended is not said of it.
+func TestLatelyEndsWithTheCommand(t *testing.T) {
+	for since, want := range map[time.Duration]string{
+		-time.Second:            "The GPU had nothing of it to do for 75% of the last 2.0 s",
+		0:                       "The GPU had nothing of it to do for 75% of the last 2.0 s",
+		time.Second:             "The GPU had nothing of it to do for 50% of the last 1.0 s",
+		1500 * time.Millisecond: "",
+		time.Minute:             "",
+	} {
+		tenant := &control.Tenant{Shares: []control.Share{{Time: &control.Time{Lately: &control.Lately{Span: 2 * time.Second, Used: uint64(time.Second / 2)}}}, {}}}
+		endLately(tenant, since)
+		text, ok := idleText(tenant.Shares[0].Time.Lately)
+		if ok != (want != "") || !strings.HasPrefix(text, want) {
+			t.Errorf("%s after its end: %q, want %q", since, text, want)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func Capabilities(proc, dev string, instances []Instance) (checks []Check) {
 		if slices.ContainsFunc(checks, func(c Check) bool { return c.Found == found }) {
 			return // GPUs may have instances of the same number
 		}
-		checks = append(checks, Check{Name: name, Status: Warn, Found: found, Next: next})
+		checks = append(checks, Check{ID: "mig.capabilities", Name: name, Status: Warn, Found: found, Next: next})
 	}
 	if _, err := os.Stat(dir); err != nil {
 		warn("capabilities", "load the kernel module of the driver anew, or let this container see the machine's /proc/driver",

@@ -22,12 +22,13 @@ const (
 	OK Status = "ok"
 	// Warn is a fault that `divvy run` can work with.
 	Warn Status = "warn"
-	// Fail is a fault that `divvy run` cannot work with.
+	// Fail is a fault with which `divvy run` would not work for this user, or in a share its programs do not.
 	Fail Status = "fail"
 )
 
 // Check is one check and its result.
 type Check struct {
+	ID     ID     `json:"id"`
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	// Found is what was seen.
@@ -48,6 +49,11 @@ type Host struct {
 	// Simgpu is the directory of the simulated machine that the system agent serves,
 	// empty for the real one.
 	Simgpu string
+	// Answers is true where GPUs answer, to an agent or to who asks the driver. Files that are missing are no fault
+	// then, as in containers and in WSL.
+	Answers bool
+	// Served is true where a system agent answers, so that this user needs no run directory of their own.
+	Served bool
 }
 
 // Run makes every check of the machine, in the order in which `divvy run` needs
@@ -57,11 +63,16 @@ func (h Host) Run(ctx context.Context) []Check {
 	checks = append(checks, h.driver()...)
 	checks = append(checks, h.namespaces(ctx), h.sharedMemory())
 	checks = append(checks, h.rundirs()...)
-	return append(checks, h.foreignDaemon()...)
+	checks = append(checks, h.foreignDaemons()...)
+	checks = append(checks, h.preloaded(os.Getenv("LD_PRELOAD"))...)
+	cdi, shares := h.cdiChecks()
+	checks = append(append(checks, h.runtimeChecks(ctx, shares)...), cdi...)
+	checks = append(checks, h.leftMounts()...)
+	return append(append(checks, h.cgroupChecks()), h.nics()...)
 }
 
 func (h Host) installation() Check {
-	c := Check{Name: "installation", Status: OK, Found: string(h.Tree)}
+	c := Check{ID: "installation", Name: "installation", Status: OK, Found: string(h.Tree)}
 	files := []string{h.Tree.Program("divvy-enter"), h.Tree.Program("divvy-reap"), h.Tree.Program("divvy-probe")}
 	for _, library := range driver.Libraries {
 		files = append(files, h.Tree.Library(string(library)))
@@ -80,7 +91,7 @@ func (h Host) installation() Check {
 }
 
 func (h Host) namespaces(ctx context.Context) Check {
-	c := Check{Name: "namespaces", Status: OK, Found: "allowed"}
+	c := Check{ID: "namespaces", Name: "namespaces", Status: OK, Found: "allowed"}
 	if err := launch.Enter(h.Tree.Program("divvy-enter")).Probe(ctx); err != nil {
 		c.Status, c.Found = Warn, err.Error()
 		c.Next = h.namespaceAdvice()

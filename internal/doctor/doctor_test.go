@@ -41,7 +41,7 @@ func want(t *testing.T, c Check, status Status, found, next string) {
 func TestBareMachine(t *testing.T) {
 	h := machine(t, nil)
 	want(t, h.installation(), Fail, "divvy-enter", "DIVVY_PREFIX")
-	want(t, h.driver()[0], Warn, "no NVIDIA driver", "--simgpu")
+	want(t, h.driver()[0], Fail, "no NVIDIA driver", "--simgpu")
 	want(t, h.namespaces(t.Context()), Warn, "divvy-enter", "--layer env")
 	want(t, h.sharedMemory(), Fail, "/dev/shm", "tmpfs")
 	want(t, runDirectory(h.Rundir), OK, "made when needed", "")

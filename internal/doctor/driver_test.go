@@ -78,7 +78,11 @@ func TestOtherLibrariesAreTold(t *testing.T) {
 	h := driven(t, map[string]string{"proc/driver/nvidia/version": versionFile}, nil, nil)
 	library(t, filepath.Join(h.Root, "usr/local/cuda/compat/libcuda.so.560.35.03"), "libcuda.so.1")
 	library(t, filepath.Join(h.Root, "usr/lib/libcuda.so.1"), "libother.so.1")
-	want(t, named(t, h.driver(), "other libraries"), OK, "compat/libcuda.so.560.35.03 is CUDA's forward-compatibility library", "")
+	absent(t, h.driver(), "other libraries")
+	want(t, named(t, h.driver(), "forward compatibility"), OK, "not used in shares: "+filepath.Join(h.Root, "usr/local/cuda/compat/libcuda.so.560.35.03"), "")
+	led := h
+	led.LibraryPath = []string{filepath.Join(h.Root, "usr/local/cuda/compat")}
+	want(t, named(t, led.driver(), "forward compatibility"), Warn, "LD_LIBRARY_PATH leads to forward-compatibility libraries", "out of LD_LIBRARY_PATH")
 	if c := named(t, h.driver(), "driver libraries"); strings.Contains(c.Found, "compat") {
 		t.Errorf("%+v", c)
 	}

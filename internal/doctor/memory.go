@@ -22,7 +22,7 @@ const leastShared = 64 << 20
 const leastFree = 1 << 20
 
 func (h Host) sharedMemory() Check {
-	c := Check{Name: "shared memory", Status: OK}
+	c := Check{ID: "shared-memory", Name: "shared memory", Status: OK}
 	dir := filepath.Join(h.Root, "/dev/shm")
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
@@ -52,6 +52,9 @@ func (h Host) sharedMemory() Check {
 // rundirs checks the user's run directory, and the system agent's.
 func (h Host) rundirs() []Check {
 	own := runDirectory(h.Rundir)
+	if own.Status == Fail && h.Served && h.Rundir != rundir.System {
+		own.Status = Warn
+	}
 	if h.Rundir == rundir.System {
 		return []Check{h.system()}
 	}
@@ -60,7 +63,7 @@ func (h Host) rundirs() []Check {
 
 // runDirectory checks a run directory of this user.
 func runDirectory(dir string) Check {
-	c := Check{Name: "run directory", Status: OK, Found: dir}
+	c := Check{ID: "rundir.own", Name: "run directory", Status: OK, Found: dir}
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.Found += " (made when needed)"
@@ -82,7 +85,7 @@ func runDirectory(dir string) Check {
 // enter and root alone to change.
 func (h Host) system() Check {
 	dir := filepath.Join(h.Root, rundir.System)
-	c := Check{Name: "system run directory", Status: OK, Found: dir}
+	c := Check{ID: "rundir.system", Name: "system run directory", Status: OK, Found: dir}
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.Found += " (a system agent makes it)"

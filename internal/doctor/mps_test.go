@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,6 +33,7 @@ func TestDaemons(t *testing.T) {
 	daemons := []mps.Daemon{
 		{UUID: "GPU-0", Dirs: left, Program: filepath.Join(instance.Dir, mps.ControlProgram)},
 		{UUID: "GPU-0", Dirs: mps.Dirs{Pipe: filepath.Join(root, mps.DefaultPipe), Log: filepath.Join(root, "log")}, Program: filepath.Join(instance.Dir, mps.ControlProgram)},
+		{UUID: "GPU-0", Dirs: mps.Dirs{Pipe: filepath.Join(root, "elsewhere"), Log: filepath.Join(root, "otherlog")}, Program: filepath.Join(instance.Dir, mps.ControlProgram)},
 	}
 	t.Cleanup(func() {
 		for _, d := range daemons {
@@ -42,15 +44,21 @@ func TestDaemons(t *testing.T) {
 		}
 	})
 	host := Host{Root: root}
-	if checks := append(LeftDaemons(root), host.foreignDaemon()...); len(checks) != 0 {
+	foreign := func() []Check { // of the test's own: others may run on the machine
+		return slices.DeleteFunc(host.foreignDaemons(), func(c Check) bool { return !strings.Contains(c.Found, root) })
+	}
+	if checks := append(LeftDaemons(root), foreign()...); len(checks) != 0 {
 		t.Errorf("without daemons: %+v", checks)
 	}
-	for i, of := range []func() []Check{func() []Check { return LeftDaemons(root) }, host.foreignDaemon} {
+	for i, of := range []func() []Check{func() []Check { return LeftDaemons(root) }, foreign, foreign} {
 		id, err := daemons[i].Start(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		checks := of()
+		if i == 2 { // the other one runs still
+			checks = slices.DeleteFunc(checks, func(c Check) bool { return !strings.Contains(c.Found, "elsewhere") })
+		}
 		if len(checks) != 1 || checks[0].Status != Warn || !strings.Contains(checks[0].Found, "process "+strconv.Itoa(id.PID)) || checks[0].Next == "" {
 			t.Errorf("with daemon %d: %+v", i, checks)
 		}

@@ -41,7 +41,7 @@ func (h Host) unlimited() []Check {
 	if len(found) == 0 {
 		return nil
 	}
-	return []Check{{Name: "memory beside CUDA", Status: OK, Found: strings.Join(found, ", ") +
+	return []Check{{ID: "driver.beside", Name: "memory beside CUDA", Status: OK, Found: strings.Join(found, ", ") +
 		": no request of these is refused at a share's limit. The agent counts them by the driver's figures for each process"}}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/divvy-gpu/divvy/internal/explanation"
@@ -14,6 +15,8 @@ import (
 // access is how people reach their cluster, as kubectl does: they call these commands, and not pods.
 type access struct {
 	kubeconfig, namespace string
+	// config is how the cluster is reached, once it was found.
+	config *rest.Config
 }
 
 func (o *access) flags(flags *pflag.FlagSet) {
@@ -35,6 +38,7 @@ func (o *access) connect(a *app, userAgent string) (explanation.Reader, error) {
 			return r, fmt.Errorf("find the namespace: %w; give --namespace", err)
 		}
 	}
+	o.config = config
 	limits := connection{qps: 50, burst: 100}
 	if r.Client, err = limits.client(config, slog.New(slog.NewTextHandler(a.err, nil)), userAgent); err != nil {
 		return r, err

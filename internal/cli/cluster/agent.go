@@ -66,6 +66,7 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.StringSliceVar((*[]string)(&o.kube.Kernels), "own-kernels", nil, "`HANDLERS` of runtime classes that run containers on a kernel of their own (default: those of Kata, gVisor and Firecracker)")
 	flags.StringVar(&o.kube.DevicePluginConfigs, "device-plugin-configs", "", "`FOLDER` with configurations of NVIDIA's device plugin, of which the node's label nvidia.com/device-plugin.config names one")
 	flags.BoolVar(&o.kube.NVIDIALabels, "nvidia-labels", false, "label the node as NVIDIA's GPU feature discovery does, where that does not")
+	flags.BoolVar(&o.kube.Quiet, "no-share-events", false, "write no events on pods when their shares are granted, run out of memory and end, in mode claims")
 	flags.StringVar(&o.kube.RuntimeEndpoint, "runtime-endpoint", "unix:///run/containerd/containerd.sock", "the container runtime's CRI socket, for mode slots")
 	flags.StringVar(&o.instance, "simgpu-dir", "", "serve the simulated machine in this directory")
 	flags.Lookup("simgpu-dir").Hidden = true

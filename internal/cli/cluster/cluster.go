@@ -26,7 +26,7 @@ type app struct {
 func Main(args []string, step func(name string), out, errOut io.Writer) int {
 	tree, err := install.Find()
 	if err != nil {
-		program.Say(errOut, "divvy: %v", err)
+		program.Say(errOut, "%s: %v", program.Name(), err)
 		return program.ExitFailure
 	}
 	root := newRoot(&app{tree: tree, step: step, out: out, err: errOut})
@@ -40,6 +40,6 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{Use: "divvy", Short: "Divide the GPUs of a Kubernetes cluster"}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.AddCommand(newAgent(a), newWebhook(a), newController(a), newDoctor(a), newExplain(a), newQueues(a), program.NewVersion(a.out))
+	root.AddCommand(newAgent(a), newWebhook(a), newController(a), newDoctor(a), newExplain(a), newQueues(a), newNode(a), newList(a), program.NewVersion(a.out))
 	return root
 }

@@ -29,6 +29,8 @@ func TestHelp(t *testing.T) {
 		"divvy-explain-pod":      {"explain", "pod", "--help"},
 		"divvy-explain-queue":    {"explain", "queue", "--help"},
 		"divvy-queues":           {"queues", "--help"},
+		"divvy-node":             {"node", "--help"},
+		"divvy-ls":               {"ls", "--cluster", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errOut := call(args...)
@@ -72,6 +74,12 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"explain", "queue", "a", "-n", "x y"}, `"x y" is no name of a namespace`},
 		{[]string{"explain", "queue", "a", "-o", "yaml"}, "use table or json"},
 		{[]string{"queues", "-o", "yaml"}, "use table or json"},
+		{[]string{"node"}, "give the node's name"},
+		{[]string{"node", "A/b"}, `"A/b" is no name of a node`},
+		{[]string{"node", "a", "-n", "x y"}, `"x y" is no name of a namespace`},
+		{[]string{"node", "a", "-o", "wide"}, "use table or json"},
+		{[]string{"ls", "--cluster", "-o", "yaml"}, "use table or json"},
+		{[]string{"ls", "--cluster", "gpu-1"}, `unexpected argument "gpu-1"`},
 		{[]string{"queues", "vision"}, `unexpected argument "vision"`},
 		{[]string{"controller", "--mode", "slots"}, "do not run the controller there"},
 		{[]string{"controller", "--mode", "both"}, `mode "both"`},

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,6 +25,7 @@ type controllerOptions struct {
 	metrics   string
 	mode      string
 	check     bool
+	web       webFlags
 }
 
 func newController(a *app) *cobra.Command {
@@ -36,7 +38,10 @@ and say on pods that wait for a GPU, in an event, why none of them fits. Of
 several replicas one works at a time: the one that holds the lease.
 
 With --check-uninstall it only lists what holds GPUs, and exits with status 1 if
-anything does.`,
+anything does.
+
+With --web-address every replica serves the web page of the cluster's GPUs over TLS.
+A reader gives a token of the cluster and sees the nodes and pods that it may list.`,
 		Example: "  divvy controller --namespace divvy-system\n  divvy controller --kubeconfig admin.conf --check-uninstall",
 		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
@@ -47,6 +52,7 @@ anything does.`,
 	flags.StringVar(&o.scheduler, "scheduler", v1alpha1.SchedulerName, "the name under which Divvy's scheduler runs, which says itself why its pods wait")
 	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
 	flags.StringVar(&o.mode, "mode", dialect.ModeClaims, "the form that requests are given: claims or slots; with --check-uninstall only")
+	o.web.flags(flags)
 	flags.BoolVar(&o.check, "check-uninstall", false, "list what holds GPUs, and end")
 	return command
 }
@@ -78,7 +84,11 @@ func (o *controllerOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
-	return controller.Run(ctx, controller.Options{Client: client, Leases: leases, Namespace: o.namespace, Scheduler: o.scheduler, Plain: plain, Log: log})
+	served, err := o.web.server(ctx, o, client, log)
+	if err != nil {
+		return errors.Join(err, plain.Close())
+	}
+	return controller.Run(ctx, controller.Options{Client: client, Leases: leases, Namespace: o.namespace, Scheduler: o.scheduler, Plain: plain, Web: served, Log: log})
 }
 
 // connect returns a client, and one for the lease alone. Each has a bound of requests of its own: however much there is

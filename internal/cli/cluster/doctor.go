@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/doctor/bundle"
 	"github.com/divvy-gpu/divvy/internal/doctor/cluster"
 )
 
@@ -16,6 +18,7 @@ import (
 type doctorOptions struct {
 	access
 	output string
+	bundle program.Bundle
 }
 
 func newDoctor(a *app) *cobra.Command {
@@ -27,9 +30,9 @@ func newDoctor(a *app) *cobra.Command {
 and its agents. Nothing is changed. It needs the rights to read Divvy's namespace
 and the webhook configurations. The exit status is 1 if pods cannot get GPUs.`,
 		Example: "  divvy doctor --kubernetes\n  divvy doctor --kubernetes --kubeconfig admin.conf",
-		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd, a) },
 	}
+	o.bundle.Add(command)
 	flags := command.Flags()
 	flags.Bool("kubernetes", true, "check a Kubernetes cluster")
 	o.flags(flags)
@@ -46,11 +49,15 @@ func (o *doctorOptions) run(cmd *cobra.Command, a *app) error {
 	if err != nil {
 		return err
 	}
-	checks := cluster.Cluster{Client: reader.Client, Namespace: o.namespace, Port: cluster.Open}.Run(cmd.Context())
+	looked := cluster.Cluster{Client: reader.Client, Namespace: o.namespace, Port: cluster.Open}
+	checks := looked.Run(cmd.Context())
+	if o.bundle.Wanted() {
+		return o.save(cmd, a, looked, doctor.NewReport(checks))
+	}
 	if o.output == "json" {
 		encoder := json.NewEncoder(a.out)
 		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(map[string]any{"checks": checks}); err != nil {
+		if err := encoder.Encode(doctor.NewReport(checks)); err != nil {
 			return fmt.Errorf("write the checks: %w", err)
 		}
 	} else {
@@ -58,10 +65,20 @@ func (o *doctorOptions) run(cmd *cobra.Command, a *app) error {
 		doctor.Write(&text, checks)
 		program.Say(a.out, "%s", strings.TrimSuffix(text.String(), "\n"))
 	}
-	for _, c := range checks {
-		if c.Status == doctor.Fail {
-			return program.ErrReported
-		}
+	if !doctor.NewReport(checks).Works {
+		return program.ErrReported
 	}
 	return nil
+}
+
+// save writes what is known of the cluster to a file.
+func (o *doctorOptions) save(cmd *cobra.Command, a *app, looked cluster.Cluster, report doctor.Report) error {
+	items, err := looked.Items(cmd.Context())
+	if err != nil {
+		items = append(items, bundle.Text("cluster/pods.txt", err.Error()+"\n"))
+	}
+	items = append(items, bundle.Item{Name: "doctor.json", Read: func(context.Context) ([]byte, error) {
+		return json.MarshalIndent(report, "", "  ")
+	}})
+	return o.bundle.Save(cmd.Context(), a.out, items)
 }

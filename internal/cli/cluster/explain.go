@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/cli/text"
 	"github.com/divvy-gpu/divvy/internal/explanation"
 )
 
@@ -87,17 +89,19 @@ func (o *explainOptions) run(ctx context.Context, a *app, name string) error {
 
 // print writes an answer as JSON, or as people read it.
 func (a *app) print(output string, answer any, write func(*strings.Builder)) error {
-	var text strings.Builder
+	var shown strings.Builder
 	if output == "json" {
-		encoder := json.NewEncoder(&text)
+		var document bytes.Buffer
+		encoder := json.NewEncoder(&document)
 		encoder.SetIndent("", "  ")
 		if err := encoder.Encode(answer); err != nil {
 			return fmt.Errorf("encode the answer: %w", err)
 		}
+		shown.Write(text.Escape(document.Bytes()))
 	} else {
-		write(&text)
+		write(&shown)
 	}
-	if _, err := io.WriteString(a.out, text.String()); err != nil {
+	if _, err := io.WriteString(a.out, shown.String()); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -92,12 +93,16 @@ func TestChangesOfQueues(t *testing.T) {
 	}
 }
 
-// clusterOf serves objects by path, and anything else as not found. KUBECONFIG names it, with namespace mine.
+// clusterOf serves objects and texts by path, and anything else as not found. KUBECONFIG names it, with namespace mine.
 func clusterOf(t *testing.T, objects map[string]any) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		answer, ok := objects[r.URL.Path]
+		if text, plain := answer.(string); plain {
+			_, _ = io.WriteString(w, text)
+			return
+		}
 		if status, failed := answer.(metav1.Status); failed {
 			w.WriteHeader(int(status.Code))
 		} else if !ok {

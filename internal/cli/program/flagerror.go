@@ -3,10 +3,13 @@ package program
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/divvy-gpu/divvy/internal/spelling"
 )
 
 // wanted says what to give for a flag of a kind, whose own errors name functions of Go.
@@ -20,7 +23,12 @@ var wanted = map[string]string{
 func flagError(command *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
-		if give := wanted[invalid.GetFlag().Value.Type()]; give != "" {
+		give := wanted[invalid.GetFlag().Value.Type()]
+		if cause := errors.Unwrap(invalid); give == "" && cause != nil {
+			// The cause may begin by naming the value, which has just been named.
+			_, give, _ = strings.Cut(cause.Error(), strconv.Quote(invalid.GetValue())+": ")
+		}
+		if give != "" {
 			return Usage(fmt.Errorf("invalid argument %q for \"--%s\" flag: %s", invalid.GetValue(), invalid.GetFlag().Name, give))
 		}
 	}
@@ -33,43 +41,22 @@ func flagError(command *cobra.Command, err error) error {
 	return Usage(err)
 }
 
-// similar is the command's flag that begins as a name does or else differs from it by the fewest letters, "" if none is near.
-func similar(command *cobra.Command, name string) string {
-	const near = 2
-	found, least := "", near+1
-	command.Flags().VisitAll(func(f *pflag.Flag) {
-		far := distance(strings.ToLower(name), f.Name)
-		if len(name) > 1 && strings.HasPrefix(f.Name, strings.ToLower(name)) {
-			far = 0
-		}
-		if !f.Hidden && far < least {
-			found, least = f.Name, far
-		}
-	})
-	return found
+// meant is an error's text with cobra's suggestions of commands as this program makes its own: in the same line.
+func meant(text string) string {
+	said, suggested, found := strings.Cut(text, "\n\nDid you mean this?\n")
+	if !found {
+		return text
+	}
+	return said + ": did you mean " + strings.Join(strings.Fields(suggested), " or ") + "?"
 }
 
-// distance is how many letters must be added, removed or changed to make one word of another; what is far is only said to be.
-func distance(a, b string) int {
-	const far = 100
-	if len(a) > far || len(b) > far {
-		return far
-	}
-	row := make([]int, len(b)+1)
-	for i := range row {
-		row[i] = i
-	}
-	for i := range a {
-		before := row[0]
-		row[0] = i + 1
-		for j := range b {
-			changed := before
-			if a[i] != b[j] {
-				changed++
-			}
-			before = row[j+1]
-			row[j+1] = min(changed, row[j]+1, row[j+1]+1)
+// similar is the command's flag that a name is likely to be meant for, "" if none is near.
+func similar(command *cobra.Command, name string) string {
+	var flags []string
+	command.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags = append(flags, f.Name)
 		}
-	}
-	return row[len(b)]
+	})
+	return spelling.Nearest(name, flags)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 	"github.com/divvy-gpu/divvy/internal/version"
 )
 
@@ -22,6 +23,10 @@ import (
 const (
 	ExitFailure = 1
 	ExitUsage   = 2
+	// ExitUnavailable and ExitConfig are what sysexits.h calls EX_UNAVAILABLE and EX_CONFIG: the agent needs an
+	// administrator, and its unit is not tried again.
+	ExitUnavailable = 69
+	ExitConfig      = 78
 	// exitInterrupted is the status that shells report for a program ended by Ctrl-C.
 	exitInterrupted = 130
 )
@@ -39,10 +44,16 @@ func Run(root *cobra.Command, args []string, status func(*cobra.Command, error) 
 	defer stop()
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = versionText()
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: Name()}
 	root.SetUsageFunc(writeUsage)
 	root.SetFlagErrorFunc(flagError)
 	root.SetArgs(args)
+	out := &watched{Writer: root.OutOrStdout()}
+	root.SetOut(out)
 	command, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil {
+		err = out.err // cobra tells nobody that help was not written
+	}
 	if err == nil {
 		return 0
 	}
@@ -59,14 +70,37 @@ func Run(root *cobra.Command, args []string, status func(*cobra.Command, error) 
 	return ExitFailure
 }
 
+// watched remembers the first error of a writer.
+type watched struct {
+	io.Writer
+	err error
+}
+
+// Write implements [io.Writer].
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err //nolint:wrapcheck // the writer's own
+}
+
+// What is shown of an error, in characters: arguments and what others named may be of any length.
+const (
+	longestWord = 200
+	longestLine = 4000
+)
+
 // report prints an error and, for wrong usage, how to get help.
 func report(w io.Writer, command *cobra.Command, err error) {
 	if errors.Is(err, ErrReported) {
 		return
 	}
-	// cobra joins its suggestions to the message with empty lines.
-	text := strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n\n", "\n"))
-	Say(w, "divvy: %s", strings.ReplaceAll(text, "\n", "\n       "))
+	lines := strings.Split(strings.TrimSpace(meant(err.Error())), "\n")
+	for i, line := range lines {
+		lines[i] = plaintext.Line(plaintext.Short(line, longestWord), longestLine)
+	}
+	Say(w, "%s: %s", Name(), strings.Join(lines, "\n"+strings.Repeat(" ", len(Name())+2)))
 	if isUsage(err) {
 		Say(w, "Run '%s --help' for its flags and arguments.", command.CommandPath())
 	}

@@ -27,7 +27,7 @@ func writeUsage(command *cobra.Command) error {
 		w.WriteString("\nAliases:\n  " + command.NameAndAliases() + "\n")
 	}
 	if command.HasExample() {
-		w.WriteString("\nExamples:\n" + command.Example + "\n")
+		w.WriteString("\nExamples:\n" + named(command.Example) + "\n")
 	}
 	writeCommands(&w, command)
 	writeFlags(&w, "Flags", command.LocalFlags())

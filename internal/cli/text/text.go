@@ -11,20 +11,13 @@ import (
 	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 )
 
 // Size writes an amount of memory with about three digits.
-func Size(n uint64) string {
-	for _, unit := range []struct {
-		name  string
-		bytes float64
-	}{{"Ti", 1 << 40}, {"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}} {
-		if v := float64(n) / unit.bytes; v >= 1 {
-			return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + unit.name
-		}
-	}
-	return strconv.FormatUint(n, 10)
-}
+func Size(n uint64) string { return v1alpha1.RoundBytes(n) }
 
 // Age writes a time in the largest unit of which it has at least two, seconds at least.
 func Age(d time.Duration) string {
@@ -39,29 +32,9 @@ func Age(d time.Duration) string {
 	return strconv.FormatInt(int64(max(0, d)/time.Second), 10) + "s"
 }
 
-// Plain makes what somebody else named fit for one line of a terminal, in at most so many characters: what would not be
+// Plain makes what somebody else named fit for one line of a terminal, in at most so many columns: what would not be
 // seen as itself, such as an escape sequence, is written as in Go, and the rest of what is too long is cut.
-func Plain(name string, most int) string {
-	var w strings.Builder
-	written := 0
-	for i := 0; i < len(name); {
-		r, n := utf8.DecodeRuneInString(name[i:])
-		shown := name[i : i+n]
-		switch {
-		case r == utf8.RuneError && n == 1:
-			shown = fmt.Sprintf(`\x%02x`, name[i])
-		case !unicode.IsPrint(r):
-			quoted := strconv.QuoteRune(r)
-			shown = quoted[1 : len(quoted)-1]
-		}
-		w.WriteString(shown)
-		if written += utf8.RuneCountInString(shown); written > most {
-			break
-		}
-		i += n
-	}
-	return Cut(w.String(), most)
-}
+func Plain(name string, most int) string { return Cut(plaintext.Line(name, most), most) }
 
 // Escape writes in a JSON document as \uXXXX what terminals may act upon and JSON lets stand as it is: control characters beyond
 // ASCII, and those that change the direction of letters.

@@ -56,8 +56,8 @@ type Share struct {
 	HeldBack float64
 	Refused  uint64 // allocations, since it began
 	Age      time.Duration
-	// Details are lines for who wants to know all.
-	Details []string
+	// Details are lines for who wants to know all. They are asked for while they are on the screen.
+	Details func() []string
 }
 
 // key tells a share from all others.
@@ -95,6 +95,8 @@ type Model struct {
 	filter        string
 	typed         string // while a filter is written
 	selected      string // the share's key
+	from          int    // the first row of the list that is seen, or follow
+	read          int    // the first row of help or details that is seen
 	said          string // what the last command came to
 	utilisation   map[string][]float64
 	times         map[string][]float64
@@ -104,7 +106,7 @@ type Model struct {
 
 // New is a model for a screen of so many columns and rows that gets a snapshot at each interval.
 func New(width, height int, interval time.Duration) Model {
-	return Model{width: width, height: height, interval: interval, order: Orders[0], utilisation: map[string][]float64{}, times: map[string][]float64{}}
+	return Model{width: width, height: height, interval: interval, order: Orders[0], from: follow, utilisation: map[string][]float64{}, times: map[string][]float64{}}
 }
 
 // Plain is the model without colours and limits of height, for one that is printed.

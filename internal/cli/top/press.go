@@ -5,6 +5,9 @@ import (
 	"unicode/utf8"
 )
 
+// farthest is further than any row.
+const farthest = 1 << 20
+
 // mostTyped bounds a filter in bytes.
 const mostTyped = 64
 
@@ -23,10 +26,19 @@ func (m Model) press(key Key) (Model, Effect) {
 		if key == "q" {
 			return m, Effect{Quit: true}
 		}
-		m.pane = paneList
-		return m, Effect{}
+		return m.leaf(key), Effect{}
 	}
 	return m.command(key)
+}
+
+// leaf is the model after a key on help or details that are longer than the screen, which go away on other keys.
+func (m Model) leaf(key Key) Model {
+	if by := m.distance(key); by != 0 && len(m.body()) > m.room() {
+		m, _ = m.scroll(by)
+		return m
+	}
+	m.pane, m.read = paneList, 0
+	return m
 }
 
 // command is the model after a key on the list.
@@ -37,7 +49,7 @@ func (m Model) command(key Key) (Model, Effect) {
 	case "?", "h":
 		m.pane = paneHelp
 	case "s":
-		m.order = Orders[(slices.Index(Orders, m.order)+1)%len(Orders)]
+		m.order, m.from = Orders[(slices.Index(Orders, m.order)+1)%len(Orders)], follow
 	case "/":
 		m.pane, m.typed = paneFilter, m.filter
 	case "p", "space", " ":
@@ -51,14 +63,40 @@ func (m Model) command(key Key) (Model, Effect) {
 			m.pane = paneStop
 		}
 	case "esc":
-		m.filter = ""
+		m.filter, m.from = "", follow
 	default:
-		m = m.move(m.distance(key))
+		m = m.walk(key)
 	}
 	return m, Effect{}
 }
 
-// distance is by how many shares a key moves the selection, 0 for other keys.
+// walk is the model after a key that selects or scrolls. The screen follows the selected share; where none is further up or down,
+// and by half a screen, it scrolls: GPUs and notes are there too.
+func (m Model) walk(key Key) Model {
+	by := m.distance(key)
+	switch key {
+	case "home", "g":
+		return m.toEnd(-1)
+	case "end", "G":
+		return m.toEnd(1)
+	case "pgup", "pgdown":
+		if scrolled, ok := m.scroll(by); ok {
+			return scrolled
+		}
+		return m.move(by)
+	}
+	if by == 0 {
+		return m
+	}
+	if moved := m.move(by); moved.selected != m.selected {
+		moved.from = follow
+		return moved
+	}
+	m, _ = m.scroll(by)
+	return m
+}
+
+// distance is by how many shares or rows a key goes on, 0 for other keys.
 func (m Model) distance(key Key) int {
 	switch key {
 	case "up", "k":
@@ -66,13 +104,13 @@ func (m Model) distance(key Key) int {
 	case "down", "j":
 		return 1
 	case "pgup":
-		return -max(1, m.height/2)
+		return -max(1, m.room()/2)
 	case "pgdown":
-		return max(1, m.height/2)
+		return max(1, m.room()/2)
 	case "home", "g":
-		return -len(m.now.Shares)
+		return -farthest
 	case "end", "G":
-		return len(m.now.Shares)
+		return farthest
 	}
 	return 0
 }
@@ -91,7 +129,7 @@ func (m Model) move(by int) Model {
 func (m Model) write(key Key) Model {
 	switch {
 	case key == "enter":
-		m.filter, m.pane = m.typed, paneList
+		m.filter, m.pane, m.from = m.typed, paneList, follow
 		if shown := m.shown(); m.at(shown) < 0 && len(shown) > 0 {
 			m.selected = shown[0].key()
 		}

@@ -69,27 +69,32 @@ func (m Model) shares() []line {
 	for i, f := range columns {
 		names[i] = f.name
 	}
-	all := []line{{}, {text: m.paint(heading, m.row(columns, names, "  "))}}
+	all := []line{{within: true}, {text: m.paint(heading, m.row(columns, names, "  "))}}
 	for _, s := range shown {
-		cells := make([]string, len(columns))
-		for i, f := range columns {
-			cells[i] = f.of(m, s)
-		}
 		selected := !m.whole && s.key() == m.selected
-		mark := "  "
-		if selected {
-			mark = "> "
-		}
-		row := m.row(columns, cells, mark)
-		switch {
-		case selected:
-			row = m.paint(marked, row)
-		case s.State == "fault", strings.HasPrefix(s.State, "over"):
-			row = m.paint(alarm, row)
-		}
-		all = append(all, line{row, selected})
+		all = append(all, line{draw: func() string { return m.share(columns, s, selected) }, share: s.key(), selected: selected})
 	}
 	return all
+}
+
+// share is the row of a share.
+func (m Model) share(columns []field, s Share, selected bool) string {
+	cells := make([]string, len(columns))
+	for i, f := range columns {
+		cells[i] = f.of(m, s)
+	}
+	mark := "  "
+	if selected {
+		mark = "> "
+	}
+	row := m.row(columns, cells, mark)
+	switch {
+	case selected:
+		return m.paint(marked, row)
+	case s.State == "fault", strings.HasPrefix(s.State, "over"):
+		return m.paint(alarm, row)
+	}
+	return row
 }
 
 // chosen are the columns for which there is room, from left to right. The last of them takes what is left.

@@ -29,7 +29,9 @@ func lab(seconds int) Snapshot {
 		},
 		Shares: []Share{
 			{Tenant: "1", GPU: "a", Name: "train", User: "alice", Command: "python train.py --epochs 90", State: "active", Limit: 40 * gib, Used: 28 * gib, Entitled: 50, Time: &wave, Age: 3 * time.Hour,
-				Details: []string{"share train of alice", "GPU 0: 28Gi of 40Gi", "python train.py --epochs 90"}},
+				Details: func() []string {
+					return []string{"share train of alice", "GPU 0: 28Gi of 40Gi", "python train.py --epochs 90"}
+				}},
 			{Tenant: "2", GPU: "a", Name: "notebook", User: "bob", Command: "jupyter lab", State: "held back", Limit: 8 * gib, Used: 2 * gib, Entitled: 20, Time: new(20.0), HeldBack: 37, Refused: 12, Age: 90 * time.Second},
 			{Tenant: "2", GPU: "b", Name: "notebook", User: "bob", Command: "jupyter lab", State: "idle", Limit: 8 * gib, Entitled: 20, Age: 90 * time.Second},
 			{Tenant: "3", GPU: "b", Name: "batch", User: "carol", Command: "make all", State: "over", Limit: 96 * gib, Used: 97 * gib, Entitled: 100, Time: new(0.0), Age: 50 * time.Hour},
@@ -97,6 +99,11 @@ func TestView(t *testing.T) {
 		m := fed(size.Width, size.Height)
 		fits(t, m)
 		golden(t, fmt.Sprintf("%dx%d", size.Width, size.Height), bare(m)+"\n")
+	}
+	for name, m := range map[string]Model{"help-40x10": fed(40, 10), "stop-20x5": fed(20, 5), "stop-40x10": fed(40, 10)} {
+		pressed, _ := press(m, "down", map[bool]Key{true: "?", false: "x"}[name == "help-40x10"])
+		fits(t, pressed)
+		golden(t, name, bare(pressed)+"\n")
 	}
 	m := fed(80, 16)
 	for name, keys := range map[string][]Key{
@@ -178,13 +185,32 @@ func TestPauseAndFault(t *testing.T) {
 	}
 }
 
+// Details are made of no share but the one that is asked about.
+func TestDetailsOfOneShare(t *testing.T) {
+	found, asked := lab(0), map[string]bool{}
+	for i := range found.Shares {
+		name := found.Shares[i].Name
+		found.Shares[i].Details = func() []string { asked[name] = true; return nil }
+	}
+	m, _ := New(80, 24, time.Second).Update(found)
+	_ = m.View()
+	if len(asked) > 0 {
+		t.Errorf("the list asks for details of %v", asked)
+	}
+	m, _ = press(m, "enter")
+	_ = m.View()
+	if share, _ := m.current(); len(asked) != 1 || !asked[share.Name] {
+		t.Errorf("details of %v were asked for, not of %s alone", asked, share.Name)
+	}
+}
+
 // Whatever others name and however small the screen is, it keeps its size and shows no control characters.
 func TestHostileNames(t *testing.T) {
 	hostile := "\x1b]0;owned\x07\x1b[2J\r\n\xff\u202e漢字" + strings.Repeat("x", 1<<20)
 	found := lab(0)
 	for i := range found.Shares {
 		s := &found.Shares[i]
-		s.Name, s.User, s.Command, s.State, s.Details = hostile, hostile, hostile, hostile, []string{hostile}
+		s.Name, s.User, s.Command, s.State, s.Details = hostile, hostile, hostile, hostile, func() []string { return []string{hostile} }
 	}
 	found.GPUs[0].Model, found.GPUs[0].Machine, found.Notes = hostile, hostile, []string{hostile}
 	for _, width := range []int{0, 1, 2, 5, 19, 20, 21, 40, 60, 80, 119} {

@@ -16,10 +16,20 @@ const (
 	leastHeight = 3
 )
 
-// line is one row of the screen. The list scrolls so that the selected one is seen.
+// line is one row of the screen: a text, or what draws it once it is on the screen.
 type line struct {
 	text     string
+	draw     func() string
+	share    string // the key of the share whose row it is
 	selected bool
+	within   bool // it belongs to the row above, as a GPU's bars do
+}
+
+func (l line) drawn() string {
+	if l.draw != nil {
+		return l.draw()
+	}
+	return l.text
 }
 
 // View is the screen, in as many rows as it has, without an end of line after the last.
@@ -30,24 +40,18 @@ func (m Model) View() string {
 	body := m.body()
 	if m.whole {
 		var rows []string
-		rows = append(rows, m.header())
+		rows = append(rows, m.header(0, 0))
 		for _, l := range body {
-			rows = append(rows, l.text)
+			rows = append(rows, l.drawn())
 		}
 		return strings.Join(rows, "\n")
 	}
-	room := m.height - 2 // for the first row and the last
-	from := 0
-	for i, l := range body {
-		if l.selected && i >= room {
-			from = min(i-room/2, len(body)-room)
-		}
-	}
-	rows := []string{m.header()}
+	room, from := m.room(), m.begin(body)
+	rows := []string{m.header(from, len(body)-from-room)}
 	for i := range room {
 		row := ""
 		if from+i < len(body) {
-			row = body[from+i].text
+			row = body[from+i].drawn()
 		}
 		rows = append(rows, row)
 	}
@@ -57,10 +61,10 @@ func (m Model) View() string {
 func (m Model) body() []line {
 	switch m.pane {
 	case paneHelp:
-		return m.lines(help)
+		return m.lines(helpLines(m.columns()))
 	case paneDetails:
 		if s, ok := m.current(); ok {
-			return m.lines(s.Details)
+			return m.lines(s.Details())
 		}
 	}
 	var all []line
@@ -96,8 +100,8 @@ func (m Model) columns() int {
 
 func (m Model) cut(s string) string { return text.Cut(s, m.columns()) }
 
-// header says what is shown.
-func (m Model) header() string {
+// header says what is shown, and how many rows are above and below the screen.
+func (m Model) header(above, below int) string {
 	parts := []string{"divvy top"}
 	if !m.now.At.IsZero() {
 		parts = append(parts, m.now.At.Local().Format("15:04:05"))
@@ -114,7 +118,7 @@ func (m Model) header() string {
 		parts = append(parts, "filter "+text.Plain(m.filter, 20))
 	}
 	parts = append(parts, "by "+string(m.order))
-	return m.paint(heading, m.cut(strings.Join(parts, "  ")))
+	return m.paint(heading, m.withHidden(strings.Join(parts, "  "), above, below))
 }
 
 func count(n int, what string) string {
@@ -131,27 +135,63 @@ func (m Model) footer() string {
 		return m.cut("filter: " + text.Plain(m.typed, m.columns()) + "_")
 	case m.pane == paneStop:
 		share, _ := m.current()
-		return m.paint(alarm, m.cut(fmt.Sprintf("stop %s of %s? y/n", text.Plain(share.Name, 30), text.Plain(share.User, 20))))
+		return m.paint(alarm, m.question(share))
 	case m.said != "":
 		return m.cut(text.Plain(m.said, m.columns()))
 	case m.now.Fault != "":
 		return m.paint(alarm, m.cut(text.Plain("! "+m.now.Fault, m.columns())))
+	case m.pane != paneList && len(m.body()) > m.room():
+		return m.cut("↑↓ scroll  other keys: back  q: quit")
 	case m.pane != paneList:
 		return m.cut("any key: back  q: quit")
 	}
 	return m.paint(faint, m.cut("q quit  ? help  ↑↓ select  enter details  s sort  / filter  p pause  x stop"))
 }
 
-// help has a line for each key.
+// question asks whether a share is to be stopped. What is left out where there is no room is first the user, then the end of
+// the name.
+func (m Model) question(s Share) string {
+	const ask, keys = "stop ", "? y/n"
+	name := text.Plain(s.Name, 30)
+	if whole := ask + name + " of " + text.Plain(s.User, 20) + keys; text.Width(whole) <= m.columns() {
+		return whole
+	}
+	return ask + text.Cut(name, m.columns()-text.Width(ask+keys)) + keys
+}
+
+// help has a line for each key, and then what the bars mean.
 var help = []string{
+	"up, down, k, j  select a share       enter  its details",
+	"pgup, pgdown    by half a screen     /      show shares with a text; esc all",
+	"home, end       the top, the end",
+	"s               next order           x      stop the share, after a question",
+	"p, space        pause                q      quit",
+	"",
 	"Each GPU has a bar for memory and one for time. A share's part begins with",
 	"what it uses (█), then what it may use and does not (░); · is nobody's, and",
 	"+ ends the part of a share that uses more than it is entitled to.",
-	"",
-	"up, down, k, j  select a share       enter  its details",
-	"pgup, pgdown    by half a screen     /      show shares with a text; esc all",
-	"s               next order           x      stop the share, after a question",
-	"p, space        pause                q      quit",
+}
+
+// narrowHelp is the same for a narrow screen, the keys without which nobody finds out first.
+var narrowHelp = []string{
+	"↑ ↓ select       enter its details",
+	"/ filter         esc   all shares",
+	"s next order     p     pause",
+	"x stop, asks     q     quit",
+	"pgup, pgdown: by half a screen",
+	"home: the top    end: the end",
+	"█ used  ░ may be used  · nobody's",
+	"+ more than the share is entitled to",
+}
+
+// helpLines are what help shows on a screen of some columns.
+func helpLines(columns int) []string {
+	for _, line := range help {
+		if text.Width(line) > columns {
+			return narrowHelp
+		}
+	}
+	return help
 }
 
 // gpu are the rows of a GPU.
@@ -192,11 +232,11 @@ func (m Model) gpu(g GPU) []line {
 		if g.Used != nil {
 			memory = []part{{0, 0}, {ratio(*g.Used, g.Capacity), ratio(*g.Used, g.Capacity)}}
 		}
-		return append(rows, line{text: m.bar("mem", memory, inUse+" of "+text.Size(g.Capacity), inUse)})
+		return append(rows, line{within: true, text: m.bar("mem", memory, inUse+" of "+text.Size(g.Capacity), inUse)})
 	}
 	return append(rows,
-		line{text: m.bar("mem", memory, fmt.Sprintf("%s used, %s of %s granted", inUse, text.Size(granted), text.Size(g.Capacity)), inUse)},
-		line{text: m.bar("time", time, fmt.Sprintf("%.0f%% used, %.0f%% entitled", used, entitled), fmt.Sprintf("%.0f%%", used))})
+		line{within: true, text: m.bar("mem", memory, fmt.Sprintf("%s used, %s of %s granted", inUse, text.Size(granted), text.Size(g.Capacity)), inUse)},
+		line{within: true, text: m.bar("time", time, fmt.Sprintf("%.0f%% used, %.0f%% entitled", used, entitled), fmt.Sprintf("%.0f%%", used))})
 }
 
 func ratio(n, of uint64) float64 {

@@ -45,24 +45,24 @@ func (c Cluster) Run(ctx context.Context) []doctor.Check {
 	version, err := c.Client.Discovery().ServerVersion()
 	if err != nil {
 		return []doctor.Check{{
-			Name: "API server", Status: doctor.Fail, Found: err.Error(), Next: "give --kubeconfig the file with the cluster's address and credentials",
+			ID: "cluster.server", Name: "API server", Status: doctor.Fail, Found: err.Error(), Next: "give --kubeconfig the file with the cluster's address and credentials",
 		}}
 	}
-	checks := []doctor.Check{{Name: "API server", Status: doctor.OK, Found: version.GitVersion}}
-	deployment, check := c.deployment(ctx, webhookName, "the webhook")
+	checks := []doctor.Check{{ID: "cluster.server", Name: "API server", Status: doctor.OK, Found: version.GitVersion}}
+	deployment, check := c.deployment(ctx, "cluster.webhook", webhookName, "the webhook")
 	checks = append(checks, check)
 	if deployment != nil {
 		checks = append(checks, c.trust(ctx), c.callers(ctx, deployment))
 	}
 	agents, check := c.agents(ctx)
 	if !slots(agents) {
-		_, controller := c.deployment(ctx, controllerName, "the controller")
+		_, controller := c.deployment(ctx, "cluster.controller", controllerName, "the controller")
 		checks = append(checks, controller)
 		if deployment != nil {
 			checks = append(checks, c.scheduler(ctx)...)
 		}
 	}
-	return append(checks, check)
+	return append(append(checks, check), c.versions(ctx)...)
 }
 
 // slots reports whether the cluster is served by slots, where there is no controller.
@@ -73,8 +73,8 @@ func slots(agents *appsv1.DaemonSet) bool {
 }
 
 // deployment checks that replicas of a deployment answer.
-func (c Cluster) deployment(ctx context.Context, name, what string) (*appsv1.Deployment, doctor.Check) {
-	check := doctor.Check{Name: what, Status: doctor.OK}
+func (c Cluster) deployment(ctx context.Context, id doctor.ID, name, what string) (*appsv1.Deployment, doctor.Check) {
+	check := doctor.Check{ID: id, Name: what, Status: doctor.OK}
 	found, err := c.Client.AppsV1().Deployments(c.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		check.Status, check.Found = doctor.Fail, err.Error()
@@ -100,7 +100,7 @@ func (c Cluster) deployment(ctx context.Context, name, what string) (*appsv1.Dep
 
 // trust checks that the API server was told whom to trust for each of the webhooks.
 func (c Cluster) trust(ctx context.Context) doctor.Check {
-	check := doctor.Check{Name: "the webhook's certificate", Status: doctor.OK, Found: "the API server knows the authority"}
+	check := doctor.Check{ID: "cluster.certificate", Name: "the webhook's certificate", Status: doctor.OK, Found: "the API server knows the authority"}
 	var without []string
 	note := func(name string, config *admissionregistrationv1.WebhookClientConfig) {
 		if len(config.CABundle) == 0 {
@@ -131,7 +131,7 @@ func (c Cluster) trust(ctx context.Context) doctor.Check {
 
 // callers says who may ask the webhook.
 func (c Cluster) callers(ctx context.Context, deployment *appsv1.Deployment) doctor.Check {
-	check := doctor.Check{Name: "the webhook's port", Status: doctor.OK}
+	check := doctor.Check{ID: "cluster.callers", Name: "the webhook's port", Status: doctor.OK}
 	names := clientNames(deployment)
 	open, asked := c.asked(ctx)
 	if asked == "" {
@@ -202,7 +202,7 @@ func (c Cluster) namedCallers(ctx context.Context) int {
 
 // agents checks that the agents of all nodes answer.
 func (c Cluster) agents(ctx context.Context) (*appsv1.DaemonSet, doctor.Check) {
-	check := doctor.Check{Name: "agents", Status: doctor.OK}
+	check := doctor.Check{ID: "cluster.agents", Name: "agents", Status: doctor.OK}
 	found, err := c.Client.AppsV1().DaemonSets(c.Namespace).Get(ctx, agentName, metav1.GetOptions{})
 	if err != nil {
 		check.Status, check.Found = doctor.Fail, err.Error()

@@ -27,6 +27,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/version"
 )
 
 const system = "divvy-system"
@@ -122,6 +123,20 @@ func TestCluster(t *testing.T) {
 			set.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--mode=slots"}}}
 			return append(o[:1:1], o[2:]...)
 		}, unreachable, []string{"warn the webhook's port", "warn agents: 2 of 3 nodes"}},
+		"two versions": {func(o []runtime.Object) []runtime.Object {
+			other := find[*corev1.Pod](o).DeepCopy()
+			other.Name, other.Labels[versionLabel] = "w2", "0.0.2"
+			find[*corev1.Pod](o).Labels[versionLabel] = version.Number()
+			return append(o, other)
+		}, unreachable, []string{"warn the webhook's port", "warn versions: 0.0.2 in 1 pods, such as w2; " + version.Number() + " in 1 pods"}},
+		"another version": {func(o []runtime.Object) []runtime.Object {
+			find[*corev1.Pod](o).Labels[versionLabel] = "0.0.2"
+			return o
+		}, unreachable, []string{"warn the webhook's port", "and this program is " + version.Number()}},
+		"this version": {func(o []runtime.Object) []runtime.Object {
+			find[*corev1.Pod](o).Labels[versionLabel] = version.Number()
+			return o
+		}, unreachable, []string{"warn the webhook's port"}},
 		"no nodes": {func(o []runtime.Object) []runtime.Object {
 			find[*appsv1.DaemonSet](o).Status = appsv1.DaemonSetStatus{}
 			return o

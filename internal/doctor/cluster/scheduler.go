@@ -28,7 +28,7 @@ const (
 
 // scheduler checks Divvy's scheduler where there is one, and who else may give GPUs.
 func (c Cluster) scheduler(ctx context.Context) []doctor.Check {
-	found, check := c.deployment(ctx, schedulerName, "the scheduler")
+	found, check := c.deployment(ctx, "cluster.scheduler", schedulerName, "the scheduler")
 	switch {
 	case found != nil:
 		if check.Status == doctor.Warn {
@@ -44,7 +44,7 @@ func (c Cluster) scheduler(ctx context.Context) []doctor.Check {
 
 // leader checks that one of the schedulers leads.
 func (c Cluster) leader(ctx context.Context) doctor.Check {
-	check := doctor.Check{Name: "who schedules", Status: doctor.OK}
+	check := doctor.Check{ID: "cluster.leader", Name: "who schedules", Status: doctor.OK}
 	lease, err := c.Client.CoordinationV1().Leases(c.Namespace).Get(ctx, schedulerName, metav1.GetOptions{})
 	next := fmt.Sprintf("pods that ask for GPUs wait: `kubectl -n %s logs deployment/%s` says why none leads", c.Namespace, schedulerName)
 	switch {
@@ -75,7 +75,7 @@ var listed = regexp.MustCompile(`request\.userInfo\.username in (\[[^\]]*\])`)
 
 // allocators checks that one writer gives GPUs. Where claims are not used there is no policy, and nothing is said.
 func (c Cluster) allocators(ctx context.Context) []doctor.Check {
-	check := doctor.Check{Name: "who gives GPUs", Status: doctor.OK}
+	check := doctor.Check{ID: "cluster.allocators", Name: "who gives GPUs", Status: doctor.OK}
 	policy, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, allocationsName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -122,7 +122,7 @@ func (c Cluster) orphans(ctx context.Context) []doctor.Check {
 	}
 	first := &waits[0]
 	return []doctor.Check{{
-		Name: "the scheduler", Status: doctor.Fail,
+		ID: "cluster.scheduler", Name: "the scheduler", Status: doctor.Fail,
 		Found: fmt.Sprintf("it is not installed in %s, and %d pods wait for it, such as %s of namespace %s", c.Namespace, len(waits), first.Name, first.Namespace),
 		Next:  "set scheduler.enabled, or delete these pods and let their owners make them again (docs/scheduler.md, Upgrade and removal)",
 	}}

@@ -131,6 +131,11 @@ func (e late) Error() string {
 
 func (e late) Unwrap() error { return nvml.ErrDriver }
 
+// None is the driver of a machine without one: it has no GPUs, and starts no helper.
+func None() *Driver {
+	return &Driver{config: Config{Log: slog.New(slog.DiscardHandler), Now: time.Now}, closed: make(chan struct{}), common: &seat{}, gpus: map[int]*gpu{}, changers: map[int]*changer{}}
+}
+
 // Version is the driver's, or the last that is known while the driver is silent.
 func (d *Driver) Version() nvml.Version {
 	d.mu.Lock()

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+)
+
+func deviceClaim(name string, form v1alpha1.Backend, kind string) control.DeviceClaim {
+	at := pci.Address{Bus: 0x3b}
+	return control.DeviceClaim{
+		Want:  claims.Want{Name: name, Form: form, Type: kind, Device: at},
+		Given: claims.Given{Group: 7, Members: []pci.Address{at}}, Times: claims.Times{Since: time.Unix(1e9, 0), Phase: claims.Held}, User: "ada",
+	}
+}
+
+func TestClaimWrongUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                             "name one device",
+		"a --gpu 0 --pci x":            "name one device",
+		"a --gpu 0":                    "use passthrough, vf or vgpu:TYPE",
+		"a --gpu 0 --form slice":       "use passthrough, vf or vgpu:TYPE",
+		"a --gpu 0 --form vgpu":        "add the type",
+		"a --gpu 0 --form vf:x":        "only vgpu has types",
+		"a --pci 3b --form vf":         "not a PCI address",
+		"a --gpu 0 --form vf --also y": "--also",
+		"a --gpu 0 --like b --form vf": "leave out --form",
+		"a --gpu 0 --form passthrough --memory 50%":       "part of a GPU",
+		"a --gpu 0 --form passthrough --for xen":          "qemu or libvirt",
+		"a --gpu 0 --form passthrough --user no-such-one": "no user",
+		"A/b --gpu 0 --form passthrough":                  "lower-case letters",
+		"a b --gpu 0 --form passthrough":                  "at most one name",
+	} {
+		status, out, errOut := call(t, append([]string{"vm", "claim"}, strings.Fields(args)...)...)
+		if status != program.ExitUsage || !strings.Contains(errOut, want) || out != "" {
+			t.Errorf("%q: status %d, %s%s, want %q", args, status, out, errOut, want)
+		}
+	}
+	// A name that a terminal would obey is refused, and not obeyed.
+	if status, _, errOut := call(t, "vm", "claim", "a\x1b[2J", "--gpu", "0", "--form", "passthrough"); status != program.ExitUsage || strings.Contains(errOut, "\x1b") {
+		t.Errorf("status %d: %q", status, errOut)
+	}
+}
+
+// A claim that another one is to be like comes from what either command printed on the other host.
+func TestLike(t *testing.T) {
+	vgpu, whole := deviceClaim("desk", v1alpha1.BackendVGPU, "nvidia-471"), deviceClaim("train", v1alpha1.BackendPassthrough, "")
+	for name, c := range map[string]struct {
+		document any
+		want     string
+	}{
+		"a claim":   {claimed{Claim: vgpu}, ""},
+		"a list":    {control.Devices{Claims: []control.DeviceClaim{vgpu}}, ""},
+		"two":       {control.Devices{Claims: []control.DeviceClaim{vgpu, whole}}, "it has 2 claims"},
+		"none":      {struct{}{}, "it has 0 claims"},
+		"no claims": {"text", "read a claim"},
+	} {
+		content, err := json.Marshal(c.document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "claim.json")
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := claimIn(path)
+		if c.want == "" && (err != nil || got.Type != "nvidia-471" || got.Form != v1alpha1.BackendVGPU) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if _, err := claimIn(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "no such claim") {
+		t.Error(err)
+	}
+	if err := movable(whole); err == nil || !strings.Contains(err.Error(), "cannot move") {
+		t.Errorf("a whole device: %v", err)
+	}
+	if err := movable(vgpu); err != nil {
+		t.Error(err)
+	}
+}
+
+// A list has one row for each claim, and below who keeps a device; what others named is fit for a terminal.
+func TestPrintClaims(t *testing.T) {
+	held, stuck := deviceClaim("train", v1alpha1.BackendPassthrough, ""), deviceClaim("desk", v1alpha1.BackendVGPU, "nvidia-\x1b[2J")
+	held.Index = new(int)
+	stuck.Phase, stuck.Fault = claims.Leaving, "process 2211 (\x1b[2J) has /dev/nvidia0 open"
+	var w strings.Builder
+	printClaims(&w, []control.DeviceClaim{held, stuck}, time.Unix(1e9+120, 0), look{})
+	for _, want := range []string{"VM CLAIM", "train     ada   passthrough", "held", "stuck", "! claim desk: process 2211", `\x1b[2J`} {
+		if !strings.Contains(w.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, w.String())
+		}
+	}
+	if strings.Contains(w.String(), "\x1b") {
+		t.Errorf("a terminal would obey\n%q", w.String())
+	}
+}
