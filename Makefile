@@ -46,7 +46,7 @@ export ONLY
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-containers test-programs fuzz \
-	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-ops bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-sched bench-time measurements FORCE
+	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-ops bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-sched bench-time bench-vm measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
@@ -77,9 +77,15 @@ install: build ## copy what was built below PREFIX
 	install -D -t $(DESTDIR)$(PREFIX)/libexec/divvy $(B)/libexec/divvy/*
 
 generate: versions ## rewrite what is generated
-	$(call step,GEN,from abi/ and hack/layers/)
+	$(call step,GEN,from abi/ and hack/layers/ and the code)
 	$(GO) run ./abi/gen
 	$(GO) run ./hack/layers
+	$(GO) run ./hack/reference
+	$(GO) run ./hack/picture
+.PHONY: pictures
+pictures: ## draw the screens of divvy top and ls, as their tests hold them, for README
+	$(call step,GEN,docs/pictures)
+	$(GO) run ./hack/picture
 versions: ## copy internal/version/VERSION to the chart, and to the images that documents and tests name
 	$(call step,GEN,versions)
 	hack/version.sh
@@ -122,10 +128,15 @@ test-drivers: build ## hold our libraries against NVIDIA's user-space drivers, w
 	hack/runtimes.sh .cache/runtimes
 	DIVVY_REQUIRE=drivers,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./internal/mps
 	DIVVY_REQUIRE=drivers,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./test/drivers $(GOTESTFLAGS)
-test-containers: build $(B)/bin/gpubench ## run the examples of docs/containers.md with podman, as root; downloads it, installs nothing
-	$(call step,TEST,containers of podman)
+test-containers: build $(B)/bin/gpubench ## run the examples of docs/containers.md with podman, Docker, Slurm, Open MPI and Jupyter, as root; downloads them, installs nothing
+	$(call step,TEST,containers and batch jobs)
 	hack/podman.sh .cache/podman
-	DIVVY_REQUIRE=podman,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 10m $(GOTESTFLAGS) ./test/containers
+	hack/docker.sh .cache/docker
+	hack/apptainer.sh .cache/apptainer
+	hack/slurm.sh .cache/slurm
+	hack/mpi.sh .cache/mpi
+	hack/jupyter.sh .cache/jupyter
+	DIVVY_REQUIRE=podman,docker,slurm,mpi,jupyter,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 10m $(GOTESTFLAGS) ./test/containers
 test-programs: build $(B)/bin/gpubench ## run other projects' programs on the simulated driver and in shares; downloads them, installs nothing
 	$(call step,TEST,programs of other projects)
 	hack/programs.sh .cache/programs
@@ -147,7 +158,7 @@ $(B)/obj/write-deb: FORCE
 	$(call step,GO)
 	CGO_ENABLED=0 $(GO) build -C hack/deb -o $(abspath $@) .
 
-test-dist: dist ## install, upgrade and remove the Debian package on a machine with systemd in namespaces, as root
+test-dist: dist ## the Debian package on a machine with systemd in namespaces, and docs/lab.md there, as root
 	$(call step,TEST,the Debian package)
 	DIVVY_DIST=$(abspath $(B)/dist) $(GO) test -count=1 -timeout 10m -v ./test/dist
 
@@ -159,9 +170,10 @@ test-deps: ## install the programs that tests and lint drive (as root, from the 
 	$(call step,DEPS,programs for tests and lint)
 	hack/test-deps.sh
 	hack/prometheus.sh .cache/prometheus
+	hack/grafana.sh .cache/grafana
 
 # What has figures of every area; of an id alone, the one area in whose name it begins.
-BENCHES := bench-mem bench-place bench-mig bench-time bench-promises bench-drivers bench-backends bench-ops
+BENCHES := bench-mem bench-place bench-mig bench-time bench-promises bench-drivers bench-backends bench-ops bench-vm
 bench: $(or $(filter bench-$(firstword $(subst ., ,$(ONLY)))%,$(BENCHES)),bench-none) measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
 bench-none:
 	echo "no figure's id begins with $$ONLY" >&2
@@ -189,9 +201,10 @@ bench-drivers: build $(B)/bin/gpubench $(addprefix $(B)/test/cuda/,calls late lo
 bench-backends: build $(B)/bin/gpubench ## the driver's own ways to share a GPU: forms of GPUs, limits and faults under MPS; root
 	$(call step,BENCH,backends)
 	$(GO) run ./test/bench/backends -build $(B) -only "$$ONLY"
-bench-ops: build $(B)/bin/gpubench ## seeing a server's GPUs and shares: metrics; two builds of the release compared
+bench-ops: build $(B)/bin/gpubench ## seeing a server's GPUs and shares: metrics, ls, top; two builds of the release compared
 	$(call step,BENCH,operation)
-	$(GO) run ./test/bench/ops -build $(B) -only "$$ONLY"
+	case "$$ONLY" in ops.page*) ;; *) $(GO) run ./test/bench/ops -build $(B) -only "$$ONLY" ;; esac
+	case "$$ONLY" in ops|ops.|ops.page*|'') $(MAKE) bench-web ;; esac
 bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler ## the scheduler of Kubernetes with our slices on 1,000 nodes, Divvy's own, and the webhook beside 64,000 claims; no root
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
@@ -212,6 +225,11 @@ bench-queues-plane: $(B)/libexec/divvy/divvy-scheduler
 bench-queues-cluster: e2e-ready
 	$(call step,BENCH,queues on a real cluster)
 	for id in $(call asked_queues,cluster); do DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/queues -v -only "$$id" || exit; done
+bench-vm: ## devices for virtual machines: what tests tell, most of them in a guest of QEMU without KVM; unpacks QEMU and a kernel
+	hack/vm-kit.sh $(VM_KIT)
+	$(MAKE) --no-print-directory vm-parts
+	$(call step,BENCH,devices for virtual machines)
+	$(GO) run ./test/bench/vm -build $(B) -only "$$ONLY"
 measurements: ## the table for people from docs/measurements/*.json
 	$(call step,GEN,docs/measurements/README.md)
 	$(GO) run ./test/bench/table docs/measurements

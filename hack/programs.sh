@@ -6,13 +6,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/debian.sh"
 lists=$here/../test/programs/requirements
-folder=$(mkdir -p "$1" && cd "$1" && pwd)
-
-[ "$(uname -m)" = x86_64 ] || { echo "the programs are for x86-64" >&2; exit 1; }
-wanted=$(cat "$0" "$here/debian.sh" "$lists"/*.txt | sha256sum)
-[ "$(cat "$folder/.complete" 2>/dev/null)" != "$wanted" ] || exit 0
-rm -rf "$folder"
-mkdir -p "$folder"
+unpack_begin "$1" "$0" "$here/debian.sh" "$lists"/*.txt
 
 # What the packages need and a machine with a C compiler has is left out: the C and C++ libraries.
 python=(python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libexpat1 libffi8 zlib1g libbz2-1.0 liblzma5)
@@ -43,4 +37,4 @@ ln -s "$nvidia/cuda_nvcc/nvvm/libdevice" "$folder/toolkit/nvvm/libdevice"
 ln -s "$nvidia/cuda_nvcc/nvvm/lib64/libnvvm.so" "$folder/toolkit/nvvm/lib64/libnvvm.so.4"
 ln -s "$nvidia/cuda_nvrtc/lib/libnvrtc.so.12" "$folder/toolkit/lib64/libnvrtc.so"
 ln -s "$nvidia"/cuda_nvrtc/lib/libnvrtc-builtins.so.* "$folder/toolkit/lib64/"
-echo "$wanted" >"$folder/.complete"
+unpack_end

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 declare -A package=(
-    [clang]=clang [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg [runc]=runc [valgrind]=valgrind
+    [clang]=clang [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg [lintian]=lintian [node]=nodejs [npm]=npm [runc]=runc [valgrind]=valgrind
 )
 missing=()
 for program in "${!package[@]}"; do

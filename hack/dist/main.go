@@ -32,6 +32,22 @@ type release struct {
 	made            time.Time
 }
 
+const packageFile = "deploy/deb/nfpm.yaml"
+
+// maintainer is who the package's description names.
+func maintainer() (string, error) {
+	text, err := os.ReadFile(packageFile)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, found := strings.CutPrefix(line, "maintainer: "); found {
+			return strings.TrimSpace(name), nil
+		}
+	}
+	return "", errors.New(packageFile + " names no maintainer")
+}
+
 func main() {
 	var r release
 	flag.StringVar(&r.build, "build", "build", "where Divvy was built")
@@ -90,7 +106,7 @@ func (r release) writeDeb(number string) error {
 	if err := files.lay(root); err != nil {
 		return err
 	}
-	deb := exec.Command(r.deb, "-config", "deploy/deb/nfpm.yaml", "-root", root, "-version", number, "-arch", runtime.GOARCH,
+	deb := exec.Command(r.deb, "-config", packageFile, "-root", root, "-version", number, "-arch", runtime.GOARCH,
 		"-time", strconv.FormatInt(r.made.Unix(), 10), "-out", filepath.Join(r.out, fmt.Sprintf("divvy_%s_%s.deb", number, runtime.GOARCH)))
 	deb.Stderr = os.Stderr
 	return errors.Join(deb.Run(), os.RemoveAll(root))
@@ -101,7 +117,7 @@ func (r release) writeDeb(number string) error {
 func (r release) installed(prefix string) (tree, error) {
 	t := tree{"bin/kubectl-divvy": {target: "divvy"}}
 	err := errors.Join(
-		t.add(filepath.Join(r.build, "bin/divvy"), "bin/divvy"), t.add(filepath.Join(r.build, "lib/divvy"), "lib/divvy"),
+		t.add(filepath.Join(r.build, "bin/divvy"), "bin/divvy"), t.add(filepath.Join(r.build, "bin/gpubench"), "bin/gpubench"), t.add(filepath.Join(r.build, "lib/divvy"), "lib/divvy"),
 		t.add(filepath.Join(r.build, "lib/simgpu"), "lib/simgpu"), t.add(filepath.Join(r.build, "libexec/divvy"), "libexec/divvy"),
 		t.add("README.md", "share/doc/divvy/README.md"), t.add("LICENSE", "share/doc/divvy/LICENSE"), t.add("CHANGELOG.md", "share/doc/divvy/CHANGELOG.md"),
 		t.add("examples/agent.yaml", "share/doc/divvy/examples/agent.yaml"),
@@ -121,7 +137,12 @@ func (r release) installed(prefix string) (tree, error) {
 		}
 		t["share/man/man1/"+name+".gz"] = file{content: page}
 	}
-	return t, errors.Join(r.strip(t), complete(t))
+	usage, err := os.ReadFile("deploy/deb/gpubench.1")
+	if err == nil {
+		usage, err = compressed(usage)
+	}
+	t["share/man/man1/gpubench.1.gz"], t["share/man/man1/kubectl-divvy.1.gz"] = file{content: usage}, file{target: "divvy.1.gz"}
+	return t, errors.Join(err, r.strip(t), complete(t))
 }
 
 // complete adds what shells complete commands by.
@@ -181,12 +202,19 @@ func (r release) packaged() (tree, error) {
 			if f.content, err = compressed(f.content); err != nil {
 				return nil, err
 			}
-			t["usr/share/doc/divvy/changelog.gz"] = f
+			t["usr/share/doc/divvy/CHANGELOG.md.gz"] = f
 		default:
 			t["usr/"+name] = f
 		}
 	}
-	return t, errors.Join(t.add("deploy/deb/agent.yaml", "etc/divvy/agent.yaml"), t.add("deploy/deb/divvy-agent.default", "etc/default/divvy-agent"),
+	who, err := maintainer()
+	if err != nil {
+		return nil, err
+	}
+	changes, err := compressed(fmt.Appendf(nil, "divvy (%s) stable; urgency=medium\n\n  * CHANGELOG.md.gz tells what changed.\n\n -- %s  %s\n",
+		version.Number(), who, r.made.Format(time.RFC1123Z)))
+	t["usr/share/doc/divvy/changelog.gz"] = file{content: changes}
+	return t, errors.Join(err, t.add("deploy/deb/lintian-overrides", "usr/share/lintian/overrides/divvy"), t.add("deploy/deb/agent.yaml", "etc/divvy/agent.yaml"), t.add("deploy/deb/divvy-agent.default", "etc/default/divvy-agent"),
 		t.add("deploy/deb/copyright", "usr/share/doc/divvy/copyright"))
 }
 

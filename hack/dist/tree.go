@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/divvy-gpu/divvy/hack/files"
 )
 
 // tree is files by their paths, without a leading slash.
@@ -35,23 +37,8 @@ func (f file) mode() fs.FileMode {
 
 // add adds what lies at a path of this machine: a file, or a folder's files.
 func (t tree) add(from, to string) error {
-	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		inside, err := filepath.Rel(from, name)
-		if err != nil {
-			return err
-		}
-		info, err := os.Stat(name)
-		if err != nil {
-			return err
-		}
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		t[path.Join(to, filepath.ToSlash(inside))] = file{content: content, program: info.Mode()&0o111 != 0}
+	return files.Each(from, func(inside string, content []byte, program bool) error {
+		t[path.Join(to, inside)] = file{content: content, program: program}
 		return nil
 	})
 }

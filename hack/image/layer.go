@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/divvy-gpu/divvy/hack/files"
 )
 
 // epoch is the time of every file, so that an image does not say when it was made.
@@ -79,24 +78,9 @@ func (l layer) addFile(name string, mode int64, content []byte) {
 // addTree adds a file or a folder of the build. Only whether a file can be run
 // is kept of its mode.
 func (l layer) addTree(from, to string) error {
-	return filepath.WalkDir(from, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		inside, err := filepath.Rel(from, file)
-		if err != nil {
-			return err
-		}
-		info, err := os.Stat(file)
-		if err != nil {
-			return err
-		}
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
+	return files.Each(from, func(inside string, content []byte, program bool) error {
 		mode := int64(0o644)
-		if info.Mode()&0o111 != 0 {
+		if program {
 			mode = 0o755
 		}
 		l.addFile(path.Join(to, inside), mode, content)

@@ -175,6 +175,18 @@ backends: {{- toYaml . | nindent 2 }}
 {{- if .Values.agent.metrics.dcgm }}
 metrics: {dcgm: true}
 {{- end }}
+{{- with .Values.agent.history }}
+history: {{- toYaml . | nindent 2 }}
+{{- end }}
+nics: {{ include "divvy.nics" . }}
+{{- with .Values.agent.nicShares }}
+nicShares: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Which RDMA cards are published: off, auto or a list. YAML of Helm reads the word off as false. */ -}}
+{{- define "divvy.nics" -}}
+{{- with .Values.agent.nics }}{{ if kindIs "slice" . }}{{ toJson . }}{{ else }}{{ . }}{{ end }}{{ else }}off{{ end -}}
 {{- end -}}
 
 {{- /* The ConfigMap with configurations of NVIDIA's device plugin, empty where there is none. */ -}}
