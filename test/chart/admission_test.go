@@ -167,6 +167,13 @@ func slice(node, driver string) runtime.Object {
 	return s
 }
 
+// inPool is a slice in a pool of another name.
+func inPool(of runtime.Object, pool string) runtime.Object {
+	s := of.(*resourcev1.ResourceSlice)
+	s.Spec.Pool.Name = pool
+	return s
+}
+
 func TestAgentsAreConfinedToSlicesOfTheirNode(t *testing.T) {
 	p := policies(t, rendered(t, newest, ""))["divvy-agent-slices"]
 	everyNode := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: v1alpha1.Driver, AllNodes: new(bool)}}
@@ -179,12 +186,14 @@ func TestAgentsAreConfinedToSlicesOfTheirNode(t *testing.T) {
 		{"its own", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n1", v1alpha1.Driver)}, ""},
 		{"its own again", attempt{agent, "n1", apiadmission.Update, "", slice("n1", v1alpha1.Driver), slice("n1", v1alpha1.Driver)}, ""},
 		{"its own no more", attempt{agent, "n1", apiadmission.Delete, "", slice("n1", v1alpha1.Driver), nil}, ""},
-		{"another's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n2", v1alpha1.Driver)}, "the agent of node n1 may only write slices of its own node"},
-		{"another's taken over", attempt{agent, "n1", apiadmission.Update, "", slice("n2", v1alpha1.Driver), slice("n1", v1alpha1.Driver)}, "the agent of node n1 may only write slices of its own node"},
-		{"another's deleted", attempt{agent, "n1", apiadmission.Delete, "", slice("n2", v1alpha1.Driver), nil}, "the agent of node n1 may only write slices of its own node"},
-		{"every node", attempt{agent, "n1", apiadmission.Create, "", nil, everyNode}, "the agent of node n1 may only write slices of its own node"},
+		{"another's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n2", v1alpha1.Driver)}, "the agent of node n1 may only write slices of its own node, in its own pool"},
+		{"another's taken over", attempt{agent, "n1", apiadmission.Update, "", slice("n2", v1alpha1.Driver), slice("n1", v1alpha1.Driver)}, "the agent of node n1 may only write slices of its own node, in its own pool"},
+		{"another's deleted", attempt{agent, "n1", apiadmission.Delete, "", slice("n2", v1alpha1.Driver), nil}, "the agent of node n1 may only write slices of its own node, in its own pool"},
+		{"every node", attempt{agent, "n1", apiadmission.Create, "", nil, everyNode}, "the agent of node n1 may only write slices of its own node, in its own pool"},
+		{"its own in another's pool", attempt{agent, "n1", apiadmission.Create, "", nil, inPool(slice("n1", v1alpha1.Driver), "n2")}, "the agent of node n1 may only write slices of its own node, in its own pool"},
+		{"its own moved to another's pool", attempt{agent, "n1", apiadmission.Update, "", slice("n1", v1alpha1.Driver), inPool(slice("n1", v1alpha1.Driver), "n2")}, "the agent of node n1 may only write slices of its own node, in its own pool"},
 		{"another driver's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n1", "gpu.nvidia.com")}, "the agent may only write slices of the driver divvy.dev"},
-		{"a token of no node", attempt{agent, "", apiadmission.Create, "", nil, slice("n1", v1alpha1.Driver)}, "the agent's token names no node; the agent of node  may only write slices of its own node"},
+		{"a token of no node", attempt{agent, "", apiadmission.Create, "", nil, slice("n1", v1alpha1.Driver)}, "the agent's token names no node; the agent of node  may only write slices of its own node, in its own pool"},
 		{"no agent", attempt{"admin", "", apiadmission.Create, "", nil, slice("n2", "other")}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -352,6 +361,16 @@ func TestAgentConfigurationIsRead(t *testing.T) {
 	config, err := agentconfig.Parse("agent.yaml", []byte(text), nil)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
+	}
+	text = configured(t, rendered(t, newest, "agent: {history: {days: 30, size: 32Mi, commands: none}}"), "agent.yaml")
+	kept, err := agentconfig.Parse("agent.yaml", []byte(text), nil)
+	if want := (agentconfig.History{Days: 30, Bytes: 32 << 20, Commands: agentconfig.CommandsNone}); err != nil || kept.History() != want {
+		t.Errorf("%v: %+v\n%s", err, kept.History(), text)
+	}
+	text = configured(t, rendered(t, newest, "agent: {backends: {passthrough: [0000:3b:00.0], vf: {gpus: all}, vgpu: {gpus: [\"0000:5e:00.0\"], type: 471, replicas: 4}}}"), "agent.yaml")
+	offering, err := agentconfig.Parse("agent.yaml", []byte(text), nil)
+	if offers := offering.Lendings(); err != nil || len(offers) != 3 || offers[0].Address.String() != "0000:3b:00.0" || !offers[1].Every || offers[2].Type != "471" || offers[2].Replicas != 4 {
+		t.Errorf("%v: %+v\n%s", err, offers, text)
 	}
 	for index, want := range []v1alpha1.Backend{v1alpha1.BackendMPS, v1alpha1.BackendTimeslice, v1alpha1.BackendSlice} {
 		if got, ok := config.Backend(agentconfig.GPU{Index: index}); got != want || !ok {

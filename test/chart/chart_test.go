@@ -210,6 +210,7 @@ func TestValuesRefused(t *testing.T) {
 		"agents: {}",
 		"agent: {nodeselector: {a: b}}",
 		"agent: {outside: punish}",
+		"agent: {history: {days: 0}}",
 		"agent: {defaultPolicy: fair}",
 		"agent: {defaultPolicy: fixed}",
 		"agent: {defaultPolicy: burst, defaultCores: 0}",

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/history/store"
 	"github.com/divvy-gpu/divvy/test/chart/render"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -221,6 +222,33 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 	if want := map[string]int{"divvy-webhook https": 2, "divvy-webhook metrics": 0, "divvy-controller metrics": 0}; fmt.Sprint(seen) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", seen, want)
+	}
+}
+
+// The history of a node's agent lies on the node, where the agent looks for it, and no folder is made for one that keeps none.
+func TestHistoryOutlivesTheAgentsPod(t *testing.T) {
+	for _, kubernetes := range []string{newest, oldest} {
+		for values, want := range map[string]string{
+			"": store.System + " at " + store.System, "agent: {history: {days: 30}}": store.System + " at " + store.System, "agent: {history: {record: false}}": "",
+			"agent: {simgpu: {dir: /run/divvy/simgpu/node}}": "",
+		} {
+			spec := find[*appsv1.DaemonSet](t, rendered(t, kubernetes, values))[0].Spec.Template.Spec
+			host := map[string]string{}
+			for _, v := range spec.Volumes {
+				if v.HostPath != nil {
+					host[v.Name] = v.HostPath.Path
+				}
+			}
+			got := ""
+			for _, m := range spec.Containers[0].VolumeMounts {
+				if strings.HasPrefix(host[m.Name]+m.MountPath, "/var/lib/divvy") {
+					got += host[m.Name] + " at " + m.MountPath
+				}
+			}
+			if got != want {
+				t.Errorf("%s, %q: %q, want %q", kubernetes, values, got, want)
+			}
+		}
 	}
 }
 

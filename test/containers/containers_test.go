@@ -2,60 +2,97 @@ package containers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/test/docs/session"
 	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 // longest bounds every command, on a busy machine.
 const longest = 5 * time.Minute
 
-// machine is a server with podman and an agent of a simulated machine.
+// machine is a server with programs of a page and an agent of a simulated machine.
 type machine struct {
 	*multiuser.Server
 	t *testing.T
 }
 
-func newMachine(t *testing.T) *machine {
+// unpacked is where the programs of hack/NAME.sh are unpacked.
+func unpacked(t *testing.T, name string) string {
 	t.Helper()
-	podman := filepath.Join(installtest.Root(t), ".cache", "podman")
-	if _, err := os.Stat(filepath.Join(podman, ".complete")); err != nil {
-		installtest.Missing(t, "podman", fmt.Errorf("%w: `hack/podman.sh .cache/podman` unpacks it", err))
+	folder := filepath.Join(installtest.Root(t), ".cache", name)
+	if _, err := os.Stat(filepath.Join(folder, ".complete")); err != nil {
+		installtest.Missing(t, name, fmt.Errorf("%w: `hack/%s.sh .cache/%[2]s` unpacks it", err, name))
 	}
+	folder, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// open makes a server on which nothing runs, for a test that needs programs of a name.
+func open(t *testing.T, name string) *machine {
+	t.Helper()
 	if os.Getuid() != 0 {
-		installtest.Missing(t, "podman", errors.New("only root makes namespaces for it"))
-	}
-	podman, err := filepath.EvalSymlinks(podman)
-	if err != nil {
-		t.Fatal(err)
-	}
-	script, err := os.ReadFile("setup.sh")
-	if err != nil {
-		t.Fatal(err)
+		installtest.Missing(t, name, errors.New("only root makes namespaces for it"))
 	}
 	server, err := multiuser.Open(string(installtest.Tree(t)))
 	if err != nil {
-		installtest.Missing(t, "podman", err)
+		installtest.Missing(t, name, err)
 	}
 	t.Cleanup(server.Close)
-	m := &machine{server, t}
+	return &machine{server, t}
+}
+
+// start runs a script of this folder.
+func (m *machine) start(script string, args ...string) {
+	m.t.Helper()
+	text, err := os.ReadFile(script)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if out, err := m.sh(string(text), args...); err != nil {
+		m.t.Fatalf("%s: %v: %s", script, err, out)
+	}
+}
+
+// cgroup is that of the machine's containers. It is removed when the machine has ended.
+func cgroup(t *testing.T) string {
+	t.Helper()
 	cgroup := fmt.Sprintf("/divvy-containers-%d", os.Getpid())
 	t.Cleanup(func() { removeCgroups(cgroup) })
-	if text, err := m.sh(string(script), filepath.Join(podman, "debian"), cgroup); err != nil {
-		t.Fatalf("make podman ready: %v: %s", err, text)
+	return cgroup
+}
+
+// newMachine is a machine with podman, Docker, Open MPI and Jupyter.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	podman, mpi, jupyter, containers := unpacked(t, "podman"), unpacked(t, "mpi"), unpacked(t, "jupyter"), cgroup(t)
+	docker := unpacked(t, "docker")
+	m := open(t, "podman")
+	m.start("image.sh")
+	m.start("setup.sh", podman, containers, mpi, jupyter)
+	m.start("docker.sh", docker+"/26", docker+"/20", containers, `{"features": {"cdi": true}}`)
+	if err := m.Write(kernels+"gpu-8gi/kernel.json", kernelOfPage(t)); err != nil {
+		t.Fatal(err)
 	}
+	m.serve()
+	return m
+}
+
+// serve starts the agent.
+func (m *machine) serve() {
+	t := m.t
+	t.Helper()
 	agent := m.Command(context.WithoutCancel(t.Context()), "root", "divvy", "agent", "--simgpu", "a800x8")
 	if err := agent.Start(); err != nil {
 		t.Fatal(err)
@@ -64,7 +101,6 @@ func newMachine(t *testing.T) *machine {
 		client, err := control.Dial(t.Context(), m.Socket())
 		return err == nil && client.Close() == nil
 	})
-	return m
 }
 
 // sh runs a script as root, and returns what it printed.
@@ -91,75 +127,14 @@ func removeCgroups(cgroup string) {
 
 // The examples of the page print what the page says.
 func TestPageOfContainers(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(installtest.Root(t), "docs", "containers.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := examples(string(text))
-	if len(all) < 6 {
-		t.Fatalf("the page has %d examples", len(all))
+	all, book, err := session.Page(installtest.Root(t), "docs/containers.md", "test/containers.TestPageOfContainers")
+	if err != nil || len(all) < 6 {
+		t.Fatalf("the page has %d commands: %v", len(all), err)
 	}
 	m := newMachine(t)
-	for _, e := range all {
-		if out, err := m.sh(e.command); !e.prints(out) {
-			t.Errorf("# %s\nprints\n%s(%v), and the page has\n%s", e.command, out, err, e.output)
+	for _, c := range all {
+		if out, err := m.sh(c.Text); !book.Prints(c, out) {
+			t.Errorf("%v\nprints\n%s(%v), and the page has\n%s", c, out, err, c.Output)
 		}
-	}
-}
-
-// The page's Jupyter kernel is one, and what it starts has its memory.
-func TestJupyterKernel(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(installtest.Root(t), "docs", "containers.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	begin, end := strings.Index(string(text), "    {\n      \"display_name\""), strings.Index(string(text), "\n    }\n")
-	if begin < 0 || end < begin {
-		t.Fatal("the page has no kernel")
-	}
-	var kernel struct {
-		Name      string   `json:"display_name"`
-		Language  string   `json:"language"`
-		Interrupt string   `json:"interrupt_mode"`
-		Args      []string `json:"argv"`
-	}
-	decoder := json.NewDecoder(strings.NewReader(string(text[begin : end+len("\n    }\n")])))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&kernel); err != nil {
-		t.Fatal(err)
-	}
-	at := slices.Index(kernel.Args, "--")
-	if at < 0 || !slices.Contains(kernel.Args, "{connection_file}") || kernel.Interrupt != "signal" {
-		t.Fatalf("the kernel is %+v", kernel)
-	}
-	machine := []string{"--simgpu", "a100-80g"} // which stands for the GPU of the user's machine
-	args := slices.Concat(kernel.Args[1:2], machine, kernel.Args[2:at+1], []string{"gpubench", "info"})
-	tree := installtest.Tree(t)
-	cmd := exec.Command(filepath.Join(string(tree), "bin", kernel.Args[0]), args...)
-	rundir := t.TempDir()
-	cmd.Env = append(os.Environ(), "DIVVY_RUNDIR="+rundir, "PATH="+filepath.Join(string(tree), "bin")+":"+os.Getenv("PATH"))
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), `"total_bytes":8589934592`) {
-		t.Errorf("it prints %s(%v)", out, err)
-	}
-	stop := exec.Command(cmd.Path, "simgpu", "stop", "a100-80g", "--force")
-	stop.Env = cmd.Env
-	if out, err := stop.CombinedOutput(); err != nil {
-		t.Errorf("stop the machine: %v: %s", err, out)
-	}
-}
-
-func TestExamples(t *testing.T) {
-	got := examples("text\n\n    # a b\n    1\n    2 …\n    # c\n\n    not run\n# Heading\n\n    # d\n    3\n")
-	if len(got) != 3 || got[0] != (example{"a b", "1\n2 …\n"}) || got[1].output != "" || got[2] != (example{"d", "3\n"}) {
-		t.Errorf("found %q", got)
-	}
-	for output, want := range map[string]bool{"1\n2 and more\n": true, "1\n2 \nmore": false, "1": false, "01\n2 x": false} {
-		if got[0].prints(output) != want {
-			t.Errorf("%q: %v, want %v", output, !want, want)
-		}
-	}
-	if strings.Contains(got[0].command, "#") {
-		t.Error("a prompt is part of a command")
 	}
 }

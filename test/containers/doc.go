@@ -1,3 +1,3 @@
-// Package containers runs the examples of docs/containers.md with Debian's podman, in namespaces of its own on a
-// simulated machine, and compares what they print. hack/podman.sh unpacks podman.
+// Package containers runs the examples of docs/containers.md with Debian's podman, Docker, Slurm and Open MPI and with Jupyter, in
+// namespaces of their own on a simulated machine, and compares what they print. Scripts in hack unpack these programs.
 package containers

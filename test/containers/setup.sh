@@ -1,7 +1,32 @@
-# Makes podman and an image for the examples: $1 is where Debian's packages are unpacked, $2 the cgroup of the containers.
+# Makes podman, Open MPI and Jupyter for the examples, after image.sh: $1, $3 and $4 are the folders in which they are unpacked,
+# $2 is the cgroup of the containers.
 set -e
 tools=/opt/tools place=/opt/podman
-mkdir -p "$tools" "$place/image" /etc/containers
+mkdir -p "$tools" "$place" /etc/containers
+
+# Open MPI and Debian's Python look for their files below /usr and /etc.
+mkdir -p /opt/usr /opt/usr.work
+mount -t overlay -o "lowerdir=$3/debian/usr:$4/debian/usr:/usr,upperdir=/opt/usr,workdir=/opt/usr.work" overlay /usr
+cp -r "$3/debian/etc/openmpi" /etc/
+ip link set lo up
+echo 'oob_tcp_if_include = lo' >>/etc/openmpi/openmpi-mca-params.conf # the machine has no other interface
+cat >"$tools/mpirun" <<'END'
+#!/bin/sh
+exec /usr/bin/mpirun --allow-run-as-root --oversubscribe "$@"
+END
+cat >"$tools/jupyter" <<END
+#!/bin/sh
+command=\$1
+shift
+HOME=/opt/jupyter PYTHONPATH=$4/modules PYTHONDONTWRITEBYTECODE=1 exec python3 -m "jupyter_client.\${command}app" "\$@"
+END
+chmod 755 "$tools/mpirun" "$tools/jupyter"
+
+# The podman that conmon starts when a container ends has no variables: without libraries it says nothing of the end.
+for folder in usr/lib lib; do
+    echo "$1/debian/$folder/x86_64-linux-gnu"
+done >/etc/ld.so.conf.d/podman.conf
+ldconfig
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy.json
 echo 'unqualified-search-registries = []' >/etc/containers/registries.conf
 cat >"$place/containers.conf" <<END
@@ -12,9 +37,9 @@ apparmor_profile = ""
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
-conmon_path = ["$1/usr/bin/conmon"]
+conmon_path = ["$1/debian/usr/bin/conmon"]
 [engine.runtimes]
-runc = ["$1/usr/sbin/runc"]
+runc = ["$1/debian/usr/sbin/runc"]
 END
 cat >"$tools/podman" <<END
 #!/bin/sh
@@ -24,30 +49,8 @@ case \$1 in run | create)
     set -- "\$verb" --cgroup-parent "$2" "\$@"
     ;;
 esac
-LD_LIBRARY_PATH=$1/usr/lib/x86_64-linux-gnu CONTAINERS_CONF=$place/containers.conf exec "$1/usr/bin/podman" \
+CONTAINERS_CONF=$place/containers.conf exec "$1/debian/usr/bin/podman" \
     --root $place/store --runroot $place/run --tmpdir $place/tmp --storage-driver vfs "\$@"
 END
 chmod 755 "$tools/podman"
-
-# The image has this machine's C library and a few programs, and no file of a GPU driver.
-image=$place/image
-for program in sh cat sleep gpubench; do
-    file=$(command -v "$program")
-    mkdir -p "$image/usr/bin"
-    cp -L "$file" "$image/usr/bin/"
-    ldd "$file" | grep -o '/[^ ]*' | while read -r library; do
-        target=$image/usr/$(echo "$library" | sed 's|^/usr/||; s|^/||')
-        mkdir -p "$(dirname "$target")"
-        cp -nL "$library" "$target"
-    done
-done
-for part in libdl.so.2 libpthread.so.0; do
-    cp -nL "/lib/x86_64-linux-gnu/$part" "$image/usr/lib/x86_64-linux-gnu/"
-done
-mkdir -p "$image/etc" "$image/tmp" "$image/proc" "$image/dev" "$image/run"
-for folder in bin lib lib64; do
-    ln -s "usr/$folder" "$image/$folder"
-done
-tar -C "$image" -cf "$place/bench.tar" .
-podman=$tools/podman
-"$podman" import --quiet "$place/bench.tar" localhost/bench >/dev/null
+"$tools/podman" import --quiet /opt/bench.tar localhost/bench >/dev/null

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -58,26 +59,32 @@ func (s *show) play(ctx context.Context) error {
 	return s.oracle(ctx, steady)
 }
 
-// sharing starts two tenants that stay within their shares.
+// sharing starts two tenants that stay within their shares, one after the other: lists have them in this order.
 func (s *show) sharing(ctx context.Context) (steady, victim *tenant, err error) {
 	s.screen.Say("Two tenants share the GPU: one may have 3Gi of it, one 6Gi.")
-	steady, err = s.machine.start("steady", "3Gi", `"$G" hold --bytes 1Gi; "$G" copy --bytes 16Mi`)
+	steady, err = s.holding(ctx, "steady", 3, `"$G" hold --bytes 1Gi; "$G" copy --bytes 16Mi`)
 	if err != nil {
 		return nil, nil, err
 	}
-	victim, err = s.machine.start("victim", "6Gi", `exec "$G" hold --bytes 4Gi`)
+	victim, err = s.holding(ctx, "victim", 6, `exec "$G" hold --bytes 4Gi`)
 	if err != nil {
 		return nil, nil, err
-	}
-	for _, t := range []*tenant{steady, victim} {
-		a, err := t.next(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		limit := map[string]uint64{"steady": 3 * gib, "victim": 6 * gib}[t.name]
-		s.screen.Check(a.Result == "CUDA_SUCCESS" && a.Total == limit, "%s holds its memory and sees a GPU of %d GiB", t.name, a.Total/gib)
 	}
 	return steady, victim, s.look(ctx)
+}
+
+// holding starts a tenant with a limit in GiB, and returns when it holds its memory.
+func (s *show) holding(ctx context.Context, name string, limit uint64, command string) (*tenant, error) {
+	t, err := s.machine.start(name, fmt.Sprintf("%dGi", limit), command)
+	if err != nil {
+		return nil, err
+	}
+	a, err := t.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.screen.Check(a.Result == "CUDA_SUCCESS" && a.Total == limit*gib, "%s holds its memory and sees a GPU of %d GiB", name, a.Total/gib)
+	return t, nil
 }
 
 // refusal starts a tenant that wants more than its share, and then what fits.

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Makes a machine in the namespaces that it runs in, and becomes its init: the files of this machine below a layer that is thrown
 # away, /proc/sys and /sys read-only, six users, and systemd with the units named in the arguments alone. The first argument is
-# the folder of the release, which the machine has as /release; the second a folder to work in; the third a program of the users'.
+# the folder of the release, which the machine has as /release; the second a folder to work in.
 set -e
-release=$1 work=$2 program=$3
-shift 3
+release=$1 work=$2
+shift 2
 
 mount -t tmpfs -o mode=755 tmpfs "$work"
 mkdir "$work/upper" "$work/work" "$work/root"
@@ -31,13 +31,14 @@ done
 chmod 1777 tmp var/tmp
 mkdir release && mount --bind "$release" release
 
-for n in 1 2 3 4 5 6; do
-	echo "u$n:x:200$n:200$n::/home/u$n:/bin/sh" >>etc/passwd
-	echo "u$n:x:200$n:" >>etc/group
-	install -d -o "200$n" -g "200$n" -m 700 "home/u$n"
+id=2000
+for user in ada ben cleo dan eva finn; do
+	id=$((id + 1))
+	echo "$user:x:$id:$id::/home/$user:/bin/sh" >>etc/passwd
+	echo "$user:x:$id:" >>etc/group
+	install -d -o "$id" -g "$id" -m 700 "home/$user"
 done
-install "$program" usr/local/bin/
-rm -rf etc/divvy
+rm -rf etc/divvy var/lib/divvy
 rm -f usr/sbin/policy-rc.d # which would keep packages from starting services
 # No unit of this machine's starts but those that are named.
 rm -rf etc/systemd/system lib/systemd/system-generators/* lib/systemd/system/*.wants usr/lib/systemd/system-generators/*

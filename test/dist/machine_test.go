@@ -18,6 +18,9 @@ import (
 	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
+// users are those of a machine beside root.
+var users = []string{"ada", "ben", "cleo", "dan", "eva", "finn"}
+
 // machine is a machine with systemd, on which nothing of Divvy's is installed at first.
 type machine struct {
 	t   *testing.T
@@ -54,7 +57,7 @@ func newMachine(t *testing.T, release string) *machine {
 	group := makeGroup(t)
 	// The shell enters the group, so that the namespace of groups begins there.
 	const enter = `echo $$ > "$1/cgroup.procs" && shift && exec unshare --mount --pid --uts --ipc --net --cgroup --fork --kill-child --propagation private "$@"`
-	cmd := exec.Command("sh", "-c", enter, "enter", group, "./machine.sh", release, t.TempDir(), filepath.Join(release, "..", "bin", "gpubench"), "systemd-journald.socket")
+	cmd := exec.Command("sh", "-c", enter, "enter", group, "./machine.sh", release, t.TempDir(), "systemd-journald.socket")
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	// The machine ends also if the test is killed. The kernel means the thread that started it.

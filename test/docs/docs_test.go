@@ -16,7 +16,7 @@ import (
 const root = "../.."
 
 // Flags of other programs that the documents name by themselves.
-var foreignFlags = []string{"no-hooks", "admission-control-config-file", "gpu-reset"} // helm, kube-apiserver, nvidia-smi
+var foreignFlags = []string{"no-hooks", "admission-control-config-file", "gpu-reset", "query-gpu", "format", "nv", "contain", "containall"} // helm, kube-apiserver, nvidia-smi, apptainer
 
 // Files that a command of the documents makes.
 var madeLater = []string{"docs/measurements/cards/report.md"}
@@ -108,6 +108,19 @@ func TestEveryFolderIsDescribed(t *testing.T) {
 		if folder := path.Join(parts[0], parts[1]); !described[folder] && !described[parts[0]] {
 			t.Errorf("the table of folders lacks %s", folder)
 			described[folder] = true
+		}
+	}
+}
+
+// The table of contents has every page.
+func TestContents(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file := range readTree(t).files {
+		if path.Dir(file) == "docs" && path.Ext(file) == ".md" && file != "docs/README.md" && !strings.Contains(string(text), "]("+path.Base(file)) {
+			t.Errorf("docs/README.md does not lead to %s", file)
 		}
 	}
 }

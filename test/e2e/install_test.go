@@ -94,7 +94,11 @@ func (l *lab) serving() {
 		}
 		devices, gpus := 0, 0
 		for i := range slices.Items {
-			devices += len(slices.Items[i].Spec.Devices)
+			for _, d := range slices.Items[i].Spec.Devices {
+				if !strings.HasPrefix(d.Name, "nic-") { // beside its network cards
+					devices++
+				}
+			}
 		}
 		for _, n := range l.Nodes {
 			report, err := n.Oracle(l.ctx)

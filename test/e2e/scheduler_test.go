@@ -19,6 +19,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+	"github.com/divvy-gpu/divvy/test/e2e/desk"
 )
 
 // TestScheduler has Divvy's scheduler place what the cluster's own does in the other tests. Whatever happens to it, claims,
@@ -36,6 +37,10 @@ func TestScheduler(t *testing.T) {
 	l.scenario("node-of-gang-lost", nodeOfGangLost)
 	l.scenario("taken-by-pods", takenByPods)
 	l.scenario("taken-by-gang", takenByGang)
+	l.scenario("pages", func(l *lab) {
+		const name = "test/e2e.TestScheduler"
+		l.pages(desk.Open(l.t, l.Cluster, "docs/queues.md", name), desk.Open(l.t, l.Cluster, "docs/scheduler.md", name))
+	})
 	l.kubectl("scale", "-n", system, "deployment/divvy-scheduler", "--replicas=0")
 	l.scenario("scheduler-killed", schedulerKilled)
 	l.scenario("leader-stopped", leaderStopped)

@@ -34,6 +34,7 @@ gpu-test-folder: build $(B)/bin/gpubench $(B)/test/gpu/gpuprobe $(B)/test/gpu/gp
 gpu-test-bundle: gpu-test-folder ## one archive with which anyone with a GPU can try Divvy: no compiler, network or root
 	$(call step,TAR,$(B)/test/gpu/$(GPU_TEST).tar.gz)
 	tar -C $(B)/test/gpu --sort=name --owner=0 --group=0 --numeric-owner -czf $(B)/test/gpu/$(GPU_TEST).tar.gz $(GPU_TEST)
+	@printf 'next, on a machine with a GPU: tar -xzf %s && cd %s && ./gpu-test\n' $(GPU_TEST).tar.gz $(GPU_TEST)
 
 gpu-test: gpu-test-folder ## the same at length on this machine's GPU; the report goes to docs/measurements/cards
 	$(GPU_TEST_FOLDER)/gpu-test -thorough -out docs/measurements/cards/report.md

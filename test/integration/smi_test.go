@@ -105,3 +105,31 @@ func TestMIGModeByTool(t *testing.T) {
 	says(6, "No devices were found", "-i", "9", "-mig", "1")
 	mode(false, true)
 }
+
+// In a share nvidia-smi is found by its name, and its figures are the share's.
+func TestToolOfAShare(t *testing.T) {
+	s := startShell(t, "a100-80g")
+	eachLayer(t, func(t *testing.T, layer string) {
+		share := s.run(layer, "--memory", "8Gi", "--gpu", "0")
+		out, err := share(t, "nvidia-smi").CombinedOutput()
+		if err != nil || strings.Count(string(out), "/   8192MiB |") != 1 || !strings.Contains(string(out), "|   0  NVIDIA A100 80GB PCIe ") {
+			t.Errorf("nvidia-smi: %v:\n%s", err, out)
+		}
+		query := []string{"--query-gpu=index,memory.total,memory.used,memory.free,utilization.gpu", "--format=csv"}
+		const head = "index, memory.total [MiB], memory.used [MiB], memory.free [MiB], utilization.gpu [%]\n"
+		out, err = share(t, "nvidia-smi", query...).CombinedOutput()
+		if want := head + "0, 8192 MiB, 0 MiB, 8192 MiB, 0 %\n"; err != nil || string(out) != want {
+			t.Errorf("nvidia-smi of the share: %v:\n%s, want\n%s", err, out, want)
+		}
+	})
+	out, err := s.outside()(t, "nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits", "-i", "0").CombinedOutput()
+	if want := "NVIDIA A100 80GB PCIe, 81920\n"; err != nil || string(out) != want {
+		t.Errorf("nvidia-smi of the machine: %v: %q, want %q", err, out, want)
+	}
+	for _, args := range [][]string{{"--query-gpu=colour", "--format=csv"}, {"--query-gpu=name"}, {"--query-gpu=name", "--format=csv", "-x"}} {
+		out, err := s.outside()(t, "nvidia-smi", args...).CombinedOutput()
+		if err == nil || len(out) == 0 {
+			t.Errorf("nvidia-smi %v: %v: %s", args, err, out)
+		}
+	}
+}

@@ -40,7 +40,10 @@ func (g *governor) round() {
 	for i, t := range m.tenants {
 		shares[i] = arbiter.Share{Key: t.Key, Terms: t.Terms, Report: g.report(t, usage[t.Key])}
 		used := usage[t.Key]
-		g.watch.Tell(m.now, t.Key, used.Told, min(t.budget.given.Rate, arbiter.Whole), arbiter.OldestOpen(t.Key, works, used.Fault))
+		g.watch.Tell(m.now, t.Key, arbiter.Told{
+			Own: used.Told, Lost: used.Busy - min(used.Measured, used.Busy), Rate: min(t.budget.given.Rate, arbiter.Whole),
+			Open: arbiter.OldestOpen(t.Key, works, used.Fault),
+		})
 	}
 	for i, budget := range g.law.Divide(m.now, shares) {
 		t := m.tenants[i]
@@ -57,6 +60,10 @@ func (g *governor) round() {
 // report reads a share's bucket, and tells it how much longer or shorter its work took than was charged.
 func (g *governor) report(t *Tenant, u arbiter.Usage) arbiter.Report {
 	b := &t.budget
+	if t.ignored {
+		u.Own = uint64(t.busy * float64(g.m.now-t.counted))
+	}
+	t.counted = g.m.now
 	b.correction += int64(u.Charged) - int64(u.Own)
 	t.stretch.Add(u)
 	b.stretch = float64(t.stretch.PPM()) / arbiter.Whole
@@ -97,6 +104,10 @@ func (l Lie) distort(w *arbiter.Work, now uint64) {
 		w.Count += uint32(now/Millisecond) * 7
 		w.Unmeasured = now * 1000
 		w.OpenSince, w.OpenUntil = 1, math.MaxUint64
+	case Claimed:
+		const length = 20 * Millisecond
+		end := now - now%length
+		w.Count, w.Intervals, w.OpenSince = uint32(now/length), []arbiter.Interval{{Begin: end - length, End: end, Charged: length}}, 0
 	case Backward:
 		for i := range w.Intervals {
 			w.Intervals[i].Begin, w.Intervals[i].End = w.Intervals[i].End, w.Intervals[i].Begin
@@ -110,14 +121,20 @@ func (g *governor) sample() {
 	const period = Second / 6
 	m.after(period, g.sample)
 	m.gpu.account()
-	for _, t := range m.tenants {
-		busy := math.Round(float64(t.own-t.sampled)/float64(period)*100) / 100
+	busy, all := make([]float64, len(m.tenants)), 0.0
+	for i, t := range m.tenants {
+		busy[i] = min(math.Round(float64(t.own-t.sampled)/float64(period)*100)/100, 1)
+		all += busy[i]
 		t.sampled = t.own
-		at := m.now
+	}
+	at := m.now
+	for i, t := range m.tenants {
 		m.after(300*Millisecond, func() {
 			if slices.Contains(m.tenants, t) && t.limited != 0 && at > t.limited+Second/2 {
-				t.verdict = g.watch.Observe(at, t.Key, min(busy, 1), 1)
+				t.verdict = g.watch.Observe(t.Key, arbiter.Sample{At: at, Busy: busy[i], Count: 1, Others: all - busy[i]})
 				g.replay.Assume(t.Key, t.verdict != arbiter.Honest)
+				t.busy, t.ignored = busy[i], g.watch.Overtold(t.Key)
+				g.replay.Disregard(t.Key, t.ignored)
 			}
 		})
 	}

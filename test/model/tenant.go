@@ -33,6 +33,7 @@ const (
 	Greedy       // tells all, but does not wait
 	Absurd       // tells intervals out of nowhere
 	Backward     // tells time running backwards
+	Claimed      // tells that it works all the time
 )
 
 // Tenant is one share and the processes that use it.
@@ -78,6 +79,9 @@ type reported struct{ launches, wanted uint64 }
 type granted struct {
 	stretch arbiter.Stretch
 	verdict arbiter.Verdict
+	ignored bool    // the driver's figure stands for what it tells
+	busy    float64 // that figure
+	counted uint64  // own time is known up to here
 	sampled uint64
 	limited uint64 // since when its work is counted; 0 while it is not
 }

@@ -41,6 +41,7 @@ mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mount -t tmpfs -o mode=1777 tmpfs /var/tmp
 mount -t tmpfs -o mode=755 tmpfs /home
+mount -t tmpfs -o mode=755 tmpfs /var/lib
 mount -t tmpfs -o mode=755 tmpfs /opt
 mkdir /opt/divvy /opt/etc /opt/work
 mount --bind "$1" /opt/divvy

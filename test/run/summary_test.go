@@ -38,9 +38,24 @@ func TestSummaryAndShow(t *testing.T) {
 		{[]string{"true"}, 0}, {[]string{"sh", "-c", "kill -TERM $$"}, 128 + 15}, {[]string{"no-such-program"}, 127},
 	} {
 		o := h.run(append([]string{"--summary", "--"}, test.command...)...)
-		if o.status != test.status || !strings.Contains(o.err, "ended after") {
+		if begun := test.status != 127; o.status != test.status || strings.Contains(o.err, "ended after") != begun {
 			t.Errorf("%q: exit status %d, %q", test.command, o.status, o.err)
 		}
+	}
+}
+
+// A summary has all that a short command did on a GPU that it had for itself, of the command alone, and who ended it.
+func TestSummaryIsWhole(t *testing.T) {
+	h := newHost(t)
+	o := h.run("--summary", "--name", "short", "--memory", "1Gi", "--", h.bench(), "spin", "--count", "400", "--ns", "1000000")
+	if !strings.Contains(o.err, "GPU time: 39") && !strings.Contains(o.err, "GPU time: 40") {
+		t.Errorf("400 ms are told as %s", o.err)
+	}
+	s := h.hold([]string{"--summary", "--memory", "1Gi", "--name", "endless"}, h.bench(), "load", "--seconds", "3600")
+	h.ok("stop", "--simgpu", "m", "endless")
+	s.end()
+	if said := s.said.String(); !strings.Contains(said, " stopped it (divvy stop). Peak memory") || strings.Contains(said, "goes on") {
+		t.Errorf("a share that was stopped is told as %s", said)
 	}
 }
 

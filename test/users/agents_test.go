@@ -24,7 +24,7 @@ func TestSystemAgentAway(t *testing.T) {
 	agent := s.agent()
 	held := s.hold("u1", "1Gi", "--memory", "20Gi", "--gpu", "0", "--name", "u1job")
 	agent.kill(syscall.SIGKILL)
-	for user, says := range map[string]string{"u1": "1 of yours use a GPU", "u2": "0 of yours use a GPU, others have 1", "root": "start it (`divvy agent`)"} {
+	for user, says := range map[string]string{"u1": "1 of yours uses a GPU", "u2": "0 of yours use a GPU, others have 1", "root": "start it (`divvy agent`)"} {
 		o := s.run(user, "divvy", "ls")
 		for _, words := range []string{says, "the system agent is away since", "/run/divvy/system-agent"} {
 			if o.status != 1 || !strings.Contains(o.said(), words) || strings.Contains(o.said(), "No shares") {

@@ -26,6 +26,9 @@ func TestSystemAgentOfASimulatedMachine(t *testing.T) {
 	if !strings.Contains(out, "Simulated machine a800x8, system agent") || !strings.Contains(out, "train  u1") {
 		t.Errorf("u2 sees\n%s", out)
 	}
+	if out := s.ok("u2", "divvy", "topo"); !strings.Contains(out, "GPU7") {
+		t.Errorf("u2 sees of the machine\n%s", out)
+	}
 	// A share outlives the agent, and the next one finds the machine and the share.
 	agent.kill(9)
 	s.agent("--simgpu", "a800x8")

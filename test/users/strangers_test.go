@@ -36,7 +36,7 @@ func TestSquatter(t *testing.T) {
 	s.refused("u1", []string{"GPU 3 ", "user u6"}, "divvy", "run", "--gpu", "3", "--memory", "1Gi", "--", "true")
 	s.agent()
 	s.ok("u1", "divvy", "run", "--gpu", "3", "--memory", "1Gi", "--", "gpubench", "info")
-	if o := s.run("root", "divvy", "doctor"); o.status != 1 || strings.Count(o.out, "fail  GPU held: GPU ") != 8 || !strings.Contains(o.out, "by the agent of user u6") {
+	if o := s.run("root", "divvy", "doctor"); strings.Count(o.out, "warn  GPU held: GPU ") != 8 || !strings.Contains(o.out, "by the agent of user u6") {
 		t.Errorf("doctor says\n%s", o.out)
 	}
 	squatter.end()

@@ -34,6 +34,10 @@ func main() {
 func figures(ctx context.Context, o options) []measurement.Figure {
 	return []measurement.Figure{
 		{IDs: scrapeID, Measure: func() ([]measurement.Row, error) { return measureScrapes(ctx, o) }},
+		{IDs: listID, Measure: func() ([]measurement.Row, error) { return measureLists(ctx, o) }},
+		{IDs: residentID + " " + addedID, Measure: func() ([]measurement.Row, error) { return measureCost(ctx, o) }},
+		{IDs: topID, Measure: func() ([]measurement.Row, error) { return measureTop(ctx, o) }},
+		{IDs: docsID, Measure: func() ([]measurement.Row, error) { return measureDocs(ctx, o) }},
 		{IDs: distID, Measure: func() ([]measurement.Row, error) { return measureDist(ctx) }},
 	}
 }

@@ -28,7 +28,20 @@ type served struct {
 	tenants []*simulated.Tenant
 }
 
+// What shares do.
+var (
+	// resting is a kernel, and then nothing.
+	resting = []string{"load", "--ns", "1000000", "--sync", "1", "--work", "1", "--pause", "3600000"}
+	// launching is a kernel of 20 ms after the other, as far as the share's cores go.
+	launching = []string{"load", "--ns", "20000000", "--sync", "1"}
+)
+
 func openServed(ctx context.Context, build string, shares int) (s *served, err error) {
+	return openWith(ctx, build, shares, resting)
+}
+
+// openWith opens a machine whose shares run gpubench with arguments.
+func openWith(ctx context.Context, build string, shares int, work []string) (s *served, err error) {
 	s = &served{shares: shares}
 	defer func() {
 		if err != nil {
@@ -42,17 +55,14 @@ func openServed(ctx context.Context, build string, shares int) (s *served, err e
 	if s.address, err = free(ctx); err != nil {
 		return s, err
 	}
-	s.agent = exec.Command(s.machine.Divvy, "agent", "--simgpu-dir", s.machine.Instance, "--metrics-address", s.address)
-	s.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	s.agent.Stderr = &s.said
-	if err = s.agent.Start(); err != nil {
-		return s, fmt.Errorf("start the agent: %w", err)
+	if err = s.startAgent("--metrics-address", s.address); err != nil {
+		return s, err
 	}
 	if err = s.answers(ctx); err != nil {
 		return s, err
 	}
 	for i := range shares {
-		t, err := s.machine.Start([]string{"--gpu", strconv.Itoa(i % gpus), "--cores", "2"}, s.machine.Gpubench, "load", "--ns", "1000000", "--sync", "1", "--work", "1", "--pause", "3600000")
+		t, err := s.machine.Start([]string{"--gpu", strconv.Itoa(i % gpus), "--cores", "2"}, append([]string{s.machine.Gpubench}, work...)...)
 		if err != nil {
 			return s, err
 		}
@@ -62,6 +72,31 @@ func openServed(ctx context.Context, build string, shares int) (s *served, err e
 		}
 	}
 	return s, nil
+}
+
+func (s *served) startAgent(flags ...string) error {
+	s.agent = exec.Command(s.machine.Divvy, append([]string{"agent", "--simgpu-dir", s.machine.Instance}, flags...)...)
+	s.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.agent.Stderr = &s.said
+	if err := s.agent.Start(); err != nil {
+		s.agent = nil
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	return nil
+}
+
+// stopAgent ends the agent. Its shares go on.
+func (s *served) stopAgent() error {
+	if s.agent == nil {
+		return nil
+	}
+	err := s.agent.Process.Signal(os.Interrupt)
+	var ended *exec.ExitError
+	if waited := s.agent.Wait(); waited != nil && !errors.As(waited, &ended) {
+		err = errors.Join(err, waited)
+	}
+	s.agent = nil
+	return err
 }
 
 // answers waits until the agent serves.
@@ -88,12 +123,8 @@ func (s *served) close() error {
 		t.End()
 	}
 	var err error
-	if s.agent != nil && s.agent.Process != nil {
-		err = errors.Join(s.machine.Alone(), s.agent.Process.Signal(os.Interrupt))
-		var ended *exec.ExitError
-		if waited := s.agent.Wait(); waited != nil && !errors.As(waited, &ended) {
-			err = errors.Join(err, waited)
-		}
+	if s.agent != nil {
+		err = errors.Join(err, s.machine.Alone(), s.stopAgent())
 	}
 	if s.machine != nil {
 		err = errors.Join(err, s.machine.Close())

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,8 +25,6 @@ const (
 	gpusShared = 8
 	// watched is how long the agent is watched, and settling what is left out before.
 	watched, settling = 8 * time.Second, 3 * time.Second
-	// clockTick is the unit of /proc/PID/stat (USER_HZ).
-	clockTick = 10 * time.Millisecond
 )
 
 // crowds are how many shares launch, and the part of a core that the agent may take then.
@@ -127,7 +123,7 @@ func watchCrowd(ctx context.Context, m *simulated.Machine, list *control.Listing
 	if err != nil {
 		return r, err
 	}
-	spent, err := agentTime(list.Info.PID)
+	spent, err := simulated.SpentByAgent(list.Info.PID)
 	if err != nil {
 		return r, err
 	}
@@ -145,7 +141,7 @@ func watchCrowd(ctx context.Context, m *simulated.Machine, list *control.Listing
 	if err != nil {
 		return r, err
 	}
-	now, err := agentTime(list.Info.PID)
+	now, err := simulated.SpentByAgent(list.Info.PID)
 	if err != nil {
 		return r, err
 	}
@@ -190,58 +186,6 @@ func usedNow(ctx context.Context, m *simulated.Machine) (map[int]gpuUse, error) 
 		all[one.GPU] = one
 	}
 	return all, nil
-}
-
-// agentTime is what an agent and the helpers that ask the driver for it have used.
-func agentTime(pid int) (time.Duration, error) {
-	sum, err := processorTime(pid)
-	if err != nil {
-		return 0, err
-	}
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return 0, fmt.Errorf("look for the agent's helpers: %w", err)
-	}
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a thread that ended meanwhile has no children
-		}
-		if err != nil {
-			return 0, fmt.Errorf("look for the agent's helpers: %w", err)
-		}
-		for _, child := range strings.Fields(string(text)) {
-			number, err := strconv.Atoi(child)
-			if err != nil {
-				return 0, fmt.Errorf("look for the agent's helpers: %w", err)
-			}
-			one, err := processorTime(number)
-			if err != nil {
-				return 0, err
-			}
-			sum += one
-		}
-	}
-	return sum, nil
-}
-
-// processorTime is what a process has used in user and kernel mode.
-func processorTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read the agent's processor time: %w", err)
-	}
-	// After the name in brackets: state is field 3, utime 14 and stime 15 (proc(5)).
-	fields := strings.Fields(string(text[slices.Index(text, ')')+1:]))
-	sum := 0
-	for _, field := range fields[11:13] {
-		ticks, err := strconv.Atoi(field)
-		if err != nil {
-			return 0, fmt.Errorf("read the agent's processor time: %w", err)
-		}
-		sum += ticks
-	}
-	return time.Duration(sum) * clockTick, nil
 }
 
 // monotonic is the clock of the pages, in ns.

@@ -58,31 +58,9 @@ type Document struct {
 // Chart renders the chart in dir: the files in order of their names, in each the objects as they come. Values that the
 // schema refuses are errors.
 func Chart(dir string, options Options) ([]Document, error) {
-	chart, err := loader.LoadDir(dir)
+	files, err := options.render(dir)
 	if err != nil {
-		return nil, fmt.Errorf("load the chart %s: %w", dir, err)
-	}
-	var values map[string]any
-	if err := yaml.Unmarshal([]byte(options.Values), &values); err != nil {
-		return nil, fmt.Errorf("read the values: %w", err)
-	}
-	version, err := common.ParseKubeVersion(options.Kubernetes)
-	if err != nil {
-		return nil, fmt.Errorf("read the version of Kubernetes: %w", err)
-	}
-	if !chartutil.IsCompatibleRange(chart.Metadata.KubeVersion, version.String()) {
-		return nil, fmt.Errorf("%w: %s is not %s", ErrVersion, version, chart.Metadata.KubeVersion)
-	}
-	capabilities := common.DefaultCapabilities.Copy()
-	capabilities.KubeVersion = *version
-	release := common.ReleaseOptions{Name: "divvy", Namespace: options.Namespace, Revision: 1, IsInstall: true}
-	all, err := util.ToRenderValues(chart, values, release, capabilities)
-	if err != nil {
-		return nil, fmt.Errorf("take the values: %w", err)
-	}
-	files, err := options.files(chart, all)
-	if err != nil {
-		return nil, fmt.Errorf("render the chart: %w", err)
+		return nil, err
 	}
 	var documents []Document
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -99,6 +77,51 @@ func Chart(dir string, options Options) ([]Document, error) {
 		}
 	}
 	return documents, nil
+}
+
+// Notes is what Helm says when it has installed the chart in dir.
+func Notes(dir string, options Options) (string, error) {
+	files, err := options.render(dir)
+	if err != nil {
+		return "", err
+	}
+	for name, text := range files {
+		if path.Base(name) == "NOTES.txt" {
+			return text, nil
+		}
+	}
+	return "", errors.New("the chart has no notes")
+}
+
+// render renders all files of the chart in dir.
+func (o Options) render(dir string) (map[string]string, error) {
+	chart, err := loader.LoadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("load the chart %s: %w", dir, err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(o.Values), &values); err != nil {
+		return nil, fmt.Errorf("read the values: %w", err)
+	}
+	version, err := common.ParseKubeVersion(o.Kubernetes)
+	if err != nil {
+		return nil, fmt.Errorf("read the version of Kubernetes: %w", err)
+	}
+	if !chartutil.IsCompatibleRange(chart.Metadata.KubeVersion, version.String()) {
+		return nil, fmt.Errorf("%w: %s is not %s", ErrVersion, version, chart.Metadata.KubeVersion)
+	}
+	capabilities := common.DefaultCapabilities.Copy()
+	capabilities.KubeVersion = *version
+	release := common.ReleaseOptions{Name: "divvy", Namespace: o.Namespace, Revision: 1, IsInstall: true}
+	all, err := util.ToRenderValues(chart, values, release, capabilities)
+	if err != nil {
+		return nil, fmt.Errorf("take the values: %w", err)
+	}
+	files, err := o.files(chart, all)
+	if err != nil {
+		return nil, fmt.Errorf("render the chart: %w", err)
+	}
+	return files, nil
 }
 
 // files renders the templates.

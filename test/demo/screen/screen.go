@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Screen shows a table that changes in place on a terminal; elsewhere each
-// table follows the last.
+// Screen shows a table that changes in place on a terminal; elsewhere it shows
+// the last one of each scene.
 type Screen struct {
 	out    *os.File
 	live   bool
@@ -46,7 +46,11 @@ func (s *Screen) Table(text string) {
 	if text == s.last {
 		return
 	}
-	if s.live && s.lines > 0 {
+	if !s.live {
+		s.last = text
+		return
+	}
+	if s.lines > 0 {
 		// Up to the table's first line, and clear from there.
 		s.write("\x1b[%dA\x1b[J", s.lines)
 	}
@@ -56,6 +60,9 @@ func (s *Screen) Table(text string) {
 
 // Rest leaves the table that is shown as it is.
 func (s *Screen) Rest() {
+	if !s.live {
+		s.write("%s", s.last)
+	}
 	s.lines, s.last = 0, ""
 }
 

@@ -229,11 +229,14 @@ func (c *Cluster) connect() error {
 }
 
 // Command prepares a program of the host that runs in the cluster's network,
-// with the administrator's kubeconfig. Run and Start of the command itself would
+// with the administrator's kubeconfig and a place for Helm's files. Run and Start of the command itself would
 // run it outside: use Run or Output of the cluster.
 func (c *Cluster) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin)
+	for _, kind := range []string{"CACHE", "CONFIG", "DATA"} {
+		cmd.Env = append(cmd.Env, "HELM_"+kind+"_HOME="+filepath.Join(c.dir, "helm", strings.ToLower(kind)))
+	}
 	return cmd
 }
 
@@ -250,11 +253,12 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 
 // Helm runs helm as the administrator.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
-	cmd := c.Command(ctx, c.places.helm, args...)
-	for _, kind := range []string{"CACHE", "CONFIG", "DATA"} {
-		cmd.Env = append(cmd.Env, "HELM_"+kind+"_HOME="+filepath.Join(c.dir, "helm", strings.ToLower(kind)))
-	}
-	return c.Output(cmd)
+	return c.Output(c.Command(ctx, c.places.helm, args...))
+}
+
+// Programs are the folders of kubectl, helm and divvy, for commands that name them.
+func (c *Cluster) Programs() []string {
+	return []string{c.places.components, filepath.Dir(c.places.helm), filepath.Join(c.places.prefix, "bin")}
 }
 
 // Apply applies manifests: files, or folders with all that is in them.

@@ -27,7 +27,7 @@ func (p places) component(name string) string { return filepath.Join(p.component
 
 // find locates them. DIVVY_PREFIX names another build of Divvy than build/.
 func find(version string) (places, error) {
-	root, err := repository()
+	root, err := Repository()
 	if err != nil {
 		return places{}, err
 	}
@@ -80,7 +80,7 @@ func Image(name string) (string, error) {
 
 // Built is the path of a file of the build.
 func Built(name string) (string, error) {
-	root, err := repository()
+	root, err := Repository()
 	if err != nil {
 		return "", err
 	}
@@ -88,9 +88,9 @@ func Built(name string) (string, error) {
 	return filepath.Join(prefix, name), err
 }
 
-// repository is the root of the module that this package belongs to, wherever
+// Repository is the root of the module that this package belongs to, wherever
 // in it the test runs.
-func repository() (string, error) {
+func Repository() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
 		text, readErr := os.ReadFile(filepath.Join(dir, "go.mod"))

@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/version"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+	"github.com/divvy-gpu/divvy/test/e2e/desk"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -178,12 +179,12 @@ func (l *lab) total(pod string) string {
 func TestChartThroughItsLife(t *testing.T) {
 	labels := map[string]string{v1alpha1.NodeLabel: ""}
 	l := start(t,
-		cluster.Node{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: labels},
-		cluster.Node{Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: labels},
+		cluster.Node{Name: "gpu-1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: labels},
+		cluster.Node{Name: "gpu-2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: labels},
 	)
 	l.changeTo(l.earlier())
-	l.offered("n1")
-	l.offered("n2")
+	l.offered("gpu-1")
+	l.offered("gpu-2")
 	l.trusted()
 	l.confined()
 
@@ -216,6 +217,11 @@ func TestChartThroughItsLife(t *testing.T) {
 	l.refused(tenant)
 	l.forced(tenant)
 	l.removed()
+
+	pages, cancel := l.bounded()
+	defer cancel()
+	const name = "test/e2e/install.TestChartThroughItsLife"
+	pages.pages(desk.Open(t, l.Cluster, "docs/kubernetes.md", name), desk.Open(t, l.Cluster, "docs/doctor.md", name))
 }
 
 // limited checks that the tenant runs as it did, with its limit, and that the node's agent knows it.
@@ -245,12 +251,12 @@ func (l *lab) limited(tenant *corev1.Pod) {
 // confined tries what an agent that somebody took over could try.
 func (l *lab) confined() {
 	l.t.Helper()
-	agent := l.as(l.agent("n1"))
-	slice := func(node string) error {
+	agent := l.as(l.agent("gpu-1"))
+	slice := func(node, pool string) error {
 		_, err := agent.ResourceV1().ResourceSlices().Create(l.ctx, &resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "tried-"},
 			Spec: resourcev1.ResourceSliceSpec{Driver: v1alpha1.Driver, NodeName: &node,
-				Pool: resourcev1.ResourcePool{Name: "tried-" + node, ResourceSliceCount: 1}},
+				Pool: resourcev1.ResourcePool{Name: pool, ResourceSliceCount: 1}},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
@@ -258,24 +264,25 @@ func (l *lab) confined() {
 		_, err := agent.CoreV1().Nodes().Patch(l.ctx, node, types.MergePatchType, []byte(`{"metadata":{"labels":{"`+key+`":"x"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	others, err := l.Client().ResourceV1().ResourceSlices().List(l.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=n2"})
+	others, err := l.Client().ResourceV1().ResourceSlices().List(l.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=gpu-2"})
 	l.must(err)
 	_, secrets := agent.CoreV1().Secrets(system).List(l.ctx, metav1.ListOptions{})
 	for what, err := range map[string]error{
-		"a slice of another node":    slice("n2"),
+		"a slice of another node":    slice("gpu-2", "gpu-2"),
+		"a slice of another's pool":  slice("gpu-1", "gpu-2"),
 		"another node's slice":       agent.ResourceV1().ResourceSlices().Delete(l.ctx, others.Items[0].Name, metav1.DeleteOptions{}),
-		"a label of another node":    label("n2", v1alpha1.CountLabel),
-		"a foreign label":            label("n1", "pool"),
-		"the label that asks for it": label("n1", v1alpha1.NodeLabel),
-		"its node's defaults":        label("n1", v1alpha1.DefaultPolicyLabel),
+		"a label of another node":    label("gpu-2", v1alpha1.CountLabel),
+		"a foreign label":            label("gpu-1", "pool"),
+		"the label that asks for it": label("gpu-1", v1alpha1.NodeLabel),
+		"its node's defaults":        label("gpu-1", v1alpha1.DefaultPolicyLabel),
 		"secrets":                    secrets,
 	} {
 		if !apierrors.IsForbidden(err) {
 			l.t.Errorf("%s: %v, and it should be forbidden", what, err)
 		}
 	}
-	l.must(slice("n1"))
-	l.must(label("n1", v1alpha1.CountLabel))
+	l.must(slice("gpu-1", "gpu-1"))
+	l.must(label("gpu-1", v1alpha1.CountLabel))
 }
 
 // refused checks that Divvy is not taken away from under the tenant.

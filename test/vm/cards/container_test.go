@@ -1,0 +1,152 @@
+package cards
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+	"github.com/divvy-gpu/divvy/internal/rdma"
+)
+
+// containers is the cgroup below which those of containers are.
+const containers = "/sys/fs/cgroup/pods"
+
+// given is what a container runtime reads of parts of cards: the specification that the agent writes.
+func given(t *testing.T, host *rdma.Host, parts []rdma.Part, each rdma.Limits) specs.ContainerEdits {
+	t.Helper()
+	access, err := host.Access(parts, each, cover)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := cdi.Spec(v1alpha1.CDINICKind, map[string]edits.Edits{"one": access.Edits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec.Devices[0].ContainerEdits
+}
+
+// container is a process as a runtime makes one: with a cgroup of its own, its own /dev/infiniband, and no right to make nodes.
+type container struct {
+	t       *testing.T
+	id      string
+	cmd     *exec.Cmd
+	to      io.WriteCloser
+	answers *bufio.Scanner
+}
+
+// start makes a container as a runtime does: its process and cgroup, the hooks, and then what the specification gives it.
+func start(t *testing.T, id string, spec specs.ContainerEdits) *container {
+	t.Helper()
+	c := enter(t, id)
+	if text, err := hook(spec, c.state()); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for _, d := range spec.DeviceNodes {
+		if answer := c.ask("give", d.Path, fmt.Sprint(d.Major), fmt.Sprint(d.Minor)); answer != "yes" {
+			t.Fatalf("%s: %s", d.Path, answer)
+		}
+	}
+	if answer := c.ask("drop"); answer != "yes" {
+		t.Fatal(answer)
+	}
+	return c
+}
+
+// enter starts the container's process in a cgroup that is called by its id.
+func enter(t *testing.T, id string) *container {
+	t.Helper()
+	cgroup := filepath.Join(containers, id)
+	if err := os.MkdirAll(cgroup, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.Open(cgroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	c := &container{t: t, id: id, cmd: exec.Command("/proc/self/exe")} //nolint:noctx // it ends with the test
+	c.cmd.Env = append(os.Environ(), inContainer+"=1")
+	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, UseCgroupFD: true, CgroupFD: int(folder.Fd()), Pdeathsig: unix.SIGKILL}
+	if c.to, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	from, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.answers = bufio.NewScanner(from)
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.end)
+	return c
+}
+
+// state is what a runtime tells hooks.
+func (c *container) state() string {
+	return fmt.Sprintf(`{"ociVersion": "1.2.0", "id": %q, "status": "creating", "pid": %d, "bundle": "/"}`, c.id, c.cmd.Process.Pid)
+}
+
+// hook runs the hooks of a specification as a runtime does, and returns what they say.
+func hook(spec specs.ContainerEdits, state string) (string, error) {
+	if len(spec.Hooks) != 1 || spec.Hooks[0].HookName != "createRuntime" {
+		return "", fmt.Errorf("the hooks are %+v", spec.Hooks)
+	}
+	cmd := exec.Command(spec.Hooks[0].Path) //nolint:noctx // it ends in a moment
+	cmd.Args = spec.Hooks[0].Args
+	cmd.Stdin = strings.NewReader(state)
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// ask has the container do something, and returns its answer of one line.
+func (c *container) ask(words ...string) string {
+	c.t.Helper()
+	if _, err := fmt.Fprintln(c.to, strings.Join(words, " ")); err != nil {
+		c.t.Fatalf("ask container %s: %v", c.id, err)
+	}
+	if !c.answers.Scan() {
+		c.t.Fatalf("container %s does not answer to %q: %v", c.id, words, c.answers.Err())
+	}
+	return c.answers.Text()
+}
+
+func (c *container) number(words ...string) int {
+	c.t.Helper()
+	answer := c.ask(words...)
+	n, err := strconv.Atoi(answer)
+	if err != nil {
+		c.t.Fatalf("container %s answers to %q: %s", c.id, words, answer)
+	}
+	return n
+}
+
+// end ends the container, after which nobody has an adapter open, and takes its cgroup away.
+func (c *container) end() {
+	if c.cmd == nil {
+		return
+	}
+	_ = c.to.Close()
+	err := c.cmd.Wait()
+	c.cmd = nil
+	if err = errors.Join(err, os.Remove(filepath.Join(containers, c.id))); err != nil {
+		c.t.Errorf("end container %s: %v", c.id, err)
+	}
+}
+
+func contains(text, part string) bool { return strings.Contains(text, part) }

@@ -1,0 +1,114 @@
+package kubevirt
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/divvy-gpu/divvy/internal/hostfile"
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/preflight"
+	"github.com/divvy-gpu/divvy/internal/vm/vmtest"
+)
+
+// Every snippet of preflight for KubeVirt is a part of the object that it names, and no field of it is unknown.
+func TestPreflight(t *testing.T) {
+	judged := map[string]int{}
+	for _, h := range vmtest.Hosts {
+		if h.Boot != nil {
+			continue
+		}
+		host := read(t, h.Name)
+		for _, device := range host.Devices {
+			if device.Address.String() != h.GPU {
+				continue
+			}
+			report := preflight.NewReport(host, []facts.Device{device}, preflight.Question{For: preflight.KubeVirt}, "test")
+			for _, snippet := range report.Needs {
+				judged[snippet.Title]++
+				switch snippet.Title {
+				case "In the KubeVirt object":
+					var object kubevirtv1.KubeVirt
+					if err := yaml.UnmarshalStrict([]byte(snippet.Text), &object); err != nil {
+						t.Errorf("%s: %v\n%s", h.Name, err, snippet.Text)
+					}
+					if devices := object.Spec.Configuration.PermittedHostDevices; devices == nil || len(devices.PciHostDevices) != 1 {
+						t.Errorf("%s permits %+v, want one device:\n%s", h.Name, devices, snippet.Text)
+					}
+				case "In the VirtualMachine":
+					object, err := machine(snippet.Text)
+					if err != nil || len(object.Domain.Devices.GPUs) != 1 {
+						t.Errorf("%s has %d GPUs, %v; want one:\n%s", h.Name, len(object.Domain.Devices.GPUs), err, snippet.Text)
+					}
+				default:
+					if !strings.HasPrefix(snippet.Title, "As root") {
+						t.Errorf("%s: nobody judges the snippet %q", h.Name, snippet.Title)
+					}
+				}
+			}
+		}
+	}
+	if judged["In the KubeVirt object"] != 10 || judged["In the VirtualMachine"] != 10 {
+		t.Errorf("the snippets %v are judged, want two of each modelled host", judged)
+	}
+}
+
+// A field that these types do not have is an error, wherever it stands.
+func TestUnknownFieldsAreErrors(t *testing.T) {
+	for _, text := range []string{
+		"spec: {template: {spec: {domain: {devices: {gpu: []}}}}}", "spec: {template: {spec: {domain: {}, gpus: []}}}", "spec: {gpus: []}", "spec: []",
+	} {
+		if got, err := machine(text); err == nil {
+			t.Errorf("%s is taken as %+v", text, got)
+		}
+	}
+}
+
+// spec is that of a virtual machine's instance without the method by which it decodes itself, which passes over what it
+// does not know.
+type spec kubevirtv1.VirtualMachineInstanceSpec
+
+// machine decodes a VirtualMachine strictly, and returns its instance's specification.
+func machine(text string) (spec, error) {
+	var whole kubevirtv1.VirtualMachine
+	var inner struct {
+		Spec struct {
+			Template struct {
+				Spec json.RawMessage `json:"spec"`
+			} `json:"template"`
+		} `json:"spec"`
+	}
+	if err := yaml.UnmarshalStrict([]byte(text), &whole); err != nil {
+		return spec{}, err
+	}
+	if err := yaml.Unmarshal([]byte(text), &inner); err != nil {
+		return spec{}, err
+	}
+	var s spec
+	err := yaml.UnmarshalStrict(inner.Spec.Template.Spec, &s)
+	return s, err
+}
+
+func read(t *testing.T, name string) *facts.Host {
+	t.Helper()
+	file, err := os.Open(filepath.Join(installtest.Root(t), "../../../testdata/hosts/vm", name+".host"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	recorded, err := hostfile.Parse(file, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := facts.Read(recorded.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host
+}
