@@ -28,6 +28,7 @@ type Machines interface {
 	List() (all []claims.Claim, changed <-chan struct{})
 	// Has tells who has a PCI function, or a part of it.
 	Has(function pci.Address) (h claims.Holder, taken bool)
+	reservations
 }
 
 // machineOf tells who has a GPU for a virtual machine.

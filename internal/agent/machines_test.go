@@ -59,6 +59,10 @@ func (l *ledgerOf) List() ([]claims.Claim, <-chan struct{}) {
 	return slices.Clone(l.all), nil
 }
 
+func (l *ledgerOf) Reserve(claims.Reserved) error { return nil }
+func (l *ledgerOf) Unreserve(string) error        { return nil }
+func (l *ledgerOf) Reserved() []claims.Reserved   { return nil }
+
 func (l *ledgerOf) Has(function pci.Address) (h claims.Holder, taken bool) {
 	all, _ := l.List()
 	for _, c := range all {

@@ -18,7 +18,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/rdma"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
 // cardSpecPrefix begins the names of the CDI specifications of cards; the claim's UID follows.
@@ -28,8 +30,18 @@ const cardSpecPrefix = "nic." + v1alpha1.Driver + "-"
 type Cards interface {
 	// Access returns what a container needs to use parts of cards. The error is a [rdma.ErrGone] where a card is not there.
 	Access(parts []CardPart) (rdma.Access, error)
+	// Functions returns the PCI functions without which these parts would not be there. The error is as that of Access.
+	Functions(parts []CardPart) ([]pci.Address, error)
 	// Changed returns a channel that is closed when the cards are not any more what they are now.
 	Changed() <-chan struct{}
+}
+
+// Reservations keeps the virtual machines of a host from functions that containers use.
+type Reservations interface {
+	// Reserve is an error where a virtual machine has one of the functions.
+	Reserve(r claims.Reserved) error
+	Unreserve(key string) error
+	Reserved() []claims.Reserved
 }
 
 // card is one device of a card that the scheduler gave to a claim.
@@ -181,14 +193,31 @@ func (d *driver) cardViews(ctx context.Context, claim *resourcev1.ResourceClaim,
 	return viewsOf(requests, uses, made)
 }
 
-// putAttached remembers a claim's cards, unless another claim has one of them alone.
+// putAttached remembers a claim's cards, unless another claim has one of them alone, or a virtual machine has it.
 func (d *driver) putAttached(made attached) error {
 	d.attaching.Lock()
 	defer d.attaching.Unlock()
 	if device, holder := made.alone(d.attached.list()); device != "" {
 		return fault("device %s is prepared for claim %s, which has it alone: end that claim's pods first", device, holder)
 	}
+	if err := d.reserve(made); err != nil {
+		return err
+	}
+	d.step("cards-reserved")
 	return d.attached.put(made)
+}
+
+// reserve keeps virtual machines from the functions of a claim's cards.
+func (d *driver) reserve(a attached) error {
+	var parts []CardPart
+	for _, v := range a.Views {
+		parts = append(parts, v.Parts...)
+	}
+	functions, err := d.cards.Functions(parts)
+	if err != nil {
+		return fmt.Errorf("give %s its cards: %w", a.name(), err)
+	}
+	return d.reservations.Reserve(claims.Reserved{Key: string(a.UID), Name: a.name(), Functions: functions})
 }
 
 // cardDevice is the name of a view's CDI device.
@@ -223,13 +252,17 @@ func (d *driver) writeCardSpec(a attached) (told []string, err error) {
 	return told, cdi.Write(d.cdiDir, cardSpecPrefix+string(a.UID), spec)
 }
 
-// detach takes a claim's cards back; that it has none is no error. The record goes last: while it is there, there may be a
-// specification. What limited a container went with its cgroup.
+// detach takes a claim's cards back; that it has none is no error. The record goes after the specification: while it is there, there
+// may be one. Virtual machines may have the cards last. What limited a container went with its cgroup.
 func (d *driver) detach(claim types.UID) error {
 	if err := cdi.Remove(d.cdiDir, cardSpecPrefix+string(claim)); err != nil {
 		return err
 	}
-	return d.attached.remove(claim)
+	if err := d.attached.remove(claim); err != nil {
+		return err
+	}
+	d.step("cards-forgotten")
+	return d.reservations.Unreserve(string(claim))
 }
 
 // cardSpecifications makes the specifications of cards match the records and the cards as they are now: another adapter may have
@@ -240,29 +273,37 @@ func (r *reconciler) cardSpecifications(ctx context.Context) {
 		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
 		return
 	}
-	claims := map[types.UID]bool{}
+	known := map[types.UID]bool{}
 	for _, name := range names {
-		claims[types.UID(strings.TrimPrefix(name, cardSpecPrefix))] = true
+		known[types.UID(strings.TrimPrefix(name, cardSpecPrefix))] = true
 	}
 	for _, a := range r.attached.list() {
-		claims[a.UID] = true
+		known[a.UID] = true
 	}
-	for uid := range claims {
+	for _, reserved := range r.reservations.Reserved() {
+		known[types.UID(reserved.Key)] = true
+	}
+	for uid := range known {
 		r.matchCards(ctx, uid)
 	}
 }
 
-// matchCards writes a claim's specification anew where it is not as it should be. Without a record, or where a card is gone, there
-// must be none, so that no container starts with another card.
+// matchCards writes a claim's specification anew where it is not as it should be, and reserves its cards again. Without a record, or
+// where a card is gone or a virtual machine's, there must be none, so that no container starts with another card.
 func (r *reconciler) matchCards(ctx context.Context, uid types.UID) {
 	defer r.claims.lock(uid)()
 	a, known := r.attached.get(uid)
 	var err error
 	if known && r.cards != nil {
-		_, err = r.writeCardSpec(a)
+		if err = r.reserve(a); err == nil {
+			_, err = r.writeCardSpec(a)
+		}
 	}
-	if !known || r.cards == nil || errors.Is(err, rdma.ErrGone) {
+	if !known || r.cards == nil || errors.Is(err, rdma.ErrGone) || errors.Is(err, claims.ErrTaken) {
 		err = errors.Join(err, cdi.Remove(r.cdiDir, cardSpecPrefix+string(uid)))
+	}
+	if !known {
+		err = errors.Join(err, r.reservations.Unreserve(string(uid)))
 	}
 	if err != nil {
 		r.log.WarnContext(ctx, "cannot make a claim's cards as they should be", "claim", uid, "error", oneLine(err))

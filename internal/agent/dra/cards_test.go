@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/rdma"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
@@ -49,6 +50,21 @@ func (s *shelf) Access(parts []CardPart) (rdma.Access, error) {
 		taken = append(taken, rdma.Part{Card: rdma.Card{Adapter: rdma.Adapter{Name: strings.Split(p.Device, "-")[1], Verbs: node}}, Slots: p.Slots})
 	}
 	return s.host.Access(taken, rdma.Limits{Handles: 8, Objects: 100}, "/cover")
+}
+
+// functionOf are the functions on which the shelf's cards are: those of v0 and v1 are on the card c1.
+var functionOf = map[string][]pci.Address{
+	"nic-c0-shared": {{Bus: 1}}, "nic-c1-shared": {{Bus: 2}}, "nic-v0-vf": {{Bus: 2, Function: 1}, {Bus: 2}}, "nic-v1-vf": {{Bus: 2, Function: 2}, {Bus: 2}},
+}
+
+func (s *shelf) Functions(parts []CardPart) (all []pci.Address, err error) {
+	if _, err := s.Access(parts); err != nil {
+		return nil, err
+	}
+	for _, p := range parts {
+		all = append(all, functionOf[p.Device]...)
+	}
+	return all, nil
 }
 
 func (s *shelf) Changed() <-chan struct{} {
@@ -303,7 +319,7 @@ func TestNextAgentKnowsCards(t *testing.T) {
 
 // An agent that dies after any step loses nothing and leaves nothing.
 func TestCrashOverCards(t *testing.T) {
-	for _, step := range []string{"cards-recorded", "cards-spec", "prepare-made", "prepare-spec", "release-done"} {
+	for _, step := range []string{"cards-reserved", "cards-recorded", "cards-spec", "prepare-made", "prepare-spec", "release-done", "cards-forgotten"} {
 		claim, pod := pairs()
 		m, _ := newCardMachine(t, claim, pod)
 		if !m.crashing(step, 1, func(r *running) {
@@ -316,7 +332,7 @@ func TestCrashOverCards(t *testing.T) {
 		c := newReconciler(r.driver)
 		c.specifications(t.Context())
 		c.cardSpecifications(t.Context())
-		if step != "release-done" {
+		if step != "release-done" && step != "cards-forgotten" {
 			m.mustPrepare(r, claim)
 			if m.cardSpec(uidA) == "" {
 				t.Errorf("%s: no specification", step)

@@ -50,11 +50,13 @@ type driver struct {
 	cards     Cards
 	attached  *records[attached]
 	attaching sync.Mutex // orders who has a card alone
-	cdiDir    string
-	log       *slog.Logger
-	teller    *teller
-	meter     Meter
-	runtime   *runtimeGate
+	// reservations keep virtual machines from these cards.
+	reservations Reservations
+	cdiDir       string
+	log          *slog.Logger
+	teller       *teller
+	meter        Meter
+	runtime      *runtimeGate
 	// kernels are the handlers whose containers run on a kernel of their own.
 	kernels  v1alpha1.Kernels
 	handlers handlers

@@ -29,6 +29,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
 // pages is a backend that makes tenants of pages alone, for two GPUs.
@@ -126,6 +127,10 @@ type machine struct {
 	// machines gives them devices for virtual machines, nil where they offer none.
 	machines Machines
 	cards    Cards // of the agents to come
+	// lends has the agents to come give devices to virtual machines, by the ledger of the node; reservations is the one of the
+	// latest agent.
+	lends        claims.Maker
+	reservations Reservations
 }
 
 func newMachine(t *testing.T, objects ...runtime.Object) *machine {
@@ -175,9 +180,12 @@ func (m *machine) start() *running {
 	if err != nil {
 		m.t.Error(err)
 	}
+	if m.reservations = (unreserved{}); m.lends != nil {
+		m.reservations = m.ledger()
+	}
 	r := &running{agent: a, driver: &driver{
 		opener: a, openings: openings, machines: m.machines, lent: lent, handlers: handlers{client: m.client},
-		cards: m.cards, attached: attached,
+		cards: m.cards, attached: attached, reservations: m.reservations,
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
 		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},
 	}}

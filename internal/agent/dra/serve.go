@@ -23,6 +23,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
 // The directories that the kubelet and container runtimes know.
@@ -50,8 +51,10 @@ type Config struct {
 	Opener Opener
 	// Cards gives claims their RDMA cards; where it is nil there are none.
 	Cards Cards
-	// Attached is the path of the file in which these claims are remembered.
-	Attached string
+	// Attached is the path of the file in which these claims are remembered, and Reservations keeps virtual machines from the
+	// cards that they have; where it is nil there are none.
+	Attached     string
+	Reservations Reservations
 	// Openings is the path of the file in which these claims are remembered.
 	Openings string
 	// Machines gives devices to virtual machines; where it is nil there are none. Lent is the path of the file in which the
@@ -95,6 +98,13 @@ func (unmetered) Prepared(time.Duration, error, ...error) {}
 func (unmetered) Released(time.Duration, error)           {}
 func (unmetered) Failed(metrics.Operation)                {}
 
+// unreserved is for a host without virtual machines.
+type unreserved struct{}
+
+func (unreserved) Reserve(claims.Reserved) error { return nil }
+func (unreserved) Unreserve(string) error        { return nil }
+func (unreserved) Reserved() []claims.Reserved   { return nil }
+
 // Driver serves the kubelet.
 type Driver struct {
 	config     Config
@@ -125,6 +135,9 @@ func New(c Config) *Driver {
 	if c.Metrics == nil {
 		c.Metrics = unmetered{}
 	}
+	if c.Reservations == nil {
+		c.Reservations = unreserved{}
+	}
 	d := &Driver{config: c, broken: make(chan error, 1), expected: make(chan struct{})}
 	openings, err := newRecords[opened](c.Openings, "admin-access")
 	if err != nil {
@@ -140,7 +153,7 @@ func New(c Config) *Driver {
 	}
 	d.driver = &driver{
 		opener: c.Opener, openings: openings, machines: c.Machines, lent: lent, kernels: c.Kernels, handlers: handlers{client: c.Client},
-		cards: c.Cards, attached: attached,
+		cards: c.Cards, attached: attached, reservations: c.Reservations,
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
 		runtime: &runtimeGate{client: c.Client, node: c.Node}, defaults: c.Defaults,
 		broken: func(err error) {

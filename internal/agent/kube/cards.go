@@ -109,25 +109,50 @@ func (c *cards) Changed() <-chan struct{} {
 func (c *cards) Access(parts []dra.CardPart) (rdma.Access, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var taken []rdma.Part
+	taken, err := c.taken(parts)
+	if err != nil {
+		return rdma.Access{}, err
+	}
+	hook := ""
+	if slices.ContainsFunc(parts, func(p dra.CardPart) bool { return p.Slots > 0 }) {
+		if hook, err = c.cover(); err != nil {
+			return rdma.Access{}, fmt.Errorf("limit what a container takes of a card: %w", err)
+		}
+	}
+	return c.host.Access(taken, rdma.Limits{Handles: c.nics.Handles, Objects: c.nics.Objects}, rdma.Hook(hook))
+}
+
+// Functions implements [dra.Cards]. A virtual function goes when its card leaves its driver.
+func (c *cards) Functions(parts []dra.CardPart) (all []pci.Address, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken, err := c.taken(parts)
+	for i := range taken {
+		card := &taken[i].Card
+		if card.OnPCI {
+			all = append(all, card.PCI.Address)
+		}
+		if card.Virtual() {
+			all = append(all, card.Physical)
+		}
+	}
+	slices.SortFunc(all, pci.Address.Compare)
+	return slices.Compact(all), err
+}
+
+// taken finds the cards of parts. c.mu is held.
+func (c *cards) taken(parts []dra.CardPart) (taken []rdma.Part, err error) {
 	for _, p := range parts {
 		i := slices.IndexFunc(c.now, func(card rdma.Card) bool {
 			n := c.nic(&card)
 			return n.Device() == p.Device
 		})
 		if i < 0 {
-			return rdma.Access{}, fmt.Errorf("device %s: %w: its adapter is gone, as a soft one when its network device moves, or is not published any more", p.Device, rdma.ErrGone)
+			return nil, fmt.Errorf("device %s: %w: its adapter is gone, as a soft one when its network device moves, or is not published any more", p.Device, rdma.ErrGone)
 		}
 		taken = append(taken, rdma.Part{Card: c.now[i], Slots: p.Slots})
 	}
-	hook := ""
-	if slices.ContainsFunc(parts, func(p dra.CardPart) bool { return p.Slots > 0 }) {
-		var err error
-		if hook, err = c.cover(); err != nil {
-			return rdma.Access{}, fmt.Errorf("limit what a container takes of a card: %w", err)
-		}
-	}
-	return c.host.Access(taken, rdma.Limits{Handles: c.nics.Handles, Objects: c.nics.Objects}, rdma.Hook(hook))
+	return taken, nil
 }
 
 // add puts the cards into the node's pool, and returns a channel that is closed when they are otherwise.

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"strings"
@@ -122,6 +123,39 @@ func TestCardsFollowTheNode(t *testing.T) {
 	}
 	is("", func() { delete(root, "sys/class/infiniband/mlx5_0") })
 	if _, err := c.Access([]dra.CardPart{{Device: device, Slots: 2}}); !errors.Is(err, rdma.ErrGone) {
+		t.Errorf("a card that is gone: %v", err)
+	}
+}
+
+// A part of a card keeps virtual machines from its function, and one of a virtual function from its card's as well.
+func TestFunctionsOfCards(t *testing.T) {
+	root := oneCard()
+	function := strings.TrimSuffix(cardFolder, "0") + "1"
+	for name, content := range map[string]string{
+		"sys/bus/pci/devices/0000:11:00.1": "->../../../" + strings.TrimPrefix(function, "sys/"),
+		function + "/class":                "0x020000\n", function + "/vendor": "0x15b3\n", function + "/device": "0x1022\n", function + "/physfn": "->../0000:11:00.0",
+		"sys/class/infiniband/mlx5_1":                       "->../../" + strings.TrimPrefix(function, "sys/") + "/infiniband/mlx5_1",
+		function + "/infiniband/mlx5_1/ports/1/state":       "4: ACTIVE\n",
+		"sys/class/infiniband_verbs/uverbs1/ibdev":          "mlx5_1\n",
+		"sys/class/infiniband_verbs/uverbs1/dev":            "231:193\n",
+		"sys/class/infiniband/rxe0":                         "->../../devices/virtual/infiniband/rxe0",
+		"sys/devices/virtual/infiniband/rxe0/parent":        "ens1\n",
+		"sys/class/net/ens1":                                "->../../" + strings.TrimPrefix(cardFolder, "sys/") + "/net/ens1",
+		"sys/class/infiniband_verbs/uverbs2/ibdev":          "rxe0\n",
+		"sys/class/infiniband_verbs/uverbs2/dev":            "231:194\n",
+		"sys/devices/virtual/infiniband/rxe0/ports/1/state": "4: ACTIVE\n",
+	} {
+		set(root, name, content)
+	}
+	c := cardsIn(root, "", covered)
+	for device, want := range map[string]string{
+		"nic-0000-11-00-0-shared": "[0000:11:00.0]", "nic-0000-11-00-1-vf": "[0000:11:00.0 0000:11:00.1]", "nic-soft-rxe0-shared": "[0000:11:00.0]",
+	} {
+		if got, err := c.Functions([]dra.CardPart{{Device: device}}); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, %v, want %s", device, got, err, want)
+		}
+	}
+	if _, err := c.Functions([]dra.CardPart{{Device: "nic-0000-12-00-0-shared"}}); !errors.Is(err, rdma.ErrGone) {
 		t.Errorf("a card that is gone: %v", err)
 	}
 }

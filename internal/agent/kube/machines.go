@@ -36,6 +36,8 @@ type lender interface {
 	TakeDevice(ctx context.Context, want claims.Want) (claims.Claim, error)
 	ReleaseDevice(ctx context.Context, name string) error
 	Devices() (all []claims.Claim, changed <-chan struct{})
+	// Reserved are functions that containers have. Changes of them are told as those of devices.
+	Reserved() []claims.Reserved
 }
 
 // machines lends devices to virtual machines, and gives them to claims by the agent's ledger. It is a [dra.Machines].
@@ -113,11 +115,15 @@ func (m *machines) look() error {
 			}
 		}
 	}
+	reserved := m.agent.Reserved()
 	functions := lending.Devices(host, m.lendings, lending.State{
 		Given: given, Locate: m.locate,
 		Refused: func(f pool.Function) string {
 			if !f.Mediated && slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Has(f.Address) }) {
 				return "claimed"
+			}
+			if slices.ContainsFunc(reserved, func(r claims.Reserved) bool { return slices.Contains(r.Functions, f.Address) }) {
+				return "used-by-container"
 			}
 			return m.refused(host, f)
 		},

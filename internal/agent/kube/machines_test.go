@@ -29,6 +29,8 @@ type ledger struct {
 	changed chan struct{}
 	given   claims.Given
 	stuck   error
+	// reserved are functions that containers have.
+	reserved []claims.Reserved
 }
 
 func (l *ledger) TakeDevice(_ context.Context, w claims.Want) (claims.Claim, error) {
@@ -52,6 +54,12 @@ func (l *ledger) ReleaseDevice(_ context.Context, name string) error {
 	}
 	l.all = slices.DeleteFunc(l.all, func(c claims.Claim) bool { return c.Name == name })
 	return claims.ErrUnknown // as where somebody else was faster
+}
+
+func (l *ledger) Reserved() []claims.Reserved {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reserved
 }
 
 func (l *ledger) Devices() ([]claims.Claim, <-chan struct{}) {
@@ -132,6 +140,17 @@ func TestOwnerNames(t *testing.T) {
 		if owner, id, ok := parseOwner(name); ok {
 			t.Errorf("%q is %s of %s", name, id.Name(), owner)
 		}
+	}
+}
+
+// What a container uses as a network card is offered to no virtual machine meanwhile.
+func TestReservedIsNotOffered(t *testing.T) {
+	l := &ledger{changed: make(chan struct{})}
+	m, host := offering(t, l)
+	free := m.lookFor(t)
+	l.reserved = []claims.Reserved{{Key: "x", Functions: []pci.Address{host.Devices[3].Address}}}
+	if got, want := m.lookFor(t), strings.Replace(free, "vf-0000-c1-00-4", "vf-0000-c1-00-4(used-by-container)", 1); got != want || got == free {
+		t.Errorf("offered are %s, want %s", got, want)
 	}
 }
 

@@ -185,16 +185,21 @@ func (l *Ledger) check(w Want) error {
 	return nil
 }
 
-// clash returns an error if another claim has one of the functions. Parts of one GPU go beside each other.
-func clash(all []Claim, w Want, members []pci.Address) error {
-	for _, c := range all {
+// clash returns an error if another claim has one of the functions, or a container. Parts of one GPU go beside each other. The
+// lock is held.
+func (l *Ledger) clash(w Want, members []pci.Address) error {
+	wanted := append([]pci.Address{w.Device}, members...)
+	for _, c := range l.claims {
 		if c.Name == w.Name || c.Form == v1alpha1.BackendVGPU && w.Form == v1alpha1.BackendVGPU {
 			continue
 		}
-		for _, m := range append([]pci.Address{w.Device}, members...) {
-			if c.Has(m) {
-				return fmt.Errorf("%w: %s is with claim %s", ErrTaken, m, c.Name)
-			}
+		if at := slices.IndexFunc(wanted, c.Has); at >= 0 {
+			return fmt.Errorf("%w: %s is with claim %s", ErrTaken, wanted[at], c.Name)
+		}
+	}
+	for _, r := range l.reserved {
+		if at := slices.IndexFunc(wanted, func(m pci.Address) bool { return slices.Contains(r.Functions, m) }); at >= 0 {
+			return fmt.Errorf("%w: containers use %s by the cluster's claim %s: end its pods first", ErrTaken, wanted[at], r.Name)
 		}
 	}
 	return nil

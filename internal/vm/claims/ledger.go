@@ -36,9 +36,10 @@ type Config struct {
 type Ledger struct {
 	config Config
 
-	mu     sync.Mutex // held while the file is saved; never while a device is waited for
-	file   *checkpoint.File[[]Claim]
-	claims []Claim
+	mu       sync.Mutex // held while the file is saved; never while a device is waited for
+	file     *checkpoint.File[saved]
+	claims   []Claim
+	reserved []Reserved
 	// working are the names of claims that are being taken or put back by somebody.
 	working map[string]bool
 	faults  map[string]string
@@ -46,16 +47,29 @@ type Ledger struct {
 	tell    func(Claim, string)
 }
 
+// saved is what the file has.
+type saved struct {
+	Claims   []Claim    `json:"claims,omitempty"`
+	Reserved []Reserved `json:"reserved,omitempty"`
+}
+
+// decodeV1 reads the file of a version that reserved nothing.
+func decodeV1(state []byte) (saved, error) {
+	all, err := checkpoint.Strict[[]Claim](state)
+	return saved{Claims: all}, err
+}
+
 // Open reads the ledger at a path. A file that does not exist is an empty ledger. [Ledger.Recover] must follow.
 func Open(c Config) (*Ledger, error) {
 	l := &Ledger{
-		config: c, file: checkpoint.NewFile[[]Claim](c.Path, "claims", 1), working: map[string]bool{}, faults: map[string]string{},
+		config: c, file: checkpoint.NewFile(c.Path, "claims", 2, checkpoint.Older[saved]{Version: 1, Decode: decodeV1}), working: map[string]bool{}, faults: map[string]string{},
 		changed: make(chan struct{}), tell: func(Claim, string) {},
 	}
-	var err error
-	if l.claims, err = l.file.Load(); err != nil {
+	all, err := l.file.Load()
+	if err != nil {
 		return nil, fmt.Errorf("read which devices virtual machines have: %w", err)
 	}
+	l.claims, l.reserved = all.Claims, all.Reserved
 	return l, nil
 }
 
@@ -93,7 +107,7 @@ func (l *Ledger) Take(ctx context.Context, w Want, admit func(members []pci.Addr
 	l.step("entered")
 	c.Given, err = l.config.Makers[w.Form].Take(ctx, w, func(members []pci.Address) error {
 		l.mu.Lock()
-		err := clash(l.claims, w, members)
+		err := l.clash(w, members)
 		if err == nil {
 			err = l.replace(w.Name, func(c *Claim) { c.Members = members })
 		}
@@ -134,7 +148,7 @@ func (l *Ledger) enter(w Want) (Claim, error) {
 		}
 		return c, nil
 	}
-	if err := clash(l.claims, w, nil); err != nil {
+	if err := l.clash(w, nil); err != nil {
 		return Claim{}, err
 	}
 	c := Claim{Want: w, Given: Given{Group: -1}, Times: Times{Since: l.config.Now(), Phase: Taking}}
@@ -321,7 +335,7 @@ func (l *Ledger) replace(name string, change func(*Claim)) error {
 
 // save writes all claims down. The lock is held.
 func (l *Ledger) save(next []Claim) error {
-	if err := l.file.Save(next); err != nil {
+	if err := l.file.Save(saved{next, l.reserved}); err != nil {
 		return fmt.Errorf("write down which devices virtual machines have: %w", err)
 	}
 	l.claims = next
