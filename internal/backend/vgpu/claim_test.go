@@ -100,6 +100,7 @@ func TestOthersAreFaster(t *testing.T) {
 		"nobody":                   {nil, 0, nil, []uint8{1}},
 		"on the first":             {[]error{syscall.EBUSY}, 1, nil, []uint8{1, 2}},
 		"by another owner":         {[]error{vfio.ErrTaken}, 0, nil, []uint8{1, 2}},
+		"open by somebody":         {[]error{vfio.ErrOpen}, 0, nil, []uint8{1, 2}},
 		"on both":                  {[]error{syscall.ENOSPC, syscall.ENOSPC}, 2, types.ErrType, []uint8{1, 2}},
 		"both are given meanwhile": {[]error{vfio.ErrTaken, vfio.ErrTaken}, 0, binding.ErrFull, []uint8{1, 2}},
 		"the device is stuck":      {[]error{&vfio.StuckError{}}, 0, &vfio.StuckError{}, []uint8{1}},

@@ -195,7 +195,7 @@ func (b *Backend) same(d Device, gpu pci.Address, kind string) (Device, error) {
 
 // another tells whether an error is that somebody else was faster.
 func another(err error) bool {
-	for _, known := range []error{vfio.ErrTaken, vfio.ErrChanged, vfio.ErrVanished, vfio.ErrKept, vgpu.ErrLate, syscall.EBUSY, syscall.ENOSPC, syscall.EINVAL, syscall.ENODEV, syscall.ENOENT} {
+	for _, known := range []error{vfio.ErrTaken, vfio.ErrOpen, vfio.ErrChanged, vfio.ErrVanished, vfio.ErrKept, vgpu.ErrLate, syscall.EBUSY, syscall.ENOSPC, syscall.EINVAL, syscall.ENODEV, syscall.ENOENT} {
 		if errors.Is(err, known) {
 			return true
 		}

@@ -286,6 +286,10 @@ func override(m facts.Device) Step {
 func probe(at pci.Address) Step {
 	return Step{
 		Kind: Probe, Device: at, State: driverOf(at), After: Driver,
-		Do: Write{Path: "bus/pci/drivers_probe", Value: at.String()}, Undo: Write{Path: driversFolder + Driver + "/unbind", Value: at.String()},
+		Do:   Write{Path: "bus/pci/drivers_probe", Value: at.String()},
+		Undo: Write{Path: driversFolder + Driver + "/unbind", Value: at.String(), Group: groupOf(at)},
 	}
 }
+
+// groupOf is the link to a function's IOMMU group.
+func groupOf(at pci.Address) string { return DeviceFolder(at) + "/iommu_group" }

@@ -175,7 +175,7 @@ func typed(f vgpu.Function, w Wanted) Plan {
 		p.Steps = append(p.Steps, alike(Type, f.Address, folder+"/nvidia/current_vgpu_type", "0", w.Type.ID))
 	}
 	for i := range p.Steps {
-		p.Steps[i].Undo.Group = folder + "/iommu_group"
+		p.Steps[i].Do.Group, p.Steps[i].Undo.Group = groupOf(f.Address), groupOf(f.Address)
 	}
 	return p
 }

@@ -15,6 +15,8 @@ import (
 const (
 	// mostOpen bounds how many descriptors of one process are looked at.
 	mostOpen = 1 << 16
+	// trace is the number of the capability that shows a process all others.
+	trace = 19
 	// firstNamespace is the number that the kernel gives the first namespace of processes.
 	firstNamespace = "pid:[4026531836]"
 )
@@ -50,6 +52,17 @@ func Holders(root fs.FS, functions []pci.Address) ([]Holder, error) {
 	return found, nil
 }
 
+// Blind says why processes that have devices open may be unseen, as [Host.Blind] does.
+func Blind(root fs.FS) []string {
+	sys, err := fs.Sub(root, "sys")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	r := &reader{root: root, sys: sys, host: &Host{}}
+	r.holders()
+	return r.host.Blind
+}
+
 // holders finds the device nodes of each device, and which processes have them open.
 func (r *reader) holders() {
 	r.nodes()
@@ -83,13 +96,43 @@ func (r *reader) holders() {
 	if closed > 0 {
 		r.host.Blind = append(r.host.Blind, fmt.Sprintf("what %d processes have open may not be read: look as root", closed))
 	}
-	if space, err := fs.ReadLink(r.root, "proc/self/ns/pid"); err == nil && space != firstNamespace {
-		r.host.Blind = append(r.host.Blind, "processes of other containers and of the machine are not seen from a namespace of processes of its own")
-	}
+	r.host.Blind = append(r.host.Blind, r.hidden()...)
 	for i := range r.host.Devices {
 		d := &r.host.Devices[i]
 		slices.SortFunc(d.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Node, b.Node)) })
 	}
+}
+
+// hidden says which processes do not stand below /proc at all.
+func (r *reader) hidden() (why []string) {
+	if space, err := fs.ReadLink(r.root, "proc/self/ns/pid"); err == nil && space != firstNamespace {
+		why = append(why, "processes of other containers and of the machine are not seen from a namespace of processes of its own")
+	}
+	hides := false
+	for line := range strings.Lines(r.text("proc/self/mountinfo")) {
+		at, does := procMount(line)
+		hides = hides || does && at == "/proc"
+	}
+	caps, err := strconv.ParseUint(field(r.text("proc/self/status"), "CapEff"), 16, 64)
+	if hides && (err != nil || caps>>trace&1 == 0) {
+		why = append(why, "/proc is mounted with hidepid, which hides processes of other users: look as root")
+	}
+	return why
+}
+
+// procMount reads a line of mountinfo of a mount of processes: where it is, and whether it hides those of other users.
+func procMount(line string) (at string, hides bool) {
+	before, after, _ := strings.Cut(line, " - ")
+	fields, rest := strings.Fields(before), strings.Fields(after)
+	if len(fields) < 5 || len(rest) < 3 || rest[0] != "proc" {
+		return "", false
+	}
+	for option := range strings.SplitSeq(rest[2], ",") {
+		if how, is := strings.CutPrefix(option, "hidepid="); is {
+			hides = slices.Contains([]string{"2", "invisible", "4", "ptraceable"}, how)
+		}
+	}
+	return fields[4], hides
 }
 
 func (r *reader) hold(d *Device, pid int, node string) {

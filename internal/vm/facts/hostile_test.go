@@ -103,3 +103,32 @@ func TestBlind(t *testing.T) {
 		t.Errorf("root of the machine is blind: %q", h.Blind)
 	}
 }
+
+// A /proc that hides other users' processes is told to whom it hides them, also by a recording.
+func TestHiddenProcesses(t *testing.T) {
+	const (
+		invisible = "22 1 0:21 / /proc rw,nosuid - proc proc rw,hidepid=invisible\n"
+		plain     = "22 1 0:21 / /proc rw,nosuid - proc proc rw\n"
+		elsewhere = "23 1 0:22 / /chroot/proc rw - proc proc rw,hidepid=2\n"
+		user      = "CapEff:\t0000000000000000\n"
+		root      = "CapEff:\t000001ffffffffff\n"
+	)
+	for name, c := range map[string]struct {
+		mounts, status string
+		blind          bool
+	}{
+		"a user":            {plain + invisible, user, true},
+		"by the older name": {"22 1 0:21 / /proc rw - proc proc rw,hidepid=2\n", user, true},
+		"root":              {invisible, root, false},
+		"names alone":       {"22 1 0:21 / /proc rw - proc proc rw,hidepid=1\n", user, false},
+		"another folder":    {plain + elsewhere, user, false},
+	} {
+		kept, _ := Keep("proc/self/mountinfo", c.mounts)
+		for how, mounts := range map[string]string{"": c.mounts, " in a recording": kept} {
+			files := tree(map[string]string{"proc/self/mountinfo": mounts, "proc/self/status": c.status})
+			if blind := Blind(files); (len(blind) == 1 && strings.Contains(blind[0], "hidepid")) != c.blind || len(blind) > 1 {
+				t.Errorf("%s%s: blind %q", name, how, blind)
+			}
+		}
+	}
+}

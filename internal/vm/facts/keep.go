@@ -161,8 +161,11 @@ func keptController(line string) string {
 	return ""
 }
 
-// keptMount is a mount of a disk, with a name for each place that is not one of the system's.
+// keptMount is a mount of a disk, or one of processes that hides some, with a name for each place that is not one of the system's.
 func keptMount(line string) string {
+	if at, hides := procMount(line); hides && at == "/proc" {
+		return "0 0 0:0 / /proc rw - proc none rw,hidepid=invisible"
+	}
 	number, at, source, pool := mountOf(line)
 	if number == "" && source == "" && !pool {
 		return ""

@@ -42,13 +42,24 @@ type machine struct {
 	*vmtest.Kernel
 	mu      sync.Mutex
 	holders []facts.Holder
+	// open is true while a process that nobody sees has the group open, unseen what is told of such processes, and missing
+	// true where the group's node is not seen.
+	open, missing bool
+	unseen        string
 	// writer is the process that stands for all writers, zero for this one.
 	writer process.ID
 }
 
 func newMachine() *machine { return &machine{Kernel: vmtest.NewKernel(host())} }
 
-func (m *machine) Openers(string) ([]facts.Holder, error) { return nil, nil }
+func (m *machine) Openers(string) ([]facts.Holder, error) {
+	if m.missing {
+		return nil, vfio.ErrUnseen
+	}
+	return nil, nil
+}
+
+func (m *machine) Unseen() string { return m.unseen }
 
 func (m *machine) Holders([]pci.Address) ([]facts.Holder, error) {
 	m.mu.Lock()
@@ -77,6 +88,10 @@ func (w *writer) Close()                 {}
 
 func (w *writer) Write(write binding.Write) <-chan error {
 	outcome := make(chan error, 1)
+	if write.Group != "" && w.machine.open {
+		outcome <- vfio.ErrOpen
+		return outcome
+	}
 	go func() { outcome <- w.machine.Write(write) }()
 	return outcome
 }

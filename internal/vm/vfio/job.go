@@ -229,6 +229,9 @@ func (b *Book) write(j *job, s binding.Step, w binding.Write, change func(*Entry
 		return err
 	}
 	b.step("written")
+	if errors.Is(result, ErrOpen) {
+		return b.openError(j.entry.Plan, result)
+	}
 	return result
 }
 
@@ -272,9 +275,13 @@ func (b *Book) stick(j *job, s binding.Step, begun time.Time, over bool) {
 	if len(holders) == 0 && !over {
 		return
 	}
+	unseen := ""
+	if len(holders) == 0 {
+		unseen = b.config.Machine.Unseen()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j.entry.Stuck = &StuckError{Device: j.entry.Plan.Device, Step: s.String(), Since: begun, Holders: holders}
+	j.entry.Stuck = &StuckError{Device: j.entry.Plan.Device, Step: s.String(), Since: begun, Holders: holders, Unseen: unseen}
 	j.changed()
 }
 

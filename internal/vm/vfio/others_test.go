@@ -22,6 +22,8 @@ var others = map[string]struct {
 	// left is what is told, and after what driver and override the GPU has then.
 	left  []vfio.Foreign
 	after string
+	// reset is whether the GPU is still Divvy's to reset.
+	reset bool
 }{
 	"an override": {
 		func(t *testing.T, m *machine) {
@@ -30,6 +32,7 @@ var others = map[string]struct {
 		},
 		[]vfio.Foreign{{Device: gpu, What: "driver_override", Found: "theirs"}, {Device: gpu, What: "driver", Before: "nvidia"}},
 		`driver="" override="theirs"`,
+		true,
 	},
 	"the driver is back": {
 		func(t *testing.T, m *machine) {
@@ -44,16 +47,19 @@ var others = map[string]struct {
 		},
 		[]vfio.Foreign{{Device: gpu, What: "driver", Found: "nvidia"}},
 		`driver="nvidia" override=""`,
+		false,
 	},
 	"the driver is gone": {
 		func(_ *testing.T, m *machine) { m.Unload("nvidia") },
 		[]vfio.Foreign{{Device: gpu, What: "driver", Before: "nvidia"}},
 		`driver="" override=""`,
+		true,
 	},
 	"the device is gone": {
 		func(_ *testing.T, m *machine) { m.Remove(gpu) },
 		[]vfio.Foreign{{Device: gpu, What: "device", Found: "gone", Before: "there"}},
 		"",
+		false,
 	},
 }
 
@@ -75,6 +81,9 @@ func TestOthersChangesAreLeft(t *testing.T) {
 			}
 			if len(b.Entries()) != 0 {
 				t.Errorf("the book has %v", b.Entries())
+			}
+			if resets := m.Resets(gpu); (resets == 1) != c.reset || m.Resets(audio) != 1 {
+				t.Errorf("the GPU was reset %d times, and its audio function %d times", resets, m.Resets(audio))
 			}
 		})
 	}

@@ -27,12 +27,16 @@ type answer struct {
 	Number syscall.Errno `json:"number,omitempty"`
 	Text   string        `json:"text,omitempty"`
 	Open   bool          `json:"open,omitempty"`
+	// Unseen is that nobody can tell whether somebody has.
+	Unseen bool `json:"unseen,omitempty"`
 }
 
 func (a answer) err() error {
 	switch {
 	case a.Open:
 		return ErrOpen
+	case a.Unseen:
+		return ErrUnseen
 	case a.Text != "":
 		return errors.New(a.Text)
 	case a.Number != 0:
@@ -78,7 +82,7 @@ func serve(root string, in io.Reader, out io.Writer) error {
 		if err == nil {
 			err = write(root, w)
 		}
-		a := answer{Open: errors.Is(err, ErrOpen)}
+		a := answer{Open: errors.Is(err, ErrOpen), Unseen: errors.Is(err, ErrUnseen)}
 		if !errors.As(err, &a.Number) && err != nil {
 			a.Text = err.Error()
 		}

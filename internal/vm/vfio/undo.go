@@ -11,9 +11,11 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 )
 
-// undo undoes the steps of an entry that were begun, the last one first, and crosses the entry out.
+// undo undoes the steps of an entry that were begun, the last one first, and crosses the entry out. One that was bound stays so
+// where somebody has it open of whom nobody knew.
 func (b *Book) undo(j *job) error {
-	if j.entry.Phase != Returning {
+	was := j.entry.Phase
+	if was != Returning {
 		if err := b.note(j, "returning", func(e *Entry) { e.Phase = Returning }); err != nil {
 			return err
 		}
@@ -21,7 +23,14 @@ func (b *Book) undo(j *job) error {
 	for i := j.entry.Begun - 1; i >= 0; i-- {
 		s := j.entry.Plan.Steps[i]
 		if err := b.back(j, s); err != nil {
-			return fmt.Errorf("undo to %s: %w", s, err)
+			err = fmt.Errorf("undo to %s: %w", s, err)
+			if was != Binding && i == len(j.entry.Plan.Steps)-1 && errors.Is(err, ErrOpen) { // all of it stands
+				return errors.Join(err, b.note(j, "kept", func(e *Entry) {
+					e.Phase, e.Writer = Bound, process.ID{}
+					j.wanted = true
+				}))
+			}
+			return err
 		}
 		if err := b.note(j, "undone", func(e *Entry) { e.Begun = i }); err != nil {
 			return err
@@ -48,6 +57,8 @@ func (b *Book) back(j *job, s binding.Step) error {
 		return nil
 	case err != nil:
 		return err
+	case s.Kind == binding.Reset && b.isBound(j, s):
+		return nil
 	case s.State.Path == "":
 		// A reset is no condition for the driver to come back.
 		if err := b.write(j, s, s.Undo, nil); errors.Is(err, ErrClosed) {
@@ -74,6 +85,21 @@ func (b *Book) back(j *job, s binding.Step) error {
 		return err
 	}
 	return b.holds(s, s.Before)
+}
+
+// isBound tells whether a driver has a function that is to be reset. All of ours have let go of it by then, so somebody else has
+// bound it, whose work a reset would end.
+func (b *Book) isBound(j *job, s binding.Step) bool {
+	driver, err := b.config.Machine.State(binding.State{Path: binding.DeviceFolder(s.Device) + "/driver", Link: true})
+	switch {
+	case err != nil:
+		j.leave(Foreign{Device: s.Device, What: "reset", Fault: err})
+	case driver != "":
+		j.leave(Foreign{Device: s.Device, What: "driver", Found: driver})
+	default:
+		return false
+	}
+	return true
 }
 
 // kept tells why a driver cannot have its function back: it is gone, or an override that somebody else has set forbids it.

@@ -37,6 +37,8 @@ var (
 	ErrVanished = errors.New("the device is gone")
 	// ErrOpen says that a virtual machine has a device open that was to be put back.
 	ErrOpen = errors.New("a virtual machine has it open")
+	// ErrUnseen says that nobody can tell whether a virtual machine has a device open.
+	ErrUnseen = errors.New("whether a virtual machine has it open cannot be seen: the kernel has the group, and its node below /dev/vfio is missing here")
 	// ErrClosed says that the book was closed.
 	ErrClosed = errors.New("the book was closed")
 )
@@ -49,12 +51,17 @@ type StuckError struct {
 	// Since is when the write began, as far as this agent knows.
 	Since   time.Time
 	Holders []facts.Holder
+	// Unseen says why there may be other holders, empty where all are seen.
+	Unseen string
 }
 
 func (e *StuckError) Error() string {
 	who := "nobody is seen to hold it"
-	if len(e.Holders) > 0 {
+	switch {
+	case len(e.Holders) > 0:
 		who = binding.Named(e.Holders) + ": end them first"
+	case e.Unseen != "":
+		who = "who holds it is unknown: " + e.Unseen
 	}
 	return fmt.Sprintf("%s is stuck: the kernel has not ended to %s; %s", e.Device, e.Step, who)
 }
@@ -111,8 +118,11 @@ type Machine interface {
 	Start() (Writer, error)
 	// Holders are the processes that have nodes of devices open.
 	Holders(devices []pci.Address) ([]facts.Holder, error)
-	// Openers are the processes that have the VFIO node of a group open, which a link below /sys names.
+	// Openers are the processes that have the VFIO node of a group open, which a link below /sys names. Where the node should be
+	// there and is not, it is [ErrUnseen].
 	Openers(group string) ([]facts.Holder, error)
+	// Unseen says why processes that have devices open may not be found, empty where all are.
+	Unseen() string
 }
 
 // Writer is a process that makes one write after the other.

@@ -3,17 +3,11 @@ package vfio
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
-	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 // A function's type and the number of virtual functions tell the same whoever wrote them. Where an agent ended after it had
@@ -61,92 +55,6 @@ func (b *Book) isOurs(s binding.Step) bool {
 	}
 	_, err := os.Stat(b.receipt(s))
 	return err == nil
-}
-
-// openers are the processes that have open what a plan gives.
-func (b *Book) openers(p binding.Plan) ([]facts.Holder, error) {
-	if p.Form != binding.FormVGPU {
-		return b.config.Machine.Holders(p.Members)
-	}
-	var all []facts.Holder
-	seen := map[string]bool{}
-	for _, s := range p.Steps {
-		if group := s.Undo.Group; group != "" && !seen[group] {
-			seen[group] = true
-			found, err := b.config.Machine.Openers(group)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, found...)
-		}
-	}
-	return all, nil
-}
-
-// Openers implements [Machine].
-func (h Host) Openers(group string) ([]facts.Holder, error) {
-	node, err := nodeOf(h.Root, group)
-	if err != nil || node == "" {
-		return nil, err
-	}
-	found, err := process.Holders(node)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("find who has %s open: %w", node, err)
-	}
-	var all []facts.Holder
-	for _, id := range found {
-		all = append(all, facts.Holder{PID: id.PID, Name: process.Command(id.PID), Node: "vfio/" + filepath.Base(node)})
-	}
-	return all, nil
-}
-
-// nodeOf is the VFIO node of the group to which a link below /sys leads, "" where there is no group.
-func nodeOf(root, group string) (string, error) {
-	if !fs.ValidPath(group) {
-		return "", fmt.Errorf("find %q below sys: %w", group, fs.ErrInvalid)
-	}
-	target, err := os.Readlink(filepath.Join(root, "sys", group))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("find an IOMMU group: %w", err)
-	}
-	number, err := strconv.ParseUint(filepath.Base(target), 10, 31)
-	if err != nil {
-		return "", fmt.Errorf("find an IOMMU group: %w", err)
-	}
-	return filepath.Join(root, "dev/vfio", strconv.FormatUint(number, 10)), nil
-}
-
-// nothing is the node of no group.
-type nothing struct{}
-
-func (nothing) Close() error { return nil }
-
-// shut keeps everybody from opening a group until it is closed. The kernel lets one process at a time have a group's node open,
-// so that it can be opened tells that nobody has it.
-func shut(root, group string) (io.Closer, error) {
-	if group == "" {
-		return nothing{}, nil
-	}
-	node, err := nodeOf(root, group)
-	if err != nil {
-		return nil, err
-	}
-	if node == "" {
-		return nothing{}, nil
-	}
-	file, err := os.OpenFile(node, os.O_RDWR, 0)
-	switch {
-	case errors.Is(err, unix.EBUSY):
-		return nil, fmt.Errorf("%w: %w", ErrOpen, err)
-	case errors.Is(err, fs.ErrNotExist): // no driver gives the group to anybody
-		return nothing{}, nil
-	case err != nil:
-		return nil, err
-	}
-	return file, nil
 }
 
 // unfinished is added to a receipt's name until the write was made: to rename it needs no room on the disk.
