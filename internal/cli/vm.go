@@ -129,6 +129,9 @@ func devicesNamed(host *facts.Host, args []string) ([]facts.Device, error) {
 			counted++
 		}
 	}
+	if counted == 0 {
+		return nil, fmt.Errorf("no GPU is called %s, and none here is NVIDIA's: give a PCI address such as 0000:3b:00.0", text.Plain(name, 64))
+	}
 	return nil, fmt.Errorf("no GPU is called %s: give an index below %d, a UUID or a PCI address such as 0000:3b:00.0", text.Plain(name, 64), counted)
 }
 

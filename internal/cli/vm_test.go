@@ -58,6 +58,7 @@ func TestPreflightWrongUsage(t *testing.T) {
 		"two GPUs":     {[]string{"0", "1", "--for", "qemu"}, program.ExitUsage, "at most one GPU"},
 		"a percentage": {[]string{"--for", "qemu", "--memory", "50%"}, program.ExitUsage, "part of a GPU"},
 		"no index":     {[]string{"2", "--for", "qemu", "--host", sound}, program.ExitFailure, "give an index below 2"},
+		"AMD's alone":  {[]string{"0", "--for", "qemu", "--host", filepath.Join(hosts, "vm", "mi210.host")}, program.ExitFailure, "none here is NVIDIA's"},
 		"no address":   {[]string{"0000:ff:00.0", "--for", "qemu", "--host", sound}, program.ExitFailure, "no PCI device has address 0000:ff:00.0"},
 		"hostile name": {[]string{"a\x1b[31m\nb", "--for", "qemu", "--host", sound}, program.ExitFailure, `a\x1b[31m\nb`},
 		"no file":      {[]string{"--for", "qemu", "--host", "/nowhere.host"}, program.ExitFailure, "/nowhere.host"},

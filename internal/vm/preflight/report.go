@@ -75,6 +75,9 @@ func forms(host *facts.Host, d facts.Device) []Form {
 		}
 		return []Form{{"vf", true, "a virtual function of " + d.Parent.String()}}
 	}
+	if d.IsBridge() {
+		return []Form{{"passthrough", false, "it connects other devices, and is given with none of them"}}
+	}
 	all := []Form{{"passthrough", true, "the whole card with all functions of its IOMMU group"}}
 	virtual := host.VirtualOf(d.Address)
 	switch {

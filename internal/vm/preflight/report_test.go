@@ -29,6 +29,16 @@ func TestFormsOfVirtualFunctions(t *testing.T) {
 	}
 }
 
+// A bridge is never given, whatever it is asked for.
+func TestFormsOfBridge(t *testing.T) {
+	h := sound()
+	bridge := *find(h, gpuAt)
+	bridge.Class = 0x060400
+	if got := forms(h, bridge); len(got) != 1 || got[0].Form != "passthrough" || got[0].Offered {
+		t.Errorf("%+v", got)
+	}
+}
+
 // The guest's memory in a snippet is what was asked, or an example.
 func TestGuestMemory(t *testing.T) {
 	for memory, want := range map[int64]string{0: "-m 16G", 3 << 29: "-m 1536M", 4 << 30: "-m 4G"} {
