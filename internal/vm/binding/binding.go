@@ -126,6 +126,8 @@ type Write struct {
 	// Leave is a file that appears once the write was made, and Take one that is gone then; package vfio sets both.
 	Leave string `json:"leave,omitempty"`
 	Take  string `json:"take,omitempty"`
+	// Owner is for whom the write is made, as that file says.
+	Owner string `json:"owner,omitempty"`
 }
 
 // State is a file of sysfs whose content tells something, or a link whose target's last part does. One that is missing, and
@@ -134,6 +136,8 @@ type State struct {
 	// Path is below /sys.
 	Path string `json:"path,omitempty"`
 	Link bool   `json:"link,omitempty"`
+	// Mark asks for the time of the file's last change instead of its content.
+	Mark bool `json:"mark,omitempty"`
 }
 
 // String names the step for people.

@@ -47,11 +47,14 @@ func (h Host) State(s binding.State) (string, error) {
 		return "", err
 	}
 	var told string
-	if s.Link {
+	switch {
+	case s.Mark:
+		told, err = markOf(name)
+	case s.Link:
 		if told, err = os.Readlink(name); err == nil {
 			return filepath.Base(told), nil
 		}
-	} else {
+	default:
 		var content []byte
 		content, err = filesFor(h.Root, stateLimit).ReadFile("sys/" + s.Path)
 		told = strings.TrimSpace(string(content))

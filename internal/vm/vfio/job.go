@@ -142,7 +142,7 @@ func (b *Book) forward(j *job, i int, s binding.Step) error {
 	if s.Do.Path == "" {
 		return b.note(j, "begun", func(e *Entry) { e.Begun = i + 1 })
 	}
-	do, err := b.withReceipt(s)
+	do, err := b.withReceipt(j.entry.Owner, s)
 	if err != nil {
 		return err
 	}

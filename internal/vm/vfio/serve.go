@@ -107,10 +107,11 @@ func write(root string, w binding.Write) error {
 		return err
 	}
 	defer group.Close()
-	if err := begun(w); err != nil {
+	name := filepath.Join(root, "sys", w.Path)
+	if err := begun(w, name); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(filepath.Join(root, "sys", w.Path), os.O_WRONLY, 0)
+	file, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err == nil {
 		_, err = file.WriteString(w.Value)
 		err = errors.Join(err, file.Close())

@@ -72,7 +72,7 @@ func (b *Book) back(j *job, s binding.Step) error {
 	case found != s.After:
 		j.leave(Foreign{Device: s.Device, What: path.Base(s.State.Path), Found: found, Before: s.Before})
 		return nil
-	case !b.isOurs(s):
+	case !b.isOurs(j.entry.Owner, s):
 		j.leave(Foreign{Device: s.Device, What: path.Base(s.State.Path), Found: found, Before: s.Before})
 		return nil
 	case s.Kind == binding.Unbind:
@@ -81,7 +81,7 @@ func (b *Book) back(j *job, s binding.Step) error {
 			return nil
 		}
 	}
-	if err := b.write(j, s, b.withoutReceipt(s), nil); err != nil {
+	if err := b.write(j, s, b.withoutReceipt(j.entry.Owner, s), nil); err != nil {
 		return err
 	}
 	return b.holds(s, s.Before)
