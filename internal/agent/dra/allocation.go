@@ -87,6 +87,7 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 	if err := shareBy(allocations, devices.Config); err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(allocations, func(a, b allocation) int { return placeOf(claim, a.base) - placeOf(claim, b.base) })
 	requests := requestsOf(allocations)
 	for i := range allocations {
 		if err := allocations[i].complete(requests, defaults); err != nil {

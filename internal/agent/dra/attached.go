@@ -17,6 +17,8 @@ type attached struct {
 type attachedView struct {
 	Requests []string   `json:"requests"`
 	Parts    []CardPart `json:"parts"`
+	// Together are the parts of all claims by which the container has cards, where these are several.
+	Together []CardPart `json:"together,omitempty"`
 }
 
 // CardPart is what a claim has of a card's device: some slots, or all of it where they are 0.
@@ -54,9 +56,9 @@ func (a *attached) holds(device string) bool {
 	return false
 }
 
-// views are the views as they were made.
-func (a *attached) views() (made []view) {
-	for _, v := range a.Views {
+// viewsIn are views as they were made.
+func viewsIn(all []attachedView) (made []view) {
+	for _, v := range all {
 		made = append(made, v.Requests)
 	}
 	return made

@@ -89,6 +89,7 @@ func cardsOf(claim *resourcev1.ResourceClaim, node string) ([]card, error) {
 		}
 		all = append(all, c)
 	}
+	slices.SortStableFunc(all, func(a, b card) int { return placeOf(claim, a.base) - placeOf(claim, b.base) })
 	return all, nil
 }
 
@@ -118,11 +119,11 @@ func (d *driver) attach(ctx context.Context, claim *resourcev1.ResourceClaim) (d
 		return nil, err
 	}
 	before, had := d.attached.get(claim.UID)
-	views, err := d.cardViews(ctx, claim, cards, pods, before.views())
+	views, together, err := d.cardViews(ctx, claim, cards, pods, before.Views)
 	if err != nil {
 		return nil, err
 	}
-	made := attach(claim, cards, views)
+	made := attach(claim, cards, views, together)
 	if err := d.putAttached(made); err != nil {
 		return nil, err
 	}
@@ -149,10 +150,10 @@ func (d *driver) attach(ctx context.Context, claim *resourcev1.ResourceClaim) (d
 }
 
 // attach is what is remembered of a claim's cards, in the order of its requests. It is pure.
-func attach(claim *resourcev1.ResourceClaim, cards []card, views []view) attached {
+func attach(claim *resourcev1.ResourceClaim, cards []card, views []view, together [][]CardPart) attached {
 	made := attached{UID: claim.UID, Namespace: claim.Namespace, Claim: claim.Name}
-	for _, v := range views {
-		one := attachedView{Requests: v}
+	for at, v := range views {
+		one := attachedView{Requests: v, Together: together[at]}
 		for i := range cards {
 			if slices.Contains(v, cards[i].base) {
 				one.Parts = append(one.Parts, cards[i].CardPart)
@@ -163,34 +164,55 @@ func attach(claim *resourcev1.ResourceClaim, cards []card, views []view) attache
 	return made
 }
 
-// cardViews divides a claim's cards by the containers that use them.
-func (d *driver) cardViews(ctx context.Context, claim *resourcev1.ResourceClaim, cards []card, pods []*corev1.Pod, made []view) ([]view, error) {
+// cardViews divides a claim's cards by the containers that use them, and tells what these have by all their claims.
+func (d *driver) cardViews(ctx context.Context, claim *resourcev1.ResourceClaim, cards []card, pods []*corev1.Pod, made []attachedView) (views []view, together [][]CardPart, err error) {
 	bases := map[string]bool{}
 	for i := range cards {
 		bases[cards[i].base] = true
 	}
 	requests := slices.Sorted(maps.Keys(bases))
 	if len(pods) == 0 && len(requests) > 1 && len(made) == 0 {
-		return nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
+		return nil, nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
 	}
 	var uses []use
+	var all [][]CardPart
 	for _, pod := range pods {
 		found, err := usesOf(pod, claim)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for i := range found {
-			u := &found[i]
-			if u.class == nil || len(u.view(requests)) == 0 {
-				continue
+			var parts []CardPart
+			if len(found[i].view(requests)) > 0 {
+				if parts, err = d.checkCards(ctx, pod, claim, &found[i]); err != nil {
+					return nil, nil, err
+				}
 			}
-			if kernel := d.kernels.Own(u.class, d.handlers.of(ctx, *u.class)); kernel != "" {
-				return nil, fault("container %s of pod %s runs on a kernel of its own (runtime class %s), where an adapter of this node is no device: use another runtime class", u.container, u.pod, kernel)
-			}
+			all = append(all, parts)
 		}
 		uses = append(uses, found...)
 	}
-	return viewsOf(requests, uses, made)
+	if len(made) > 0 {
+		views, err = viewsOf(requests, uses, viewsIn(made))
+		for i := range made {
+			together = append(together, made[i].Together)
+		}
+		return views, together, err
+	}
+	if views, err = viewsOf(requests, uses, nil); err == nil {
+		together, err = agreed(requests, views, uses, all)
+	}
+	return views, together, err
+}
+
+// checkCards checks whether a container can have cards, and tells what it has by all its claims.
+func (d *driver) checkCards(ctx context.Context, pod *corev1.Pod, claim *resourcev1.ResourceClaim, u *use) ([]CardPart, error) {
+	if u.class != nil {
+		if kernel := d.kernels.Own(u.class, d.handlers.of(ctx, *u.class)); kernel != "" {
+			return nil, fault("container %s of pod %s runs on a kernel of its own (runtime class %s), where an adapter of this node is no device: use another runtime class", u.container, u.pod, kernel)
+		}
+	}
+	return d.togetherOf(ctx, pod, claim, u)
 }
 
 // putAttached remembers a claim's cards, unless another claim has one of them alone, or a virtual machine has it.
@@ -232,6 +254,13 @@ func (d *driver) cardSpec(a attached) (spec *cdi.Specification, told []string, e
 		access, err := d.cards.Access(v.Parts)
 		if err != nil {
 			return nil, nil, fmt.Errorf("give %s its cards: %w", a.name(), err)
+		}
+		if len(v.Together) > 0 {
+			all, err := d.cards.Access(v.Together)
+			if err != nil {
+				return nil, nil, fmt.Errorf("give %s its cards: %w", a.name(), err)
+			}
+			access.Edits.Env, access.Edits.Hooks, access.Told = all.Edits.Env, all.Edits.Hooks, all.Told
 		}
 		devices[cardDevice(a.UID, v.Requests)] = access.Edits
 		for _, line := range access.Told {

@@ -32,11 +32,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
-// pages is a backend that makes tenants of pages alone, for two GPUs.
+// pages is a backend that makes tenants of pages alone, for two GPUs, or count where that is more.
 type pages struct {
 	*tenantdir.Tenants
-	dir  string
-	fail error
+	dir   string
+	fail  error
+	count int
 }
 
 func newPages(dir string) *pages {
@@ -46,10 +47,11 @@ func newPages(dir string) *pages {
 }
 
 func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
-	return []backend.GPU{
-		{Index: 0, UUID: firstID, Name: "A", Total: 16 * gib, ContextBytes: gib / 2},
-		{Index: 1, UUID: otherID, Name: "A", Total: 16 * gib, ContextBytes: gib / 2},
-	}, nil
+	var all []backend.GPU
+	for i := range max(b.count, 2) {
+		all = append(all, backend.GPU{Index: i, UUID: fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", i+1), Name: "A", Total: 16 * gib, ContextBytes: gib / 2})
+	}
+	return all, nil
 }
 
 func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {

@@ -149,9 +149,9 @@ func TestUses(t *testing.T) {
 	}
 	got, err := usesOf(pod, claimWith())
 	want := []use{
-		{pod: "p", container: "init"},
-		{pod: "p", container: "main", requests: []string{"r", "q"}, others: []string{"b"}},
-		{pod: "p", container: "extended", requests: []string{"s"}, privileged: true},
+		{pod: "p", container: "init", order: []string{"a"}},
+		{pod: "p", container: "main", requests: []string{"r", "q"}, others: []string{"b"}, order: []string{"a", "b"}},
+		{pod: "p", container: "extended", requests: []string{"s"}, privileged: true, order: []string{"a"}},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)

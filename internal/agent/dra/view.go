@@ -27,8 +27,8 @@ type use struct {
 	privileged bool
 	// class is the pod's runtime class, nil if it names none.
 	class *string
-	// others are the further claims that the container names.
-	others []string
+	// others are the further claims that the container names; order are all of them, in its order.
+	others, order []string
 }
 
 // usesOf finds the containers of a pod that use a claim.
@@ -56,6 +56,9 @@ func useOf(pod *corev1.Pod, c *corev1.Container, claims map[string]string, claim
 	u := use{pod: pod.Name, container: c.Name, class: pod.Spec.RuntimeClassName, privileged: dialect.Privileged(c)}
 	used, all := false, false
 	name := func(name, request string) {
+		if name != "" && !slices.Contains(u.order, name) {
+			u.order = append(u.order, name)
+		}
 		switch {
 		case name != claim && name != "" && !slices.Contains(u.others, name):
 			u.others = append(u.others, name)
@@ -167,6 +170,12 @@ func (v view) contains(w view) bool {
 
 func (v view) overlaps(w view) bool {
 	return slices.ContainsFunc(w, func(r string) bool { return slices.Contains(v, r) })
+}
+
+// placeOf says where a request stands in a claim. What a scheduler allocated is put into this order, in which a container's devices are
+// numbered; an unknown request is before the others.
+func placeOf(claim *resourcev1.ResourceClaim, base string) int {
+	return slices.IndexFunc(claim.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool { return r.Name == base })
 }
 
 // requestsOf are the requests of allocations, in order, each once.
