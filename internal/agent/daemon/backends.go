@@ -60,7 +60,7 @@ func (s *service) readOrSetAside(path string, read func(path string) error) erro
 		return err
 	}
 	aside, asideErr := checkpoint.NewFile[struct{}](path, "", 0).SetAside()
-	s.options.Log.Error("cannot read what the last agent left of the forms of GPUs", "error", err, "kept", aside)
+	s.options.Log.Error("cannot read "+filepath.Base(path)+" of the last agent, and goes on without it", "error", err, "kept", aside)
 	if asideErr != nil {
 		return errors.Join(err, asideErr)
 	}

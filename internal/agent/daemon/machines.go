@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend/passthrough"
 	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
 	"github.com/divvy-gpu/divvy/internal/backend/vgpu/backing"
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
@@ -24,6 +26,8 @@ type machines struct {
 	*claims.Ledger
 	book  *vfio.Book
 	vgpus *vgpu.Backend
+	// broken is why the book cannot be read, nil where it can.
+	broken error
 }
 
 // openMachines opens the books of devices for virtual machines, and puts back what an earlier agent left half done. It comes
@@ -39,21 +43,21 @@ func (s *service) openMachines(ctx context.Context) error {
 	}
 	dir := o.Endpoint.Dir()
 	m := &machines{}
-	err = s.readOrSetAside(filepath.Join(dir, vfio.FileName), func(path string) (err error) {
-		m.book, err = vfio.Open(vfio.Config{
-			Path: path, Machine: vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command}}, Limits: vfio.Usual, Step: o.Step,
-		})
-		return err
+	m.book, m.broken, err = openBook(vfio.Config{
+		Path: filepath.Join(dir, vfio.FileName), Machine: vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command}}, Limits: vfio.Usual, Step: o.Step,
 	})
 	if err != nil {
 		return err
+	}
+	if m.broken != nil {
+		o.Log.ErrorContext(ctx, "gives no device to virtual machines and puts none back", "error", m.broken)
 	}
 	s.closers = append(s.closers, func() error { m.book.Close(); return nil })
 	host := func() (*facts.Host, error) { return facts.Read(vfio.Files("/")) }
 	m.vgpus = vgpu.New(vgpu.Options{Root: vfio.Files("/"), Book: m.book, Log: o.Log})
 	err = s.readOrSetAside(filepath.Join(dir, claims.FileName), func(path string) (err error) {
 		m.Ledger, err = claims.Open(claims.Config{
-			Path: path, Nodes: claims.HostNodes{}, Now: time.Now, Log: o.Log, Step: o.Step,
+			Path: path, Nodes: claims.HostNodes{}, Now: time.Now, Log: o.Log, Step: o.Step, Broken: m.broken,
 			Makers: map[v1alpha1.Backend]claims.Maker{
 				v1alpha1.BackendPassthrough: passthrough.Whole(m.book, host),
 				v1alpha1.BackendVF:          passthrough.Function(m.book, host),
@@ -65,6 +69,10 @@ func (s *service) openMachines(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.machines = m
+	if m.broken != nil {
+		return nil
+	}
 	left, err := m.book.Recover(ctx)
 	for _, f := range left {
 		o.Log.WarnContext(ctx, "something of a device is left as somebody else made it", "left", f.String())
@@ -75,14 +83,24 @@ func (s *service) openMachines(ctx context.Context) error {
 	if err := m.Recover(ctx); err != nil {
 		o.Log.WarnContext(ctx, "cannot put back yet what an earlier agent claimed for virtual machines", "error", err)
 	}
-	s.machines = m
 	return nil
+}
+
+// openBook opens the book of devices. One that cannot be understood is left where it is, and not taken for an empty one: virtual
+// machines may have the devices that are in it. Broken says why nothing is given or put back then.
+func openBook(c vfio.Config) (book *vfio.Book, broken, err error) {
+	book, err = vfio.Open(c)
+	if !errors.Is(err, checkpoint.ErrDamaged) && !errors.Is(err, checkpoint.ErrVersion) {
+		return book, nil, err
+	}
+	broken = fmt.Errorf("which devices virtual machines have is not known, so all are left as they are: %w; `divvy doctor`, as root, says what to do", err)
+	return vfio.Broken(c, broken), broken, nil
 }
 
 // backVGPUs gives vGPUs the GPU instances behind them, once the driver and the book of instances are open, and takes those away
 // behind which nothing stands.
 func (s *service) backVGPUs(ctx context.Context) {
-	if s.machines == nil || s.instances == nil || s.options.MachinesOnly {
+	if s.machines == nil || s.machines.broken != nil || s.instances == nil || s.options.MachinesOnly {
 		return
 	}
 	s.machines.vgpus.SetInstances(backing.MIG{Book: s.instances, Driver: s.byUUID(), UUID: s.uuidAt})

@@ -12,6 +12,9 @@ const look = time.Second
 // Recover takes up what an earlier agent left: what was not made is put back, what was being put back goes on. What is held
 // stays as it is.
 func (l *Ledger) Recover(ctx context.Context) error {
+	if l.config.Broken != nil {
+		return nil // [Ledger.Look] tells of it
+	}
 	all, _ := l.List()
 	var faults []error
 	for _, c := range all {
@@ -51,6 +54,10 @@ func (l *Ledger) Run(ctx context.Context) {
 func (l *Ledger) Look(ctx context.Context) {
 	all, _ := l.List()
 	for _, c := range all {
+		if l.config.Broken != nil {
+			l.fault(c.Name, l.config.Broken.Error())
+			continue
+		}
 		maker := l.config.Makers[c.Form]
 		if maker == nil || l.isWorking(c.Name) {
 			continue

@@ -27,6 +27,9 @@ type Config struct {
 	Nodes  Nodes
 	Now    func() time.Time
 	Log    *slog.Logger
+	// Broken is why the makers do not know what they have given, nil where they do. Then no claim is made or released, and each
+	// has that fault.
+	Broken error
 	// Step is called after each step, so that a test can end the agent there; it may be nil.
 	Step func(name string)
 }
@@ -96,6 +99,9 @@ func (l *Ledger) List() (all []Claim, changed <-chan struct{}) {
 // Take makes a claim, or nothing. What the same claim has already is not taken again. Admit, which may be nil, is asked before
 // anything changes, with the functions that would be taken.
 func (l *Ledger) Take(ctx context.Context, w Want, admit func(members []pci.Address) error) (Claim, error) {
+	if l.config.Broken != nil {
+		return Claim{}, fmt.Errorf("claim %s: %w", w.Name, l.config.Broken)
+	}
 	if err := l.check(w); err != nil {
 		return Claim{}, err
 	}
@@ -225,6 +231,9 @@ func (l *Ledger) back(ctx context.Context, name string, why error) error {
 // Release ends a claim: all that was changed for it is put back. A device that a virtual machine has open stays, with
 // [ErrOpen].
 func (l *Ledger) Release(ctx context.Context, name string) error {
+	if l.config.Broken != nil {
+		return fmt.Errorf("release claim %q: %w", name, l.config.Broken)
+	}
 	l.mu.Lock()
 	at := l.find(name)
 	var err error

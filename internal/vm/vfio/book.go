@@ -19,6 +19,9 @@ type Book struct {
 	end    func()
 	work   sync.WaitGroup
 
+	// broken is why nothing of the book can be known, nil where all is well.
+	broken error
+
 	mu   sync.Mutex // held while the file is saved; never while a device is waited for
 	file *checkpoint.File[[]Entry]
 	jobs []*job
@@ -57,6 +60,13 @@ func Open(c Config) (*Book, error) {
 		b.jobs = append(b.jobs, newJob(e))
 	}
 	return b, nil
+}
+
+// Broken is the book at a path that cannot be read. It is not empty: what it has is not known, so whoever asks for anything is
+// told why it cannot be read, and no device is touched.
+func Broken(c Config, why error) *Book {
+	closed := make(chan struct{})
+	return &Book{config: c, closed: closed, end: sync.OnceFunc(func() { close(closed) }), broken: why}
 }
 
 func newJob(e Entry) *job {
@@ -161,6 +171,9 @@ func (b *Book) enter(owner string, plan binding.Plan) (*job, error) {
 // Release puts back all that an owner has. That there is nothing is no error. What others changed since is left and returned.
 // A device that a virtual machine has open stays bound, with [ErrOpen]; one that is stuck is put back later, with a [StuckError].
 func (b *Book) Release(ctx context.Context, owner string) ([]Foreign, error) {
+	if b.broken != nil {
+		return nil, b.broken
+	}
 	b.mu.Lock()
 	var mine []*job
 	for _, j := range b.jobs {

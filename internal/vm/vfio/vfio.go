@@ -174,8 +174,11 @@ func touches(a, b binding.Plan) bool {
 		slices.Contains(a.Members, b.Device)
 }
 
-// ended returns an error if the book was closed.
+// ended returns an error if the book was closed, or never was readable.
 func (b *Book) ended() error {
+	if b.broken != nil {
+		return b.broken
+	}
 	select {
 	case <-b.closed:
 		return ErrClosed
