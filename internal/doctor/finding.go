@@ -72,6 +72,8 @@ var ofGPUs = []Finding{
 	{"form.compute-mode", "a compute mode keeps processes off a GPU", "`nvidia-smi -c DEFAULT`"},
 	{"form.timeslice", "the length of time slices cannot be set", "install `nvidia-smi`"},
 	{"modes.left", "an agent that is gone left modes of GPUs changed", "start the agent"},
+	{"vm.left", "no agent answers that puts back devices which one gave to virtual machines", "start the agent, then `divvy vm release`; without Divvy what the line says"},
+	{"vm.book", "the file of the devices that virtual machines have cannot be read, so Divvy touches none of them", "as the line says: the version that wrote it, or put them back by hand"},
 	{"mps.daemon", "no control daemon of MPS serves a GPU of form mps", "wait ten seconds, then look at the agent's log"},
 	{"mps.foreign", "a control daemon of MPS runs that is not Divvy's", "`echo quit | nvidia-cuda-mps-control` as its user, with the pipe directory that the line names"},
 	{"mps.left", "a control daemon of MPS is left of an agent that is gone", "start the agent"},

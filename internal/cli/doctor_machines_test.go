@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
+)
+
+// Devices that an agent gave to virtual machines are told while none answers, with the driver that they have and had.
+func TestDoctorOfDevicesThatAreLeft(t *testing.T) {
+	dir, root := t.TempDir(), t.TempDir()
+	if checks := deviceChecks(dir, root, false); len(checks) != 0 {
+		t.Errorf("without a book: %+v", checks)
+	}
+	gpu, audio, function := pci.Address{Bus: 0x3d}, pci.Address{Bus: 0x3d, Function: 1}, pci.Address{Bus: 0x5e, Function: 4}
+	folder := filepath.Join(root, "sys", binding.DeviceFolder(gpu))
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../../bus/pci/drivers/vfio-pci", filepath.Join(folder, "driver")); err != nil {
+		t.Fatal(err)
+	}
+	entries := []vfio.Entry{
+		{Owner: "train", Phase: vfio.Bound, Begun: 3, Plan: binding.Plan{Form: binding.FormPassthrough, Device: gpu, Steps: []binding.Step{
+			{Kind: binding.Unbind, Device: gpu, Before: "nvidia"}, {Kind: binding.Probe, Device: gpu}, {Kind: binding.Probe, Device: audio},
+		}}},
+		{Owner: "desk", Phase: vfio.Bound, Plan: binding.Plan{Form: binding.FormVGPU, Device: function, VGPU: &binding.VGPU{Type: "471"}}},
+	}
+	path := filepath.Join(dir, vfio.FileName)
+	if err := checkpoint.NewFile[[]vfio.Entry](path, "vfio", 1).Save(entries); err != nil {
+		t.Fatal(err)
+	}
+	if checks := deviceChecks(dir, root, true); len(checks) != 0 {
+		t.Errorf("while an agent answers: %+v", checks)
+	}
+	checks := deviceChecks(dir, root, false)
+	if len(checks) != 1 || checks[0].ID != "vm.left" || checks[0].Status != doctor.Warn || !strings.Contains(checks[0].Next, "drivers/vfio-pci/unbind") {
+		t.Fatalf("%+v", checks)
+	}
+	for _, want := range []string{
+		"0000:3d:00.0 is on vfio-pci and was on nvidia, 0000:3d:00.1 is without a driver and had none of claim train",
+		"a vGPU of type 471 on 0000:5e:00.4 of claim desk",
+	} {
+		if strings.Count(checks[0].Found, want) != 1 {
+			t.Errorf("%q does not tell %q once", checks[0].Found, want)
+		}
+	}
+}
+
+// A book that cannot be read is told, to root, whether or not an agent answers.
+func TestDoctorOfADamagedBookOfDevices(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root's book is told as damaged")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, vfio.FileName)
+	if err := os.WriteFile(path, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, served := range []bool{false, true} {
+		checks := deviceChecks(dir, "/", served)
+		if len(checks) != 1 || checks[0].ID != "vm.book" || checks[0].Status != doctor.Warn || !strings.Contains(checks[0].Found, path) || checks[0].Next == "" {
+			t.Errorf("served %t: %+v", served, checks)
+		}
+	}
+}
