@@ -144,9 +144,26 @@ func (c *container) end() {
 	_ = c.to.Close()
 	err := c.cmd.Wait()
 	c.cmd = nil
-	if err = errors.Join(err, os.Remove(filepath.Join(containers, c.id))); err != nil {
+	cgroup := filepath.Join(containers, c.id)
+	if err = errors.Join(err, unlimit(cgroup), os.Remove(cgroup)); err != nil {
 		c.t.Errorf("end container %s: %v", c.id, err)
 	}
+}
+
+// unlimit takes the limits of a cgroup away. When one goes that has a limit for an adapter and no use of it, the kernel leaves the
+// limit with the adapter, and reads freed memory once the adapter goes (free_cg_rpool_locked of kernel/cgroup/rdma.c).
+func unlimit(cgroup string) error {
+	file := filepath.Join(cgroup, "rdma.max")
+	text, err := os.ReadFile(file) //nolint:gosec // of the guest
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the controller was not handed down
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); err == nil && len(fields) > 0 {
+			err = os.WriteFile(file, []byte(fields[0]+" hca_handle=max hca_object=max"), 0o600)
+		}
+	}
+	return err
 }
 
 func contains(text, part string) bool { return strings.Contains(text, part) }

@@ -47,9 +47,9 @@ func Named(name string) (Shape, error) {
 const memory = 1536
 
 // CommandLine returns that of the kernel. Without no_timer_check a busy host makes the kernel find its timer broken, and
-// panic=-1 has a panic end QEMU.
+// panic=-1 has a panic end QEMU. With oops=panic so does a fault in the kernel, after which locks are held for ever.
 func (s Shape) CommandLine() string {
-	words := []string{"console=ttyS0", "quiet", "no_timer_check", "tsc=unstable", "panic=-1", "mitigations=off", Token}
+	words := []string{"console=ttyS0", "quiet", "no_timer_check", "tsc=unstable", "panic=-1", "oops=panic", "mitigations=off", Token}
 	if !s.Off {
 		words = append(words, "intel_iommu=on")
 	} else {
