@@ -51,7 +51,7 @@ IN_GUEST = GO="$(GO)" hack/only.sh "$$ONLY" -exec "$(abspath $(B)/vm/exec) -shap
 
 test-vm: test-vm-whole ## tests inside a guest of QEMU; without make vm-kit each says SKIP (ONLY=TestName for a part)
 	[ -n "$$ONLY" ] || for shape in $(VM_SHAPES); do $(call IN_GUEST,$$shape,./test/vm/hosts) || exit; done
-	[ -n "$$ONLY" ] || DIVVY_VM=1 $(GO) test -count=1 -timeout 10m -run TestGuestsEnd -v ./test/vm/exec
+	[ -n "$$ONLY" ] || DIVVY_VM=1 $(GO) test -count=1 -timeout 10m -run 'TestGuestsEnd|TestArguments|TestQEMU' -v ./test/vm/exec ./test/vm/kit
 test-vm-whole: vm-parts ## of these the tests in the guest that has all
 	$(call step,TEST,in a guest)
 	$(call IN_GUEST,whole,$(VM_PACKAGES))

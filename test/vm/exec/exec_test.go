@@ -154,7 +154,7 @@ func TestGuestsEnd(t *testing.T) {
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
-		_, err := run(t.Context(), "hang", 30*time.Second)
+		_, err := run(t.Context(), "hang", 15*time.Second)
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want that it is ended", err)
 		}
