@@ -153,6 +153,9 @@ func TestOwners(t *testing.T) {
 	if err != nil || len(listed) != 2 || listed[0] != first || listed[1].Owner != "" || listed[1].Type != "472" {
 		t.Errorf("listed are %+v, %v", listed, err)
 	}
+	if err := b.EnableFunctions(ctx, modelledGPU, 2); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := b.DisableFunctions(ctx, modelledGPU); !errors.Is(err, vgpu.ErrUsed) {
 		t.Errorf("functions with vGPUs are disabled: %v", err)
 	}

@@ -2,53 +2,194 @@ package vgpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
 
-// FunctionsOwner is the owner in the book of a GPU's virtual functions that were enabled on request.
-func FunctionsOwner(gpu pci.Address) string { return "functions." + gpu.String() }
+// ErrOthers says that virtual functions are somebody else's.
+var ErrOthers = errors.New("Divvy did not enable its virtual functions")
 
-// EnableFunctions gives a GPU virtual functions, which it must not have yet. A driver that refuses is told by the kernel's error.
-func (b *Backend) EnableFunctions(ctx context.Context, gpu pci.Address, count int) error {
-	found, err := vgpu.Read(b.options.Root, gpu)
-	if err != nil {
-		return err
-	}
-	plan, err := binding.EnableFunctions(found, count)
-	if err != nil {
-		return err
-	}
-	return b.options.Book.Bind(ctx, FunctionsOwner(gpu), plan)
+// FunctionsOwner is the owner in the book of a device's virtual functions that were enabled on request.
+func FunctionsOwner(device pci.Address) string { return "functions." + device.String() }
+
+// Enabled are virtual functions that were enabled on request.
+type Enabled struct {
+	Device pci.Address
+	Count  int
+	Phase  vfio.Phase
+	// Stuck says why a change does not end, empty where none is stuck.
+	Stuck string
 }
 
-// DisableFunctions takes away the virtual functions that Divvy enabled, while nobody uses one. What others changed since is left
-// and returned.
-func (b *Backend) DisableFunctions(ctx context.Context, gpu pci.Address) ([]vfio.Foreign, error) {
-	made, err := b.List(gpu)
-	if err != nil {
-		return nil, err
-	}
-	if len(made) > 0 {
-		return nil, fmt.Errorf("disable the virtual functions of %s: %w: %s has a vGPU", gpu, ErrUsed, made[0].Function)
-	}
-	found, err := vgpu.Read(b.options.Root, gpu)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range found.Virtual {
-		if f.Driver == binding.Driver {
-			return nil, fmt.Errorf("disable the virtual functions of %s: %w: %s is with %s", gpu, ErrUsed, f.Address, f.Driver)
+// Enabled are all virtual functions that were enabled on request.
+func (b *Backend) Enabled() (all []Enabled) {
+	for _, e := range b.options.Book.Entries() {
+		if e.Plan.Form != binding.FormFunctions {
+			continue
 		}
-		for _, e := range b.options.Book.Entries() {
-			if e.Plan.Device == f.Address && e.Owner != FunctionsOwner(gpu) {
-				return nil, fmt.Errorf("disable the virtual functions of %s: %w: %s has %s", gpu, ErrUsed, e.Owner, f.Address)
+		one := Enabled{Device: e.Plan.Device, Count: e.Plan.Enabled(), Phase: e.Phase}
+		if e.Stuck != nil {
+			one.Stuck = e.Stuck.Error()
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// enabled are those of one device.
+func (b *Backend) enabled(device pci.Address) (e Enabled, ours bool) {
+	all := b.Enabled()
+	at := slices.IndexFunc(all, func(e Enabled) bool { return e.Device == device })
+	if at < 0 {
+		return e, false
+	}
+	return all[at], true
+}
+
+// EnableFunctions gives a device virtual functions, which it must not have yet; count is their number, or [binding.AllFunctions].
+// A device that has got as many on request already keeps them. One that the host uses gets none. What the kernel refuses is told
+// with what helps.
+func (b *Backend) EnableFunctions(ctx context.Context, device pci.Address, count int) error {
+	found, err := vgpu.Read(b.options.Root, device)
+	if err != nil {
+		return err
+	}
+	if e, ours := b.enabled(device); ours && e.Phase == vfio.Bound {
+		switch {
+		case found.FunctionsNow == e.Count && (count == e.Count || count == binding.AllFunctions && e.Count == found.FunctionsTotal):
+			return nil
+		case found.FunctionsNow == 0: // somebody took them away
+			if _, err := b.options.Book.Release(ctx, FunctionsOwner(device)); err != nil {
+				return err
+			}
+			if found, err = vgpu.Read(b.options.Root, device); err != nil {
+				return err
 			}
 		}
 	}
-	return b.options.Book.Release(ctx, FunctionsOwner(gpu))
+	plan, err := binding.EnableFunctions(found, count)
+	if err != nil {
+		return fmt.Errorf("%w%s", err, b.hint(found))
+	}
+	d := b.factsOf(device)
+	if uses := binding.UsesOf(d); uses != "" {
+		return fmt.Errorf("enable virtual functions of %s: %w: %s", device, binding.ErrUsed, uses)
+	}
+	err = b.options.Book.Bind(ctx, FunctionsOwner(device), plan)
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return fmt.Errorf("%w: %s, which can have %d: %s", err, nameOf(d), found.FunctionsTotal, advice(number, found))
+	}
+	return err
+}
+
+// hint says how the number of functions is changed that a device has.
+func (b *Backend) hint(found *vgpu.GPU) string {
+	_, ours := b.enabled(found.Address)
+	switch {
+	case found.FunctionsNow == 0:
+		return ""
+	case ours:
+		return fmt.Sprintf(": `divvy vm functions %s --count 0` takes them away first", found.Address)
+	}
+	return ": Divvy did not enable them, so whoever did takes them away first"
+}
+
+// factsOf is what the host tells of a device.
+func (b *Backend) factsOf(device pci.Address) facts.Device {
+	d := facts.Device{Device: pci.Device{Address: device}}
+	if host, err := facts.Read(b.options.Root); err == nil {
+		if found, there := host.Find(device); there {
+			return found
+		}
+	}
+	return d
+}
+
+// nameOf names a device for people: by its model, or by its numbers.
+func nameOf(d facts.Device) string {
+	switch {
+	case d.Model != "":
+		return fmt.Sprintf("%+q", d.Model)
+	case d.Vendor == 0:
+		return "the device"
+	}
+	return fmt.Sprintf("%04x:%04x", d.Vendor, d.ID)
+}
+
+// advice says what helps where the kernel refuses virtual functions.
+func advice(number syscall.Errno, gpu *vgpu.GPU) string {
+	switch {
+	case number == syscall.ENOENT && gpu.Driver == "":
+		return "it has no driver, which has to make them: load the vendor's driver for hosts of virtual machines"
+	case number == syscall.ENOENT && gpu.Driver == binding.VGPUDriver:
+		return fmt.Sprintf("driver nvidia makes none by this file: its host driver for vGPU does with `/usr/lib/nvidia/sriov-manage -e %s`", gpu.Address)
+	case number == syscall.ENOENT:
+		return fmt.Sprintf("driver %s makes none by this file: the vendor's driver for hosts of virtual machines has to, such as AMD's gim by its parameter vf_num", gpu.Driver)
+	case number == syscall.ERANGE:
+		return "its driver allows fewer now"
+	case number == syscall.ENOMEM || number == syscall.ENOSPC:
+		return "there is no room for so many: ask for fewer, switch on SR-IOV and Above 4G Decoding in the firmware, or start the kernel with pci=realloc"
+	case number == syscall.EBUSY:
+		return "somebody else changes them just now, or has the device"
+	}
+	return fmt.Sprintf("driver %s does not make so many now, and `dmesg` may say why: some take no number but certain ones, and none while the device is in use", gpu.Driver)
+}
+
+// Virtual are the virtual functions that a device has.
+func (b *Backend) Virtual(device pci.Address) ([]pci.Address, error) {
+	found, err := vgpu.Read(b.options.Root, device)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]pci.Address, len(found.Virtual))
+	for i, f := range found.Virtual {
+		all[i] = f.Address
+	}
+	return all, nil
+}
+
+// DisableFunctions takes away the virtual functions that were enabled on request, while nobody uses one. Those that somebody else
+// enabled are an error; that there are none is not. What others changed since is left and returned.
+func (b *Backend) DisableFunctions(ctx context.Context, device pci.Address) ([]vfio.Foreign, error) {
+	made, err := b.List(device)
+	if err != nil {
+		return nil, err
+	}
+	found, err := vgpu.Read(b.options.Root, device)
+	if err != nil {
+		return nil, err
+	}
+	if _, ours := b.enabled(device); !ours {
+		if found.FunctionsNow == 0 {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("disable the virtual functions of %s: %w: whoever did takes them away, or root by `echo 0 > /sys/%s/sriov_numvfs`", device, ErrOthers, binding.DeviceFolder(device))
+	}
+	used := func(format string, args ...any) error {
+		return fmt.Errorf("disable the virtual functions of %s: %w: %s", device, ErrUsed, fmt.Sprintf(format, args...))
+	}
+	if len(made) > 0 {
+		return nil, used("%s has a vGPU", made[0].Function)
+	}
+	for _, f := range found.Virtual {
+		for _, e := range b.options.Book.Entries() {
+			if e.Plan.Device == f.Address && e.Owner != FunctionsOwner(device) {
+				return nil, used("claim %s has %s", e.Owner, f.Address)
+			}
+		}
+		// No driver got one from Divvy but the one that makes vGPUs of it.
+		if f.Driver != "" && (f.Driver != found.Driver || f.Driver != binding.VGPUDriver) {
+			return nil, used("%s is with %s", f.Address, f.Driver)
+		}
+	}
+	return b.options.Book.Release(ctx, FunctionsOwner(device))
 }

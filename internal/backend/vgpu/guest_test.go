@@ -230,10 +230,41 @@ func TestVirtualFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	fault("their number changes only from 0", order{Do: "enable", Count: 2})
-	fault("", order{Do: "disable"})
+	fault("Divvy did not enable its virtual functions", order{Do: "disable"})
 	if got := gpu.Read("sriov_numvfs"); got != "1" {
 		t.Errorf("of another's function there are %s left", got)
 	}
+}
+
+// Functions of a card that makes no vGPUs get no driver of the host's, and go to a virtual machine all the same. However the agent
+// is killed, drivers get functions afterwards as before.
+func TestVirtualFunctionsWithoutDriver(t *testing.T) {
+	guest.Require(t)
+	card := guest.Function(machine.RootedCard)
+	state := func() string {
+		return card.Read("sriov_numvfs") + " " + card.Read("sriov_drivers_autoprobe")
+	}
+	if got := state(); got != "0 1" {
+		t.Fatalf("there are functions and drivers %q", got)
+	}
+	t.Cleanup(func() { _, _ = card.Write("sriov_numvfs", "0"), card.Write("sriov_drivers_autoprobe", "1") })
+	a := newAgent(t)
+	a.must(order{Do: "enable", GPU: string(card), Count: 2})
+	functions := card.Virtual()
+	if got := state(); got != "2 0" || len(functions) != 2 || functions[0].Driver()+functions[1].Driver() != "" {
+		t.Fatalf("there are functions and drivers %q, %v", got, functions)
+	}
+	t.Run("given", func(t *testing.T) {
+		functions[0].Bind(t, "vfio-pci")
+		if r, _ := a.ask(order{Do: "disable", GPU: string(card)}); !strings.Contains(r.Fault, "is with vfio-pci") {
+			t.Errorf("functions of which one is given: %q", r.Fault)
+		}
+	})
+	a.must(order{Do: "disable", GPU: string(card)})
+	if got := state(); got != "0 1" {
+		t.Fatalf("afterwards there are functions and drivers %q", got)
+	}
+	crash(t, "virtual functions without a driver", order{Do: "enable", GPU: string(card), Count: 1}, order{Do: "disable", GPU: string(card)}, state)
 }
 
 // A device that vanishes under its owner is crossed out when it is released.

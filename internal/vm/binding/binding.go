@@ -40,6 +40,9 @@ type Refusal struct {
 
 func (r *Refusal) Error() string {
 	text := fmt.Sprintf("give %s to a virtual machine: ", r.Asked)
+	if errors.Is(r.Why, ErrFunctions) {
+		text = fmt.Sprintf("enable virtual functions of %s: ", r.Asked)
+	}
 	if r.Device != r.Asked {
 		text += fmt.Sprintf("%s is in the same group: ", r.Device)
 	}

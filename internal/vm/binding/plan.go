@@ -115,23 +115,27 @@ func endpoints(members []facts.Device) []facts.Device {
 
 func used(_ *facts.Host, d facts.Device, members []facts.Device) error {
 	for _, m := range members {
-		if len(m.Uses) == 0 {
-			continue
+		if uses := UsesOf(m); uses != "" {
+			return refuse(d.Address, m, ErrUsed, uses)
 		}
-		var parts []string
-		for _, u := range m.Uses {
-			switch {
-			case u.Kind == "route":
-				parts = append(parts, "the default route leads through "+u.Name)
-			case !strings.HasPrefix(u.At, "/"):
-				parts = append(parts, u.Name+" is "+u.At)
-			default:
-				parts = append(parts, u.Name+" is mounted at "+u.At)
-			}
-		}
-		return refuse(d.Address, m, ErrUsed, listed(parts))
 	}
 	return nil
+}
+
+// UsesOf names what the host does with a device, "" for nothing.
+func UsesOf(d facts.Device) string {
+	var parts []string
+	for _, u := range d.Uses {
+		switch {
+		case u.Kind == "route":
+			parts = append(parts, "the default route leads through "+u.Name)
+		case !strings.HasPrefix(u.At, "/"):
+			parts = append(parts, u.Name+" is "+u.At)
+		default:
+			parts = append(parts, u.Name+" is mounted at "+u.At)
+		}
+	}
+	return listed(parts)
 }
 
 func displayed(host *facts.Host, d facts.Device, members []facts.Device) error {

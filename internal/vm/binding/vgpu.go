@@ -12,21 +12,15 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
 
-// Why no vGPU and no virtual function is planned. A [Refusal] has one of them.
+// Why no vGPU is planned. A [Refusal] has one of them.
 var (
 	ErrFull      = errors.New("no vGPU of the type is left")
 	ErrUUID      = errors.New("it is not a UUID such as 5f0b7d4e-0f5c-4a3c-9c83-3c0e7a3f1d52")
 	ErrUUIDTaken = errors.New("a mediated device has this UUID already")
-	ErrFunctions = errors.New("its virtual functions stay as they are")
 )
-
-// FormFunctions are virtual functions that were enabled for vGPUs. It is given to no virtual machine.
-const FormFunctions Form = "functions"
 
 // The kinds of steps of vGPUs. Their files take a value or change nothing.
 const (
-	// Enable gives a GPU virtual functions.
-	Enable Kind = "enable"
 	// Mediate makes a mediated device.
 	Mediate Kind = "mediate"
 	// Back says which GPU instance is behind a function.
@@ -93,23 +87,6 @@ func BackFunction(gpu *vgpu.GPU, instance int, not []pci.Address) (Plan, error) 
 		}
 	}
 	return Plan{}, refuseVGPU(gpu, ErrFull, "no virtual function is free")
-}
-
-// EnableFunctions plans to give a GPU virtual functions, which it must not have yet: others may use those it has.
-func EnableFunctions(gpu *vgpu.GPU, count int) (Plan, error) {
-	switch {
-	case gpu.FunctionsTotal == 0:
-		return Plan{}, refuseVGPU(gpu, ErrFunctions, "it can have none")
-	case gpu.FunctionsNow > 0:
-		return Plan{}, refuseVGPU(gpu, ErrFunctions, fmt.Sprintf("it has %d, and their number changes only from 0", gpu.FunctionsNow))
-	case count < 1 || count > gpu.FunctionsTotal:
-		return Plan{}, refuseVGPU(gpu, ErrFunctions, fmt.Sprintf("it can have 1 to %d, not %d", gpu.FunctionsTotal, count))
-	}
-	file := DeviceFolder(gpu.Address) + "/sriov_numvfs"
-	return Plan{
-		Form: FormFunctions, Device: gpu.Address, Group: facts.NoGroup,
-		Steps: []Step{alike(Enable, gpu.Address, file, "0", strconv.Itoa(count))},
-	}, nil
 }
 
 func refuseVGPU(gpu *vgpu.GPU, why error, detail string) error {
@@ -189,11 +166,13 @@ func alike(kind Kind, device pci.Address, file, before, after string) Step {
 }
 
 // Whole tells whether a step's file takes a value or changes nothing.
-func (k Kind) Whole() bool { return slices.Contains([]Kind{Enable, Mediate, Back, Type}, k) }
+func (k Kind) Whole() bool { return slices.Contains([]Kind{Withhold, Enable, Mediate, Back, Type}, k) }
 
 // describe names a step of a vGPU for people.
 func (s Step) describe() string {
 	switch s.Kind {
+	case Withhold:
+		return fmt.Sprintf("keep drivers of the host from virtual functions of %s", s.Device)
 	case Enable:
 		return fmt.Sprintf("enable %s virtual functions of %s", s.After, s.Device)
 	case Mediate:

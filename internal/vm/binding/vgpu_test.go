@@ -21,7 +21,7 @@ const uuid = "11111111-2222-3333-4444-000000000001"
 type files map[string]string
 
 func filesOf(gpu *vgpu.GPU) files {
-	f := files{binding.DeviceFolder(gpu.Address) + "/sriov_numvfs": fmt.Sprint(gpu.FunctionsNow)}
+	f := files{binding.DeviceFolder(gpu.Address) + "/sriov_numvfs": fmt.Sprint(gpu.FunctionsNow), binding.DeviceFolder(gpu.Address) + "/sriov_drivers_autoprobe": gpu.Probed}
 	for _, function := range gpu.Functions {
 		folder := binding.DeviceFolder(function.Address) + "/nvidia/"
 		if function.Interface == vgpu.Vendor {
@@ -78,6 +78,7 @@ func vgpuLaw(t *testing.T, gpu *vgpu.GPU, plan binding.Plan) {
 func randomVGPUs(r *rand.Rand) *vgpu.GPU {
 	gpu := &vgpu.GPU{Address: pci.Address{Bus: 1}, FunctionsTotal: r.IntN(5)}
 	gpu.FunctionsNow = r.IntN(gpu.FunctionsTotal + 1)
+	gpu.Probed, gpu.Driver = []string{"1", "0", ""}[r.IntN(3)], []string{"nvidia", "gim", ""}[r.IntN(3)]
 	for number := range 1 + r.IntN(4) {
 		f := vgpu.Function{Address: pci.Address{Bus: 1, Function: uint8(number)}, Group: r.IntN(3) - 1, Interface: vgpu.Vendor, HasInstance: r.IntN(2) == 0, Instance: "4294967295"}
 		prefix := ""
@@ -163,13 +164,5 @@ func TestVGPURefusals(t *testing.T) {
 		if _, err := binding.MakeVGPU(gpu, c.w); !errors.Is(err, c.why) || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %v with %s", name, err, c.why, c.text)
 		}
-	}
-	for count, text := range map[int]string{0: "1 to 4, not 0", 5: "1 to 4, not 5"} {
-		if _, err := binding.EnableFunctions(gpu, count); !errors.Is(err, binding.ErrFunctions) || !strings.Contains(err.Error(), text) {
-			t.Errorf("%d functions: %v, want %s", count, err, text)
-		}
-	}
-	if _, err := binding.EnableFunctions(&vgpu.GPU{}, 1); !errors.Is(err, binding.ErrFunctions) {
-		t.Errorf("functions of a GPU that can have none: %v", err)
 	}
 }

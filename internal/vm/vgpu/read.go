@@ -35,6 +35,7 @@ func Read(root fs.FS, gpu pci.Address) (*GPU, error) {
 	}
 	r.gpu.Driver = r.target(r.gpu.Folder + "/driver")
 	r.gpu.FunctionsTotal, r.gpu.FunctionsNow = count(r.line(r.gpu.Folder+"/sriov_totalvfs")), count(r.line(r.gpu.Folder+"/sriov_numvfs"))
+	r.gpu.Probed = r.line(r.gpu.Folder + "/sriov_drivers_autoprobe")
 	r.offering(r.function(gpu, r.gpu.Folder))
 	for _, address := range r.virtual() {
 		folder, err := pci.Folder(sys, path.Join("bus/pci/devices", address.String()))

@@ -79,6 +79,8 @@ type GPU struct {
 	Driver string
 	// FunctionsTotal is how many virtual functions it can have, and Functions how many it has.
 	FunctionsTotal, FunctionsNow int
+	// Probed is what the kernel says of whether drivers take virtual functions as they appear: "1", "0", or "".
+	Probed string
 	// Functions are those that offer vGPUs: the GPU itself, or its virtual functions by number. Virtual are all virtual ones.
 	Functions, Virtual []Function
 	// Unread are files and folders that are not as the driver makes them, below /sys.

@@ -25,8 +25,12 @@ type Kernel struct {
 	held      map[pci.Address]chan struct{}
 }
 
-// function is a PCI function; home is the driver that takes it where nothing else is said.
-type function struct{ driver, override, home string }
+// function is a PCI function; home is the driver that takes it where nothing else is said. A function that can have virtual ones
+// has them.
+type function struct {
+	driver, override, home string
+	virtual                *virtual
+}
 
 // NewKernel is the kernel of a host.
 func NewKernel(host *facts.Host) *Kernel {
@@ -35,6 +39,9 @@ func NewKernel(host *facts.Host) *Kernel {
 		f := &function{driver: d.Driver, override: d.Override, home: d.Driver}
 		if d.Override != "" {
 			f.home = ""
+		}
+		if d.VFsTotal > 0 {
+			f.virtual = &virtual{total: d.VFsTotal, now: d.VFs, probed: true}
 		}
 		k.functions[d.Address] = f
 		if d.Driver != "" {
@@ -51,7 +58,7 @@ func (k *Kernel) Snapshot() string {
 	var w strings.Builder
 	for _, at := range slices.SortedFunc(maps.Keys(k.functions), pci.Address.Compare) {
 		f := k.functions[at]
-		fmt.Fprintf(&w, "%s driver=%q override=%q\n", at, f.driver, f.override)
+		fmt.Fprintf(&w, "%s driver=%q override=%q%s\n", at, f.driver, f.override, f.virtual)
 	}
 	return w.String()
 }
@@ -118,6 +125,8 @@ func (k *Kernel) State(s binding.State) (string, error) {
 		return f.driver, nil
 	case !s.Link && file == "driver_override":
 		return f.override, nil
+	case f.virtual != nil:
+		return f.virtual.state(s.Path, file)
 	}
 	return "", fmt.Errorf("read %s: %w", s.Path, fs.ErrNotExist)
 }
@@ -161,6 +170,8 @@ func (k *Kernel) Write(w binding.Write) error {
 	case file == "reset" && w.Value == "1":
 		k.resets[at]++
 		return nil
+	case f.virtual != nil:
+		return k.virtualWrite(at, f, file, w.Value)
 	}
 	return syscall.ENOENT
 }
