@@ -48,8 +48,7 @@ type Config struct {
 	// Checkpoint is the path of the file in which tenants are remembered.
 	Checkpoint string
 	Log        *slog.Logger
-	// Rules are what users may have and do; nil are those of a machine without a
-	// configuration.
+	// Rules are what users may have and do; nil are those of a machine without a configuration.
 	Rules *agentconfig.Config
 	// Forms are what GPUs are given; nil are those of the Rules.
 	Forms *Forms
@@ -57,8 +56,7 @@ type Config struct {
 	Modes Modes
 	// Gauges tells what GPUs do for listings; it may be nil.
 	Gauges Gauges
-	// Misuse is what is done about shares that take more of a GPU than they may, and
-	// about processes without a share of the users that Listed names.
+	// Misuse is what is done about shares that take more of a GPU than they may, and about processes without a share of listed users.
 	Misuse agentconfig.Outside
 	// Listed reports whether processes of a user that are on a GPU without a share are
 	// answered as Misuse says; nil lists nobody. System users are never answered.
@@ -76,6 +74,8 @@ type Config struct {
 	Devices Devices
 	// Machines are the devices that virtual machines have; nil for an agent that gives none.
 	Machines Machines
+	// Functions enables virtual functions; nil for an agent that enables none.
+	Functions Functions
 	// LetGo calls do while no process of the agent's has the driver open; nil where none ever has.
 	LetGo func(do func() error) error
 	// Returned is called when a GPU came back from a virtual machine which was not there when the agent started; it may be nil.

@@ -25,6 +25,7 @@ func (a *Agent) Handlers() map[control.Method]control.Handler {
 		control.MethodTakeDevice:    control.Handle(a.takeDevice),
 		control.MethodReleaseDevice: control.Handle(a.releaseDevice),
 		control.MethodDevices:       control.Handle(a.devices),
+		control.MethodSetFunctions:  control.Handle(a.setFunctions),
 	}
 }
 

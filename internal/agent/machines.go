@@ -83,18 +83,9 @@ func (a *Agent) takeDevice(ctx context.Context, peer *control.Peer, p control.Ta
 		return nil, control.Errorf(control.CodeInvalid, "name %q: use at most 63 lower-case letters, digits, '-', '_' and '.', starting with a letter or digit", repeated(p.Name))
 	case !p.Form.ForMachines():
 		return nil, control.Errorf(control.CodeInvalid, "form %q is none of a virtual machine's: use passthrough, vf or vgpu", string(p.Form))
-	case (p.GPU == "") == (p.PCI == nil):
-		return nil, control.Errorf(control.CodeInvalid, "name one device: a GPU by its index or UUID, or any device by its PCI address")
-	case p.PCI != nil:
-		w.Device = *p.PCI
-	default:
-		uuids, err := a.resolve([]string{p.GPU})
-		if err != nil {
-			return nil, err
-		}
-		if w.Device, err = pci.ParseAddress(a.gpu(uuids[0]).PCI); err != nil {
-			return nil, control.Errorf(control.CodeInvalid, "the driver tells no PCI address of GPU %s: name it by that", p.GPU)
-		}
+	}
+	if w.Device, err = a.deviceNamed(p.GPU, p.PCI); err != nil {
+		return nil, err
 	}
 	if w.Name == "" {
 		w.Name = freeName(ledger)
@@ -301,7 +292,7 @@ func (a *Agent) TellMachine(c claims.Claim, text string) {
 
 // devices lists what virtual machines have.
 func (a *Agent) devices(context.Context, *control.Peer, struct{}) (*control.Devices, error) {
-	return &control.Devices{Info: a.config.Info, Claims: a.describeDevices()}, nil
+	return &control.Devices{Info: a.config.Info, Claims: a.describeDevices(), Functions: a.enabledFunctions()}, nil
 }
 
 func (a *Agent) describeDevices() []control.DeviceClaim {

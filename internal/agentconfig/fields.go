@@ -73,6 +73,8 @@ func backendFields() []Field {
 		{"backends.FORM", "list of GPUs, or fields, or a list of these", "", words(machineBackends...) + "; a PCI address such as 0000:3b:00.0", "GPUs that a node of a cluster offers to virtual machines: whole, as their virtual functions, or as vGPUs. Programs get no shares of them there"},
 		{"backends.FORM.gpus", "list of GPUs, or " + word(allGPUs), "", "a PCI address", "the GPUs, or every one of the machine that the file does not name"},
 		{"backends.vgpu.type", typeWord, "", "`nvidia-NUMBER` or the number", "the type of the vGPUs, never left out"},
+		{"backends.vf.functions", typeNumber + ", or " + word(allGPUs), "", fmt.Sprintf("1 to %d", mostFunctions), "how many virtual functions the agent enables of each GPU when it starts, where there are none; left out, none ([vm.md](../vm.md#virtual-functions))"},
+		{"backends.vgpu.functions", typeNumber + ", or " + word(allGPUs), "", fmt.Sprintf("1 to %d", mostFunctions), "the same for vGPUs"},
 		{"backends.vgpu.replicas", typeNumber, "", fmt.Sprintf("1 to %d", MaxReplicas), "the most vGPUs of each GPU at once; left out, as many as there is room for"},
 		{"backends.mig.layout", typeWord, LayoutDynamic, words(Layouts...), "whether instances are made for shares, or those given out that are there"},
 	}

@@ -23,6 +23,9 @@ type Lending struct {
 	// Type is the number of the vGPUs' type, and Replicas the most of them at once, 0 for no bound. Other forms have neither.
 	Type     string
 	Replicas int
+	// Functions is how many virtual functions the agent enables where there are none, [pci.AllFunctions] for as many as there can be,
+	// and 0 for none. Only vf and vgpu have them.
+	Functions int
 }
 
 // machineBackends are those of virtual machines.
@@ -77,6 +80,9 @@ func (r *reader) lendingOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 	lending := Lending{Form: b}
 	var gpus *yaml.Node
 	of := known{"gpus": func(n *yaml.Node, _ string) { gpus = n }}
+	if b != v1alpha1.BackendPassthrough {
+		of["functions"] = func(n *yaml.Node, f string) { lending.Functions = r.functionCount(n, f) }
+	}
 	if b == v1alpha1.BackendVGPU {
 		of["replicas"] = func(n *yaml.Node, f string) { lending.Replicas = r.number(n, f, MaxReplicas) }
 		of["type"] = func(n *yaml.Node, f string) {
@@ -103,6 +109,21 @@ func (r *reader) lendingOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 	default:
 		r.functions(lending, gpus, path+".gpus")
 	}
+}
+
+// mostFunctions is how many virtual functions PCI Express lets a device have.
+const mostFunctions = 65535
+
+// functionCount reads how many virtual functions are enabled.
+func (r *reader) functionCount(node *yaml.Node, field string) int {
+	if node.Kind == yaml.ScalarNode && node.Value == allGPUs {
+		return pci.AllFunctions
+	}
+	if node.Kind != yaml.ScalarNode {
+		r.fault(node, field, "must be a whole number from 1 to %d, or %s", mostFunctions, allGPUs)
+		return 0
+	}
+	return r.number(node, field, mostFunctions)
 }
 
 // functions reads the addresses of one lending.

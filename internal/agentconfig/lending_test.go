@@ -21,14 +21,14 @@ func TestLendings(t *testing.T) {
 	c := parse(t, `backends:
   slice: [2]
   passthrough: ["0000:3b:00.0", "0000:AF:00.0"]
-  vf: {gpus: all}
-  vgpu: [{gpus: ["0000:5e:00.0"], type: nvidia-471, replicas: 4}, {gpus: ["0000:d8:00.0"], type: 474}]`)
+  vf: {gpus: all, functions: all}
+  vgpu: [{gpus: ["0000:5e:00.0"], type: nvidia-471, replicas: 4}, {gpus: ["0000:d8:00.0"], type: 474, functions: 16}]`)
 	want := []Lending{
 		{Form: v1alpha1.BackendPassthrough, Address: at(t, "0000:3b:00.0")},
 		{Form: v1alpha1.BackendPassthrough, Address: at(t, "0000:af:00.0")},
-		{Form: v1alpha1.BackendVF, Every: true},
+		{Form: v1alpha1.BackendVF, Every: true, Functions: pci.AllFunctions},
 		{Form: v1alpha1.BackendVGPU, Address: at(t, "0000:5e:00.0"), Type: "471", Replicas: 4},
-		{Form: v1alpha1.BackendVGPU, Address: at(t, "0000:d8:00.0"), Type: "474"},
+		{Form: v1alpha1.BackendVGPU, Address: at(t, "0000:d8:00.0"), Type: "474", Functions: 16},
 	}
 	if got := c.Lendings(); !slices.Equal(got, want) {
 		t.Errorf("offered is\n%+v, want\n%+v", got, want)
@@ -60,6 +60,10 @@ func TestFaultsOfLendings(t *testing.T) {
 		`{passthrough: []}`:  `passthrough: must be a list of PCI addresses, such as ["0000:3b:00.0"]`,
 		`{passthrough: all}`: `passthrough: must be a list of PCI addresses, such as ["0000:3b:00.0"]`,
 		`{passthrough: {gpus: ["0000:3b:00.0"], type: nvidia-1}}`: `passthrough.type: unknown field; known here: gpus`,
+		`{passthrough: {gpus: ["0000:3b:00.0"], functions: 4}}`:   `passthrough.functions: unknown field; known here: gpus`,
+		`{vf: {gpus: ["0000:3b:00.0"], functions: 0}}`:            `vf.functions: "0" is not a whole number from 1 to 65535`,
+		`{vf: {gpus: ["0000:3b:00.0"], functions: some}}`:         `vf.functions: "some" is not a whole number from 1 to 65535`,
+		`{vf: {gpus: ["0000:3b:00.0"], functions: [4]}}`:          `vf.functions: must be a whole number from 1 to 65535, or all`,
 		`{passthrough: {}}`: `passthrough: names no GPUs: add gpus, such as ["0000:3b:00.0"], or all`,
 		`{passthrough: ["0000:3b:00.0"], vf: ["0000:3B:00.0"]}`:                   `vf[0]: is offered twice: a GPU has one form`,
 		`{passthrough: {gpus: all}, vf: {gpus: all}}`:                             `vf.gpus: is offered twice: a GPU has one form`,

@@ -28,7 +28,7 @@ them, and take them back. Divvy starts no virtual machine: it prints what QEMU o
 libvirt needs.`,
 		Example: "  divvy vm preflight --for libvirt\n  sudo divvy vm claim train --gpu 0 --form passthrough\n  sudo divvy vm release train",
 	}
-	command.AddCommand(newPreflight(a), newClaim(a), newRelease(a), newClaims(a))
+	command.AddCommand(newPreflight(a), newClaim(a), newRelease(a), newFunctions(a), newClaims(a))
 	return command
 }
 

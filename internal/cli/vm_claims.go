@@ -45,7 +45,8 @@ func newClaims(a *app) *cobra.Command {
 		Short:   "List the devices that virtual machines have",
 		Long: `List the devices that virtual machines have, whose they are, and how far each is:
 "held", on the way there or back ("taking", "leaving"), or "stuck": then the kernel
-does not end a change while somebody holds the device, and who does stands below.`,
+does not end a change while somebody holds the device, and who does stands below. Virtual
+functions that 'divvy vm functions' enabled follow, by the device that has them.`,
 		Example: "  divvy vm ls\n  divvy vm ls -o json | jq '.claims[].device'",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,6 +63,10 @@ does not end a change while somebody holds the device, and who does stands below
 					w.WriteString("No virtual machine has a device.\n")
 				}
 				printClaims(w, all.Claims, time.Now(), a.style(false))
+				if len(all.Functions) > 0 {
+					w.WriteString("\n")
+				}
+				printFunctions(w, all.Functions, a.style(false))
 			})
 		},
 	}

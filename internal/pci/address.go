@@ -22,6 +22,9 @@ type Address struct {
 	Function uint8 // 0 to 7
 }
 
+// AllFunctions is the number that asks for as many virtual functions as a device can have.
+const AllFunctions = -1
+
 // ParseAddress reads the notations of sysfs (0000:3b:00.0, 10000:e1:00.0) and NVML (00000000:3B:00.0).
 func ParseAddress(text string) (Address, error) {
 	domain, rest, found := strings.Cut(text, ":")

@@ -66,6 +66,8 @@ func (d *DeviceClaim) State() string {
 type Devices struct {
 	Info   Info          `json:"info"`
 	Claims []DeviceClaim `json:"claims"`
+	// Functions are the virtual functions that Divvy enabled.
+	Functions []Functions `json:"functions"`
 }
 
 // TakeDevice claims a device for a virtual machine.

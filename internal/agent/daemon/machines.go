@@ -28,6 +28,7 @@ type machines struct {
 	vgpus *vgpu.Backend
 	// broken is why the book cannot be read, nil where it can.
 	broken error
+	going  going
 }
 
 // openMachines opens the books of devices for virtual machines, and puts back what an earlier agent left half done. It comes

@@ -296,7 +296,7 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		config.Locks, config.Permit = ownLocks{&s.locks, config.Checkpoint}, s.permit
 	}
 	if s.machines != nil {
-		config.Machines, config.LetGo, config.Returned = s.machines, s.letGo, s.returned
+		config.Machines, config.Functions, config.LetGo, config.Returned = s.machines, s.machines, s.letGo, s.returned
 	}
 	if s.agent, err = agent.New(ctx, config); err != nil {
 		return err
@@ -367,6 +367,7 @@ func (s *service) run(ctx context.Context) error {
 	}
 	if s.machines != nil {
 		keeping.Go(func() { s.machines.Run(ctx) })
+		keeping.Go(func() { s.enableFunctions(ctx) })
 	}
 	faced := s.serveOthers(ctx, cancel)
 	s.agent.Run(ctx)

@@ -54,7 +54,7 @@ func (b *Backend) enabled(device pci.Address) (e Enabled, ours bool) {
 	return all[at], true
 }
 
-// EnableFunctions gives a device virtual functions, which it must not have yet; count is their number, or [binding.AllFunctions].
+// EnableFunctions gives a device virtual functions, which it must not have yet; count is their number, or [pci.AllFunctions].
 // A device that has got as many on request already keeps them. One that the host uses gets none. What the kernel refuses is told
 // with what helps.
 func (b *Backend) EnableFunctions(ctx context.Context, device pci.Address, count int) error {
@@ -64,7 +64,7 @@ func (b *Backend) EnableFunctions(ctx context.Context, device pci.Address, count
 	}
 	if e, ours := b.enabled(device); ours && e.Phase == vfio.Bound {
 		switch {
-		case found.FunctionsNow == e.Count && (count == e.Count || count == binding.AllFunctions && e.Count == found.FunctionsTotal):
+		case found.FunctionsNow == e.Count && (count == e.Count || count == pci.AllFunctions && e.Count == found.FunctionsTotal):
 			return nil
 		case found.FunctionsNow == 0: // somebody took them away
 			if _, err := b.options.Book.Release(ctx, FunctionsOwner(device)); err != nil {

@@ -159,7 +159,7 @@ func TestFunctionsOfOthers(t *testing.T) {
 	c.is("1 of drivers 1")
 
 	c.write("sriov_numvfs", "0")
-	c.must(b.EnableFunctions(ctx, cardAt, binding.AllFunctions))
+	c.must(b.EnableFunctions(ctx, cardAt, pci.AllFunctions))
 	c.is("4 of drivers 1")
 	c.must(b.EnableFunctions(ctx, cardAt, 4))
 	c.write("sriov_numvfs", "0")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
@@ -22,16 +23,13 @@ const (
 	Enable Kind = "enable"
 )
 
-// AllFunctions asks for as many as a device can have.
-const AllFunctions = -1
-
 // VGPUDriver is the host's driver that makes vGPUs. It has to have the virtual functions of its GPUs itself.
 const VGPUDriver = "nvidia"
 
 // EnableFunctions plans to give a device virtual functions, which it must not have yet: others may use those it has. Drivers of the
 // host get them where they make vGPUs of them, and else not, because a driver that has one keeps it from a virtual machine.
 func EnableFunctions(gpu *vgpu.GPU, count int) (Plan, error) {
-	if count == AllFunctions {
+	if count == pci.AllFunctions {
 		count = gpu.FunctionsTotal
 	}
 	switch {

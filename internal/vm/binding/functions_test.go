@@ -25,7 +25,7 @@ func TestEnableFunctions(t *testing.T) {
 		d.Address = at
 		kernel := vmtest.NewKernel(&facts.Host{Devices: []facts.Device{d}})
 		before := kernel.Snapshot()
-		plan, err := binding.EnableFunctions(&vgpu.GPU{Address: at, Driver: driver, FunctionsTotal: 4, Probed: "1"}, binding.AllFunctions)
+		plan, err := binding.EnableFunctions(&vgpu.GPU{Address: at, Driver: driver, FunctionsTotal: 4, Probed: "1"}, pci.AllFunctions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,9 +68,9 @@ func TestFunctionsRefused(t *testing.T) {
 		{4, 0, -2, "1 to 4, not -2"},
 		{4, 2, 3, "it has 2, and their number changes only from 0"},
 		{4, 2, 2, "it has 2, and their number changes only from 0"},
-		{4, 4, binding.AllFunctions, "it has 4"},
+		{4, 4, pci.AllFunctions, "it has 4"},
 		{0, 0, 1, "it can have none"},
-		{0, 0, binding.AllFunctions, "it can have none"},
+		{0, 0, pci.AllFunctions, "it can have none"},
 	} {
 		_, err := binding.EnableFunctions(&vgpu.GPU{Address: pci.Address{Bus: 1}, FunctionsTotal: c.total, FunctionsNow: c.now}, c.count)
 		if !errors.Is(err, binding.ErrFunctions) || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(), "enable virtual functions of 0000:01:00.0: ") {

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+)
+
+// enabling are virtual functions as a test says, with what was asked for.
+type enabling struct {
+	asked []string
+	all   []control.Functions
+	fail  error
+}
+
+func (e *enabling) SetFunctions(_ context.Context, device pci.Address, count int) ([]string, error) {
+	e.asked = append(e.asked, fmt.Sprintf("%s %d", device, count))
+	if e.fail != nil {
+		return nil, e.fail
+	}
+	e.all = slices.DeleteFunc(e.all, func(f control.Functions) bool { return f.Device == device })
+	if count != 0 {
+		e.all = append(e.all, control.Functions{Device: device, Count: count, Phase: claims.Held})
+		return nil, nil
+	}
+	return []string{"somebody changed it"}, nil
+}
+
+func (e *enabling) EnabledFunctions() []control.Functions { return e.all }
+
+// Root enables functions of a GPU without shares, while no process of the agent's has the driver open.
+func TestSetFunctions(t *testing.T) {
+	n, e, letGo := newNode(t), &enabling{}, 0
+	c := n.settings(onBus{n.backend, -1})
+	c.Machines, c.Functions = &ledgerOf{}, e
+	c.LetGo = func(do func() error) error {
+		letGo++
+		return do()
+	}
+	r := n.startAs(c)
+	onFirst := ask(gib)
+	onFirst.Request.Name, onFirst.Request.Among = "train", []string{"0"}
+	n.grant(r, n.asker(0), onFirst)
+	card := pci.Address{Bus: 0x99}
+	for name, c := range map[string]struct {
+		peer *control.Peer
+		p    control.SetFunctionsParams
+		code control.Code
+		text string
+	}{
+		"a user":             {n.asker(1000).peer, control.SetFunctionsParams{GPU: "1", Count: 2}, control.CodeDenied, "root"},
+		"no device":          {root, control.SetFunctionsParams{Count: 2}, control.CodeInvalid, "name one device"},
+		"two":                {root, control.SetFunctionsParams{GPU: "1", PCI: &card, Count: 2}, control.CodeInvalid, "name one device"},
+		"no such GPU":        {root, control.SetFunctionsParams{GPU: "9", Count: 2}, control.CodeNotFound, "9"},
+		"a GPU with a share": {root, control.SetFunctionsParams{GPU: "0", Count: 2}, control.CodeRefused, "train"},
+	} {
+		if _, err := r.setFunctions(t.Context(), c.peer, c.p); control.CodeOf(err) != c.code || !says(err, c.text) {
+			t.Errorf("%s: %v (%s), want %s with %s", name, err, control.CodeOf(err), c.code, c.text)
+		}
+	}
+	if len(e.asked) > 0 || letGo > 0 {
+		t.Fatalf("for that was asked %q, and the driver was let go %d times", e.asked, letGo)
+	}
+
+	f, err := r.setFunctions(t.Context(), root, control.SetFunctionsParams{GPU: "1", Count: 4})
+	if err != nil || f.Device != addressOf(1) || f.Count != 4 || f.Index == nil || *f.Index != 1 || f.State() != "held" || letGo != 1 {
+		t.Errorf("%+v, %v; let go of the driver %d times", f, err, letGo)
+	}
+	if f, err = r.setFunctions(t.Context(), root, control.SetFunctionsParams{PCI: &card, Count: pci.AllFunctions}); err != nil || f.Device != card || f.Index != nil || letGo != 1 {
+		t.Errorf("a card: %+v, %v; let go of the driver %d times", f, err, letGo)
+	}
+	if d, err := r.devices(t.Context(), root, struct{}{}); err != nil || len(d.Functions) != 2 || *d.Functions[0].Index != 1 {
+		t.Errorf("listed are %+v, %v", d, err)
+	}
+	e.fail = errors.New("the kernel refuses")
+	if _, err := r.setFunctions(t.Context(), root, control.SetFunctionsParams{GPU: "1", Count: 2}); control.CodeOf(err) != control.CodeRefused || !says(err, "the kernel refuses") {
+		t.Errorf("%v", err)
+	}
+	e.fail = nil
+	if f, err = r.setFunctions(t.Context(), root, control.SetFunctionsParams{GPU: "1"}); err != nil || f.Count != 0 || f.State() != "" || len(f.Left) != 1 {
+		t.Errorf("taken away: %+v, %v", f, err)
+	}
+	want := []string{addressOf(1).String() + " 4", card.String() + " -1", addressOf(1).String() + " 2", addressOf(1).String() + " 0"}
+	if got := strings.Join(e.asked, ", "); got != strings.Join(want, ", ") {
+		t.Errorf("asked %s, want %s", got, want)
+	}
+	// A GPU with functions takes shares again.
+	onSecond := ask(gib)
+	onSecond.Request.Among = []string{"1"}
+	n.grant(r, n.asker(0), onSecond)
+}
