@@ -55,7 +55,7 @@ func (s *service) openMachines(ctx context.Context) error {
 	}
 	s.closers = append(s.closers, func() error { m.book.Close(); return nil })
 	host := func() (*facts.Host, error) { return facts.Read(vfio.Files("/")) }
-	m.vgpus = vgpu.New(vgpu.Options{Root: vfio.Files("/"), Book: m.book, Log: o.Log})
+	m.vgpus = vgpu.New(vgpu.Options{Root: vfio.Files("/"), Book: m.book, Later: !o.MachinesOnly, Log: o.Log})
 	err = s.readOrSetAside(filepath.Join(dir, claims.FileName), func(path string) (err error) {
 		m.Ledger, err = claims.Open(claims.Config{
 			Path: path, Nodes: claims.HostNodes{}, Now: time.Now, Log: o.Log, Step: o.Step, Broken: m.broken,
@@ -81,7 +81,7 @@ func (s *service) openMachines(ctx context.Context) error {
 	if err != nil {
 		o.Log.WarnContext(ctx, "cannot put back yet what an earlier agent began for virtual machines", "error", err)
 	}
-	if err := m.Recover(ctx); err != nil {
+	if err := m.Recover(ctx); err != nil && !errors.Is(err, vgpu.ErrLater) { // those go on once the driver is open
 		o.Log.WarnContext(ctx, "cannot put back yet what an earlier agent claimed for virtual machines", "error", err)
 	}
 	return nil
@@ -98,15 +98,22 @@ func openBook(c vfio.Config) (book *vfio.Book, broken, err error) {
 	return vfio.Broken(c, broken), broken, nil
 }
 
-// backVGPUs gives vGPUs the GPU instances behind them, once the driver and the book of instances are open, and takes those away
-// behind which nothing stands.
+// backVGPUs gives vGPUs the GPU instances behind them, once the driver and the book of instances are open, takes those away
+// behind which nothing stands, and goes on with claims that waited for it.
 func (s *service) backVGPUs(ctx context.Context) {
-	if s.machines == nil || s.machines.broken != nil || s.instances == nil || s.options.MachinesOnly {
+	if s.machines == nil || s.machines.broken != nil || s.options.MachinesOnly {
 		return
 	}
-	s.machines.vgpus.SetInstances(backing.MIG{Book: s.instances, Driver: s.byUUID(), UUID: s.uuidAt})
+	var made vgpu.Instances
+	if s.instances != nil {
+		made = backing.MIG{Book: s.instances, Driver: s.byUUID(), UUID: s.uuidAt}
+	}
+	s.machines.vgpus.SetInstances(made)
 	if err := s.machines.vgpus.Recover(ctx); err != nil {
 		s.options.Log.WarnContext(ctx, "cannot take GPU instances of vGPUs away that an earlier agent began", "error", err)
+	}
+	if err := s.machines.Recover(ctx); err != nil {
+		s.options.Log.WarnContext(ctx, "cannot put back yet what an earlier agent claimed for virtual machines", "error", err)
 	}
 }
 

@@ -15,9 +15,12 @@ import (
 // backedBy makes a vGPU that is backed by a GPU instance: the instance first. The instance's book says whose it is, and an agent
 // that ends on the way leaves an instance whose owner has no vGPU, which [Backend.Recover] takes away.
 func (b *Backend) backedBy(ctx context.Context, owner string, found *vgpu.GPU, kind, profile string, w binding.Wanted) (at pci.Address, err error) {
-	instances := b.made()
-	if instances == nil {
-		return at, fmt.Errorf("make a vGPU of type %+q on %s: %w", kind, found.Address, ErrInstances)
+	instances, err := b.made()
+	if err == nil && instances == nil {
+		err = ErrInstances
+	}
+	if err != nil {
+		return at, fmt.Errorf("make a vGPU of type %+q on %s: %w", kind, found.Address, err)
 	}
 	instance, err := instances.Make(ctx, found.Address, profile, owner)
 	if err != nil {

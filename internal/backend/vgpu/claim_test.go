@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
@@ -198,5 +201,77 @@ func TestMaker(t *testing.T) {
 	m.open = false
 	if left, err := maker.Release(ctx, "desk"); err != nil || len(left) > 0 || maker.Standing("desk").There {
 		t.Errorf("released: %v, %v", left, err)
+	}
+}
+
+// held is a GPU instance that an owner has and that cannot be taken while somebody uses it.
+type held struct {
+	vgpu.Instances
+	owner string
+	used  error
+}
+
+func (h *held) Take(_ context.Context, owner string) error {
+	if h.used == nil && owner == h.owner {
+		h.owner = ""
+	}
+	return h.used
+}
+
+func (h *held) Owners() []string {
+	if h.owner == "" {
+		return nil
+	}
+	return []string{h.owner}
+}
+
+// A claim stays until also the GPU instance behind its vGPU is gone, and while it is not known whether there is one.
+func TestInstanceThatStays(t *testing.T) {
+	m, ctx := newModelled(), t.Context()
+	b := vgpu.New(vgpu.Options{Root: m.files, Book: m, Later: true})
+	ledger, err := claims.Open(claims.Config{
+		Path: filepath.Join(t.TempDir(), claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Makers: map[v1alpha1.Backend]claims.Maker{v1alpha1.BackendVGPU: vgpu.Maker{Backend: b}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := func(when, fault string) {
+		t.Helper()
+		ledger.Look(ctx)
+		all, _ := ledger.List()
+		if len(all) != 1 || all[0].Phase != claims.Leaving || !strings.Contains(all[0].Fault, fault) {
+			t.Errorf("%s there are %+v, want a fault with %q", when, all, fault)
+		}
+	}
+	want := claims.Want{Name: "desk", Form: v1alpha1.BackendVGPU, Device: modelledGPU, Type: "471"}
+	if _, err := ledger.Take(ctx, want, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.Release(ctx, "desk"); !errors.Is(err, vgpu.ErrLater) || len(m.entries) > 0 {
+		t.Errorf("released before instances are known: %v, the book has %+v", err, m.entries)
+	}
+	there("before instances are known", "not known yet")
+	instance := &held{owner: "desk", used: errors.New("a process uses it")}
+	b.SetInstances(instance)
+	there("while the instance is used", "a process uses it")
+	if err := b.Recover(ctx); !errors.Is(err, instance.used) {
+		t.Errorf("recovered while the instance is used: %v", err)
+	}
+	instance.used = nil
+	ledger.Look(ctx)
+	if all, _ := ledger.List(); len(all) > 0 || instance.owner != "" {
+		t.Errorf("afterwards there are %+v, and %q has an instance", all, instance.owner)
+	}
+	// One that cannot be made leaves no instance either.
+	m.others = func(binding.Plan) error { return &vfio.StuckError{} }
+	instance.owner, instance.used = "desk", errors.New("a process uses it")
+	if _, err := ledger.Take(ctx, want, nil); err == nil {
+		t.Error("a device that is stuck was given")
+	}
+	there("after a claim that failed", "a process uses it")
+	b.SetInstances(nil)
+	if _, err := b.Claim(ctx, "two", modelledGPU, backed); !errors.Is(err, vgpu.ErrInstances) {
+		t.Errorf("a backed type without instances: %v", err)
 	}
 }

@@ -32,6 +32,8 @@ var (
 	ErrOwner = errors.New("the owner has another vGPU")
 	// ErrInstances says that a type needs a GPU instance and none can be made.
 	ErrInstances = errors.New("the type needs a GPU instance, and this agent makes none")
+	// ErrLater says that it is not known yet whether an owner has a GPU instance.
+	ErrLater = errors.New("the GPU instances of vGPUs are not known yet")
 	// ErrUsed says that virtual functions are in use.
 	ErrUsed = errors.New("virtual functions are in use")
 )
@@ -58,8 +60,9 @@ type Options struct {
 	// Root has the machine's files.
 	Root fs.FS
 	Book Book
-	// Instances is nil where no GPU instances can be made, or where [Backend.SetInstances] follows.
+	// Instances is nil where no GPU instances can be made, or where Later says that [Backend.SetInstances] follows.
 	Instances Instances
+	Later     bool
 	Log       *slog.Logger
 }
 
@@ -69,27 +72,32 @@ type Backend struct {
 
 	mu        sync.Mutex
 	instances Instances
+	later     bool
 	// backed are the numbers of types that need a GPU instance, by name: they are told only once there is one.
 	backed map[string]vgpu.Choice
 }
 
 // New returns a backend.
 func New(options Options) *Backend {
-	return &Backend{options: options, instances: options.Instances, backed: map[string]vgpu.Choice{}}
+	return &Backend{options: options, instances: options.Instances, later: options.Later, backed: map[string]vgpu.Choice{}}
 }
 
-// SetInstances gives a backend the GPU instances, for who opens the driver later than the book. [Backend.Recover] must follow.
+// SetInstances gives a backend the GPU instances, nil for none, for who opens the driver later than the book. [Backend.Recover]
+// must follow.
 func (b *Backend) SetInstances(i Instances) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.instances = i
+	b.instances, b.later = i, false
 }
 
-// made are the GPU instances, nil where none can be made.
-func (b *Backend) made() Instances {
+// made are the GPU instances, nil where none can be made or, with [ErrLater], where they are not known yet.
+func (b *Backend) made() (Instances, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.instances
+	if b.later {
+		return nil, ErrLater
+	}
+	return b.instances, nil
 }
 
 // Device is a vGPU that an owner has.
@@ -251,10 +259,13 @@ func newUUID() string {
 }
 
 // Release takes away all that an owner has. What others changed since is left and returned. That there is nothing is no error.
-// What a virtual machine has open stays, with [vfio.ErrOpen].
+// What a virtual machine has open stays, with [vfio.ErrOpen]. After any other error something is left, for which it is called again.
 func (b *Backend) Release(ctx context.Context, owner string) ([]vfio.Foreign, error) {
 	left, err := b.options.Book.Release(ctx, owner)
-	instances := b.made()
+	if err != nil {
+		return left, err
+	}
+	instances, err := b.made()
 	if err != nil || instances == nil {
 		return left, err
 	}
@@ -269,9 +280,9 @@ func (b *Backend) undo(ctx context.Context, owner string) error {
 
 // Recover takes away GPU instances behind which nothing stands, after the book was recovered.
 func (b *Backend) Recover(ctx context.Context) error {
-	instances := b.made()
-	if instances == nil {
-		return nil
+	instances, err := b.made()
+	if err != nil || instances == nil {
+		return err
 	}
 	var faults []error
 	for _, owner := range instances.Owners() {

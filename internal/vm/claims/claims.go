@@ -147,7 +147,8 @@ type Maker interface {
 	// get. What does not end in time is an error, and stands until it has ended.
 	Take(ctx context.Context, want Want, admit func(members []pci.Address) error) (Given, error)
 	// Release puts back all that an owner has, and tells what others changed meanwhile, which is left. That there is nothing
-	// is no error; [ErrOpen] is one after which the owner still has all.
+	// is no error; [ErrOpen] is one after which the owner still has all. After any other one something is left, for which Release
+	// is called again.
 	Release(ctx context.Context, owner string) (left []string, err error)
 	// Standing tells what an owner has.
 	Standing(owner string) Standing

@@ -25,6 +25,8 @@ type kernel struct {
 	// fail is what the next change fails with, stuck what keeps one from ending, open who has a device open.
 	fail        error
 	stuck, open string
+	// rest keeps a part of what was given, after the device is back.
+	rest error
 	// whose are the owners of nodes when their devices were asked back.
 	whose []Ownership
 }
@@ -72,7 +74,7 @@ func (k *kernel) Release(_ context.Context, owner string) ([]string, error) {
 		delete(k.nodes, node)
 	}
 	delete(k.has, owner)
-	return nil, nil
+	return nil, k.rest
 }
 
 // askedWith notes whose the nodes are when a device is asked back.
@@ -269,6 +271,31 @@ func TestStuck(t *testing.T) {
 	l.Look(ctx)
 	equal(t, "claims", names(l), []string{"c held"})
 	equal(t, "told", told, []string{"a: process 7 holds it", "a: its device was put back"})
+}
+
+// A claim of which a part is left stays with the fault, and is put back later: one that was made, and one that could not be.
+func TestPartIsLeft(t *testing.T) {
+	ctx, k := t.Context(), newKernel()
+	l := open(t, filepath.Join(t.TempDir(), FileName), k, nil)
+	if _, err := l.Take(ctx, want("a", 3), nil); err != nil {
+		t.Fatal(err)
+	}
+	k.rest, k.fail = errors.New("the instance is in use"), errors.New("no type is left")
+	if err := l.Release(ctx, "a"); !errors.Is(err, k.rest) {
+		t.Error(err)
+	}
+	if _, err := l.Take(ctx, want("b", 4), nil); !errors.Is(err, k.fail) {
+		t.Error(err)
+	}
+	for range 2 {
+		l.Look(ctx)
+		all, _ := l.List()
+		equal(t, "claims", names(l), []string{"a leaving", "b leaving"})
+		equal(t, "faults", []string{all[0].Fault, all[1].Fault}, []string{k.rest.Error(), k.rest.Error()})
+	}
+	k.rest = nil
+	l.Look(ctx)
+	equal(t, "claims", names(l), []string{})
 }
 
 // A device that a virtual machine has open stays its claim's, node and all.

@@ -76,7 +76,7 @@ func Open(c Config) (*Ledger, error) {
 	return l, nil
 }
 
-// Tell names who is told what befalls claims that nobody asked for, before the first of them. It returns soon.
+// Tell names who is told what befalls claims that nobody asked for, before the first of them. It must not ask for the claim's end.
 func (l *Ledger) Tell(tell func(c Claim, text string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,11 +221,11 @@ func (l *Ledger) back(ctx context.Context, name string, why error) error {
 	}
 	left, err := l.config.Makers[form].Release(ctx, name)
 	l.tellLeft(ctx, name, left)
-	if standing := l.config.Makers[form].Standing(name); standing.There {
+	if standing := l.config.Makers[form].Standing(name); standing.There || err != nil {
 		l.fault(name, cmp.Or(standing.Stuck, textOf(err), textOf(why)))
 		return nil // why it was not made says it
 	}
-	return errors.Join(err, l.cross(name))
+	return l.cross(name)
 }
 
 // Release ends a claim: all that was changed for it is put back. A device that a virtual machine has open stays, with
