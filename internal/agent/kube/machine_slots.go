@@ -3,11 +3,14 @@ package kube
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/deviceplugin"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 // slotOwner has the devices that are given by slots. The kubelet does not say when one is free again, so a device stays ready
@@ -68,17 +71,43 @@ func (m *machines) giveSlot(ctx context.Context, device string) (deviceplugin.Ma
 	return given, nil
 }
 
-// withdraw puts devices back that are given by slots and offered no more. One that a virtual machine has open stays.
-func (m *machines) withdraw(ctx context.Context) {
+// leftSlots gives back what an agent before this one gave by slots, where this one gives nothing so. It is nil where nothing is left.
+func leftSlots(agent lender, log *slog.Logger) *machines {
+	all, _ := agent.Devices()
+	if !slices.ContainsFunc(all, func(c claims.Claim) bool {
+		owner, _, ok := parseOwner(c.Name)
+		return ok && owner == slotOwner
+	}) {
+		return nil
+	}
+	m := newMachines(agent, nil, func() (*facts.Host, error) { return &facts.Host{}, nil }, log)
+	m.slots = true
+	return m
+}
+
+// withdraw puts devices back that are given by slots and offered no more. One that a virtual machine has open stays: kept has why,
+// by name. It is asked for again where again is true.
+func (m *machines) withdraw(ctx context.Context, kept map[string]string, again bool) {
 	offered, _ := m.get()
 	all, _ := m.agent.Devices()
 	for i := range all {
-		owner, id, ok := parseOwner(all[i].Name)
+		name := all[i].Name
+		owner, id, ok := parseOwner(name)
 		if !ok || owner != slotOwner || slices.ContainsFunc(offered, func(f pool.Function) bool { return f.FunctionID == id }) {
 			continue
 		}
-		if err := m.release(ctx, all[i].Name); err != nil {
-			m.log.WarnContext(ctx, "cannot take back a device for virtual machines that is not offered any more", "device", id.Name(), "error", err)
+		before, tried := kept[name]
+		if tried && !again { // to ask for it changes the ledger, which is what is waited for
+			continue
+		}
+		err := m.release(ctx, name)
+		if err == nil {
+			delete(kept, name)
+			m.log.InfoContext(ctx, "took back a device for virtual machines that is not offered any more", "device", id.Name())
+			continue
+		}
+		if kept[name] = err.Error(); kept[name] != before {
+			m.log.WarnContext(ctx, "cannot take back a device for virtual machines that is not offered any more, and will try again", "device", id.Name(), "error", err)
 		}
 	}
 }

@@ -77,8 +77,8 @@ func (m *machines) get() ([]pool.Function, <-chan struct{}) {
 func (m *machines) run(ctx context.Context) error {
 	ticker := time.NewTicker(m.again)
 	defer ticker.Stop()
-	said := ""
-	for {
+	said, kept := "", map[string]string{}
+	for again := true; ; {
 		_, changed := m.agent.Devices()
 		text := ""
 		if err := m.look(); err != nil {
@@ -88,11 +88,13 @@ func (m *machines) run(ctx context.Context) error {
 			m.log.WarnContext(ctx, "cannot see what the node could offer to virtual machines, and will try again", "error", text)
 		}
 		if said = text; m.slots && text == "" {
-			m.withdraw(ctx)
+			m.withdraw(ctx, kept, again)
 		}
+		again = false
 		select {
 		case <-changed:
 		case <-ticker.C:
+			again = true
 		case <-ctx.Done():
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -29,6 +30,7 @@ type ledger struct {
 	changed chan struct{}
 	given   claims.Given
 	stuck   error
+	asked   int // how often devices were asked back
 	// reserved are functions that containers have.
 	reserved []claims.Reserved
 }
@@ -49,6 +51,11 @@ func (l *ledger) TakeDevice(_ context.Context, w claims.Want) (claims.Claim, err
 func (l *ledger) ReleaseDevice(_ context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.asked++
+	defer func() { // as the ledger does, whatever came of it
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}()
 	if l.stuck != nil {
 		return l.stuck
 	}
@@ -278,12 +285,49 @@ func TestMachinesBySlots(t *testing.T) {
 	}
 	m.lendings = m.lendings[:2]
 	m.lookFor(t)
-	m.withdraw(t.Context())
+	m.withdraw(t.Context(), map[string]string{}, true)
 	if got := l.names(); got != "slot.g00005e000t471n0" {
 		t.Errorf("left is %s", got)
 	}
 	if _, err := m.giveSlot(t.Context(), "gpu-1"); err == nil {
 		t.Error("a device that is none was given")
+	}
+}
+
+// Where slots are not configured any more, what they had is given back at the start. What a virtual machine has open stays, and is
+// asked for again by time alone.
+func TestSlotsThatAreLeft(t *testing.T) {
+	l := &ledger{changed: make(chan struct{})}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	byHand := claims.Claim{Want: claims.Want{Name: "vm1"}}
+	ofClaim := claims.Claim{Want: claims.Want{Name: ownerName(string(claimUID), parsed("passthrough-0000-3b-00-0"))}}
+	l.all = []claims.Claim{byHand, ofClaim}
+	if leftSlots(l, log) != nil {
+		t.Error("devices of others are taken for slots'")
+	}
+	l.all = append(l.all, claims.Claim{Want: claims.Want{Name: ownerName(slotOwner, parsed("vf-0000-c1-00-4"))}})
+	for _, stuck := range []error{claims.ErrOpen, nil} {
+		l.stuck, l.asked = stuck, 0
+		m := leftSlots(l, log)
+		if m == nil {
+			t.Fatal("nobody gives back what slots had")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		looks := 0
+		m.read = func() (*facts.Host, error) {
+			if looks++; looks == 2 {
+				cancel() // it has seen what it changed itself
+			}
+			return &facts.Host{}, nil
+		}
+		m.again = time.Hour
+		if err := m.run(ctx); err != nil || l.asked != 1 {
+			t.Errorf("%v: asked back %d times, %v", stuck, l.asked, err)
+		}
+		cancel()
+	}
+	if want := ofClaim.Name + " vm1"; l.names() != want || leftSlots(l, log) != nil {
+		t.Errorf("left is %s, want %s", l.names(), want)
 	}
 }
 

@@ -57,6 +57,9 @@ func (k *node) serveClaims(ctx context.Context) error {
 	if k.publisher.machines != nil {
 		all = append(all, k.publisher.machines.run)
 	}
+	if left := leftSlots(k.Agent, k.Log); left != nil {
+		all = append(all, left.run)
+	}
 	if k.publisher.cards != nil {
 		all = append(all, k.publisher.cards.run)
 	}
@@ -159,6 +162,8 @@ func (k *node) serveSlots(ctx context.Context) error {
 	if m := k.publisher.machines; m != nil {
 		counted := &deviceplugin.Machines{Dir: k.devicePlugins(), Units: m.units, Give: m.giveSlot, Log: k.Log}
 		all = append(all, m.run, counted.Run)
+	} else if left := leftSlots(k.Agent, k.Log); left != nil {
+		all = append(all, left.run)
 	}
 	if k.policy != nil {
 		return k.together(ctx, append(all, k.policy.run, k.replicas(plugin.Guard()).Run, func(ctx context.Context) error {
