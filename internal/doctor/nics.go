@@ -94,8 +94,12 @@ func (n nicDoctor) memory() []Check {
 }
 
 func (n nicDoctor) limits() []Check {
-	if n.cards.Limits == facts.Yes {
+	switch n.cards.Limits {
+	case facts.Yes:
 		return nil
+	case facts.Unknown:
+		return nicCheck("nic.limits", Warn, "neither /sys/fs/cgroup/cgroup.controllers nor /proc/cgroups tells whether the kernel has the cgroup controller rdma, so no container gets a part of a shared card",
+			"mount cgroups on the host at /sys/fs/cgroup")
 	}
 	return nicCheck("nic.limits", Warn, "the kernel offers no cgroup controller rdma, so a container that shares a card can take all of its handles and objects",
 		"a kernel with CONFIG_CGROUP_RDMA, without cgroup_disable=rdma")

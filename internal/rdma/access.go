@@ -14,6 +14,9 @@ import (
 // ErrGone marks a card that the host has not any more, or not as it was given.
 var ErrGone = errors.New("the card is not there")
 
+// errLimits says that it is not known what a part of a card would be. That the kernel has no controller is known, and told.
+var errLimits = errors.New("it cannot be read whether this node's kernel limits handles and objects (neither /sys/fs/cgroup/cgroup.controllers nor /proc/cgroups), so no container gets a part of a shared card")
+
 // DeviceFolder is where programs look for the nodes of adapters.
 const DeviceFolder = "/dev/infiniband"
 
@@ -59,6 +62,9 @@ func (h *Host) Access(parts []Part, each Limits, hook Hook) (Access, error) {
 		if p.Slots == 0 {
 			a.Told = append(a.Told, fmt.Sprintf("%s: %s, alone", p.Name, p.Verbs.Name))
 			continue
+		}
+		if h.Limits == facts.Unknown {
+			return Access{}, fmt.Errorf("give a container a part of %s: %w", p.Name, errLimits)
 		}
 		handles, objects := p.Slots*each.Handles, p.Slots*each.Objects
 		limits = append(limits, fmt.Sprintf("%s hca_handle=%d hca_object=%d", p.Name, handles, objects))

@@ -58,7 +58,6 @@ func TestAccessTellsWhatDoesNotHold(t *testing.T) {
 		hooks int
 	}{
 		"no controller":         {map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpu\n"}, "no cgroup controller rdma", 0},
-		"nothing known of them": {map[string]string{"sys/fs/cgroup/cgroup.controllers": "-"}, "no cgroup controller rdma", 0},
 		"no connection manager": {map[string]string{"sys/class/misc/rdma_cm/dev": "-"}, "no rdma_cm", 1},
 		"one namespace each":    {map[string]string{"sys/module/ib_core/parameters/netns_mode": "N\n"}, "one network namespace alone", 1},
 	} {
@@ -71,6 +70,18 @@ func TestAccessTellsWhatDoesNotHold(t *testing.T) {
 	h := read(t, map[string]string{"proc/self/limits": "Max locked memory  unlimited  unlimited  bytes\n"})
 	if a, err := h.Access([]Part{{cardsOf(t, h)[0], 1}}, Limits{8, 100}, hook); err != nil || len(a.Told) != 1 {
 		t.Errorf("%q, %v", a.Told, err)
+	}
+}
+
+// Where it is not known whether a part is limited nobody gets one; a function is a tenant's alone, and has no limits.
+func TestAccessWithoutKnownLimits(t *testing.T) {
+	h := read(t, map[string]string{"sys/fs/cgroup/cgroup.controllers": "-"})
+	cards := cardsOf(t, h)
+	if a, err := h.Access([]Part{{cards[2], 0}, {cards[0], 1}}, Limits{8, 100}, hook); err == nil || !strings.Contains(err.Error(), "cannot be read whether this node's kernel limits") || errors.Is(err, ErrGone) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := h.Access([]Part{{cards[2], 0}}, Limits{8, 100}, hook); err != nil || len(a.Edits.Hooks) != 0 || len(a.Edits.Devices) != 2 {
+		t.Errorf("%+v, %v", a, err)
 	}
 }
 

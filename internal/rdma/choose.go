@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 // Choice says which cards containers may have.
@@ -51,7 +52,7 @@ func (h *Host) Choose(choice Choice, gpus []pci.Device) (cards []Card, left []Le
 			left = append(left, Left{a.Name, why})
 			continue
 		}
-		cards = append(cards, Card{*a, rail, a.fault()})
+		cards = append(cards, Card{*a, rail, h.fault(a)})
 	}
 	cards = distinct(cards, &left)
 	slices.SortStableFunc(cards, func(a, b Card) int { return a.Rail - b.Rail })
@@ -100,13 +101,15 @@ func (a *Adapter) Unfit() string {
 	return ""
 }
 
-// fault is why nothing new may have a part of it now.
-func (a *Adapter) fault() string {
+// fault is why nothing new may have a part of an adapter now.
+func (h *Host) fault(a *Adapter) string {
 	switch {
 	case a.Down():
 		return "port-down"
 	case !a.Virtual() && a.Link() == Ethernet && a.Netdev() == "":
 		return "netdev-away"
+	case !a.Virtual() && h.Limits == facts.Unknown:
+		return "limits-unknown"
 	}
 	return ""
 }
@@ -188,17 +191,11 @@ func (h *Host) unnamed(gpus []pci.Device, left *[]Left) map[int]int {
 
 // needed is why the host keeps a card for itself.
 func (h *Host) needed(a *Adapter, gpus []pci.Device, beside bool) string {
-	uses := a.Uses
-	if a.Virtual() {
-		if parent := h.physical(a); parent >= 0 {
-			uses = append(slices.Clip(uses), h.Adapters[parent].Uses...)
-		}
-	}
 	switch {
-	case len(uses) > 0 && uses[0].Kind == "route":
-		return fmt.Sprintf("the default route goes through %s: name the adapter to give it to containers all the same", uses[0].Name)
-	case len(uses) > 0:
-		return fmt.Sprintf("the disk %s is in use on it: name the adapter to give it to containers all the same", uses[0].Name)
+	case len(a.Uses) > 0 && a.Uses[0].Kind == "route":
+		return fmt.Sprintf("the default route goes through %s: name the adapter to give it to containers all the same", a.Uses[0].Name)
+	case len(a.Uses) > 0:
+		return fmt.Sprintf("the disk %s is in use on it: name the adapter to give it to containers all the same", a.Uses[0].Name)
 	case !a.OnPCI:
 		return "it is on no PCI device: name the adapter to give it to containers"
 	case beside && !near(a.PCI, gpus):

@@ -73,7 +73,8 @@ type Adapter struct {
 	Ports []Port
 	// Netdevs are the network devices of the function in the reader's network namespace, sorted.
 	Netdevs []string
-	// Uses are what the host itself does with the function.
+	// Uses are what the host itself does with the function's card: with the physical function, where that has no adapter too, as the
+	// second one of a bond, or with a virtual one.
 	Uses []facts.Use
 	// NoGUID is true where the node's GUID is known to be zero.
 	NoGUID bool

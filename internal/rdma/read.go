@@ -183,7 +183,7 @@ func (r *reader) adapter(name string) (Adapter, bool) {
 
 // place says of an adapter what is known of its function.
 func (r *reader) place(a *Adapter, d facts.Device) {
-	a.PCI, a.OnPCI, a.Uses, a.Driver = d.Device, true, d.Uses, d.Driver
+	a.PCI, a.OnPCI, a.Uses, a.Driver = d.Device, true, r.uses(d), d.Driver
 	a.Physical, a.VFs, a.VFsTotal = d.Parent, d.VFs, d.VFsTotal
 	if isElement(d.Driver) {
 		if target, err := fs.ReadLink(r.root, "sys/bus/pci/drivers/"+d.Driver+"/module"); err == nil {
@@ -201,6 +201,29 @@ func (r *reader) place(a *Adapter, d facts.Device) {
 		}
 	}
 	slices.Sort(a.Netdevs)
+}
+
+// uses are what the host does with all functions of a function's card, each use once, those of the function itself first.
+func (r *reader) uses(of facts.Device) []facts.Use {
+	card := func(d *facts.Device) pci.Address {
+		if d.Virtual {
+			return d.Parent
+		}
+		return d.Address
+	}
+	all := slices.Clone(of.Uses)
+	for i := range r.host.Devices {
+		d := &r.host.Devices[i]
+		if card(d) != card(&of) {
+			continue
+		}
+		for _, use := range d.Uses {
+			if !slices.Contains(all, use) {
+				all = append(all, use)
+			}
+		}
+	}
+	return all
 }
 
 // card is the PCI function below a network device, through what it lies on. Each is seen once.

@@ -72,6 +72,7 @@ func (s *sysfs) adapter(folder, name string, number int) {
 	verbs := fmt.Sprintf("class/infiniband_verbs/uverbs%d/", number)
 	s.files[verbs+"ibdev"], s.files[verbs+"dev"] = name, nothing
 	s.files["class/misc/rdma_cm/dev"] = nothing
+	s.files["fs/cgroup/cgroup.controllers"] = "cpu memory" // none limits an adapter that nobody has
 }
 
 // device adds a device with all that is above it, and returns its folder.

@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"strings"
-
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/dialect"
@@ -43,9 +41,4 @@ func (l *Ledger) nodeOf(pool string) string {
 		return p.node
 	}
 	return pool
-}
-
-// isCardName reports whether a device that is not published is a card by its name.
-func isCardName(name string) bool {
-	return strings.HasPrefix(name, "nic-") && strings.HasSuffix(name, "-shared")
 }

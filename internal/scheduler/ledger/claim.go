@@ -160,10 +160,11 @@ func (l *Ledger) shares(t *taking) (nodeName string, shares []alloc.Share) {
 		d = p.byName[t.device]
 	}
 	var share alloc.Share
+	function, card := dra.IsNIC(t.device)
 	switch {
 	case d != nil && d.isCard():
 		return p.node, slices.Repeat([]alloc.Share{{NIC: t.device}}, max(1, t.slots))
-	case d == nil && isCardName(t.device):
+	case d == nil && card && !function:
 		return l.nodeOf(t.pool), slices.Repeat([]alloc.Share{{NIC: t.device}}, max(1, t.slots))
 	case d != nil && d.gpu != nil:
 		nodeName, share = p.node, d.share()

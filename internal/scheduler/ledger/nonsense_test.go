@@ -172,3 +172,16 @@ func FuzzSlices(f *testing.F) {
 		take(t, all, "1Gi", "10", "1")
 	})
 }
+
+// Of a device that is not published the name alone tells that it is a card's, by the rule of those who publish cards.
+func TestCardNames(t *testing.T) {
+	l := newLedger(t)
+	for name, want := range map[string]bool{
+		"nic-0000-81-00-0-shared": true, "nic-soft-rxe0-shared": true, "nic-0000-81-00-1-vf": false, "nic--shared": false, "nic-A-shared": false, "nic-a b-shared": false,
+	} {
+		node, shares := l.shares(&taking{pool: "gone", device: name, slots: 2})
+		if got := len(shares) == 2 && shares[1].NIC == name && node == "gone"; got != want {
+			t.Errorf("%q is a shared card: %v, want %v", name, got, want)
+		}
+	}
+}
