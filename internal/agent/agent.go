@@ -78,17 +78,17 @@ type Config struct {
 	Functions Functions
 	// LetGo calls do while no process of the agent's has the driver open; nil where none ever has.
 	LetGo func(do func() error) error
+	// Renew has who asks the driver next find its GPUs anew; it waits for nobody whom the driver does not answer. It may be nil.
+	Renew func()
 	// Returned is called when a GPU came back from a virtual machine which was not there when the agent started; it may be nil.
 	Returned func(uuid string)
 	// History keeps what shares did; nil keeps nothing.
 	History History
 	// Commands is what of command lines the history has.
 	Commands agentconfig.Commands
-	// Gathered is closed when those have come back who waited for an agent whose queue is
-	// lost; nil says so after a while.
+	// Gathered is closed when those have come back who waited for an agent whose queue is lost; nil says so after a while.
 	Gathered <-chan struct{}
-	// Step is called after each step of Prepare, Release and creating a share, so that a test can
-	// end the agent there; it may be nil.
+	// Step is called after each step of Prepare, Release and creating a share, so that a test can end the agent there; it may be nil.
 	Step func(name string)
 }
 

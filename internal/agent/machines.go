@@ -247,16 +247,13 @@ func (a *Agent) releaseDevice(ctx context.Context, peer *control.Peer, p control
 func (a *Agent) ReleaseDevice(ctx context.Context, name string) error {
 	all, _ := a.Devices()
 	at := slices.IndexFunc(all, func(c claims.Claim) bool { return c.Name == name })
-	release := func() error { return a.config.Machines.Release(ctx, name) }
+	err := a.config.Machines.Release(ctx, name) // whoever asks the driver about other GPUs keeps none from coming back
 	if at < 0 {
-		return release()
+		return err
 	}
 	c := all[at]
-	var err error
-	if a.config.LetGo != nil && len(a.among(c.Members)) > 0 && c.Form != v1alpha1.BackendVGPU {
-		err = a.config.LetGo(release) // who asks the driver next finds the GPU anew
-	} else {
-		err = release()
+	if a.config.Renew != nil && len(a.among(c.Members)) > 0 && c.Form != v1alpha1.BackendVGPU {
+		a.config.Renew()
 	}
 	a.tellMachines()
 	if err != nil {

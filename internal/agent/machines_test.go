@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
@@ -158,7 +159,7 @@ func TestGPUOfAVirtualMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.grant(r, n.asker(0), onSecond)
-	if letGo != 2 || returned != "" || r.IsAway(otherID) {
+	if letGo != 1 || returned != "" || r.IsAway(otherID) {
 		t.Errorf("let go of the driver %d times, started again for %q", letGo, returned)
 	}
 }
@@ -242,5 +243,24 @@ func TestDevicesThatNobodyGets(t *testing.T) {
 	settings.Info.Simgpu = ""
 	if _, err := n.startAs(settings).takeDevice(t.Context(), root, passthrough("vm", "0")); control.CodeOf(err) != control.CodeInvalid || !says(err, "system agent") {
 		t.Errorf("an own agent: %v", err)
+	}
+}
+
+// A GPU about which the driver does not answer keeps no device of another claim from coming back, and whoever asks then finds that
+// one anew.
+func TestReleaseWaitsForNoGPU(t *testing.T) {
+	n := newNode(t)
+	c := claims.Claim{Want: claims.Want{Name: "vm", Form: v1alpha1.BackendPassthrough, Device: addressOf(1), GPU: otherID}, Given: claims.Given{Members: []pci.Address{addressOf(1)}}, Times: claims.Times{Phase: claims.Held}}
+	l := &ledgerOf{all: []claims.Claim{c}}
+	settings := n.settings(onBus{n.backend, -1})
+	settings.Machines = l
+	settings.LetGo = func(func() error) error { return nvml.ErrSilent }
+	there := -1
+	settings.Renew = func() {
+		all, _ := l.List()
+		there = len(all)
+	}
+	if _, err := n.startAs(settings).releaseDevice(t.Context(), root, control.ReleaseDeviceParams{Name: "vm"}); err != nil || len(l.all) != 0 || there != 0 {
+		t.Errorf("released: %v; there is %+v, and %d claims were left when GPUs were to be found anew", err, l.all, there)
 	}
 }

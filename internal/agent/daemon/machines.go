@@ -178,6 +178,25 @@ func (s *service) letGo(do func() error) error {
 	return s.library.Alone(nobody, func(helper.Lone) error { return do() })
 }
 
+// renew has who asks the driver next find its GPUs anew. A helper that the driver does not answer is not waited for: it finds them
+// once it has ended.
+func (s *service) renew() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.library.Reopen(); err != nil {
+			s.options.Log.Warn("cannot have the driver's GPUs found anew", "error", err)
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(renewing):
+	}
+}
+
+// renewing is how long a release waits for helpers to end.
+const renewing = 2 * time.Second
+
 // returned has the agent start again inside its process, to serve a GPU that came back from a virtual machine and was not there
 // when the agent started.
 func (s *service) returned(uuid string) {

@@ -296,7 +296,7 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		config.Locks, config.Permit = ownLocks{&s.locks, config.Checkpoint}, s.permit
 	}
 	if s.machines != nil {
-		config.Machines, config.Functions, config.LetGo, config.Returned = s.machines, s.machines, s.letGo, s.returned
+		config.Machines, config.Functions, config.LetGo, config.Renew, config.Returned = s.machines, s.machines, s.letGo, s.renew, s.returned
 	}
 	if s.agent, err = agent.New(ctx, config); err != nil {
 		return err
