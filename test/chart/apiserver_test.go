@@ -90,10 +90,11 @@ func TestOneWriter(t *testing.T) {
 	var refused error
 	// The API server takes a moment to hear of a policy.
 	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		if refused = write(stranger, v1alpha1.Driver); refused != nil {
-			return true, nil
+		refused = write(stranger, v1alpha1.Driver)
+		if refused == nil {
+			return false, write(manager)
 		}
-		return false, write(manager)
+		return true, nil
 	}); err != nil {
 		t.Fatal(err)
 	}

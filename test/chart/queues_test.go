@@ -149,8 +149,7 @@ func TestQueuesAreJudged(t *testing.T) {
 func TestQueueStatus(t *testing.T) {
 	p := newPlane(t, "")
 	queues := queuesOf(t, p)
-	made, err := queues.Create(t.Context(), queueOf(t, "vision", "{parent: research, resources: [{guaranteed: 4}]}"), metav1.CreateOptions{})
-	if err != nil {
+	if _, err := queues.Create(t.Context(), queueOf(t, "vision", "{parent: research, resources: [{guaranteed: 4}]}"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	want := v1alpha1.QueueStatus{
@@ -162,7 +161,8 @@ func TestQueueStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made, err = queues.Patch(t.Context(), "vision", types.MergePatchType, text, metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}, "status"); err != nil {
+	made, err := queues.Patch(t.Context(), "vision", types.MergePatchType, text, metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}, "status")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if text, err = json.Marshal(made.Object); err != nil {

@@ -5,6 +5,7 @@ package render
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -127,7 +128,7 @@ func (o Options) render(dir string) (map[string]string, error) {
 // files renders the templates.
 func (o Options) files(chart *chart.Chart, values common.Values) (map[string]string, error) {
 	if o.Cluster == nil {
-		return engine.Engine{Strict: !o.Lenient}.Render(chart, values)
+		return engine.Engine{Strict: !o.Lenient}.RenderWithContext(context.Background(), chart, values)
 	}
 	return engine.RenderWithClientProvider(chart, values, o)
 }
