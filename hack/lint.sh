@@ -10,8 +10,9 @@ if [ ! -x "$bin/golangci-lint" ]; then
 fi
 status=0
 "$bin/golangci-lint" run ./... || status=1
-for module in cmd/divvy-scheduler test/chart test/vm/cni test/vm/kubevirt test/web; do
-    (cd $module && CGO_ENABLED=0 "$bin/golangci-lint" run --config ../../.golangci.yml ./...) || status=1
+(cd cmd/divvy-scheduler && CGO_ENABLED=0 "$bin/golangci-lint" run --config ../../.golangci.yml ./...) || status=1
+for module in test/chart test/vm/cni test/vm/kubevirt test/web; do
+    (cd $module && "$bin/golangci-lint" run --config ../../.golangci.yml ./...) || status=1
 done
 
 hack/clang-format.sh --check || status=1
