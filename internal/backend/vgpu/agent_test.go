@@ -134,9 +134,7 @@ func do(ctx context.Context, b *vgpu.Backend, book *vfio.Book, o order) (r reply
 	switch o.Do {
 	case "recover":
 		left, err = book.Recover(ctx)
-		if !errors.Is(err, vfio.ErrOpen) {
-			err = errors.Join(err, b.Recover(ctx))
-		}
+		err = errors.Join(err, b.Recover(ctx))
 	case "claim":
 		if err == nil {
 			_, err = b.Claim(ctx, o.Owner, gpu, o.Type)

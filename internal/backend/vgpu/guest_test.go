@@ -336,8 +336,13 @@ func crash(t *testing.T, form string, make, take order, state func() string) {
 				break
 			}
 			killed++
-			if r := a.restart(); r.Entries == 0 {
+			r := a.restart()
+			if r.Entries == 0 {
 				amiss(o, "after the next start")
+			}
+			if h, has := r.Has[make.Owner]; has && h.Type == "" {
+				wrong++
+				t.Errorf("killed at step %d of %s, after the next start the owner has %+v, which is no vGPU", o.Die, o.Do, h)
 			}
 			a.must(take)
 			amiss(o, "after the release")

@@ -103,3 +103,23 @@ func (i *instances) Owners() (all []string) {
 	}
 	return all
 }
+
+// judgeInstances compares the GPU instances that there are with those behind what owners have.
+func (w *world) judgeInstances() {
+	for _, s := range w.sites {
+		if !s.backed {
+			continue
+		}
+		want := uint64(othersInstances)
+		for _, place := range w.claims {
+			kind, id, is := strings.Cut(w.made[place], " ")
+			if number, err := strconv.Atoi(id); is && kind == "475" && err == nil {
+				want |= 1 << number
+			}
+		}
+		if found := s.gpu.Read("double/instances"); found != strconv.FormatUint(want, 10) {
+			w.left++
+			w.t.Errorf("op %d: %s has the instances %s, want %d", w.ops, s.gpu, found, want)
+		}
+	}
+}

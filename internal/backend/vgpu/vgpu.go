@@ -278,13 +278,20 @@ func (b *Backend) undo(ctx context.Context, owner string) error {
 	return err
 }
 
-// Recover takes away GPU instances behind which nothing stands, after the book was recovered.
+// Recover takes away GPU instances behind which nothing stands, after the book was recovered, and first those from functions that
+// were only asked for the number of a type: that is no vGPU.
 func (b *Backend) Recover(ctx context.Context) error {
 	instances, err := b.made()
 	if err != nil || instances == nil {
 		return err
 	}
 	var faults []error
+	for _, e := range b.options.Book.Entries() {
+		if e.Plan.Form == binding.FormVGPU && e.Plan.VGPU != nil && e.Plan.VGPU.Type == "" && e.Phase == vfio.Bound {
+			_, err := b.options.Book.Release(ctx, e.Owner)
+			faults = append(faults, err)
+		}
+	}
 	for _, owner := range instances.Owners() {
 		if _, has := b.Device(owner); !has {
 			faults = append(faults, instances.Take(ctx, owner))
