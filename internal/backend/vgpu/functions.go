@@ -14,8 +14,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
 
-// ErrOthers says that virtual functions are somebody else's.
-var ErrOthers = errors.New("Divvy did not enable its virtual functions")
+var (
+	// ErrOthers says that virtual functions are somebody else's.
+	ErrOthers = errors.New("Divvy did not enable its virtual functions")
+	// ErrChanging says that virtual functions are being enabled or taken away.
+	ErrChanging = errors.New("their number changes just now")
+)
 
 // FunctionsOwner is the owner in the book of a device's virtual functions that were enabled on request.
 func FunctionsOwner(device pci.Address) string { return "functions." + device.String() }
@@ -58,11 +62,18 @@ func (b *Backend) enabled(device pci.Address) (e Enabled, ours bool) {
 // A device that has got as many on request already keeps them. One that the host uses gets none. What the kernel refuses is told
 // with what helps.
 func (b *Backend) EnableFunctions(ctx context.Context, device pci.Address, count int) error {
+	e, ours := b.enabled(device)
+	switch {
+	case ours && e.Phase == vfio.Binding && e.Count == count: // somebody asked before, and both wait
+		return b.options.Book.Bind(ctx, FunctionsOwner(device), binding.Plan{Form: binding.FormFunctions, Device: device, Group: facts.NoGroup})
+	case ours && e.Phase != vfio.Bound:
+		return fmt.Errorf("enable virtual functions of %s: %w%s", device, ErrChanging, because(e.Stuck))
+	}
 	found, err := vgpu.Read(b.options.Root, device)
 	if err != nil {
 		return err
 	}
-	if e, ours := b.enabled(device); ours && e.Phase == vfio.Bound {
+	if ours {
 		switch {
 		case found.FunctionsNow == e.Count && (count == e.Count || count == pci.AllFunctions && e.Count == found.FunctionsTotal):
 			return nil
@@ -89,6 +100,13 @@ func (b *Backend) EnableFunctions(ctx context.Context, device pci.Address, count
 		return fmt.Errorf("%w: %s, which can have %d: %s", err, nameOf(d), found.FunctionsTotal, advice(number, found))
 	}
 	return err
+}
+
+func because(stuck string) string {
+	if stuck == "" {
+		return ""
+	}
+	return ": " + stuck
 }
 
 // hint says how the number of functions is changed that a device has.

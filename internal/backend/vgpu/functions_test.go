@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
+	types "github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
 
 // card is a function that can have four virtual ones, below a folder that stands for a machine. A process of its own writes there, as
@@ -122,6 +123,9 @@ func TestFunctions(t *testing.T) {
 	c.refused(b.EnableFunctions(ctx, cardAt, 4), binding.ErrFunctions, "it has 2", "`divvy vm functions 0000:41:00.0 --count 0` takes them away first")
 
 	b, book := c.agent()
+	again, err := binding.EnableFunctions(&types.GPU{Address: cardAt, FunctionsTotal: 4}, 2)
+	c.must(err)
+	c.must(book.Bind(ctx, vgpu.FunctionsOwner(cardAt), again)) // as who asked before they were there
 	if all := b.Enabled(); len(all) != 1 || all[0] != (vgpu.Enabled{Device: cardAt, Count: 2, Phase: vfio.Bound}) {
 		t.Errorf("after a restart there are %+v", all)
 	}
@@ -132,7 +136,7 @@ func TestFunctions(t *testing.T) {
 	if all, err := b.Virtual(cardAt); err != nil || len(all) != 1 || all[0] != one {
 		t.Errorf("the functions are %v, %v", all, err)
 	}
-	_, err := b.DisableFunctions(ctx, cardAt)
+	_, err = b.DisableFunctions(ctx, cardAt)
 	c.refused(err, vgpu.ErrUsed, "0000:41:00.1 is with vfio-pci")
 	c.must(os.Remove(filepath.Join(c.root, c.folder(one), "driver")))
 	c.must(book.Bind(ctx, "desk", binding.Plan{Form: binding.FormFunction, Device: one, Group: -1, Members: []pci.Address{one}}))
@@ -171,6 +175,27 @@ func TestFunctionsOfOthers(t *testing.T) {
 		t.Errorf("disabled what somebody changed: %v, %v; there are %+v", left, err, b.Enabled())
 	}
 	c.is("2 of drivers 1")
+}
+
+// Who asks for as many as are being enabled waits for them, and another number is refused meanwhile.
+func TestFunctionsThatAreBeingEnabled(t *testing.T) {
+	m, waited := newModelled(), 0
+	plan, err := binding.EnableFunctions(&types.GPU{Address: modelledGPU, FunctionsTotal: 2}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.entries = []vfio.Entry{{Owner: vgpu.FunctionsOwner(modelledGPU), Plan: plan, Phase: vfio.Binding, Stuck: &vfio.StuckError{Device: modelledGPU}}}
+	m.others = func(p binding.Plan) error {
+		waited++
+		return errors.New("still " + string(p.Form))
+	}
+	b := vgpu.New(vgpu.Options{Root: m.files, Book: m})
+	if err := b.EnableFunctions(t.Context(), modelledGPU, 2); err == nil || err.Error() != "still functions" || waited != 1 {
+		t.Errorf("as many: %v, waited %d times", err, waited)
+	}
+	if err := b.EnableFunctions(t.Context(), modelledGPU, 1); !errors.Is(err, vgpu.ErrChanging) || !strings.Contains(err.Error(), "is stuck") || waited != 1 {
+		t.Errorf("another number: %v, waited %d times", err, waited)
+	}
 }
 
 // A card whose disk is mounted gets no functions: its driver may take the disk away for that.

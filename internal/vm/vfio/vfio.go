@@ -169,6 +169,9 @@ func touches(a, b binding.Plan) bool {
 	if a.VGPU != nil && b.VGPU != nil && a.VGPU.UUID != "" && a.VGPU.UUID == b.VGPU.UUID {
 		return true
 	}
+	if a.Form == binding.FormFunctions && b.Form == binding.FormFunctions && a.Device == b.Device {
+		return true
+	}
 	// The function on which a mediated device is, and the one that has virtual functions, are no members of those plans.
 	return slices.ContainsFunc(append(slices.Clone(a.Members), a.Device), func(m pci.Address) bool { return slices.Contains(b.Members, m) }) ||
 		slices.Contains(a.Members, b.Device)
