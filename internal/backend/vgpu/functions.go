@@ -16,7 +16,7 @@ import (
 
 var (
 	// ErrOthers says that virtual functions are somebody else's.
-	ErrOthers = errors.New("Divvy did not enable its virtual functions")
+	ErrOthers = errors.New("it was not Divvy that enabled its virtual functions")
 	// ErrChanging says that virtual functions are being enabled or taken away.
 	ErrChanging = errors.New("their number changes just now")
 )
@@ -73,28 +73,39 @@ func (b *Backend) EnableFunctions(ctx context.Context, device pci.Address, count
 	if err != nil {
 		return err
 	}
-	if ours {
-		switch {
-		case found.FunctionsNow == e.Count && (count == e.Count || count == pci.AllFunctions && e.Count == found.FunctionsTotal):
-			return nil
-		case found.FunctionsNow == 0: // somebody took them away
-			if _, err := b.options.Book.Release(ctx, FunctionsOwner(device)); err != nil {
-				return err
-			}
-			if found, err = vgpu.Read(b.options.Root, device); err != nil {
-				return err
-			}
+	if count == pci.AllFunctions {
+		count = found.FunctionsTotal
+	}
+	if ours && found.FunctionsNow == e.Count && count == e.Count {
+		return nil
+	}
+	if ours && found.FunctionsNow == 0 { // somebody took them away
+		if found, err = b.anew(ctx, device); err != nil {
+			return err
 		}
 	}
 	plan, err := binding.EnableFunctions(found, count)
 	if err != nil {
 		return fmt.Errorf("%w%s", err, b.hint(found))
 	}
-	d := b.factsOf(device)
-	if uses := binding.UsesOf(d); uses != "" {
-		return fmt.Errorf("enable virtual functions of %s: %w: %s", device, binding.ErrUsed, uses)
+	return b.enable(ctx, found, plan)
+}
+
+// anew reads a device after the functions that were enabled are crossed out.
+func (b *Backend) anew(ctx context.Context, device pci.Address) (*vgpu.GPU, error) {
+	if _, err := b.options.Book.Release(ctx, FunctionsOwner(device)); err != nil {
+		return nil, err
 	}
-	err = b.options.Book.Bind(ctx, FunctionsOwner(device), plan)
+	return vgpu.Read(b.options.Root, device)
+}
+
+// enable carries a plan out.
+func (b *Backend) enable(ctx context.Context, found *vgpu.GPU, plan binding.Plan) error {
+	d := b.factsOf(found.Address)
+	if uses := binding.UsesOf(d); uses != "" {
+		return fmt.Errorf("enable virtual functions of %s: %w: %s", found.Address, binding.ErrUsed, uses)
+	}
+	err := b.options.Book.Bind(ctx, FunctionsOwner(found.Address), plan)
 	var number syscall.Errno
 	if errors.As(err, &number) {
 		return fmt.Errorf("%w: %s, which can have %d: %s", err, nameOf(d), found.FunctionsTotal, advice(number, found))
@@ -118,7 +129,7 @@ func (b *Backend) hint(found *vgpu.GPU) string {
 	case ours:
 		return fmt.Sprintf(": `divvy vm functions %s --count 0` takes them away first", found.Address)
 	}
-	return ": Divvy did not enable them, so whoever did takes them away first"
+	return ": it was not Divvy that enabled them, so whoever did takes them away first"
 }
 
 // factsOf is what the host tells of a device.

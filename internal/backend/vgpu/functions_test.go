@@ -157,7 +157,7 @@ func TestFunctionsOfOthers(t *testing.T) {
 	ctx, c := t.Context(), newCard(t, "nvidia")
 	b, _ := c.agent()
 	c.write("sriov_numvfs", "1")
-	c.refused(b.EnableFunctions(ctx, cardAt, 1), binding.ErrFunctions, "it has 1", "Divvy did not enable them")
+	c.refused(b.EnableFunctions(ctx, cardAt, 1), binding.ErrFunctions, "it has 1", "it was not Divvy that enabled them")
 	_, err := b.DisableFunctions(ctx, cardAt)
 	c.refused(err, vgpu.ErrOthers, "echo 0 > /sys/bus/pci/devices/0000:41:00.0/sriov_numvfs")
 	c.is("1 of drivers 1")

@@ -230,7 +230,7 @@ func TestVirtualFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	fault("their number changes only from 0", order{Do: "enable", Count: 2})
-	fault("Divvy did not enable its virtual functions", order{Do: "disable"})
+	fault("it was not Divvy that enabled its virtual functions", order{Do: "disable"})
 	if got := gpu.Read("sriov_numvfs"); got != "1" {
 		t.Errorf("of another's function there are %s left", got)
 	}

@@ -84,8 +84,8 @@ func TestFunctions(t *testing.T) {
 	if err := card.Write("sriov_numvfs", "1"); err != nil {
 		t.Fatal(err)
 	}
-	refused("Divvy did not enable its virtual functions", "--count", "0")
-	refused("Divvy did not enable them", "--count", "2")
+	refused("it was not Divvy that enabled its", "--count", "0")
+	refused("it was not Divvy that enabled them", "--count", "2")
 	if got := functions(card); got != "1 of drivers 0" {
 		t.Errorf("of somebody else there are functions %s", got)
 	}
