@@ -73,7 +73,7 @@ func (inv *Inventory) take(at int, h *holding) error {
 		why := n.misfit(share, gpu, placed)
 		if h.strict && why != "" {
 			inv.giveBack(at, h, i)
-			return fmt.Errorf("%w: GPU %s of node %s %s", ErrAssignment, share.UUID, n.Name, why)
+			return fmt.Errorf("%w: %s of node %s %s", ErrAssignment, share.Called(), n.Name, why)
 		}
 		if gpu >= 0 && why != "" && why != noNIC {
 			n.GPUs[gpu].Fence = why // a card that is given too often has no room left, and its GPU is as good as before
@@ -120,7 +120,15 @@ func (n *Node) find(s *Share) int {
 }
 
 // noNIC is why a share does not fit whose adapter takes no more tenants.
-const noNIC = "has no adapter left beside it"
+const noNIC = "has no slot of its adapter left"
+
+// Called names the share's GPU, or the adapter that it is of, in an error.
+func (s *Share) Called() string {
+	if s.UUID == "" {
+		return "adapter " + s.NIC
+	}
+	return "GPU " + s.UUID
+}
 
 // nic is an adapter by its name, nil for none.
 func (n *Node) nic(name string) *NIC {

@@ -218,7 +218,13 @@ func countsOnce(t *testing.T, l interface {
 		return strings.Join(text, ", ")
 	}
 	before := sums()
-	if err := l.Reserve(claim.Key(), a); err != nil {
+	adopted := claim
+	adopted.Allocation = result
+	given, ok := demand.Adopt(&adopted, l) // as the scheduler reserves what it is about to write
+	if !ok {
+		t.Fatalf("nothing is adopted of %s", written(result))
+	}
+	if err := l.Reserve(claim.Key(), given); err != nil {
 		t.Fatal(err)
 	}
 	reserved := sums()

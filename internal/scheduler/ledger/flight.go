@@ -38,7 +38,7 @@ func (l *Ledger) Reserve(key string, a alloc.Assignment) error {
 	}
 	for i := range a.Shares {
 		if why := l.closed(a.Name, &a.Shares[i], devices[i]); why != "" {
-			return fmt.Errorf("%w: GPU %s of node %s %s", ErrTaken, a.Shares[i].UUID, a.Name, why)
+			return fmt.Errorf("%w: %s of node %s %s", ErrTaken, a.Shares[i].Called(), a.Name, why)
 		}
 	}
 	if err := l.inv.Reserve(f.given); err != nil {
@@ -73,7 +73,7 @@ func (l *Ledger) claimed(a alloc.Assignment) (f flight, devices []*device, err e
 		s := &a.Shares[i]
 		d := l.device(a.Name, s)
 		if d == nil {
-			return f, nil, fmt.Errorf("%w: node %s has no device for GPU %s", ErrTaken, a.Name, s.UUID)
+			return f, nil, fmt.Errorf("%w: node %s has no device for %s", ErrTaken, a.Name, s.Called())
 		}
 		devices = append(devices, d)
 		whole := s.Whole
@@ -100,6 +100,9 @@ func (l *Ledger) closed(name string, s *alloc.Share, d *device) string {
 	at, ok := l.inv.Position(name)
 	if !ok {
 		return "has gone with its node"
+	}
+	if s.UUID == "" { // a card, of which the allocator sees all
+		return ""
 	}
 	n := l.inv.Node(at)
 	k := slices.IndexFunc(n.GPUs, func(g alloc.GPU) bool { return g.UUID == s.UUID })
