@@ -8,5 +8,5 @@ import (
 )
 
 func main() {
-	os.Exit(cluster.Main(os.Args[1:], nil, os.Stdout, os.Stderr))
+	os.Exit(cluster.Main(os.Args[1:], cluster.Hooks{}, os.Stdout, os.Stderr))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 // Face serves another client beside the agent's own socket, as the kubelet, until ctx
@@ -31,6 +32,8 @@ type Node struct {
 	Dir string
 	// Cover installs the program that limits containers where the host finds it, and returns its path.
 	Cover func() (string, error)
+	// Facts reads the host whose devices virtual machines get, nil for an agent that gives none.
+	Facts func() (*facts.Host, error)
 	// Step is [Options.Step].
 	Step func(name string)
 	Log  *slog.Logger
@@ -44,6 +47,14 @@ type Library interface {
 	Brand(gpu int) string
 	Capability(gpu int) string
 	MIGCapable(gpu int) bool
+}
+
+// facts reads the host whose devices virtual machines get, nil for none.
+func (s *service) facts() func() (*facts.Host, error) {
+	if s.machines == nil {
+		return nil
+	}
+	return s.machines.facts
 }
 
 // serveOthers watches the GPUs' health and serves the face, if there is one, until
@@ -70,7 +81,7 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 			defer end()
 			fault = s.options.Face(ctx, Node{
 				Agent: s.agent, Health: s.health, Library: s.library, Pages: s.pages, Rules: s.rules, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log,
-				Cover: func() (string, error) { return slice.InstallCover(s.options.Tree, s.tenants) },
+				Cover: func() (string, error) { return slice.InstallCover(s.options.Tree, s.tenants) }, Facts: s.facts(),
 			})
 		})
 	}

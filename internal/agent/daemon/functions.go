@@ -14,7 +14,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
-	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // going are the functions that are being taken away. A claim is in the ledger before it asks, and they are here before the ledger
@@ -118,7 +117,7 @@ const enableAgain = 30 * time.Second
 // enableFunctions enables what the configuration asks for, until all of it is there.
 func (s *service) enableFunctions(ctx context.Context) {
 	e := enabler{
-		lendings: s.rules.Lendings(), host: func() (*facts.Host, error) { return facts.Read(vfio.Files("/")) }, log: s.options.Log,
+		lendings: s.rules.Lendings(), host: s.machines.facts, log: s.options.Log,
 		set: func(ctx context.Context, device pci.Address, count int) error {
 			_, err := s.agent.SetFunctions(ctx, device, count)
 			return err

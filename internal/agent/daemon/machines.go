@@ -26,6 +26,8 @@ type machines struct {
 	*claims.Ledger
 	book  *vfio.Book
 	vgpus *vgpu.Backend
+	// facts reads the host.
+	facts func() (*facts.Host, error)
 	// broken is why the book cannot be read, nil where it can.
 	broken error
 	going  going
@@ -35,18 +37,21 @@ type machines struct {
 // before the driver is asked: a GPU that is put back is there then.
 func (s *service) openMachines(ctx context.Context) error {
 	o := s.options
-	if !o.shared() || o.simgpu() != "" {
+	host := o.Machine
+	if !o.shared() || o.simgpu() != "" && host == nil {
 		return nil // it changes nothing of devices
 	}
-	program, err := o.Tree.Divvy()
-	if err != nil {
-		return err
+	if host == nil {
+		program, err := o.Tree.Divvy()
+		if err != nil {
+			return err
+		}
+		host = &vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command}}
 	}
 	dir := o.Endpoint.Dir()
-	m := &machines{}
-	m.book, m.broken, err = openBook(vfio.Config{
-		Path: filepath.Join(dir, vfio.FileName), Machine: vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command}}, Limits: vfio.Usual, Step: o.Step,
-	})
+	m := &machines{facts: func() (*facts.Host, error) { return facts.Read(vfio.Files(host.Root)) }}
+	var err error
+	m.book, m.broken, err = openBook(vfio.Config{Path: filepath.Join(dir, vfio.FileName), Machine: *host, Limits: vfio.Usual, Step: o.Step})
 	if err != nil {
 		return err
 	}
@@ -54,14 +59,13 @@ func (s *service) openMachines(ctx context.Context) error {
 		o.Log.ErrorContext(ctx, "gives no device to virtual machines and puts none back", "error", m.broken)
 	}
 	s.closers = append(s.closers, func() error { m.book.Close(); return nil })
-	host := func() (*facts.Host, error) { return facts.Read(vfio.Files("/")) }
-	m.vgpus = vgpu.New(vgpu.Options{Root: vfio.Files("/"), Book: m.book, Later: !o.MachinesOnly, Log: o.Log})
+	m.vgpus = vgpu.New(vgpu.Options{Root: vfio.Files(host.Root), Book: m.book, Later: !o.MachinesOnly, Log: o.Log})
 	err = s.readOrSetAside(filepath.Join(dir, claims.FileName), func(path string) (err error) {
 		m.Ledger, err = claims.Open(claims.Config{
 			Path: path, Nodes: claims.HostNodes{}, Now: time.Now, Log: o.Log, Step: o.Step, Broken: m.broken,
 			Makers: map[v1alpha1.Backend]claims.Maker{
-				v1alpha1.BackendPassthrough: passthrough.Whole(m.book, host),
-				v1alpha1.BackendVF:          passthrough.Function(m.book, host),
+				v1alpha1.BackendPassthrough: passthrough.Whole(m.book, m.facts),
+				v1alpha1.BackendVF:          passthrough.Function(m.book, m.facts),
 				v1alpha1.BackendVGPU:        vgpu.Maker{Backend: m.vgpus},
 			},
 		})

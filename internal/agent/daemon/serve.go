@@ -31,6 +31,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/terminal"
 	divvy "github.com/divvy-gpu/divvy/internal/version"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // Options are what `divvy agent` is told.
@@ -44,6 +45,9 @@ type Options struct {
 	Ephemeral bool
 	// MachinesOnly serves no shares, only devices for virtual machines, and needs no driver of NVIDIA's.
 	MachinesOnly bool
+	// Machine is the host whose devices virtual machines get, nil for this one. Tests model one, also where the GPUs are
+	// simulated: those have no VFIO of their own.
+	Machine *vfio.Host
 	// Config is the path of the agent's configuration; empty means [DefaultConfig] if
 	// that exists and the agent serves every user.
 	Config string

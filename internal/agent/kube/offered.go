@@ -13,7 +13,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
-	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // machines are what the node lends to virtual machines, nil where it lends nothing. A node that has stopped that goes on
@@ -25,7 +24,11 @@ func (k *node) machines(slots bool, lent string) *machines {
 			return nil
 		}
 	}
-	m := newMachines(k.Agent, lendings, func() (*facts.Host, error) { return facts.Read(vfio.Files("/")) }, k.Log)
+	if k.Facts == nil {
+		k.Log.Warn("nothing is offered to virtual machines: a simulated machine has no VFIO")
+		return nil
+	}
+	m := newMachines(k.Agent, lendings, k.Facts, k.Log)
 	m.slots = slots
 	if err := m.look(); err != nil { // before anybody asks on which GPU a function is
 		k.Log.Warn("cannot see what the node could offer to virtual machines, and will try again", "error", err)

@@ -89,7 +89,8 @@ func (o *agentOptions) run(ctx context.Context, a *app) error {
 		DriverRoot: o.driver,
 		Config:     o.config,
 		Face:       o.kube.Face,
-		Step:       a.step,
+		Machine:    a.hooks.Machine,
+		Step:       a.hooks.Step,
 		Log:        log,
 	})
 }

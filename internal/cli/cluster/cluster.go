@@ -10,26 +10,33 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // app is what every command works with.
 type app struct {
-	tree install.Tree
-	// step is told of each step of preparing and releasing a claim; nil tells nobody.
-	step func(name string)
-	out  io.Writer
-	err  io.Writer
+	tree  install.Tree
+	hooks Hooks
+	out   io.Writer
+	err   io.Writer
 }
 
-// Main runs the command line and returns the exit status. The agent calls step, which
-// may be nil, after each step of preparing and releasing a claim.
-func Main(args []string, step func(name string), out, errOut io.Writer) int {
+// Hooks are for tests.
+type Hooks struct {
+	// Step is told of each step of preparing and releasing a claim; nil tells nobody.
+	Step func(name string)
+	// Machine is the host whose devices virtual machines get from the agent, nil for this one.
+	Machine *vfio.Host
+}
+
+// Main runs the command line and returns the exit status.
+func Main(args []string, hooks Hooks, out, errOut io.Writer) int {
 	tree, err := install.Find()
 	if err != nil {
 		program.Say(errOut, "%s: %v", program.Name(), err)
 		return program.ExitFailure
 	}
-	root := newRoot(&app{tree: tree, step: step, out: out, err: errOut})
+	root := newRoot(&app{tree: tree, hooks: hooks, out: out, err: errOut})
 	return program.Run(root, args, func(*cobra.Command, error) int { return 0 })
 }
 

@@ -2,10 +2,13 @@
 // step that DIVVY_CRASH_AFTER names, a list with commas. A file in the directory
 // DIVVY_CRASH_MARKS for each step that has been used keeps the next agent from
 // ending there, too. The agent's calls of the hook name the steps.
+//
+// With DIVVY_MODEL, the root of a modelled host, its agent gives devices of that host to virtual machines.
 package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +20,23 @@ import (
 )
 
 func main() {
-	os.Exit(cluster.Main(os.Args[1:], crash, os.Stdout, os.Stderr))
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	if len(args) == 2 && args[0] == modelCommand {
+		if err := kernel(args[1], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+	machine, err := modelled()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return cluster.Main(args, cluster.Hooks{Step: crash, Machine: machine}, os.Stdout, os.Stderr)
 }
 
 // crash kills this process after a step, where the environment names it.
