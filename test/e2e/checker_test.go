@@ -154,6 +154,12 @@ func (l *lab) claimed() (holdings, map[string][]string, error) {
 				specify(r.Pool, "admin."+v1alpha1.Driver+"-"+string(c.UID)+".json")
 				continue
 			}
+			if own := ownSpecs(c, &r); own != nil {
+				for _, name := range own {
+					specify(r.Pool, name)
+				}
+				continue
+			}
 			a, uuid, err := allotted(c, &r)
 			if err != nil {
 				return nil, nil, fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
@@ -163,6 +169,22 @@ func (l *lab) claimed() (holdings, map[string][]string, error) {
 		}
 	}
 	return claims, specs, nil
+}
+
+// ownSpecs are the CDI specifications of a claim for a card, or for a device of a virtual machine, which take nothing of GPUs; nil for
+// other devices.
+func ownSpecs(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) []string {
+	if _, card := pool.IsNIC(r.Device); card {
+		return []string{"nic." + v1alpha1.Driver + "-" + string(c.UID) + ".json"}
+	}
+	if _, machines := pool.ParseFunction(r.Device); machines {
+		request, _, _ := strings.Cut(r.Request, "/")
+		return []string{
+			"machine." + v1alpha1.Driver + "-" + string(c.UID) + ".json",
+			fmt.Sprintf("%s_metadata_%s_%s.json", v1alpha1.Driver, c.UID, request), // with the file that tells of it
+		}
+	}
+	return nil
 }
 
 func allotted(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) (amount, string, error) {
@@ -178,7 +200,11 @@ func allotted(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocation
 	}
 	memory, cores := r.ConsumedCapacity[v1alpha1.CapacityMemory], r.ConsumedCapacity[v1alpha1.CapacityCores]
 	whole := slices.ContainsFunc(c.Spec.Devices.Requests, func(asked resourcev1.DeviceRequest) bool {
-		return asked.Name == r.Request && asked.Exactly != nil && asked.Exactly.DeviceClassName == v1alpha1.ClassWhole
+		name, way, _ := strings.Cut(r.Request, "/")
+		return asked.Name == name && (asked.Exactly != nil && asked.Exactly.DeviceClassName == v1alpha1.ClassWhole ||
+			slices.ContainsFunc(asked.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool {
+				return s.Name == way && s.DeviceClassName == v1alpha1.ClassWhole
+			}))
 	})
 	if whole {
 		return amount{cores: int(cores.Value()), whole: true}, uuid, nil

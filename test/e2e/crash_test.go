@@ -1,10 +1,6 @@
 package e2e
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -50,26 +46,10 @@ func crashes(l *lab) {
 	l.unmoved(busy...)
 }
 
-// startCrashing replaces the agents by the program test/e2e/crashing, which lies in
-// the directory that every agent has from its node.
+// startCrashing replaces the agents by some that kill themselves.
 func (l *lab) startCrashing(n *cluster.Machine) {
 	l.t.Helper()
-	dir := n.SimgpuDir()
-	program := filepath.Join(dir, "crashing")
-	path, err := cluster.Built("test/e2e/crashing")
-	l.must(err)
-	for _, node := range l.Nodes {
-		built, err := os.Open(path)
-		l.must(err)
-		cmd := node.Command(l.ctx, "sh", "-c", "cat > "+program+" && chmod 755 "+program)
-		cmd.Stdin = built
-		_, err = node.Output(cmd)
-		l.must(errors.Join(err, built.Close()))
-	}
-	patch := fmt.Sprintf(`{"spec": {"template": {"spec": {"containers": [{"name": "agent", "command": [%q], "env": [`+
-		`{"name": "DIVVY_PREFIX", "value": "/usr/local"}, {"name": "DIVVY_CRASH_MARKS", "value": %q}, {"name": "DIVVY_CRASH_AFTER", "value": %q}]}]}}}}`,
-		program, dir, strings.Join(steps, ","))
-	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "-p", patch)
+	l.replaceAgents(map[string]string{"DIVVY_CRASH_MARKS": n.SimgpuDir(), "DIVVY_CRASH_AFTER": strings.Join(steps, ",")})
 	l.serving()
 }
 

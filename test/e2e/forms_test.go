@@ -18,7 +18,7 @@ import (
 
 // TestForms gives all GPUs form mps and has pods share them side by side, also by claims for NVIDIA's DRA driver.
 func TestForms(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, cluster.Node{Name: "n2", Devices: vfioNodes})
 	l.scenario("forms", func(l *lab) {
 		defer l.install()
 		gpu := l.gpuOf(0)
@@ -30,6 +30,7 @@ func TestForms(t *testing.T) {
 		l.install()
 		l.published(l.Nodes[0], pool.Name(gpu, pool.Shared))
 	})
+	l.scenario("lent-by-claim", lentByClaim)
 }
 
 // gpuOf is the UUID of a node's first GPU.

@@ -56,15 +56,15 @@ func gate(t *testing.T) {
 }
 
 // newLab starts a cluster that ends with the test and installs Divvy in it.
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T, more ...cluster.Node) *lab {
 	t.Helper()
 	gate(t)
-	l := startLab(t)
+	l := startLab(t, more...)
 	l.install()
 	return l
 }
 
-// startLab starts a cluster without Divvy. It may have more nodes; one of a name that is there gives that node's machine flags.
+// startLab starts a cluster without Divvy. It may have more nodes; one of a name that is there gives that node's machine flags and devices.
 func startLab(t *testing.T, more ...cluster.Node) *lab {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -80,7 +80,7 @@ func startLab(t *testing.T, more ...cluster.Node) *lab {
 	}
 	for _, one := range more {
 		if at := slices.IndexFunc(nodes, func(n cluster.Node) bool { return n.Name == one.Name }); at >= 0 {
-			nodes[at].MachineFlags = one.MachineFlags
+			nodes[at].MachineFlags, nodes[at].Devices = one.MachineFlags, one.Devices
 		} else {
 			nodes = append(nodes, one)
 		}

@@ -17,7 +17,8 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// TestMIG has claims for MIG instances: n1 has a GPU in MIG mode, n2 eight that come into it.
+// TestMIG has claims for MIG instances: n1 has a GPU in MIG mode, n2 eight that come into it. Before that n2
+// has pairs of them and its cards.
 func TestMIG(t *testing.T) {
 	gate(t)
 	root, err := filepath.Abs("../..")
@@ -40,6 +41,7 @@ func TestMIG(t *testing.T) {
 	}
 	l := over(t, c, root)
 	l.installMIG()
+	l.scenario("pairs", func(l *lab) { pairs(l, l.Nodes[1], l.agree) })
 	l.scenario("mig", func(l *lab) {
 		nvidiasInstances(l)
 		instances(l)

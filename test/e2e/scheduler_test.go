@@ -33,6 +33,11 @@ func TestScheduler(t *testing.T) {
 	l.scenario("gang-refused", gangRefused)
 	l.scenario("through-stock", throughStock)
 	l.scenario("one-root-of-two-drivers", oneRootOfTwoDrivers)
+	l.scenario("pairs", func(l *lab) {
+		l.kubectl("uncordon", "n3")
+		defer l.kubectl("cordon", "n3")
+		pairs(l, l.Nodes[2], l.settled)
+	})
 	l.scenario("gpu-of-gang-lost", gpuOfGangLost)
 	l.scenario("node-of-gang-lost", nodeOfGangLost)
 	l.scenario("taken-by-pods", takenByPods)

@@ -52,6 +52,7 @@ func TestSlotsInBrief(t *testing.T) {
 	l := newSlotsLab(t, "")
 	l.scenario("slots-third-waits", slotsThird)
 	l.scenario("slots-agent-killed", slotsAgentKilled)
+	l.scenario("slots-lent", lentBySlots)
 	l.scenario("slots-to-claims", slotsToClaims)
 }
 
@@ -69,7 +70,8 @@ func newSlotsLab(t *testing.T, version string, further ...cluster.Node) *lab {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	first := cluster.Node{
-		Name: "n1", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), MachineFlags: []string{"--set", "gpus[1].migMode=true"}, NRI: true,
+		Devices: vfioNodes,
+		Name:    "n1", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), MachineFlags: []string{"--set", "gpus[1].migMode=true"}, NRI: true,
 		Labels: map[string]string{v1alpha1.NodeLabel: ""},
 	}
 	c, err := cluster.Start(ctx, cluster.Options{
@@ -81,7 +83,7 @@ func newSlotsLab(t *testing.T, version string, further ...cluster.Node) *lab {
 	l := over(t, c, root)
 	install, end := context.WithTimeout(t.Context(), longest)
 	defer end()
-	l.must(c.Install(install, "mode=slots", "schedulerName="+binderName, "slots.binders={"+binderUser+"}"))
+	l.must(c.Install(install, "mode=slots", "schedulerName="+binderName, "slots.binders={"+binderUser+"}", "agent.backends.passthrough={"+lentGPU+"}"))
 	l.startBinder()
 	l.slots("n1", 64)
 	return l

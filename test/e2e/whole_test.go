@@ -146,17 +146,30 @@ func (l *lab) withAgents() {
 	l.serving()
 }
 
-// has checks which device the pod's one claim has.
-func (l *lab) has(pod, want string) {
+// claimOf is a pod's one claim.
+func (l *lab) claimOf(pod string) *resourcev1.ResourceClaim {
 	l.t.Helper()
 	p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, pod, metav1.GetOptions{})
 	l.must(err)
-	if len(p.Status.ResourceClaimStatuses) != 1 || p.Status.ResourceClaimStatuses[0].ResourceClaimName == nil {
-		l.t.Fatalf("pod %s has the claims %+v", pod, p.Status.ResourceClaimStatuses)
+	if len(p.Spec.ResourceClaims) != 1 {
+		l.t.Fatalf("pod %s has the claims %+v", pod, p.Spec.ResourceClaims)
 	}
-	c, err := l.Client().ResourceV1().ResourceClaims(l.namespace).Get(l.ctx, *p.Status.ResourceClaimStatuses[0].ResourceClaimName, metav1.GetOptions{})
+	name := ptr.Deref(p.Spec.ResourceClaims[0].ResourceClaimName, "")
+	for _, s := range p.Status.ResourceClaimStatuses { // of a template
+		name = ptr.Deref(s.ResourceClaimName, name)
+	}
+	c, err := l.Client().ResourceV1().ResourceClaims(l.namespace).Get(l.ctx, name, metav1.GetOptions{})
 	l.must(err)
-	if a := c.Status.Allocation; a == nil || len(a.Devices.Results) != 1 || a.Devices.Results[0].Device != want {
+	if c.Status.Allocation == nil {
+		l.t.Fatalf("claim %s of pod %s is not allocated", name, pod)
+	}
+	return c
+}
+
+// has checks which device the pod's one claim has.
+func (l *lab) has(pod, want string) {
+	l.t.Helper()
+	if a := l.claimOf(pod).Status.Allocation; len(a.Devices.Results) != 1 || a.Devices.Results[0].Device != want {
 		l.t.Fatalf("pod %s has %+v, want device %s", pod, a, want)
 	}
 }

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 func call(args ...string) (status int, out, errOut string) {
 	var stdout, stderr bytes.Buffer
-	status = Main(args, nil, &stdout, &stderr)
+	status = Main(args, Hooks{}, &stdout, &stderr)
 	return status, stdout.String(), stderr.String()
 }
 

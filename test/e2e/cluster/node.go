@@ -22,6 +22,8 @@ type Node struct {
 	Machine string
 	// MachineFlags are given to `divvy simgpu start`, such as "--memory", "16Gi".
 	MachineFlags []string
+	// Devices are device nodes that it has beside the host's, below /dev. They are like /dev/null.
+	Devices []string
 	// NRI turns containerd's plugin interface and its default validator on.
 	NRI bool
 	// Labels of the node from its registration on.
@@ -121,7 +123,7 @@ func (n *Machine) boot(ctx context.Context) error {
 		return err
 	}
 	o := order{Dir: c.dir, Group: filepath.Join(c.group, n.Name), Groups: c.groups, Root: &rootSpec{
-		Dir: n.file("root"), ReadOnly: []string{c.places.root}, Shared: []string{c.dir}, Prefix: c.places.prefix, Hostname: n.Name,
+		Dir: n.file("root"), ReadOnly: []string{c.places.root}, Shared: []string{c.dir}, Prefix: c.places.prefix, Hostname: n.Name, Devices: n.Devices,
 	}}
 	// The pipe to the node's first process is never closed: the cluster's ends it.
 	if _, _, err = startStage(n.parent, o, func(cmd *exec.Cmd) error {

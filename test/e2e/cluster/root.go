@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ type rootSpec struct {
 	Shared   []string `json:"shared"`   // shown at the same path
 	Prefix   string   `json:"prefix"`   // where Divvy was built: shown as installed in /usr/local
 	Hostname string   `json:"hostname"`
+	Devices  []string `json:"devices,omitempty"` // nodes below /dev beside the host's, like /dev/null
 }
 
 // ownDirs are a node's directories on disk. Directories on tmpfs follow.
@@ -164,14 +166,65 @@ func (r *rootSpec) mountKernel() error {
 	}{
 		{"proc", "proc", "proc", plain, ""},
 		{"sysfs", "sys", "sysfs", plain, ""},
-		{"/dev", "dev", "", unix.MS_BIND | unix.MS_REC, ""},
 		// Tenants' libraries are run from there.
 		{"tmpfs", "dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+	}
+	if err := r.mountDevices(); err != nil {
+		return err
 	}
 	for _, m := range mounts {
 		if err := unix.Mount(m.source, r.at(m.target), m.kind, m.flags, m.data); err != nil {
 			return fmt.Errorf("mount /%s: %w", m.target, err)
 		}
+	}
+	return nil
+}
+
+// mountDevices shows the host's /dev, or, where the node has more devices, the same ones in a folder of its own: what is made in the
+// host's is made on the host.
+func (r *rootSpec) mountDevices() error {
+	if len(r.Devices) == 0 {
+		return bindDevice("/dev", r.at("dev"))
+	}
+	if err := unix.Mount("tmpfs", r.at("dev"), "tmpfs", unix.MS_NOSUID, "mode=755"); err != nil {
+		return fmt.Errorf("mount /dev: %w", err)
+	}
+	entries, err := os.ReadDir("/dev")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		from, to := filepath.Join("/dev", entry.Name()), r.at(filepath.Join("dev", entry.Name()))
+		switch {
+		case entry.Type()&os.ModeSymlink != 0:
+			var target string
+			if target, err = os.Readlink(from); err == nil {
+				err = os.Symlink(target, to)
+			}
+		case entry.IsDir():
+			err = errors.Join(os.Mkdir(to, 0o755), bindDevice(from, to))
+		default:
+			err = errors.Join(os.WriteFile(to, nil, 0o600), bindDevice(from, to))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, name := range r.Devices {
+		path := r.at(filepath.Join("dev", name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
+			return fmt.Errorf("make /dev/%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func bindDevice(from, to string) error {
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", from, err)
 	}
 	return nil
 }
