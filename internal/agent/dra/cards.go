@@ -28,6 +28,8 @@ const cardSpecPrefix = "nic." + v1alpha1.Driver + "-"
 
 // Cards gives containers parts of RDMA cards.
 type Cards interface {
+	// Refresh reads again which cards there are, and by which nodes.
+	Refresh(ctx context.Context)
 	// Access returns what a container needs to use parts of cards. The error is a [rdma.ErrGone] where a card is not there.
 	Access(parts []CardPart) (rdma.Access, error)
 	// Functions returns the PCI functions without which these parts would not be there. The error is as that of Access.
@@ -114,6 +116,8 @@ func (d *driver) attach(ctx context.Context, claim *resourcev1.ResourceClaim) (d
 	if err := d.runtime.check(ctx); err != nil {
 		return nil, err
 	}
+	// The kernel numbers nodes anew when a driver is loaded again, and another adapter may have the number of a moment ago.
+	d.cards.Refresh(ctx)
 	pods, err := d.podsOf(ctx, claim)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -26,6 +27,7 @@ import (
 type shelf struct {
 	mu      sync.Mutex
 	minors  map[string]uint32
+	unread  map[string]uint32 // the numbers as they are, where nobody has looked since
 	host    rdma.Host
 	changed chan struct{}
 }
@@ -71,6 +73,14 @@ func (s *shelf) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
+}
+
+func (s *shelf) Refresh(context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unread != nil {
+		s.minors, s.unread = s.unread, nil
+	}
 }
 
 // renumber gives the cards other nodes, 0 for none.
@@ -189,6 +199,21 @@ func TestCards(t *testing.T) {
 	m.mustBeEmpty(r)
 	if _, err := os.Stat(filepath.Join(m.dir, "nics.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the record is left: %v", err)
+	}
+}
+
+// A claim that is prepared gets the node that its adapter has then, though nobody has seen yet that it was numbered anew, and the
+// kubelet's second question mends a specification from before.
+func TestCardsNumberedAnew(t *testing.T) {
+	claim, pod := one("nic-c0-shared", "1")
+	m, s := newCardMachine(t, claim, pod)
+	r := m.start()
+	for _, minor := range []uint32{193, 195} {
+		s.unread = map[string]uint32{"nic-c0-shared": minor, "nic-c1-shared": 192}
+		m.mustPrepare(r, claim)
+		if spec := m.cardSpec(uidB); !strings.Contains(spec, fmt.Sprintf(`"minor": %d`, minor)) || strings.Contains(spec, `"minor": 192`) {
+			t.Errorf("with number %d it is\n%s", minor, spec)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,29 +25,43 @@ import (
 // cardsInterval is the time between two looks at the node's cards: network devices come, go and are renamed.
 const cardsInterval = 15 * time.Second
 
-// cards are the RDMA cards of the node. It is a [dra.Cards].
-type cards struct {
+// cardConfig is what the node's cards are looked for with.
+type cardConfig struct {
 	// root is the machine's, and nodes are its NUMA nodes.
 	root  fs.FS
 	nodes []topology.Node
 	nics  agentconfig.NICs
-	// cover installs the program that limits containers.
+	// cover installs the program that limits containers; ask says who else gives cards, and note tells that to everybody.
 	cover func() (string, error)
+	ask   func(context.Context) (others, error)
+	note  func(text string)
 	log   *slog.Logger
+}
 
-	mu      sync.Mutex
-	host    *rdma.Host
-	now     []rdma.Card
-	left    []rdma.Left
-	changed chan struct{}
+// cards are the RDMA cards of the node. It is a [dra.Cards].
+type cards struct {
+	cardConfig
+
+	mu   sync.Mutex
+	host *rdma.Host
+	// now are the cards of which a claim can have parts, and published those of them that are offered; given are cards that others
+	// give too, and left are all others of the node.
+	now, published []rdma.Card
+	given, left    []rdma.Left
+	changed        chan struct{}
+	// others are who else gives cards, nil until that is known.
+	others *others
+
+	reading sync.Mutex // held before mu, so that what was read first is not noted last
+	asked   time.Time  // when others answered last; run alone uses it
 }
 
 // newCards looks at the node's cards, nil where they are left to others.
-func newCards(ctx context.Context, root fs.FS, nodes []topology.Node, nics agentconfig.NICs, cover func() (string, error), log *slog.Logger) *cards {
-	if nics.Off {
+func newCards(ctx context.Context, config cardConfig) *cards {
+	if config.nics.Off {
 		return nil
 	}
-	c := &cards{root: root, nodes: nodes, nics: nics, cover: cover, log: log, host: &rdma.Host{}, changed: make(chan struct{})}
+	c := &cards{cardConfig: config, host: &rdma.Host{}, changed: make(chan struct{})}
 	c.look(ctx)
 	return c
 }
@@ -65,8 +80,16 @@ func (c *cards) run(ctx context.Context) error {
 	}
 }
 
-// look reads which cards there are. What is not otherwise than before wakes nobody and is not logged again.
+// look asks again who else gives cards, and reads which there are.
 func (c *cards) look(ctx context.Context) {
+	c.askAgain(ctx)
+	c.Refresh(ctx)
+}
+
+// Refresh implements [dra.Cards]. What is not otherwise than before wakes nobody and is not logged again.
+func (c *cards) Refresh(ctx context.Context) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	devices, err := facts.ReadUsed(c.root)
 	if err != nil {
 		c.log.WarnContext(ctx, "cannot look for RDMA cards", "error", err)
@@ -82,20 +105,60 @@ func (c *cards) look(ctx context.Context) {
 	now, left := host.Choose(rdma.Choice{Names: c.nics.Names}, gpus)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !reflect.DeepEqual(left, c.left) {
+	published, given := c.leave(now)
+	if len(given) > 0 && !reflect.DeepEqual(given, c.given) {
+		c.note("RDMA cards are left to others: " + textOf(given))
+	}
+	c.given = given
+	if left = append(left, given...); !reflect.DeepEqual(left, c.left) {
 		for _, l := range left {
 			c.log.InfoContext(ctx, "no container gets a part of a card", "card", l.Name, "because", l.Why)
 		}
 		c.left = left
 	}
-	if reflect.DeepEqual(now, c.now) && reflect.DeepEqual(host.Manager, c.host.Manager) && host.Limits == c.host.Limits {
+	if reflect.DeepEqual(now, c.now) && reflect.DeepEqual(published, c.published) && reflect.DeepEqual(host.Manager, c.host.Manager) && host.Limits == c.host.Limits {
 		c.host = host
 		return
 	}
-	c.host, c.now = host, now
-	c.log.InfoContext(ctx, "RDMA cards", "published", len(now), "left", len(left))
+	c.host, c.now, c.published = host, now, published
+	c.log.InfoContext(ctx, "RDMA cards", "published", len(published), "left", len(left))
 	close(c.changed)
 	c.changed = make(chan struct{})
+}
+
+// askAgain asks who else gives cards that nobody named. What was known stays known while there is no answer.
+func (c *cards) askAgain(ctx context.Context) {
+	if len(c.nics.Names) > 0 || !c.asked.IsZero() && time.Since(c.asked) < othersInterval {
+		return
+	}
+	found, err := c.ask(ctx)
+	if err != nil {
+		c.log.WarnContext(ctx, "cannot see who else gives RDMA cards to pods, and will ask again", "error", err)
+		return
+	}
+	c.asked = time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.others = &found
+}
+
+// leave divides cards into those that are published and those that others give too. Claims keep what they have of these. c.mu is held.
+func (c *cards) leave(now []rdma.Card) (published []rdma.Card, given []rdma.Left) {
+	switch {
+	case len(c.nics.Names) > 0:
+		return now, nil
+	case c.others == nil: // until it was known once
+		return nil, nil
+	}
+	return c.others.leave(now)
+}
+
+func textOf(left []rdma.Left) string {
+	var texts []string
+	for _, l := range left {
+		texts = append(texts, l.Name+": "+l.Why)
+	}
+	return strings.Join(texts, "; ")
 }
 
 // Changed implements [dra.Cards].
@@ -160,8 +223,8 @@ func (c *cards) add(resources resourceslice.DriverResources, node string) (<-cha
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []pool.NIC
-	for i := range c.now {
-		all = append(all, c.nic(&c.now[i]))
+	for i := range c.published {
+		all = append(all, c.nic(&c.published[i]))
 	}
 	return c.changed, pool.WithNICs(resources, node, all)
 }

@@ -52,7 +52,9 @@ func cardsIn(root fs.FS, config string, cover func() (string, error)) *cards {
 	if err != nil {
 		panic(err)
 	}
-	return newCards(context.Background(), root, nil, rules.NICs(), cover, slog.New(slog.DiscardHandler))
+	return newCards(context.Background(), cardConfig{
+		root: root, nics: rules.NICs(), cover: cover, ask: func(context.Context) (others, error) { return others{}, nil }, note: func(string) {}, log: slog.New(slog.DiscardHandler),
+	})
 }
 
 func covered() (string, error) { return "/dev/shm/divvy/divvy-cover", nil }
@@ -120,6 +122,11 @@ func TestCardsFollowTheNode(t *testing.T) {
 	access, err := c.Access([]dra.CardPart{{Device: device, Slots: 2}})
 	if err != nil || len(access.Edits.Hooks) != 1 || access.Edits.Hooks[0].Path != "/dev/shm/divvy/divvy-cover" || access.Edits.Hooks[0].Args[2] != "mlx5_0 hca_handle=10 hca_object=14" {
 		t.Errorf("%+v, %v", access, err)
+	}
+	set(root, "sys/class/infiniband_verbs/uverbs0/dev", "231:200\n")
+	c.Refresh(t.Context())
+	if access, err = c.Access([]dra.CardPart{{Device: device, Slots: 2}}); err != nil || access.Edits.Devices[0].Minor != 200 {
+		t.Errorf("numbered anew: %+v, %v", access, err)
 	}
 	is("", func() { delete(root, "sys/class/infiniband/mlx5_0") })
 	if _, err := c.Access([]dra.CardPart{{Device: device, Slots: 2}}); !errors.Is(err, rdma.ErrGone) {

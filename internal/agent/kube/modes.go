@@ -71,7 +71,10 @@ func (k *node) newCards(ctx context.Context) *cards {
 	if k.publisher.root == nil {
 		return nil
 	}
-	return newCards(ctx, k.publisher.root, k.publisher.nodes, k.Rules.NICs(), k.Cover, k.Log)
+	return newCards(ctx, cardConfig{
+		root: k.publisher.root, nodes: k.publisher.nodes, nics: k.Rules.NICs(), cover: k.Cover, ask: askOthers(k.options.Client, k.options.Node),
+		note: k.Agent.NoteFault, log: k.Log,
+	})
 }
 
 // leftInterval is the time between two looks whether shares of slots are left.
