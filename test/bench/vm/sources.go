@@ -61,8 +61,12 @@ var sources = []source{
 		rows: []row{
 			{id: "vm.stuck_s", word: "holder named", unit: "s", goal: 2, better: measurement.Lower},
 			{id: "vm.stuck_s", word: "others", unit: "s", goal: 0.1, better: measurement.Lower},
+			{id: "vm.stuck_s", word: "holder named by divvy vm claim", unit: "s", goal: 2, better: measurement.Lower},
 		},
-		tests: []tests{{folder: "./test/vm/binding", pattern: "TestHolderIsNamed", shapes: whole}},
+		tests: []tests{
+			{folder: "./test/vm/binding", pattern: "TestHolderIsNamed", shapes: whole},
+			{folder: "./test/vm/claims", pattern: "TestStuck", shapes: whole, with: []string{"build/vm/bin"}},
+		},
 	},
 	{
 		rows:  []row{{id: "vm.bind_s", unit: "s", goal: 2, better: measurement.Lower}},

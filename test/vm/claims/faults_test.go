@@ -1,0 +1,181 @@
+package claims
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/test/bench/figure"
+	"github.com/divvy-gpu/divvy/test/vm/guest"
+	"github.com/divvy-gpu/divvy/test/vm/machine"
+)
+
+// alias opens a node by another name, under which nobody sees who has the device open: so it is planned for, and then held.
+func alias(t *testing.T, node string) *os.File {
+	t.Helper()
+	var info unix.Stat_t
+	if err := unix.Stat(node, &info); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "alias")
+	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(info.Rdev)); err != nil { //nolint:gosec // a number of a device
+		t.Fatal(err)
+	}
+	return opened(t, path)
+}
+
+func opened(t *testing.T, path string) *os.File {
+	t.Helper()
+	file, err := os.Open(path) //nolint:gosec // a node of the guest
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// answer is what a command said, and how long that took.
+type answer struct {
+	err  error
+	took time.Duration
+}
+
+func claiming(arguments ...string) <-chan answer {
+	ended := make(chan answer, 1)
+	begun := time.Now()
+	go func() {
+		_, err := divvy(append([]string{"vm", "claim"}, arguments...)...)
+		ended <- answer{err, time.Since(begun)}
+	}()
+	return ended
+}
+
+// Somebody opens a GPU's node after its claim was planned, so the kernel does not take it from its driver. The claim fails and names
+// them, all else goes on, and the GPU comes back by itself once they close it.
+func TestStuck(t *testing.T) {
+	guest.Require(t)
+	gpu, other := guest.Function(machine.Accelerator), guest.Function(machine.RootedCard)
+	gpu.Bind(t, "nvidia")
+	group := append(gpu.Members(), other)
+	before := drivers(group)
+	agent(t)
+	hidden := alias(t, "/dev/nvidia0")
+	claimed := claiming("first", "--pci", string(gpu), "--form", "passthrough")
+	guest.WaitFor(t, "the kernel begins to take the GPU from its driver", func() bool { return gpu.Driver() == "" })
+	holder := opened(t, "/dev/nvidia0")
+	_ = hidden.Close()
+	said := <-claimed
+	who := fmt.Sprintf("process %d", os.Getpid())
+	if said.err == nil || !strings.Contains(said.err.Error(), "stuck") || !strings.Contains(said.err.Error(), who) {
+		t.Errorf("a device that is held: %v, want that it is stuck by %s", said.err, who)
+	}
+	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, "stuck") || !strings.Contains(list, who) {
+		t.Errorf("while it is stuck the list is: %v\n%s", err, list)
+	}
+	if _, err := divvy("vm", "claim", "again", "--pci", string(gpu), "--form", "passthrough"); err == nil {
+		t.Error("a device that is stuck is given")
+	}
+	if _, err := settled("vm", "claim", "second", "--pci", string(other), "--form", "passthrough"); err != nil {
+		t.Errorf("another device meanwhile: %v", err)
+	}
+	if _, err := settled("vm", "release", "second"); err != nil {
+		t.Error(err)
+	}
+	_ = holder.Close()
+	guest.WaitFor(t, "the GPU comes back", func() bool { return drivers(group) == before })
+	guest.WaitFor(t, "its claim is gone", func() bool {
+		list, err := divvy("vm", "ls")
+		return err == nil && strings.Contains(list, nothing)
+	})
+	if _, err := settled("vm", "claim", "third", "--pci", string(gpu), "--form", "passthrough"); err != nil {
+		t.Errorf("a claim of the GPU that came back: %v", err)
+	}
+	if _, err := settled("vm", "release", "third"); err != nil {
+		t.Error(err)
+	}
+	if after := drivers(group); after != before {
+		t.Errorf("afterwards there is\n%swant\n%s", after, before)
+	}
+	figure.Tell(t, figure.Figure{
+		ID: "vm.stuck_s", Case: "holder named by divvy vm claim", Values: []float64{said.took.Seconds()},
+		Note: "from the start of divvy vm claim to its end, by the agent; in a guest without KVM",
+	})
+}
+
+// A device that is taken out of the machine while a claim has it leaves nothing behind, and is as it was once it is there again.
+func TestVanishes(t *testing.T) {
+	guest.Require(t)
+	nvme := guest.Function(machine.RootedNVMe)
+	before := drivers([]guest.Function{nvme})
+	agent(t)
+	if _, err := settled("vm", "claim", "train", "--pci", string(nvme), "--form", "passthrough"); err != nil {
+		t.Fatal(err)
+	}
+	if got := nvme.Driver(); got != "vfio-pci" {
+		t.Fatalf("it is bound to %q", got)
+	}
+	if err := nvme.Write("remove", "1"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = guest.Write("/sys/bus/pci/rescan", "1") })
+	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, "train") {
+		t.Errorf("while it is gone the list is: %v\n%s", err, list)
+	}
+	if _, err := divvy("vm", "claim", "other", "--pci", string(nvme), "--form", "passthrough"); err == nil {
+		t.Error("a device that is gone is given")
+	}
+	if _, err := settled("vm", "release", "train"); err != nil {
+		t.Error(err)
+	}
+	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, nothing) {
+		t.Errorf("after the release the list is: %v\n%s", err, list)
+	}
+	if err := guest.Write("/sys/bus/pci/rescan", "1"); err != nil {
+		t.Fatal(err)
+	}
+	guest.WaitFor(t, "it is as it was", func() bool { return drivers([]guest.Function{nvme}) == before })
+}
+
+// An override that another tool has set is refused by its name; one that it sets meanwhile stays, and nothing is taken by it.
+func TestOverrideOfAnotherTool(t *testing.T) {
+	guest.Require(t)
+	card := guest.Function(machine.RootedCard)
+	before := drivers([]guest.Function{card})
+	agent(t)
+	override := func(text string) {
+		t.Helper()
+		if err := card.Write("driver_override", text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		_ = card.Write("driver_override", "\n")
+		_ = guest.Write("/sys/bus/pci/drivers_probe", string(card))
+	})
+	override("pci-stub\n")
+	if _, err := settled("vm", "claim", "train", "--pci", string(card), "--form", "passthrough"); err == nil || !strings.Contains(err.Error(), "pci-stub") {
+		t.Errorf("with another's override: %v, want it named", err)
+	}
+	override("\n")
+	if after := drivers([]guest.Function{card}); after != before {
+		t.Errorf("after it was refused there is\n%swant\n%s", after, before)
+	}
+	if _, err := settled("vm", "claim", "train", "--pci", string(card), "--form", "passthrough"); err != nil {
+		t.Fatal(err)
+	}
+	override("pci-stub\n")
+	if _, err := settled("vm", "release", "train"); err != nil {
+		t.Error(err)
+	}
+	if got := card.Read("driver_override"); got != "pci-stub" || card.Driver() != "" {
+		t.Errorf("after the release the override is %q and the driver %q, want the other's and none", got, card.Driver())
+	}
+	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, nothing) {
+		t.Errorf("after the release the list is: %v\n%s", err, list)
+	}
+}
