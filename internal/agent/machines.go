@@ -259,7 +259,7 @@ func (a *Agent) ReleaseDevice(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: fmt.Sprintf("claim %s has ended, and %s is as it was before", c.Name, c.Device)})
+	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: fmt.Sprintf("claim %s has ended, and %s was put back", c.Name, c.Device)})
 	if c.GPU != "" && a.gpu(c.GPU).Index < 0 && a.config.Returned != nil {
 		a.config.Returned(c.GPU)
 	}

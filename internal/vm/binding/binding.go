@@ -81,6 +81,8 @@ type Plan struct {
 	Group   int           `json:"group"`
 	Members []pci.Address `json:"members"`
 	Steps   []Step        `json:"steps"`
+	// Unreset are those members that nothing but a restart of the machine resets, as far as the kernel tells.
+	Unreset []pci.Address `json:"unreset,omitempty"`
 	// Nodes are the device nodes that a virtual machine opens besides /dev/vfio/vfio. That of a mediated device is known once
 	// the device is made.
 	Nodes []string `json:"nodes"`

@@ -214,3 +214,39 @@ func TestRandomGroups(t *testing.T) {
 		t.Errorf("only %d hosts of 3000 had a plan", planned)
 	}
 }
+
+// A plan names the functions that nothing resets, and resets those that can be reset alone.
+func TestUnreset(t *testing.T) {
+	function := func(number uint8, ways ...string) facts.Device {
+		d := facts.Device{Group: 7, Driver: "nvidia", ResetKnown: true, Resets: ways}
+		d.Address, d.Bridges = pci.Address{Bus: 1, Function: number}, []pci.Address{{Device: 1}}
+		return d
+	}
+	stays := function(2)
+	stays.Group, stays.Driver = 9, "xhci_hcd"
+	for name, c := range map[string]struct {
+		devices []facts.Device
+		unreset []pci.Address
+		resets  int
+	}{
+		"each alone":            {[]facts.Device{function(0, "flr"), function(1, "pm")}, nil, 2},
+		"the whole card":        {[]facts.Device{function(0), function(1)}, nil, 0},
+		"a part of it":          {[]facts.Device{function(0, "flr"), function(1), stays}, []pci.Address{{Bus: 1, Function: 1}}, 1},
+		"another one's its own": {[]facts.Device{function(0), function(1, "flr"), stays}, []pci.Address{{Bus: 1}}, 1},
+	} {
+		host := &facts.Host{Modules: map[string]facts.Module{"vfio_pci": {Loaded: true}}, Devices: c.devices}
+		plan, err := binding.Passthrough(host, pci.Address{Bus: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resets := 0
+		for _, s := range plan.Steps {
+			if s.Kind == binding.Reset {
+				resets++
+			}
+		}
+		if !slices.Equal(plan.Unreset, c.unreset) || resets != c.resets {
+			t.Errorf("%s: %v are not reset, and %d are; want %v and %d", name, plan.Unreset, resets, c.unreset, c.resets)
+		}
+	}
+}

@@ -34,7 +34,7 @@ func Passthrough(host *facts.Host, device pci.Address, also ...pci.Address) (Pla
 			return Plan{}, err
 		}
 	}
-	return planned(FormPassthrough, d, given), nil
+	return planned(host, FormPassthrough, d, given), nil
 }
 
 // together are the members of a group that are given with a device, itself the first.
@@ -79,7 +79,7 @@ func Function(host *facts.Host, device pci.Address) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	return planned(FormFunction, d, alone), nil
+	return planned(host, FormFunction, d, alone), nil
 }
 
 // givers are the drivers that give devices to virtual machines: who is on one is not moved.
@@ -234,7 +234,7 @@ func listed(parts []string) string {
 // planned takes all functions from their drivers first, because that may wait for whoever holds one, and the one that was
 // asked for before the others. A function without a driver may say which one may take it, so the driver comes back by name
 // after that is as it was.
-func planned(form Form, d facts.Device, given []facts.Device) Plan {
+func planned(host *facts.Host, form Form, d facts.Device, given []facts.Device) Plan {
 	p := Plan{Form: form, Device: d.Address, Group: d.Group, Steps: []Step{}, Nodes: []string{fmt.Sprintf("/dev/vfio/%d", d.Group)}}
 	var moved []facts.Device
 	for _, m := range given {
@@ -248,8 +248,13 @@ func planned(form Form, d facts.Device, given []facts.Device) Plan {
 			p.Steps = append(p.Steps, unbind(m))
 		}
 	}
+	for _, m := range given {
+		if host.ResetOf(m, p.Members) == facts.ResetNever {
+			p.Unreset = append(p.Unreset, m.Address)
+		}
+	}
 	for _, m := range moved {
-		if slices.ContainsFunc(m.Resets, func(way string) bool { return !slices.Contains(buses, way) }) {
+		if host.ResetOf(m, p.Members) == facts.ResetAlone {
 			p.Steps = append(p.Steps, Step{Kind: Reset, Device: m.Address, Undo: Write{Path: DeviceFolder(m.Address) + "/reset", Value: "1"}})
 		}
 	}
@@ -263,10 +268,6 @@ func planned(form Form, d facts.Device, given []facts.Device) Plan {
 	}
 	return p
 }
-
-// buses are the ways to reset all functions below a port, which the kernel does for none of them alone: vfio-pci does it when
-// nobody has any of them open any more.
-var buses = []string{"bus", "cxl_bus"}
 
 func driverOf(at pci.Address) State { return State{Path: DeviceFolder(at) + "/driver", Link: true} }
 

@@ -69,6 +69,8 @@ type Given struct {
 	Members []pci.Address `json:"members,omitempty"`
 	// Nodes are the device nodes that a virtual machine opens besides /dev/vfio/vfio.
 	Nodes []string `json:"nodes,omitempty"`
+	// Unreset are those of Members that nothing but a restart of the machine resets, as far as the kernel tells.
+	Unreset []pci.Address `json:"unreset,omitempty"`
 	// Mediated is the UUID of a mediated device, empty for a PCI function.
 	Mediated string `json:"mediated,omitempty"`
 	// Path is the device's folder in sysfs where QEMU must be given that, empty where the address suffices.

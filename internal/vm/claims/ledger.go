@@ -43,6 +43,7 @@ type Ledger struct {
 	file     *checkpoint.File[saved]
 	claims   []Claim
 	reserved []Reserved
+	unreset  []Unreset
 	// working are the names of claims that are being taken or put back by somebody.
 	working map[string]bool
 	faults  map[string]string
@@ -54,6 +55,7 @@ type Ledger struct {
 type saved struct {
 	Claims   []Claim    `json:"claims,omitempty"`
 	Reserved []Reserved `json:"reserved,omitempty"`
+	Unreset  []Unreset  `json:"unreset,omitempty"`
 }
 
 // decodeV1 reads the file of a version that reserved nothing.
@@ -72,7 +74,7 @@ func Open(c Config) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read which devices virtual machines have: %w", err)
 	}
-	l.claims, l.reserved = all.Claims, all.Reserved
+	l.claims, l.reserved, l.unreset = all.Claims, all.Reserved, all.Unreset
 	return l, nil
 }
 
@@ -113,7 +115,7 @@ func (l *Ledger) Take(ctx context.Context, w Want, admit func(members []pci.Addr
 	l.step("entered")
 	c.Given, err = l.config.Makers[w.Form].Take(ctx, w, func(members []pci.Address) error {
 		l.mu.Lock()
-		err := l.clash(w, members)
+		err := errors.Join(l.clash(w, members), l.stale(w, members))
 		if err == nil {
 			err = l.replace(w.Name, func(c *Claim) { c.Members = members })
 		}
@@ -303,7 +305,14 @@ func (l *Ledger) cross(name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.faults, name)
+	before := l.unreset
+	if at := l.find(name); at >= 0 {
+		l.unreset = l.used(l.claims[at])
+	}
 	err := l.save(slices.DeleteFunc(slices.Clone(l.claims), func(c Claim) bool { return c.Name == name }))
+	if err != nil {
+		l.unreset = before
+	}
 	l.step("crossed-out")
 	return err
 }
@@ -323,9 +332,17 @@ func (l *Ledger) fault(name, text string) {
 	tell(c, text)
 }
 
+// tellLeft tells what is not as it was before, in the log and to who listens.
 func (l *Ledger) tellLeft(ctx context.Context, name string, left []string) {
+	l.mu.Lock()
+	c, tell := Claim{Want: Want{Name: name}}, l.tell
+	if at := l.find(name); at >= 0 {
+		c = l.claims[at]
+	}
+	l.mu.Unlock()
 	for _, text := range left {
-		l.config.Log.WarnContext(ctx, "something of a device is left as somebody else made it", "claim", name, "left", text)
+		l.config.Log.WarnContext(ctx, "something of a device is not as it was", "claim", name, "left", text)
+		tell(c, text)
 	}
 }
 
@@ -344,7 +361,7 @@ func (l *Ledger) replace(name string, change func(*Claim)) error {
 
 // save writes all claims down. The lock is held.
 func (l *Ledger) save(next []Claim) error {
-	if err := l.file.Save(saved{next, l.reserved}); err != nil {
+	if err := l.file.Save(saved{next, l.reserved, l.unreset}); err != nil {
 		return fmt.Errorf("write down which devices virtual machines have: %w", err)
 	}
 	l.claims = next

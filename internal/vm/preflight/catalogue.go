@@ -49,7 +49,7 @@ var Catalogue = []Entry{
 	{"memlock", "less memory may be locked than the guest has", "a higher limit"},
 	{"hugepages", "fewer huge pages are free than the guest needs", "more of them, or none"},
 	{"bar.window", "the guest may have no room for the device's regions", "the host's address bits, or a larger window"},
-	{"reset", "the kernel cannot reset the device", "restart the host between two guests"},
+	{"reset", "the kernel cannot reset the device", "restart the host between two users' guests"},
 	{"companion", "other functions of the card do not go with it", "give them as well"},
 	{"secureboot", "tells of secure boot and the kernel's lockdown", "sign modules that are not the distribution's"},
 	{"hidden", "tells which drivers in guests do not start under a hypervisor", "hide it, or a newer driver"},

@@ -45,7 +45,13 @@ func Hand(host *facts.Host, h Handover, ask Question) Handed {
 			out.Arguments = append(out.Arguments, line...)
 		}
 	}
-	for _, f := range (look{host: host, ask: ask}).memory() {
+	said := (look{host: host, ask: ask}).memory()
+	for _, d := range w.given {
+		if h.Mediated == "" && d.Driver == "vfio-pci" { // others are the host driver's to clear
+			said = append(said, look{host: host, ask: ask, device: d}.reset()...)
+		}
+	}
+	for _, f := range said {
 		if f.Status == Fail || f.Status == Warn {
 			out.Warnings = append(out.Warnings, f)
 		}

@@ -53,3 +53,18 @@ func TestHandLocked(t *testing.T) {
 		t.Errorf("%+v", handed.Warnings)
 	}
 }
+
+// A device that nothing resets is told with the claim; one that somebody resets, and a vGPU, are not.
+func TestHandUnreset(t *testing.T) {
+	h := sound()
+	find(h, gpuAt).Resets, find(h, audioAt).Group = nil, 9
+	handed := Hand(h, Handover{Members: []pci.Address{at(gpuAt)}}, Question{For: QEMU, Memory: 1 << 30})
+	if len(handed.Warnings) != 1 || handed.Warnings[0].ID != "reset" || !strings.Contains(handed.Warnings[0].Remedy, "restart the host") {
+		t.Errorf("%+v", handed.Warnings)
+	}
+	for _, other := range []Handover{{Members: []pci.Address{at(diskAt)}}, {Members: []pci.Address{at(gpuAt)}, Mediated: "11111111-2222-3333-4444-000000000001"}} {
+		if handed := Hand(h, other, Question{For: QEMU, Memory: 1 << 30}); len(handed.Warnings) != 0 {
+			t.Errorf("%+v: %+v", other, handed.Warnings)
+		}
+	}
+}

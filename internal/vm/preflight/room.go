@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -58,11 +59,20 @@ func (l look) window() []Finding {
 
 func (l look) reset() []Finding {
 	d := l.device
-	switch {
-	case !l.linux() || !d.ResetKnown:
+	if !l.linux() || !d.ResetKnown {
 		return nil
+	}
+	given := []pci.Address{d.Address}
+	if !d.Virtual {
+		for _, m := range endpoints(l.host.InGroup(d.Group)) {
+			given = append(given, m.Address)
+		}
+	}
+	switch how := l.host.ResetOf(d, given); {
+	case how == facts.ResetNever:
+		return one("reset", Warn, "the kernel has no way to reset "+d.Address.String(), "restart the host between two users' guests: the next one finds what the last one left in the device's memory, so Divvy gives it to nobody else until then", fmt.Sprintf("cat /sys/bus/pci/devices/%s/reset_method", d.Address))
 	case len(d.Resets) == 0:
-		return one("reset", Warn, "the kernel has no way to reset "+d.Address.String(), "restart the host between two guests: else the next one finds what the last one left in the device's memory", fmt.Sprintf("cat /sys/bus/pci/devices/%s/reset_method", d.Address))
+		return fine("reset", "vfio-pci resets "+d.Address.String()+" with all functions beside it once none is open, which proves nothing of the device's firmware")
 	}
 	return fine("reset", "reset by "+strings.Join(d.Resets, ", ")+" between two guests, which proves nothing of the device's firmware")
 }

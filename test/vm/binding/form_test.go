@@ -12,7 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 	"github.com/divvy-gpu/divvy/test/bench/figure"
 	"github.com/divvy-gpu/divvy/test/vm/guest"
@@ -109,6 +111,41 @@ func TestVirtualFunction(t *testing.T) {
 	}
 	if virtual.Driver() != binding.Driver {
 		t.Errorf("it was taken away from a VM")
+	}
+	vm.Stop()
+	if left, err := b.Release(t.Context(), "ada"); err != nil || len(left) > 0 {
+		t.Errorf("released: %v, %v", left, err)
+	}
+	if after := snapshot(t); after != before {
+		t.Errorf("afterwards there is\n%s, want\n%s", after, before)
+	}
+}
+
+// sightless is a machine whose processes are not seen, as from a container.
+type sightless struct{ vfio.Host }
+
+func (sightless) Holders([]pci.Address) ([]facts.Holder, error) { return nil, nil }
+func (sightless) Openers(string) ([]facts.Holder, error)        { return nil, nil }
+
+// A VM whose process is not seen keeps its function: the kernel tells that its group is open.
+func TestVMThatIsNotSeen(t *testing.T) {
+	guest.Require(t)
+	virtual := guest.Function(machine.RootedCard).Enable(t, 1)[0]
+	before := snapshot(t)
+	b, err := vfio.Open(vfio.Config{
+		Path: fileName(t), Limits: vfio.Usual, Machine: sightless{vfio.Host{Root: "/", Program: "/proc/self/exe", Args: []string{vfio.Command}}},
+	})
+	must(t, err)
+	t.Cleanup(b.Close)
+	must(t, b.Bind(t.Context(), "ada", planned(t, virtual)))
+	must(t, guest.OpenGroup(virtual.Group()))
+	vm, err := guest.StartVM(t, 256<<20, "vfio-pci,host="+string(virtual))
+	must(t, err)
+	if _, err := b.Release(t.Context(), "ada"); !errors.Is(err, vfio.ErrOpen) || !strings.Contains(err.Error(), "not seen from here") {
+		t.Errorf("released under a VM: %v", err)
+	}
+	if entries := b.Entries(); virtual.Driver() != binding.Driver || len(entries) != 1 || entries[0].Phase != vfio.Bound {
+		t.Errorf("it is on %q, and the book has %+v", virtual.Driver(), entries)
 	}
 	vm.Stop()
 	if left, err := b.Release(t.Context(), "ada"); err != nil || len(left) > 0 {
