@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -212,5 +213,56 @@ func TestManyCards(t *testing.T) {
 		if len(found) != count+len(gpus) {
 			t.Errorf("%d cards: %d devices", count, len(found))
 		}
+	}
+}
+
+// The selector of docs/rdma.md gives a pod the card of a rail, with a GPU of its switch, until its slots are used up; and the constraint
+// there gives it cards of different rails.
+func TestCardsByRail(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/rdma.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const selector, constraint = `device.attributes["divvy.dev"].rail == 3`, "{requests: [nic-0, nic-1, nic-2], distinctAttribute: divvy.dev/rail}"
+	for _, example := range []string{`selectors: [{cel: {expression: 'device.attributes["divvy.dev"].rail == 3'}}]`, constraint} {
+		if !strings.Contains(string(page), example) {
+			t.Errorf("docs/rdma.md has no %s", example)
+		}
+	}
+	gpus, cards := recordedCards(t, "a800x8")
+	s := with(t, gpus, cards)
+	rails := func(devices []string) (found []int64) {
+		for _, slice := range s.slices {
+			for _, d := range slice.Spec.Devices {
+				if _, card := IsNIC(d.Name); card && slices.Contains(devices, d.Name) {
+					found = append(found, *d.Attributes[v1alpha1.AttributeRail].IntValue)
+				}
+			}
+		}
+		return found
+	}
+	onRail := pairOf(v1alpha1.ClassNIC)
+	onRail.Devices.Requests[1].Exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}}
+	alone := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: onRail.Devices.Requests[1:]}}
+	for i, claim := range []resourcev1.ResourceClaimSpec{onRail, alone} {
+		if got := s.take(fmt.Sprint("rail", i), claim); len(got) != len(claim.Devices.Requests) || !slices.Equal(rails(got), []int64{3}) {
+			t.Errorf("a claim for rail 3 gets %v", got)
+		}
+	}
+	if got := s.take("more", alone); got != nil {
+		t.Errorf("with all slots of rail 3 taken a claim gets %v", got)
+	}
+	different := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Constraints: []resourcev1.DeviceConstraint{{
+		Requests: []string{"nic-0", "nic-1", "nic-2"}, DistinctAttribute: ptr.To(resourcev1.FullyQualifiedName(v1alpha1.Driver + "/" + v1alpha1.AttributeRail)),
+	}}}}
+	for _, name := range different.Devices.Constraints[0].Requests {
+		one := *pairOf(v1alpha1.ClassNIC).Devices.Requests[1].DeepCopy()
+		one.Name = name
+		different.Devices.Requests = append(different.Devices.Requests, one)
+	}
+	got := rails(s.take("different", different))
+	slices.Sort(got)
+	if len(got) != 3 || len(slices.Compact(got)) != 3 {
+		t.Errorf("three cards of different rails are on %v", got)
 	}
 }
