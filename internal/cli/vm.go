@@ -152,6 +152,7 @@ func writePreflight(w *strings.Builder, r preflight.Report) {
 		for _, f := range d.Forms {
 			fmt.Fprintf(w, "  %-12s %-4s %s\n", f.Form, map[bool]string{true: "yes", false: "no"}[f.Offered], plain(f.Why))
 		}
+		writeTypes(w, d.Types)
 	}
 	if len(r.Devices) > 0 {
 		w.WriteString("\n")
@@ -174,6 +175,23 @@ func writePreflight(w *strings.Builder, r preflight.Report) {
 	w.WriteString("\nNot checked:\n")
 	for _, u := range r.Unchecked {
 		w.WriteString("    " + u + "\n")
+	}
+}
+
+// mostTypes is how many types of vGPUs people are told of each device.
+const mostTypes = 24
+
+// writeTypes writes a line of at most 80 letters for each type of vGPU.
+func writeTypes(w *strings.Builder, types []preflight.VGPUType) {
+	for _, t := range types[:min(len(types), mostTypes)] {
+		left := fmt.Sprintf("%d left", t.Free)
+		if t.Most > 0 {
+			left += fmt.Sprintf(" of %d", t.Most)
+		}
+		fmt.Fprintf(w, "    %-14s %-36s %s\n", text.Plain(t.ID, 14), text.Plain(t.Name, 36), left)
+	}
+	if more := len(types) - mostTypes; more > 0 {
+		fmt.Fprintf(w, "    and %d more types: -o json has all\n", more)
 	}
 }
 

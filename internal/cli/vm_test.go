@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,6 +114,18 @@ Not checked:
 `
 	if got := w.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	w.Reset()
+	types := []preflight.VGPUType{{ID: "nvidia-689", Name: "GRID A100D-4C", Free: 4, Most: 20}, {ID: strings.Repeat("9", 99), Name: strings.Repeat("A\x1b", 99), Free: 1}}
+	writeTypes(&w, types)
+	lines := strings.Split(w.String(), "\n")
+	if lines[0] != "    nvidia-689     GRID A100D-4C                        4 left of 20" || len([]rune(lines[1])) > 80 || strings.Contains(w.String(), "\x1b") {
+		t.Errorf("types are\n%s", w.String())
+	}
+	w.Reset()
+	writeTypes(&w, slices.Repeat(types[:1], mostTypes+3))
+	if got := w.String(); strings.Count(got, "\n") != mostTypes+1 || !strings.HasSuffix(got, "    and 3 more types: -o json has all\n") {
+		t.Errorf("many types are\n%s", got)
 	}
 	w.Reset()
 	writePreflight(&w, preflight.Report{})

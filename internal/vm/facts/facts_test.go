@@ -231,12 +231,13 @@ func TestVGPU(t *testing.T) {
 		gpuFolder + "/nvidia/creatable_vgpu_types":                          "ID    : vGPU Name\n1428 : NVIDIA H200X-141C\n",
 		diskFolder + "/mdev_supported_types/nvidia-471/name":                "GRID A\nB\n",
 		diskFolder + "/mdev_supported_types/nvidia-471/available_instances": "3\n",
+		diskFolder + "/mdev_supported_types/nvidia-471/description":         "framebuffer=4096M, max_instance=20\n",
 		diskFolder + "/mdev_supported_types/nvidia-471/devices/some uuid":   "->x",
 	})
-	if v := device(t, h, "0000:01:00.0").VGPU; v == nil || v.Interface != "vendor-vfio" || v.Current != "" || !reflect.DeepEqual(v.Types, []VGPUType{{"1428", "NVIDIA H200X-141C", -1}}) {
+	if v := device(t, h, "0000:01:00.0").VGPU; v == nil || v.Interface != "vendor-vfio" || v.Current != "" || !reflect.DeepEqual(v.Types, []VGPUType{{"1428", "NVIDIA H200X-141C", -1, 0}}) {
 		t.Errorf("%+v", v)
 	}
-	if v := device(t, h, "0000:02:00.0").VGPU; v == nil || v.Interface != "mdev" || v.Types[0].Available != 3 || !reflect.DeepEqual(v.Mdevs, []string{"some uuid"}) {
+	if v := device(t, h, "0000:02:00.0").VGPU; v == nil || v.Interface != "mdev" || v.Types[0].Available != 3 || v.Types[0].Most != 20 || !reflect.DeepEqual(v.Mdevs, []string{"some uuid"}) {
 		t.Errorf("%+v", v)
 	}
 }
@@ -340,6 +341,8 @@ func TestKeptLines(t *testing.T) {
 			"0 0 0:0 / /elsewhere rw - zfs none rw\n0 0 0:0 / / rw - any /dev/sda2 rw\n0 0 8:1 / /boot rw - any none rw\n"},
 		{"proc/1/net/ipv6_route", zero + " 00 " + zero + " 00 fe800000000000000000000000000001 00000400 1 0 3 eth0\n" + zero + " 00 " + zero + " 00 " + zero + " ffffffff 1 0 200200 lo\nfe80" + zero[4:] + " 40 " + zero + " 00 " + zero + " 100 1 0 1 eth1\n" + zero + " 40 " + zero + " 00 " + zero + " 100 1 0 1 eth2\n",
 			zero + " 00 " + zero + " 00 " + zero + " 00000000 00000000 00000000 00000003 eth0\n"},
+		{diskFolder + "/mdev_supported_types/nvidia-471/description", "num_heads=4, framebuffer=4096M, max_instance=20\n", "max_instance=20\n"},
+		{diskFolder + "/mdev_supported_types/nvidia-471/description", "swordfish\n", ""},
 	} {
 		if got, _ := Keep(test.name, test.content); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)

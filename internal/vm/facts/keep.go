@@ -1,11 +1,13 @@
 package facts
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
 
 // Keep is the part of a file that a recording of a machine needs so that [Read] finds the same again, and whether it needs any.
@@ -63,6 +65,12 @@ var keepers = []keeper{
 	{"sys/dev/char", true, "uevent", eachLine(beginsWith("DEVNAME="))},
 	{"sys/devices", true, "config", func(content string) string { return string(keptConfig([]byte(content))) }},
 	{"sys/devices", true, "resource", keptResource},
+	{"sys/devices", true, "description", func(content string) string {
+		if most := vgpu.MostOf(content); most > 0 {
+			return fmt.Sprintf("max_instance=%d\n", most)
+		}
+		return ""
+	}},
 }
 
 // eachLine keeps what a function keeps of each line, each once.

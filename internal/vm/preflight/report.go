@@ -37,6 +37,8 @@ type Device struct {
 	// Group is the IOMMU group, nil for none.
 	Group *int   `json:"group,omitempty"`
 	Forms []Form `json:"forms"`
+	// Types are the types of vGPUs that it can have now.
+	Types []VGPUType `json:"vgpuTypes"`
 }
 
 // Form is a way to give a device, or a part of it, to virtual machines.
@@ -55,7 +57,7 @@ func NewReport(host *facts.Host, devices []facts.Device, ask Question, divvy str
 		Needs: []Snippet{}, Unchecked: unchecked(ask.For),
 	}
 	for _, d := range devices {
-		sum := Device{Address: d.Address, Vendor: d.Vendor, ID: d.ID, Model: d.Model, UUID: d.UUID, Driver: d.Driver, Forms: forms(host, d)}
+		sum := Device{Address: d.Address, Vendor: d.Vendor, ID: d.ID, Model: d.Model, UUID: d.UUID, Driver: d.Driver, Forms: forms(host, d), Types: typesOf(host, d)}
 		if d.Group != facts.NoGroup {
 			sum.Group = &d.Group
 		}
@@ -110,7 +112,7 @@ func vgpuForm(d facts.Device, virtual []facts.Device) Form {
 		return Form{"vgpu", true, fmt.Sprintf("vendor VFIO on %d virtual functions, %d types can be made; needs NVIDIA's licence", vendor, kinds)}
 	}
 	if d.VFsTotal > 0 && d.VFs == 0 {
-		return Form{"vgpu", false, fmt.Sprintf("no virtual functions are made, of %d; NVIDIA's host driver for vGPU makes them: sriov-manage -e %s", d.VFsTotal, d.Address)}
+		return Form{"vgpu", false, fmt.Sprintf("no virtual functions are made, of %d; NVIDIA's host driver for vGPU makes them: divvy vm functions %s --count all", d.VFsTotal, d.Address)}
 	}
 	return Form{"vgpu", false, "the host driver offers none: that takes NVIDIA's driver for vGPU hosts"}
 }

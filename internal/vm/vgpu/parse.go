@@ -59,6 +59,12 @@ func shown(name string) string {
 	return strings.TrimSpace(name[:cut])
 }
 
+// MostOf is how many vGPUs of a type a GPU can have, by the file description, 0 where that is not told.
+func MostOf(description string) int {
+	most, _ := described(description)
+	return most
+}
+
 // described reads the file description of a type: "num_heads=4, frl_config=60, framebuffer=4096M, …, max_instance=10". What is
 // not told is 0.
 func described(text string) (instances, mib int) {
