@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/text"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -51,6 +53,36 @@ func shareNames(all survey) (names []string) {
 		}
 	}
 	return names
+}
+
+// claimNames are those of devices that virtual machines have, with how.
+func claimNames(all survey) []string {
+	return claimsThat(all, func(control.DeviceClaim) bool { return true })
+}
+
+// ownClaimNames are those that a command may release: a cluster releases its own.
+func ownClaimNames(all survey) []string {
+	return claimsThat(all, func(c control.DeviceClaim) bool { return c.Cluster == "" })
+}
+
+func claimsThat(all survey, are func(control.DeviceClaim) bool) (names []string) {
+	for _, l := range all.agents {
+		for _, c := range l.Devices {
+			if are(c) {
+				names = append(names, text.Plain(c.Name, 128)+"\t"+formOf(c)+" of "+text.Plain(c.User, 64))
+			}
+		}
+	}
+	return names
+}
+
+// likeNames offers claims, and files where no claim begins as what was typed.
+func (a *app) likeNames(command *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	names, directive := a.offering(claimNames)(command, args, typed)
+	if len(names) == 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return names, directive
 }
 
 // indexNames are indexes of GPUs, with their models.

@@ -74,6 +74,7 @@ func newClaim(a *app) *cobra.Command {
 	addMachine(command, &o.machine)
 	addFormat(command, &o.output)
 	complete(command, "for", claimPlatforms...)
+	_ = command.RegisterFlagCompletionFunc("like", a.likeNames) // the flag is there
 	complete(command, "form", string(v1alpha1.BackendPassthrough), string(v1alpha1.BackendVF), string(v1alpha1.BackendVGPU)+":")
 	return command
 }

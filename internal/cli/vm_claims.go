@@ -33,6 +33,12 @@ left and told in the agent's log.`,
 		},
 	}
 	addMachine(command, &machine)
+	command.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.offering(ownClaimNames)(cmd, args, typed)
+	}
 	return command
 }
 
