@@ -129,15 +129,26 @@ func (a *Agent) TakeDevice(ctx context.Context, w claims.Want) (c claims.Claim, 
 		return c, control.Errorf(control.CodeInvalid, "this agent gives no devices to virtual machines")
 	}
 	named := append([]pci.Address{w.Device}, w.Also...)
-	if gpus := a.among(named); len(gpus) > 0 {
-		w.GPU = gpus[0].UUID
-	}
-	take := func() error {
-		c, err = a.config.Machines.Take(ctx, w, func(members []pci.Address) error { return a.admitMembers(w, named, members) })
-		return err
+	w.GPU, w.Beside = "", nil
+	for _, gpu := range a.among(named) {
+		if at, err := pci.ParseAddress(gpu.PCI); err == nil && at == w.Device {
+			w.GPU = gpu.UUID
+		} else {
+			w.Beside = append(w.Beside, gpu.UUID)
+		}
 	}
 	all, _ := a.Devices()
-	switch there := slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == w.Name }); {
+	there := slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == w.Name })
+	take := func() error {
+		c, err = a.config.Machines.Take(ctx, w, func(members []pci.Address) error {
+			if there { // its GPUs were not closed to shares
+				return control.Errorf(control.CodeRefused, "claim %s was released just now: ask again", w.Name)
+			}
+			return a.admitMembers(w, named, members)
+		})
+		return err
+	}
+	switch {
 	case there: // it has the GPU already, or it is somebody else's
 		err = take()
 	case w.Form == v1alpha1.BackendVGPU:
@@ -252,7 +263,7 @@ func (a *Agent) ReleaseDevice(ctx context.Context, name string) error {
 		return err
 	}
 	c := all[at]
-	if a.config.Renew != nil && len(a.among(c.Members)) > 0 && c.Form != v1alpha1.BackendVGPU {
+	if a.leaves(c) {
 		a.config.Renew()
 	}
 	a.tellMachines()
@@ -260,10 +271,23 @@ func (a *Agent) ReleaseDevice(ctx context.Context, name string) error {
 		return err
 	}
 	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: fmt.Sprintf("claim %s has ended, and %s was put back", c.Name, c.Device)})
-	if c.GPU != "" && a.gpu(c.GPU).Index < 0 && a.config.Returned != nil {
-		a.config.Returned(c.GPU)
-	}
+	a.welcome(c)
 	return nil
+}
+
+// welcome has the agent start again if one of a claim's GPUs, which have come back, was not there when it started.
+func (a *Agent) welcome(c claims.Claim) {
+	for _, uuid := range c.GPUs() {
+		if a.gpu(uuid).Index < 0 && a.config.Returned != nil {
+			a.config.Returned(uuid)
+			return // that serves all of them
+		}
+	}
+}
+
+// leaves reports whether GPUs that the agent serves leave the driver for a claim.
+func (a *Agent) leaves(c claims.Claim) bool {
+	return a.config.Renew != nil && c.Form != v1alpha1.BackendVGPU && len(a.among(append([]pci.Address{c.Device}, c.Members...))) > 0
 }
 
 // Devices are those that virtual machines have, with a channel that is closed when they change.
@@ -281,8 +305,15 @@ func (a *Agent) tellMachines() {
 	a.announce()
 }
 
-// TellMachine tells of a claim that something befell of which nobody asked.
+// TellMachine tells of a claim that something befell of which nobody asked. Where it has ended, its GPUs are served again.
 func (a *Agent) TellMachine(c claims.Claim, text string) {
+	all, _ := a.Devices()
+	if !slices.ContainsFunc(all, func(other claims.Claim) bool { return other.Name == c.Name }) {
+		defer a.welcome(c)
+		if a.leaves(c) {
+			a.config.Renew()
+		}
+	}
 	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: repeated(fmt.Sprintf("claim %s of a virtual machine, %s: %s", c.Name, c.Device, text))})
 	a.tellMachines()
 }

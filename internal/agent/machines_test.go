@@ -203,6 +203,85 @@ func TestGPUThatWasAway(t *testing.T) {
 	}
 }
 
+// Whichever of a claim's GPUs was away when the agent started is served again, also where the claim ends later than it was asked to.
+func TestGPUsThatComeBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone        int
+		want        claims.Want
+		late, there bool
+		renewed     int
+		returned    string
+	}{
+		"beside another device":         {gone: 1, want: claims.Want{Device: pci.Address{Bus: 9}, Beside: []string{otherID}}, returned: otherID},
+		"beside a GPU that was there":   {gone: 1, want: claims.Want{Device: addressOf(0), GPU: firstID, Beside: []string{otherID}}, returned: otherID, renewed: 1},
+		"late":                          {gone: 1, want: claims.Want{Device: addressOf(1), GPU: otherID}, late: true, returned: otherID},
+		"late, and the driver knew it":  {gone: -1, want: claims.Want{Device: addressOf(1), GPU: otherID}, late: true, renewed: 1},
+		"late, and it is not there yet": {gone: 1, want: claims.Want{Device: addressOf(1), GPU: otherID}, late: true, there: true},
+		"a part of a GPU":               {gone: -1, want: claims.Want{Device: addressOf(1), GPU: otherID, Form: v1alpha1.BackendVGPU}, late: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			c.want.Name = "vm"
+			if c.want.Form == "" {
+				c.want.Form = v1alpha1.BackendPassthrough
+			}
+			claim := claims.Claim{Want: c.want, Times: claims.Times{Phase: claims.Held}}
+			l := &ledgerOf{all: []claims.Claim{claim}}
+			var renewed int
+			var returned string
+			settings := n.settings(onBus{n.backend, c.gone})
+			settings.Machines = l
+			settings.Renew = func() { renewed++ }
+			settings.Returned = func(uuid string) { returned = uuid }
+			r := n.startAs(settings)
+			if c.late {
+				if !c.there {
+					l.all = nil
+				}
+				r.TellMachine(claim, "its device was put back")
+			} else if err := r.ReleaseDevice(t.Context(), "vm"); err != nil {
+				t.Error(err)
+			}
+			if returned != c.returned || renewed != c.renewed {
+				t.Errorf("started again for %q, looked at the driver anew %d times; want %q, %d", returned, renewed, c.returned, c.renewed)
+			}
+		})
+	}
+}
+
+// A share without processes keeps its GPU from virtual machines, whole or in part, and is named.
+func TestGPUWithAnIdleShare(t *testing.T) {
+	n, l := newNode(t), &ledgerOf{}
+	c := n.settings(onBus{n.backend, -1})
+	c.Machines, c.Devices = l, newDevices()
+	r := n.startAs(c)
+	a := n.asker(0)
+	n.grant(r, a, lasting("train", gib))
+	a.kill()
+	a.hangUp()
+	for _, form := range []v1alpha1.Backend{v1alpha1.BackendPassthrough, v1alpha1.BackendVGPU} {
+		p := passthrough("vm", "0")
+		if p.Form = form; form == v1alpha1.BackendVGPU {
+			p.Type = "nvidia-471"
+		}
+		if _, err := r.takeDevice(t.Context(), root, p); control.CodeOf(err) != control.CodeRefused || !says(err, "GPU 0 has shares: ", "train", "end them first") || says(err, "--wait") {
+			t.Errorf("%s: %v", form, err)
+		}
+	}
+	if _, err := r.stop(t.Context(), root, control.StopParams{Tenant: "train", Lasting: true}); err != nil {
+		t.Fatal(err)
+	}
+	named := passthrough("vm", "1")
+	named.Also = []pci.Address{addressOf(0), {Bus: 9}}
+	if d, err := r.takeDevice(t.Context(), root, named); err != nil || d.GPU != otherID || !slices.Equal(d.Beside, []string{firstID}) {
+		t.Errorf("after its end: %+v, %v", d, err)
+	}
+	// The ledger has it no more, when it is asked for what it has: the GPU was not closed to shares for that.
+	if _, err := r.takeDevice(t.Context(), root, named); control.CodeOf(err) != control.CodeRefused || !says(err, "released just now: ask again") {
+		t.Errorf("a claim that was released meanwhile: %v", err)
+	}
+}
+
 // Who may not claim, and what cannot be claimed, is told why.
 func TestDevicesThatNobodyGets(t *testing.T) {
 	n := newNode(t)

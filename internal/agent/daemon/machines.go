@@ -205,6 +205,9 @@ const renewing = 2 * time.Second
 // when the agent started.
 func (s *service) returned(uuid string) {
 	ctx := context.Background()
+	if s.again.Load() != nil {
+		return // it is about to
+	}
 	hold, err := s.options.Endpoint.HoldStart(ctx)
 	if err != nil {
 		s.options.Log.WarnContext(ctx, "cannot start again to serve a GPU that came back from a virtual machine", "gpu", uuid, "error", err)

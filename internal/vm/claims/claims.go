@@ -44,10 +44,20 @@ type Want struct {
 	Also []pci.Address `json:"also,omitempty"`
 	// GPU is the driver's UUID of a GPU that the agent serves, empty for any other device.
 	GPU string `json:"gpu,omitempty"`
+	// Beside are the UUIDs of the other GPUs of the agent's that go with it.
+	Beside []string `json:"beside,omitempty"`
 	// Type is that of a vGPU, empty for other forms.
 	Type string `json:"type,omitempty"`
 	// Cluster is the claim of a cluster for which it is, as namespace/name; empty for none.
 	Cluster string `json:"cluster,omitempty"`
+}
+
+// GPUs are the UUIDs of all GPUs of the agent's that the claim takes.
+func (w Want) GPUs() []string {
+	if w.GPU == "" {
+		return w.Beside
+	}
+	return append([]string{w.GPU}, w.Beside...)
 }
 
 // MaxName is the longest name of a claim, in bytes.
