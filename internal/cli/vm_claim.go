@@ -45,7 +45,8 @@ With --user the device's node below /dev/vfio is that user's until the claim end
 that their QEMU opens it. --memory is the virtual machine's: all of it is pinned, so it
 is compared with what may be locked. --like claims what another claim has, for the
 target of a migration: CLAIM is a claim of this host, or a FILE with the claim of
-another one, as -o json printed it; "-" reads it.`
+another one, as -o json printed it; "-" reads it. Of several claims there the one that
+is called NAME counts.`
 
 func newClaim(a *app) *cobra.Command {
 	o := &claimOptions{}
@@ -94,7 +95,7 @@ func (a *app) claim(ctx context.Context, o *claimOptions, name string) error {
 	var c *control.DeviceClaim
 	err = a.askMachines(ctx, o.machine, func(client *control.Client) error {
 		if o.like != "" {
-			like, err := likeOf(ctx, client, o.like)
+			like, err := likeOf(ctx, client, o.like, name)
 			if err != nil {
 				return err
 			}
@@ -106,6 +107,14 @@ func (a *app) claim(ctx context.Context, o *claimOptions, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := a.printHeld(o, c); err != nil {
+		return fmt.Errorf("claim %s is held, and what its virtual machine needs cannot be printed: %w; `divvy vm release %s` puts it back", c.Name, err, c.Name)
+	}
+	return nil
+}
+
+// printHeld prints what the virtual machine of a claim needs.
+func (a *app) printHeld(o *claimOptions, c *control.DeviceClaim) error {
 	host, err := a.facts("")
 	if err != nil {
 		return err
@@ -185,7 +194,7 @@ func (o *claimOptions) addresses(p *control.TakeDeviceParams) error {
 }
 
 // likeOf finds the claim that another one is to be like. What has a whole device cannot move.
-func likeOf(ctx context.Context, client *control.Client, name string) (*control.DeviceClaim, error) {
+func likeOf(ctx context.Context, client *control.Client, name, called string) (*control.DeviceClaim, error) {
 	all, err := client.Devices(ctx)
 	if err != nil {
 		return nil, err
@@ -194,7 +203,7 @@ func likeOf(ctx context.Context, client *control.Client, name string) (*control.
 	var like control.DeviceClaim
 	if at >= 0 {
 		like = all.Claims[at]
-	} else if like, err = claimIn(name); err != nil {
+	} else if like, err = claimIn(name, called); err != nil {
 		return nil, err
 	}
 	return &like, movable(like)
@@ -211,8 +220,8 @@ func movable(c control.DeviceClaim) error {
 // mostOfClaim bounds a file with claims, in bytes.
 const mostOfClaim = 1 << 20
 
-// claimIn reads the one claim of a file of `divvy vm claim -o json`, or of a list of one.
-func claimIn(path string) (c control.DeviceClaim, err error) {
+// claimIn reads the claim of a file of `divvy vm claim -o json`, or one of a list: the only one, or else that which is called so.
+func claimIn(path, called string) (c control.DeviceClaim, err error) {
 	file := os.Stdin
 	if path != "-" {
 		if file, err = os.Open(path); errors.Is(err, os.ErrNotExist) {
@@ -237,10 +246,21 @@ func claimIn(path string) (c control.DeviceClaim, err error) {
 	if document.Claim != nil {
 		document.Claims = append(document.Claims, *document.Claim)
 	}
-	if len(document.Claims) != 1 {
-		return c, fmt.Errorf("--like %s: it has %d claims: give a file with one, as `divvy vm claim -o json` prints it", text.Plain(path, 64), len(document.Claims))
+	all := document.Claims
+	at := slices.IndexFunc(all, func(c control.DeviceClaim) bool { return c.Name == called })
+	switch {
+	case len(all) == 1:
+		at = 0
+	case len(all) == 0:
+		return c, fmt.Errorf("--like %s: it has no claim: give what `divvy vm claim -o json` printed", text.Plain(path, 64))
+	case at < 0:
+		var names []string
+		for _, one := range all {
+			names = append(names, one.Name)
+		}
+		return c, fmt.Errorf("--like %s: it has %d claims (%s): claim with the name of one of them, or give a file with one", text.Plain(path, 64), len(all), text.Plain(strings.Join(names, ", "), 200))
 	}
-	return document.Claims[0], nil
+	return all[at], nil
 }
 
 // lockLimit is how much memory programs of a user may lock, as one of their processes has it. It is not known of a user without

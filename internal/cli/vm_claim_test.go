@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,30 +55,37 @@ func TestClaimWrongUsage(t *testing.T) {
 // A claim that another one is to be like comes from what either command printed on the other host.
 func TestLike(t *testing.T) {
 	vgpu, whole := deviceClaim("desk", v1alpha1.BackendVGPU, "nvidia-471"), deviceClaim("train", v1alpha1.BackendPassthrough, "")
+	odd := deviceClaim("\x1b[2J", v1alpha1.BackendVGPU, "nvidia-471")
 	for name, c := range map[string]struct {
-		document any
-		want     string
+		document     any
+		called, want string
 	}{
-		"a claim":   {claimed{Claim: vgpu}, ""},
-		"a list":    {control.Devices{Claims: []control.DeviceClaim{vgpu}}, ""},
-		"two":       {control.Devices{Claims: []control.DeviceClaim{vgpu, whole}}, "it has 2 claims"},
-		"none":      {struct{}{}, "it has 0 claims"},
-		"no claims": {"text", "read a claim"},
+		"a claim":              {claimed{Claim: vgpu}, "", ""},
+		"a list":               {control.Devices{Claims: []control.DeviceClaim{vgpu}}, "other", ""},
+		"one of two":           {control.Devices{Claims: []control.DeviceClaim{whole, vgpu}}, "desk", ""},
+		"two, without a name":  {control.Devices{Claims: []control.DeviceClaim{vgpu, whole}}, "", "it has 2 claims (desk, train): claim with the name of one of them"},
+		"two of another name":  {control.Devices{Claims: []control.DeviceClaim{odd, whole}}, "other", `it has 2 claims (\x1b[2J, train)`},
+		"two, one after other": {json.RawMessage(`{"claim":{}}`), "twice", "read a claim"},
+		"none":                 {struct{}{}, "", "it has no claim"},
+		"no claims":            {"text", "", "read a claim"},
 	} {
 		content, err := json.Marshal(c.document)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if c.called == "twice" {
+			content = append(content, content...)
+		}
 		path := filepath.Join(t.TempDir(), "claim.json")
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := claimIn(path)
+		got, err := claimIn(path, c.called)
 		if c.want == "" && (err != nil || got.Type != "nvidia-471" || got.Form != v1alpha1.BackendVGPU) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	if _, err := claimIn(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "no such claim") {
+	if _, err := claimIn(filepath.Join(t.TempDir(), "none"), ""); err == nil || !strings.Contains(err.Error(), "no such claim") {
 		t.Error(err)
 	}
 	if err := movable(whole); err == nil || !strings.Contains(err.Error(), "cannot move") {
@@ -85,6 +93,26 @@ func TestLike(t *testing.T) {
 	}
 	if err := movable(vgpu); err != nil {
 		t.Error(err)
+	}
+}
+
+// full is a terminal that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// Who cannot be told what a virtual machine needs is told that the claim is held, and how it ends.
+func TestClaimThatCannotBePrinted(t *testing.T) {
+	l := succession(t, deeds{control.MethodTakeDevice: func() (any, error) { return deviceClaim("vm1", v1alpha1.BackendPassthrough, ""), nil }})
+	var errOut strings.Builder
+	status := Main([]string{"vm", "claim", "--gpu", "0", "--form", "passthrough"}, full{}, &errOut)
+	for _, want := range []string{"claim vm1 is held", "no space left", "`divvy vm release vm1` puts it back"} {
+		if status != program.ExitFailure || !strings.Contains(errOut.String(), want) {
+			t.Errorf("status %d, %q has no %q", status, errOut.String(), want)
+		}
+	}
+	if asked := l.of(control.MethodTakeDevice); len(asked) != 1 {
+		t.Errorf("the agent was asked %v", asked)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,7 +110,7 @@ func (d *driver) lend(ctx context.Context, claim *resourcev1.ResourceClaim) ([]k
 		d.step("lend-recorded")
 		devices, err := d.give(ctx, want)
 		if err != nil {
-			return nil, errors.Join(err, d.giveBack(context.WithoutCancel(ctx), claim.UID))
+			return nil, errors.Join(err, d.giveBack(ctx, claim.UID))
 		}
 		return devices, nil
 	}
@@ -150,9 +151,14 @@ func (d *driver) give(ctx context.Context, want lent) ([]kubeletplugin.Device, e
 	return devices, nil
 }
 
+// backLimit bounds how long devices are waited for that come back. The kubelet asks again, and the ledger goes on by itself.
+const backLimit = time.Minute
+
 // giveBack takes all devices for virtual machines from a claim; that it has none is no error. The record goes last: while
-// it is there, there may be something to take back.
+// it is there, there may be something to take back. Whoever asks for that may have gone: it is done all the same.
 func (d *driver) giveBack(ctx context.Context, claim types.UID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backLimit)
+	defer cancel()
 	if had, ok := d.lent.get(claim); ok && d.machines == nil {
 		return fault("%s has devices of virtual machines, and this agent gives none: start it with the configuration that it had", had.name())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -62,8 +63,11 @@ func (h *host) Give(_ context.Context, claim types.UID, want Wanted) (Given, err
 	return given, nil
 }
 
-// TakeBack implements [Machines].
-func (h *host) TakeBack(_ context.Context, claim types.UID) error {
+// TakeBack implements [Machines]. Who asks must not give up soon, nor wait for ever.
+func (h *host) TakeBack(ctx context.Context, claim types.UID) error {
+	if _, bounded := ctx.Deadline(); ctx.Err() != nil || !bounded {
+		return fmt.Errorf("whoever asks waits with %v", ctx)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stuck != nil {
@@ -172,6 +176,20 @@ func TestMachineGetsNodesAlone(t *testing.T) {
 		if err := m.unprepare(r, claim); err != nil {
 			t.Error(err)
 		}
+	}
+	m.untouched(r, h)
+}
+
+// Devices come back also where the kubelet has stopped to wait.
+func TestMachineComesBackUnasked(t *testing.T) {
+	claim, pod := launcher("gpu", wholeCard)
+	m, h := withHost(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.unprepareClaim(ctx, claim.UID, nil); err != nil {
+		t.Error(err)
 	}
 	m.untouched(r, h)
 }
