@@ -36,6 +36,9 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 			err = misfit(requests, uses, made)
 		}
 		if err == nil {
+			err = r.cardsMisfit(ctx, claim, pod, uses)
+		}
+		if err == nil {
 			continue
 		}
 		if !r.told[pod.UID] {
@@ -44,6 +47,32 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 			r.teller.differs(claim, pod, err)
 		}
 	}
+}
+
+// cardsMisfit is misfit for a claim's cards. It is an error too if a container has cards by another claim: claims of several pods do not
+// know of each other's.
+func (r *reconciler) cardsMisfit(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod, uses []use) error {
+	a, had := r.attached.get(claim.UID)
+	if !had {
+		return nil
+	}
+	var requests []string
+	for _, v := range a.Views {
+		requests = append(requests, v.Requests...)
+	}
+	slices.Sort(requests)
+	if err := misfit(requests, uses, viewsIn(a.Views)); err != nil {
+		return err
+	}
+	for i := range uses {
+		if len(uses[i].view(requests)) == 0 {
+			continue
+		}
+		if _, err := r.togetherOf(ctx, pod, claim, &uses[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // misfit returns why a container does not get the part of the claim that it names,

@@ -196,3 +196,47 @@ func (m *machine) shown(r *running) (uuids []string) {
 	}
 	return uuids
 }
+
+// A pod that comes later to prepared claims of several pods is told where its containers have others' part of the cards, or cards of two
+// claims, which do not know of each other.
+func TestLaterPodsAreToldOfCards(t *testing.T) {
+	a := claimWith(cardResult("r", "nic-c0-shared", "1"), cardResult("s", "nic-c1-shared", "1"))
+	b := claimWith(cardResult("nic", "nic-v0-vf", ""))
+	b.Name, b.UID = "b", uidB
+	first, second := podOf("first", map[string][]ref{"main": {{"a", ""}}}), podOf("second", map[string][]ref{"main": {{"b", ""}}})
+	reserve(a, first)
+	reserve(b, second)
+	m := newMachine(t, a, b, first, second)
+	m.cards = newShelf()
+	r := m.start()
+	m.mustPrepare(r, a)
+	m.mustPrepare(r, b)
+	for range 4 {
+		<-m.events.Events // what they have
+	}
+	rec := newReconciler(r.driver)
+	for name, test := range map[string]struct {
+		named []ref
+		want  string
+	}{
+		"same":  {[]ref{{"a", ""}}, ""},
+		"part":  {[]ref{{"a", "s"}}, "container main of pod part names s and is given r and s, as it is prepared for pods that use it already"},
+		"both":  {[]ref{{"a", ""}, {"b", ""}}, "container main of pod both has RDMA cards by two claims, a and b"},
+		"other": {[]ref{{"b", ""}}, ""},
+	} {
+		pod := podOf(name, map[string][]ref{"main": test.named})
+		if err := m.client.Tracker().Add(pod); err != nil {
+			t.Fatal(err)
+		}
+		later := a.DeepCopy()
+		reserve(later, pod)
+		rec.beside(t.Context(), later)
+		told := ""
+		if len(m.events.Events) > 0 {
+			told = <-m.events.Events
+		}
+		if (told == "") != (test.want == "") || !strings.Contains(told, test.want) {
+			t.Errorf("pod %s is told %q, want %q", name, told, test.want)
+		}
+	}
+}
