@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,19 +79,30 @@ func (m *machines) SetFunctions(ctx context.Context, device pci.Address, count i
 		return nil, err
 	}
 	defer m.going.begin(append(functions, device))()
-	all, _ := m.Ledger.List()
-	for _, c := range all {
-		for _, f := range functions {
-			if c.Has(f) || c.Form == v1alpha1.BackendVGPU && c.Device == device {
-				return nil, fmt.Errorf("disable the virtual functions of %s: %w: claim %s (%s)", device, vgpu.ErrUsed, c.Name, c.Form)
-			}
-		}
+	if user := m.userOf(device, functions); user != "" {
+		return nil, fmt.Errorf("disable the virtual functions of %s: %w: %s", device, vgpu.ErrUsed, user)
 	}
 	foreign, err := m.vgpus.DisableFunctions(ctx, device)
 	for _, f := range foreign {
 		left = append(left, f.String())
 	}
 	return left, err
+}
+
+// userOf names who has one of a device's virtual functions, "" for nobody.
+func (m *machines) userOf(device pci.Address, functions []pci.Address) string {
+	all, _ := m.Ledger.List()
+	for _, c := range all {
+		if slices.ContainsFunc(functions, c.Has) || len(functions) > 0 && c.Form == v1alpha1.BackendVGPU && c.Device == device {
+			return fmt.Sprintf("claim %s (%s)", c.Name, c.Form)
+		}
+	}
+	for _, r := range m.Reserved() {
+		if slices.ContainsFunc(functions, func(f pci.Address) bool { return slices.Contains(r.Functions, f) }) {
+			return "containers have one for " + r.Name
+		}
+	}
+	return ""
 }
 
 // EnabledFunctions implements [agent.Functions].

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -15,9 +16,12 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // The configuration's functions are enabled where there are none, again until all are there, and what is there stays.
@@ -67,6 +71,31 @@ func TestEnabler(t *testing.T) {
 	}
 }
 
+// Functions that were enabled are no claim, so to release a claim of their owner's name takes nothing away.
+func TestFunctionsAreNoClaim(t *testing.T) {
+	dir, card := t.TempDir(), pci.Address{Bus: 0x41}
+	path, owner := filepath.Join(dir, vfio.FileName), vgpu.FunctionsOwner(card)
+	if err := checkpoint.NewFile[[]vfio.Entry](path, "vfio", 1).Save([]vfio.Entry{{Owner: owner, Plan: binding.Plan{Form: binding.FormFunctions, Device: card}, Phase: vfio.Bound}}); err != nil {
+		t.Fatal(err)
+	}
+	m := &machines{}
+	var err error
+	if m.book, err = vfio.Open(vfio.Config{Path: path, Machine: vfio.Host{Root: dir}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.book.Close)
+	m.vgpus = vgpu.New(vgpu.Options{Book: m.book})
+	if m.Ledger, err = claims.Open(claims.Config{Path: filepath.Join(dir, claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Release(t.Context(), owner); !errors.Is(err, claims.ErrUnknown) {
+		t.Errorf("released: %v", err)
+	}
+	if all, _ := m.List(); len(all) > 0 || len(m.EnabledFunctions()) != 1 {
+		t.Errorf("there are claims %v and functions %v", all, m.EnabledFunctions())
+	}
+}
+
 // maker gives each device that it is asked for once meanwhile returned.
 type maker struct{ meanwhile func() }
 
@@ -113,6 +142,15 @@ func TestFunctionsAndClaims(t *testing.T) {
 		t.Errorf("functions are taken away that a claim has: %v", err)
 	}
 	if err := m.Ledger.Release(t.Context(), "desk"); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Reserve(claims.Reserved{Key: "key", Name: "team/pod", Functions: []pci.Address{one}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := asked(); !errors.Is(err, vgpu.ErrUsed) || !strings.Contains(err.Error(), "team/pod") {
+		t.Errorf("functions are taken away that a container has: %v", err)
+	}
+	if err := m.Unreserve("key"); err != nil {
 		t.Fatal(err)
 	}
 	end := m.going.begin([]pci.Address{card, one})

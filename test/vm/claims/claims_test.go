@@ -22,9 +22,9 @@ import (
 const program = "/source/build/vm/bin/divvy"
 
 // agent starts an agent and waits until it answers. It ends with the test.
-func agent(t *testing.T) *exec.Cmd {
+func agent(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(program, "agent", "--vm-only", "--metrics-address", "none") //nolint:gosec,noctx // it ends with the test
+	cmd := exec.Command(program, append([]string{"agent", "--vm-only", "--metrics-address", "none"}, arguments...)...) //nolint:gosec,noctx // it ends with the test
 	log, err := os.CreateTemp(t.TempDir(), "agent")
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,9 @@ package claims
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -88,5 +91,38 @@ func TestFunctions(t *testing.T) {
 	refused("it was not Divvy that enabled them", "--count", "2")
 	if got := functions(card); got != "1 of drivers 0" {
 		t.Errorf("of somebody else there are functions %s", got)
+	}
+}
+
+// An agent enables what its configuration names when it starts, and leaves to others what they enabled.
+func TestFunctionsOfTheConfiguration(t *testing.T) {
+	guest.Require(t)
+	card := guest.Function(machine.RootedCard)
+	t.Cleanup(func() {
+		_, _ = card.Write("sriov_numvfs", "0"), card.Write("sriov_drivers_autoprobe", "1") // where the test failed before
+	})
+	file := filepath.Join(t.TempDir(), "agent.yaml")
+	text := fmt.Sprintf("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\nbackends: {vf: {gpus: [%q], functions: 2}}\n", string(card))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent(t, "--config", file)
+	for { // until it is listed; the guest ends a test that takes too long
+		list, err := divvy("vm", "ls")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(list, "FUNCTIONS OF") && strings.Contains(list, "held") {
+			break
+		}
+	}
+	if got := functions(card); got != "2 of drivers 0" {
+		t.Errorf("there are functions %s", got)
+	}
+	if _, err := settled("vm", "functions", string(card), "--count", "0"); err != nil {
+		t.Fatal(err)
+	}
+	if got := functions(card); got != "0 of drivers 1" {
+		t.Errorf("afterwards there are functions %s", got)
 	}
 }
