@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"time"
@@ -75,20 +76,24 @@ func (s *service) openMachines(ctx context.Context) error {
 		return err
 	}
 	s.machines = m
-	if m.broken != nil {
-		return nil
-	}
-	left, err := m.book.Recover(ctx)
-	for _, f := range left {
-		o.Log.WarnContext(ctx, "something of a device is left as somebody else made it", "left", f.String())
-	}
-	if err != nil {
-		o.Log.WarnContext(ctx, "cannot put back yet what an earlier agent began for virtual machines", "error", err)
-	}
-	if err := m.Recover(ctx); err != nil && !errors.Is(err, vgpu.ErrLater) { // those go on once the driver is open
-		o.Log.WarnContext(ctx, "cannot put back yet what an earlier agent claimed for virtual machines", "error", err)
+	if knows := m.broken == nil; knows {
+		m.putBack(ctx, o.Log)
 	}
 	return nil
+}
+
+// putBack puts back what an earlier agent left half done. What cannot be put back now is put back later.
+func (m *machines) putBack(ctx context.Context, log *slog.Logger) {
+	left, err := m.book.Recover(ctx)
+	for _, f := range left {
+		log.WarnContext(ctx, "something of a device is not as it was", "left", f.String())
+	}
+	if err != nil {
+		log.WarnContext(ctx, "cannot put back yet what an earlier agent began for virtual machines", "error", err)
+	}
+	if err := m.Recover(ctx); err != nil && !errors.Is(err, vgpu.ErrLater) { // those go on once the driver is open
+		log.WarnContext(ctx, "cannot put back yet what an earlier agent claimed for virtual machines", "error", err)
+	}
 }
 
 // openBook opens the book of devices. One that cannot be understood is left where it is, and not taken for an empty one: virtual

@@ -366,11 +366,11 @@ func TestMakersThatDoNotKnow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
-	l.Tell(func(c Claim, text string) { told = append(told, c.Name+": "+text) })
 	if err := l.Recover(t.Context()); err != nil {
 		t.Error(err)
 	}
+	var told []string
+	l.Tell(func(c Claim, text string) { told = append(told, c.Name+": "+text) })
 	l.Look(t.Context())
 	if err := l.Release(t.Context(), "train"); !errors.Is(err, why) {
 		t.Errorf("released: %v, want %v", err, why)

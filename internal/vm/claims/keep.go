@@ -12,17 +12,16 @@ const look = time.Second
 // Recover takes up what an earlier agent left: what was not made is put back, what was being put back goes on. What is held
 // stays as it is.
 func (l *Ledger) Recover(ctx context.Context) error {
-	if l.config.Broken != nil {
-		return nil // [Ledger.Look] tells of it
-	}
-	all, _ := l.List()
 	var faults []error
-	for _, c := range all {
-		if c.Phase != Held {
-			faults = append(faults, l.resume(ctx, c))
+	if knows := l.config.Broken == nil; knows { // else [Ledger.Run] tells of it, once somebody listens
+		all, _ := l.List()
+		for _, c := range all {
+			if c.Phase != Held {
+				faults = append(faults, l.resume(ctx, c))
+			}
 		}
+		l.Look(ctx)
 	}
-	l.Look(ctx)
 	return errors.Join(faults...)
 }
 
