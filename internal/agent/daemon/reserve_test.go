@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+)
+
+// Of a container's use of a virtual function and its being taken away, one gives way, whichever comes first.
+func TestFunctionsAndContainers(t *testing.T) {
+	card, one := pci.Address{Bus: 0x41}, pci.Address{Bus: 0x41, Function: 1}
+	files := fstest.MapFS{}
+	link := func(at, to string) { files[at] = &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink | 0o777} }
+	for _, a := range []pci.Address{card, one} {
+		link("sys/bus/pci/devices/"+a.String(), "../../../devices/pci0000:40/"+a.String())
+		files["sys/devices/pci0000:40/"+a.String()+"/class"] = &fstest.MapFile{Data: []byte("0x020000\n")}
+	}
+	link("sys/devices/pci0000:40/"+card.String()+"/virtfn0", "../"+one.String())
+	m := &machines{vgpus: vgpu.New(vgpu.Options{Root: files})}
+	var err error
+	if m.Ledger, err = claims.Open(claims.Config{Path: filepath.Join(t.TempDir(), claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	used := claims.Reserved{Key: "x", Name: "team/x", Functions: []pci.Address{card, one}}
+	end := m.going.begin([]pci.Address{card, one})
+	if err := m.Reserve(used); !errors.Is(err, claims.ErrBusy) || len(m.Reserved()) != 0 {
+		t.Errorf("a function that is being taken away is reserved: %v, %v", err, m.Reserved())
+	}
+	end()
+	if err := m.Reserve(used); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.SetFunctions(t.Context(), card, 0); !errors.Is(err, vgpu.ErrUsed) || !strings.Contains(err.Error(), "claim team/x") {
+		t.Errorf("functions are taken away that a container has: %v", err)
+	}
+	defer m.going.begin([]pci.Address{one})() // as where somebody asks for that just now
+	if err := m.Reserve(used); err != nil || len(m.Reserved()) != 1 {
+		t.Errorf("what is reserved already: %v, %v", err, m.Reserved())
+	}
+	if err := m.unreserved(card, []pci.Address{{Bus: 0x42}}); err != nil {
+		t.Errorf("another function: %v", err)
+	}
+}
