@@ -55,6 +55,63 @@ func claiming(arguments ...string) <-chan answer {
 	return ended
 }
 
+// me is this process, as it is named where it holds a device.
+var me = fmt.Sprintf("process %d", os.Getpid())
+
+// stuck claims a GPU and opens its node meanwhile: the claim fails and says who holds it. It returns how long that took.
+func stuck(t *testing.T, gpu guest.Function) (holder *os.File, took time.Duration) {
+	t.Helper()
+	hidden := alias(t, "/dev/nvidia0")
+	claimed := claiming("first", "--pci", string(gpu), "--form", "passthrough")
+	guest.WaitFor(t, "the kernel begins to take the GPU from its driver", func() bool { return gpu.Driver() == "" })
+	holder = opened(t, "/dev/nvidia0")
+	_ = hidden.Close()
+	said := <-claimed
+	if said.err == nil || !strings.Contains(said.err.Error(), "stuck") || !strings.Contains(said.err.Error(), me) {
+		t.Errorf("a device that is held: %v, want that it is stuck by %s", said.err, me)
+	}
+	listed(t, "stuck", me)
+	return holder, said.took
+}
+
+// listed sees that the list of claims has words.
+func listed(t *testing.T, words ...string) {
+	t.Helper()
+	list, err := divvy("vm", "ls")
+	for _, word := range words {
+		if err != nil || !strings.Contains(list, word) {
+			t.Errorf("the list has no %q: %v\n%s", word, err, list)
+		}
+	}
+}
+
+// returned waits until all is as before, and no claim is left.
+func returned(t *testing.T, group []guest.Function, before string) {
+	t.Helper()
+	guest.WaitFor(t, "the device comes back", func() bool { return drivers(group) == before })
+	guest.WaitFor(t, "its claim is gone", func() bool {
+		list, err := divvy("vm", "ls")
+		return err == nil && strings.Contains(list, nothing)
+	})
+}
+
+// An agent is killed while a device is stuck. The next one serves all the same, names the holder, and notices the end.
+func TestStuckOverAgents(t *testing.T) {
+	guest.Require(t)
+	gpu := guest.Function(machine.Accelerator)
+	gpu.Bind(t, "nvidia")
+	before := drivers(gpu.Members())
+	first := agent(t)
+	holder, _ := stuck(t, gpu)
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	agent(t)
+	listed(t, "stuck", me)
+	_ = holder.Close()
+	returned(t, gpu.Members(), before)
+}
+
 // Somebody opens a GPU's node after its claim was planned, so the kernel does not take it from its driver. The claim fails and names
 // them, all else goes on, and the GPU comes back by itself once they close it.
 func TestStuck(t *testing.T) {
@@ -64,19 +121,7 @@ func TestStuck(t *testing.T) {
 	group := append(gpu.Members(), other)
 	before := drivers(group)
 	agent(t)
-	hidden := alias(t, "/dev/nvidia0")
-	claimed := claiming("first", "--pci", string(gpu), "--form", "passthrough")
-	guest.WaitFor(t, "the kernel begins to take the GPU from its driver", func() bool { return gpu.Driver() == "" })
-	holder := opened(t, "/dev/nvidia0")
-	_ = hidden.Close()
-	said := <-claimed
-	who := fmt.Sprintf("process %d", os.Getpid())
-	if said.err == nil || !strings.Contains(said.err.Error(), "stuck") || !strings.Contains(said.err.Error(), who) {
-		t.Errorf("a device that is held: %v, want that it is stuck by %s", said.err, who)
-	}
-	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, "stuck") || !strings.Contains(list, who) {
-		t.Errorf("while it is stuck the list is: %v\n%s", err, list)
-	}
+	holder, took := stuck(t, gpu)
 	if _, err := divvy("vm", "claim", "again", "--pci", string(gpu), "--form", "passthrough"); err == nil {
 		t.Error("a device that is stuck is given")
 	}
@@ -87,11 +132,7 @@ func TestStuck(t *testing.T) {
 		t.Error(err)
 	}
 	_ = holder.Close()
-	guest.WaitFor(t, "the GPU comes back", func() bool { return drivers(group) == before })
-	guest.WaitFor(t, "its claim is gone", func() bool {
-		list, err := divvy("vm", "ls")
-		return err == nil && strings.Contains(list, nothing)
-	})
+	returned(t, group, before)
 	if _, err := settled("vm", "claim", "third", "--pci", string(gpu), "--form", "passthrough"); err != nil {
 		t.Errorf("a claim of the GPU that came back: %v", err)
 	}
@@ -102,7 +143,7 @@ func TestStuck(t *testing.T) {
 		t.Errorf("afterwards there is\n%swant\n%s", after, before)
 	}
 	figure.Tell(t, figure.Figure{
-		ID: "vm.stuck_s", Case: "holder named by divvy vm claim", Values: []float64{said.took.Seconds()},
+		ID: "vm.stuck_s", Case: "holder named by divvy vm claim", Values: []float64{took.Seconds()},
 		Note: "from the start of divvy vm claim to its end, by the agent; in a guest without KVM",
 	})
 }
@@ -123,18 +164,14 @@ func TestVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = guest.Write("/sys/bus/pci/rescan", "1") })
-	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, "train") {
-		t.Errorf("while it is gone the list is: %v\n%s", err, list)
-	}
+	listed(t, "train")
 	if _, err := divvy("vm", "claim", "other", "--pci", string(nvme), "--form", "passthrough"); err == nil {
 		t.Error("a device that is gone is given")
 	}
 	if _, err := settled("vm", "release", "train"); err != nil {
 		t.Error(err)
 	}
-	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, nothing) {
-		t.Errorf("after the release the list is: %v\n%s", err, list)
-	}
+	listed(t, nothing)
 	if err := guest.Write("/sys/bus/pci/rescan", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +212,5 @@ func TestOverrideOfAnotherTool(t *testing.T) {
 	if got := card.Read("driver_override"); got != "pci-stub" || card.Driver() != "" {
 		t.Errorf("after the release the override is %q and the driver %q, want the other's and none", got, card.Driver())
 	}
-	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, nothing) {
-		t.Errorf("after the release the list is: %v\n%s", err, list)
-	}
+	listed(t, nothing)
 }
