@@ -145,7 +145,7 @@ func printFunctions(w *strings.Builder, all []control.Functions, as look) {
 		return
 	}
 	table := columns.Table{Most: columns.MostOfName, Paint: as.paint, Colours: func(column, cell string) columns.Colour {
-		if column == "STATE" && cell == "stuck" {
+		if column == "STATE" && (cell == "stuck" || cell == "fault") {
 			return columns.Alarm
 		}
 		return ""

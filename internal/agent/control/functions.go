@@ -35,8 +35,11 @@ type Functions struct {
 
 // State is a word about them.
 func (f *Functions) State() string {
-	if f.Fault != "" {
+	switch {
+	case f.Fault != "" && f.Phase != claims.Held:
 		return "stuck"
+	case f.Fault != "":
+		return "fault"
 	}
 	return string(f.Phase)
 }

@@ -111,7 +111,11 @@ func (m *machines) userOf(device pci.Address, functions []pci.Address) string {
 // EnabledFunctions implements [agent.Functions].
 func (m *machines) EnabledFunctions() (all []control.Functions) {
 	for _, e := range m.vgpus.Enabled() {
-		all = append(all, control.Functions{Device: e.Device, Count: e.Count, Phase: phases[e.Phase], Fault: e.Stuck})
+		f := control.Functions{Device: e.Device, Count: e.Count, Phase: phases[e.Phase], Fault: e.Stuck}
+		if e.Changed {
+			f.Fault = fmt.Sprintf("somebody has changed their number to %d", e.Now)
+		}
+		all = append(all, f)
 	}
 	return all
 }

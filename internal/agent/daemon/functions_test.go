@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,15 +85,22 @@ func TestFunctionsAreNoClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.book.Close)
-	m.vgpus = vgpu.New(vgpu.Options{Book: m.book})
+	m.vgpus = vgpu.New(vgpu.Options{Root: os.DirFS(dir), Book: m.book})
 	if m.Ledger, err = claims.Open(claims.Config{Path: filepath.Join(dir, claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Release(t.Context(), owner); !errors.Is(err, claims.ErrUnknown) {
 		t.Errorf("released: %v", err)
 	}
-	if all, _ := m.List(); len(all) > 0 || len(m.EnabledFunctions()) != 1 {
+	if all, _ := m.List(); len(all) > 0 || len(m.EnabledFunctions()) != 1 || m.EnabledFunctions()[0].Fault != "" {
 		t.Errorf("there are claims %v and functions %v", all, m.EnabledFunctions())
+	}
+	folder := filepath.Join(dir, "sys", binding.DeviceFolder(card))
+	if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "sriov_numvfs"), []byte("2\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if f := m.EnabledFunctions(); len(f) != 1 || f[0].State() != "fault" || !strings.Contains(f[0].Fault, "somebody has changed their number to 2") {
+		t.Errorf("what somebody changed: %+v", f)
 	}
 }
 

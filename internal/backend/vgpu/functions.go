@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
@@ -31,6 +34,9 @@ type Enabled struct {
 	Phase  vfio.Phase
 	// Stuck says why a change does not end, empty where none is stuck.
 	Stuck string
+	// Changed is true where somebody else has changed their number since, to Now.
+	Changed bool
+	Now     int
 }
 
 // Enabled are all virtual functions that were enabled on request.
@@ -43,9 +49,22 @@ func (b *Backend) Enabled() (all []Enabled) {
 		if e.Stuck != nil {
 			one.Stuck = e.Stuck.Error()
 		}
+		if e.Phase == vfio.Bound {
+			one.Now, one.Changed = b.changed(one)
+		}
 		all = append(all, one)
 	}
 	return all
+}
+
+// changed tells whether a device has another number of functions than it was given. What cannot be read now has not changed.
+func (b *Backend) changed(e Enabled) (now int, changed bool) {
+	content, err := fs.ReadFile(b.options.Root, "sys/"+binding.DeviceFolder(e.Device)+"/sriov_numvfs")
+	if err != nil {
+		return e.Count, false
+	}
+	now, err = strconv.Atoi(strings.TrimSpace(string(content)))
+	return now, err == nil && now != e.Count
 }
 
 // enabled are those of one device.

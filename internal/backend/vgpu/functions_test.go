@@ -126,7 +126,7 @@ func TestFunctions(t *testing.T) {
 	again, err := binding.EnableFunctions(&types.GPU{Address: cardAt, FunctionsTotal: 4}, 2)
 	c.must(err)
 	c.must(book.Bind(ctx, vgpu.FunctionsOwner(cardAt), again)) // as who asked before they were there
-	if all := b.Enabled(); len(all) != 1 || all[0] != (vgpu.Enabled{Device: cardAt, Count: 2, Phase: vfio.Bound}) {
+	if all := b.Enabled(); len(all) != 1 || all[0] != (vgpu.Enabled{Device: cardAt, Count: 2, Now: 2, Phase: vfio.Bound}) {
 		t.Errorf("after a restart there are %+v", all)
 	}
 	one := pci.Address{Bus: 0x41, Function: 1}
@@ -170,6 +170,9 @@ func TestFunctionsOfOthers(t *testing.T) {
 	c.must(b.EnableFunctions(ctx, cardAt, 3))
 	c.is("3 of drivers 1")
 	c.write("sriov_numvfs", "2")
+	if all := b.Enabled(); len(all) != 1 || !all[0].Changed || all[0].Now != 2 || all[0].Count != 3 {
+		t.Errorf("of what somebody changed there are %+v", all)
+	}
 	left, err := b.DisableFunctions(ctx, cardAt)
 	if err != nil || len(left) != 1 || len(b.Enabled()) > 0 {
 		t.Errorf("disabled what somebody changed: %v, %v; there are %+v", left, err, b.Enabled())
