@@ -59,7 +59,7 @@ var upstream = []struct {
 		mpsWith(`"multiUser": true`): "for the node's administrator to say",
 	}},
 	{"MigDeviceConfig", nil, map[string]string{`kind MigDeviceConfig "sharing": {"strategy": "MPS"}`: "it is for MIG devices"}},
-	{"VfioDeviceConfig", nil, map[string]string{`kind VfioDeviceConfig "iommu": {"backendPolicy": "LegacyOnly"}`: "not passed to virtual machines"}},
+	{"VfioDeviceConfig", nil, map[string]string{`kind VfioDeviceConfig "iommu": {"backendPolicy": "LegacyOnly"}`: "virtual machines get GPUs by claims of class passthrough.divvy.dev"}},
 	{"ComputeDomainChannelConfig", nil, map[string]string{`kind ComputeDomainChannelConfig "domainID": "a"`: "compute domains are not offered"}},
 	{"ComputeDomainDaemonConfig", nil, map[string]string{`kind ComputeDomainDaemonConfig "domainID": "a"`: "compute domains are not offered"}},
 }
