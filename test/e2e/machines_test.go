@@ -35,6 +35,7 @@ cd "bus/pci/devices/$2"
 ln -s "/sys/kernel/iommu_groups/$3" iommu_group
 ln -s /sys/bus/pci/drivers/nvidia driver
 echo nvidia > home
+echo flr > reset_method
 echo '(null)' > driver_override
 `
 	_, err := n.Exec(l.ctx, "sh", "-c", script, "sh", n.SimgpuDir(), lentGPU, lentGroup)
@@ -155,6 +156,11 @@ func lentByClaim(l *lab) {
 		}
 		return ""
 	})
+	resets, err := n.Exec(l.ctx, "cat", filepath.Join(n.SimgpuDir(), "sys/bus/pci/devices", lentGPU, "resets"))
+	l.must(err)
+	if got := strings.Count(resets, "reset"); got != 2 {
+		l.t.Errorf("the GPU was reset %d times after two users", got)
+	}
 	l.agree()
 	l.kubectl("rollout", "undo", "-n", system, "daemonset/divvy-agent") // Helm changes nothing that somebody else wrote
 	l.install()

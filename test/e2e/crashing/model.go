@@ -70,6 +70,8 @@ func (m model) write(path, value string) error {
 		return m.unbind(value, parts[3])
 	case len(parts) == 5 && strings.HasPrefix(path, "bus/pci/drivers/") && parts[4] == "bind":
 		return m.bind(value, parts[3])
+	case len(parts) == 5 && strings.HasPrefix(path, "bus/pci/devices/") && parts[4] == "reset":
+		return m.reset(parts[3])
 	case len(parts) == 5 && strings.HasPrefix(path, "bus/pci/devices/") && parts[4] == "driver_override":
 		if value == "" {
 			value = "(null)"
@@ -88,6 +90,16 @@ func (m model) device(address, file string) string {
 func (m model) line(address, file string) string {
 	text, _ := os.ReadFile(m.device(address, file))
 	return strings.TrimSuffix(strings.TrimSpace(string(text)), "(null)")
+}
+
+// reset adds a line to the file resets.
+func (m model) reset(address string) error {
+	file, err := os.OpenFile(m.device(address, "resets"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString("reset\n")
+	return errors.Join(err, file.Close())
 }
 
 func (m model) unbind(address, driver string) error {
