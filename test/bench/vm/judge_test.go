@@ -47,10 +47,10 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Each row is one of a benchmark's ids, and no two are the same.
+// Each row is one of a benchmark's ids, no two are the same, and the rows of an id are of one source.
 func TestSources(t *testing.T) {
-	seen := map[string]bool{}
-	for _, s := range sources {
+	seen, owner := map[string]bool{}, map[string]int{}
+	for i, s := range sources {
 		if len(s.tests) == 0 || len(s.rows) == 0 {
 			t.Errorf("%+v has no tests or no row", s)
 		}
@@ -59,6 +59,10 @@ func TestSources(t *testing.T) {
 				t.Errorf("the row %+v is there twice, or lacks its unit or direction", r)
 			}
 			seen[r.id+" "+r.word] = true
+			if first, is := owner[r.id]; is && first != i {
+				t.Errorf("%s has rows of two sources, of which the second would overwrite the first", r.id)
+			}
+			owner[r.id] = i
 		}
 	}
 }
