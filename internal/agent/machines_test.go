@@ -282,6 +282,36 @@ func TestGPUWithAnIdleShare(t *testing.T) {
 	}
 }
 
+// Parts of one GPU go beside each other; a whole one does not go beside parts, nor a part beside whole ones.
+func TestPartsOfAGPU(t *testing.T) {
+	n, l := newNode(t), &ledgerOf{}
+	var letGo int
+	var returned string
+	r := n.machined(l, -1, &letGo, &returned)
+	part := func(name, gpu string) control.TakeDeviceParams {
+		p := passthrough(name, gpu)
+		p.Form, p.Type = v1alpha1.BackendVGPU, "nvidia-471"
+		return p
+	}
+	for _, name := range []string{"one", "two"} {
+		if _, err := r.takeDevice(t.Context(), root, part(name, "0")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if letGo != 0 || r.IsAway(firstID) {
+		t.Errorf("for a part the agent let go of the driver %d times, away %v", letGo, r.IsAway(firstID))
+	}
+	if _, err := r.takeDevice(t.Context(), root, passthrough("whole", "0")); !says(err, "claim one has it") {
+		t.Errorf("the whole GPU: %v", err)
+	}
+	if _, err := r.takeDevice(t.Context(), root, passthrough("whole", "1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.takeDevice(t.Context(), root, part("three", "1")); !says(err, "claim whole has it") {
+		t.Errorf("a part of a whole one: %v", err)
+	}
+}
+
 // Who may not claim, and what cannot be claimed, is told why.
 func TestDevicesThatNobodyGets(t *testing.T) {
 	n := newNode(t)

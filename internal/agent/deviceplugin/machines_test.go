@@ -68,7 +68,8 @@ func TestMachinesAreCountedAndGiven(t *testing.T) {
 	k := startRegistrar(t, dir)
 	o := &offers{changed: make(chan struct{})}
 	startMachines(t, dir, o)
-	o.set(nil, MachineUnit{ID: "0000:c1:00.4", Resource: functions, NUMANode: 1}, MachineUnit{ID: "0000:c1:00.5", Resource: functions, NUMANode: -1, Faulty: true})
+	o.set(nil, MachineUnit{ID: "0000:c1:00.4", Resource: functions, NUMANode: 1}, MachineUnit{ID: "0000:c1:00.5", Resource: functions, NUMANode: -1, Faulty: true},
+		MachineUnit{ID: "0000:5e:00.0", Resource: "divvy.dev/passthrough_10de_2235", NUMANode: -1})
 	request := k.of(t, functions)
 	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, request.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -91,6 +92,9 @@ func TestMachinesAreCountedAndGiven(t *testing.T) {
 	if err != nil || len(answer.ContainerResponses) != 1 {
 		t.Fatalf("%v, %v", answer, err)
 	}
+	if _, err := allocate("0000:5e:00.0"); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a device of another resource: %v", err)
+	}
 	got := answer.ContainerResponses[0]
 	if want := map[string]string{"PCI_RESOURCE_DIVVY_DEV_VF_1002_74B5": "0000:c1:00.4,0000:c1:00.5"}; !maps.Equal(got.Envs, want) {
 		t.Errorf("variables %v, want %v", got.Envs, want)
@@ -105,6 +109,10 @@ func TestMachinesAreCountedAndGiven(t *testing.T) {
 	o.set(errors.New("process 7 has it"), MachineUnit{ID: "0000:c1:00.4", Resource: functions})
 	if second, err := stream.Recv(); err != nil || len(second.Devices) != 1 {
 		t.Errorf("%v, %v", second, err)
+	}
+	o.set(errors.New("process 7 has it"), MachineUnit{ID: "0000:c1:00.4", Resource: functions, Faulty: true})
+	if third, err := stream.Recv(); err != nil || len(third.Devices) != 1 || third.Devices[0].Health != kubelet.Unhealthy {
+		t.Errorf("one that has become faulty: %v, %v", third, err)
 	}
 	if _, err := allocate("0000:c1:00.4"); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "give 0000:c1:00.4 to a virtual machine: process 7 has it") {
 		t.Errorf("a device that somebody holds: %v", err)
@@ -127,5 +135,10 @@ func TestVariables(t *testing.T) {
 		if got := handedOver(c.resource, c.given); !maps.Equal(got.Envs, c.want) {
 			t.Errorf("%v, want %v", got.Envs, c.want)
 		}
+	}
+	// Devices of one group have one node, which a container cannot be given twice.
+	shared := []MachineDevice{{Address: "0000:3b:00.0", Nodes: []string{"/dev/vfio/8"}}, {Address: "0000:3b:00.1", Nodes: []string{"/dev/vfio/8"}}}
+	if got := handedOver("divvy.dev/passthrough_10de_2331", shared); len(got.Devices) != 2 {
+		t.Errorf("it gets the nodes %v", got.Devices)
 	}
 }

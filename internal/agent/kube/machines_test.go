@@ -191,7 +191,7 @@ func TestMachinesGive(t *testing.T) {
 	if err := m.TakeBack(t.Context(), claimUID); err != nil || l.names() != "vm1" {
 		t.Errorf("%v, left is %s", err, l.names())
 	}
-	for _, odd := range []claims.Given{{}, {Nodes: []string{"/dev/vfio/8", "/dev/sda"}}, {Nodes: []string{"/dev/vfio/../sda"}}} {
+	for _, odd := range []claims.Given{{}, {Nodes: []string{"/dev/vfio/8", "/dev/sda"}}, {Nodes: []string{"/dev/vfio/../sda"}}, {Nodes: []string{"/dev/vfio/8/../../sda"}}} {
 		l.given = odd
 		if given, err := m.Give(t.Context(), claimUID, dra.Wanted{FunctionID: parsed("passthrough-0000-3b-00-0")}); err == nil {
 			t.Errorf("%+v gives %+v", odd, given)
@@ -210,6 +210,10 @@ func TestMachinesFollowTheLedger(t *testing.T) {
 	const all = "passthrough-0000-3b-00-0 vgpu-0000-5e-00-0-471-0 vgpu-0000-5e-00-0-471-1 vf-0000-c1-00-4"
 	if got := m.lookFor(t); got != all {
 		t.Errorf("offered is %s", got)
+	}
+	l.all = []claims.Claim{{Want: claims.Want{Name: "vm1", Device: parsed("passthrough-0000-5e-00-0").Address, Form: v1alpha1.BackendVGPU}}}
+	if got := m.lookFor(t); got != all {
+		t.Errorf("beside a vGPU that was claimed by hand: %s", got)
 	}
 	_, changed := m.get()
 	card := parsed("passthrough-0000-3b-00-0").Address

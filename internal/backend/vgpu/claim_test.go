@@ -152,6 +152,11 @@ func TestOwners(t *testing.T) {
 	if kind, known := b.Like("one"); kind != "NVIDIA A100-10C" || !known {
 		t.Errorf("another one like it is %q, %t", kind, known)
 	}
+	m.set(1, "472") // as somebody else does
+	if listed, err := b.List(modelledGPU); err != nil || len(listed) != 2 || listed[0].Owner != "" || listed[0].Type != "472" {
+		t.Errorf("with another's type on our function there are %+v, %v", listed, err)
+	}
+	m.set(1, "471")
 	listed, err := b.List(modelledGPU)
 	if err != nil || len(listed) != 2 || listed[0] != first || listed[1].Owner != "" || listed[1].Type != "472" {
 		t.Errorf("listed are %+v, %v", listed, err)
@@ -170,6 +175,28 @@ func TestOwners(t *testing.T) {
 	}
 	if _, has := b.Device("one"); has {
 		t.Error("after the release the owner has something")
+	}
+}
+
+// A function that the book has given is not asked for again, also while it has no type yet. What has no group is given back.
+func TestFunctionsThatAreNotTaken(t *testing.T) {
+	m, ctx := newModelled(), t.Context()
+	given := pci.Address{Bus: 1, Function: 1}
+	m.entries = []vfio.Entry{{Owner: "passed", Plan: binding.Plan{Form: binding.FormFunction, Device: given, Members: []pci.Address{given}}}}
+	asked := 0
+	m.others = func(binding.Plan) error { asked++; return nil }
+	maker := vgpu.Maker{Backend: vgpu.New(vgpu.Options{Root: m.files, Book: m})}
+	want := claims.Want{Name: "desk", Form: v1alpha1.BackendVGPU, Device: modelledGPU, Type: "471"}
+	admit := func([]pci.Address) error { return nil }
+	if got, err := maker.Take(ctx, want, admit); err != nil || got.Members[0].Function != 2 || asked != 1 {
+		t.Errorf("%+v, %v, after %d plans", got, err, asked)
+	}
+	if _, err := maker.Release(ctx, "desk"); err != nil {
+		t.Fatal(err)
+	}
+	delete(m.files, "sys/devices/pci0000:00/0000:01:00.2/iommu_group")
+	if got, err := maker.Take(ctx, want, admit); !errors.Is(err, binding.ErrNoGroup) || len(m.entries) != 1 {
+		t.Errorf("without a group: %+v, %v; the book has %+v", got, err, m.entries)
 	}
 }
 

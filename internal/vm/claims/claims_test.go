@@ -173,6 +173,10 @@ func TestLife(t *testing.T) {
 	l.Look(ctx)
 	equal(t, "owner after udev", k.nodes["/dev/vfio/3"], Ownership{UID: 1000, Mode: 0o600})
 
+	k.set(func() { k.nodes["/dev/vfio/3"] = Ownership{UID: 7, Mode: 0o600} }) // as somebody else does
+	l.Look(ctx)
+	equal(t, "owner that somebody else chose", k.nodes["/dev/vfio/3"], Ownership{UID: 7, Mode: 0o600})
+
 	k.set(func() { k.nodes["/dev/vfio/3"] = Ownership{UID: 1000, Mode: 0o666} }) // as its user may do
 	if err := l.Release(ctx, "a"); err != nil {
 		t.Fatal(err)
@@ -202,6 +206,28 @@ func TestTaken(t *testing.T) {
 		}
 	}
 	equal(t, "claims", names(l), []string{"a held"})
+}
+
+// Parts of one GPU go beside each other, and not beside the whole of it.
+func TestPartsBesideEachOther(t *testing.T) {
+	ctx, k := t.Context(), newKernel()
+	l := open(t, filepath.Join(t.TempDir(), FileName), k, nil)
+	l.config.Makers[v1alpha1.BackendVGPU] = k
+	part := func(name string, bus uint8) Want {
+		w := want(name, bus)
+		w.Form, w.Type = v1alpha1.BackendVGPU, "nvidia-471"
+		return w
+	}
+	for _, w := range []Want{part("a", 3), part("b", 3), want("c", 4)} {
+		if _, err := l.Take(ctx, w, nil); err != nil {
+			t.Errorf("%s: %v", w.Name, err)
+		}
+	}
+	for _, w := range []Want{want("d", 3), part("d", 4)} {
+		if _, err := l.Take(ctx, w, nil); !errors.Is(err, ErrTaken) {
+			t.Errorf("%s of %s: %v", w.Form, w.Device, err)
+		}
+	}
 }
 
 // What can never be is an error before anything is written down.
@@ -341,6 +367,9 @@ func TestEndAfterEveryStep(t *testing.T) {
 		case len(got) == 0 && len(k.has) == 0 && len(k.nodes) == 0:
 		default:
 			t.Errorf("after step %d there are claims %v, devices %v and nodes %v", count, got, slices.Collect(maps.Keys(k.has)), k.nodes)
+		}
+		for _, o := range k.whose {
+			equal(t, fmt.Sprintf("after step %d, the owner while the device was freed", count), o.UID, 0)
 		}
 		if over {
 			if count < 6 {

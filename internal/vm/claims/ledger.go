@@ -204,6 +204,7 @@ func (l *Ledger) give(c *Claim) error {
 			return fmt.Errorf("give %s to user %d: %w", node, c.UID, err)
 		}
 	}
+	l.step("given")
 	return nil
 }
 

@@ -133,7 +133,7 @@ func TestMediatedDevices(t *testing.T) {
 func TestTypedFunctions(t *testing.T) {
 	h := card(4)
 	offer := []facts.VGPUType{{ID: "471", Name: "NVIDIA A40-8Q", Available: -1}}
-	for i, v := range []facts.VGPU{{Current: "471"}, {Current: "471"}, {Types: offer}, {}} {
+	for i, v := range []facts.VGPU{{Current: "471"}, {Current: "471", Types: offer}, {Types: offer}, {}} {
 		v.Interface = "vendor-vfio"
 		h.Devices[2+i].VGPU = &v
 	}
