@@ -82,9 +82,6 @@ func (m *machines) SetFunctions(ctx context.Context, device pci.Address, count i
 	if user := m.userOf(device, functions); user != "" {
 		return nil, fmt.Errorf("disable the virtual functions of %s: %w: %s", device, vgpu.ErrUsed, user)
 	}
-	if err := m.unreserved(device, functions); err != nil {
-		return nil, err
-	}
 	foreign, err := m.vgpus.DisableFunctions(ctx, device)
 	for _, f := range foreign {
 		left = append(left, f.String())
