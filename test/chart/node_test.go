@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/explanation"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/test/bench/plane"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -77,15 +78,28 @@ func TestNodeIsShown(t *testing.T) {
 	}
 }
 
-// bindTo gives a user a role in the whole cluster.
+// bindTo gives a user a role, and waits until the API server's authorizer has heard of it.
 func bindTo(t *testing.T, p *plane.Plane, user, role string) {
 	t.Helper()
-	if _, err := p.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	api := p.Client().RbacV1()
+	if _, err := api.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	of, err := api.ClusterRoles().Get(t.Context(), role, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := of.Rules[0]
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]},
+	}}
+	eventually(t, func() bool {
+		answer, err := p.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed
+	})
 }
 
 // grant makes a claim that has a part of the GPU of [offer], of which a pod makes use.
