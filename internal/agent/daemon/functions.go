@@ -89,12 +89,17 @@ func (m *machines) SetFunctions(ctx context.Context, device pci.Address, count i
 	return left, err
 }
 
-// userOf names the claim that has one of a device's virtual functions, "" for none.
+// userOf names who has one of a device's virtual functions, "" for nobody.
 func (m *machines) userOf(device pci.Address, functions []pci.Address) string {
 	all, _ := m.Ledger.List()
 	for _, c := range all {
 		if slices.ContainsFunc(functions, c.Has) || len(functions) > 0 && c.Form == v1alpha1.BackendVGPU && c.Device == device {
 			return fmt.Sprintf("claim %s (%s)", c.Name, c.Form)
+		}
+	}
+	for _, r := range m.Reserved() {
+		if slices.ContainsFunc(functions, func(f pci.Address) bool { return slices.Contains(r.Functions, f) }) {
+			return "containers have one for " + r.Name
 		}
 	}
 	return ""
