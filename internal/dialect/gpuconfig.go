@@ -35,7 +35,7 @@ const gpuConfigVersion, gpuConfigKind = "resource.nvidia.com/v1beta1", "GpuConfi
 // otherKinds are the kinds of the same version that ask what is not offered.
 var otherKinds = map[string]string{
 	migConfigKind:                "it is for MIG devices, of class " + v1alpha1.ClassNVIDIAMIG,
-	"VfioDeviceConfig":           "virtual machines get GPUs by claims of class passthrough.divvy.dev",
+	"VfioDeviceConfig":           "virtual machines get GPUs by claims of class " + v1alpha1.ClassPassthrough,
 	"ComputeDomainChannelConfig": "compute domains are not offered",
 	"ComputeDomainDaemonConfig":  "compute domains are not offered",
 }
