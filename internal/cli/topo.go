@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 	"github.com/divvy-gpu/divvy/internal/topology"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 func newTopo(a *app) *cobra.Command {
@@ -104,7 +105,7 @@ func (a *app) host(ctx context.Context, recorded, machine string) (*hostfile.Hos
 		if err != nil {
 			return nil, err
 		}
-		return hostfile.CaptureMachine(os.DirFS("/"), gpus)
+		return hostfile.CaptureMachine(vfio.Files("/"), gpus)
 	}
 	return recordedHost(recorded)
 }

@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/rdma"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // leastLocked is how much memory a program with RDMA cards can be expected to lock: NCCL registers its buffers, which are some
@@ -20,7 +20,7 @@ const leastLocked = 1 << 30
 
 // nics checks what stands between RDMA cards and programs. A machine without adapters has nothing to check.
 func (h Host) nics() []Check {
-	root := os.DirFS(filepath.Join("/", h.Root))
+	root := vfio.Files(filepath.Join("/", h.Root))
 	if entries, err := fs.ReadDir(root, "sys/class/infiniband"); err != nil || len(entries) == 0 {
 		return nil
 	}

@@ -1,8 +1,13 @@
 package doctor
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/rdma"
@@ -106,4 +111,37 @@ func TestNewer(t *testing.T) {
 			t.Errorf("%q: %v", release, got)
 		}
 	}
+}
+
+// A device that somebody holds while its driver is to be changed keeps readers of its files asleep. Doctor goes on without it.
+func TestNICsBesideAStuckDevice(t *testing.T) {
+	root := t.TempDir()
+	device := filepath.Join(root, "sys/devices/pci0000:00/0000:00:05.0")
+	stuck := filepath.Join(device, "driver_override")
+	if err := errors.Join(
+		os.MkdirAll(device, 0o755), os.MkdirAll(filepath.Join(root, "sys/class/infiniband/mlx5_0"), 0o755), os.MkdirAll(filepath.Join(root, "sys/bus/pci/devices"), 0o755),
+		os.WriteFile(filepath.Join(device, "class"), []byte("0x030200\n"), 0o600),
+		os.WriteFile(filepath.Join(device, "vendor"), []byte("0x10de\n"), 0o600), os.WriteFile(filepath.Join(device, "device"), []byte("0x20b5\n"), 0o600), syscall.Mkfifo(stuck, 0o600),
+		os.Symlink("../../../devices/pci0000:00/0000:00:05.0", filepath.Join(root, "sys/bus/pci/devices/0000:00:05.0")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		Host{Root: root}.nics()
+	}()
+	select {
+	case <-looked:
+	case <-time.After(30 * time.Second):
+		t.Error("doctor sleeps with the device")
+	}
+	end, err := os.OpenFile(stuck, os.O_RDWR, 0) // whoever reads it wakes up
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := end.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-looked
 }

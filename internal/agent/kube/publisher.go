@@ -21,6 +21,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 	"github.com/divvy-gpu/divvy/internal/topology"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // publisher describes the node's GPUs to the kubelet, the scheduler and the node's labels.
@@ -68,7 +69,7 @@ func (p *publisher) locate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.root = os.DirFS("/")
+	p.root = vfio.Files("/")
 	if dir := listed.Info.Simgpu; dir != "" {
 		p.root = os.DirFS(filepath.Dir(simfiles.Sysfs(dir)))
 	}
