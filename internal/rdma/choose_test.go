@@ -79,6 +79,10 @@ func TestChoose(t *testing.T) {
 			"sys/class/net/ib0": "->../../" + strings.TrimPrefix(aloneAt, "sys/") + "/net/ib0", aloneAt + "/net/ib0/address": "0\n",
 			"proc/1/net/route": "ib0\t00000000\t0102030A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n",
 		}, Choice{}, true, `mlx5_0:0; -"mlx5_1": the default route goes through ib0` + by + `; -"mlx5_2": the default route goes through ib0` + by},
+		"a disk in use on it": {map[string]string{
+			"sys/class/block/nvme9n1": "->../../" + strings.TrimPrefix(cardAt, "sys/") + "/nvme/nvme9/nvme9n1", cardAt + "/nvme/nvme9/nvme9n1/dev": "259:9\n",
+			"proc/1/mountinfo": "36 1 259:9 / /scratch rw - ext4 /dev/nvme9n1 rw\n",
+		}, Choice{}, true, `mlx5_1:0; mlx5_2:0:port-down; -"mlx5_0": the disk nvme9n1 is in use on it` + by},
 		"below a VLAN and a bond":    {bond, Choice{}, true, `-"mlx5_bond_0": the default route goes through vlan7` + by + `; -"mlx5_4": the default route goes through vlan7` + by},
 		"below a bond, named":        {bond, Choice{Names: []string{"mlx5_4"}}, true, `mlx5_4:0`},
 		"through a function":         {ofFunction, Choice{}, true, `mlx5_bond_0:0; -"mlx5_4": the default route goes through ens2` + by},

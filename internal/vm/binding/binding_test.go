@@ -146,6 +146,16 @@ func TestRefusalsName(t *testing.T) {
 			if _, err := binding.Passthrough(host, address(t, h.GPU)); err == nil || err.Error() != want {
 				t.Errorf("%s: %v, want %s", name, err, want)
 			}
+			for i := range host.Devices {
+				if len(host.Devices[i].Uses) > 0 {
+					host.Devices[i].Uses = []facts.Use{{Kind: "route", Name: "ens1"}}
+				}
+			}
+			_, routed, _ := strings.Cut(want, ": ")
+			routed = strings.ReplaceAll(routed, "nvme0n1p2 is mounted at /", "the default route leads through ens1")
+			if _, err := binding.Passthrough(host, address(t, h.GPU)); err == nil || !strings.HasSuffix(err.Error(), routed) {
+				t.Errorf("%s: %v, want %s", name, err, routed)
+			}
 		}
 	}
 }
