@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
@@ -77,6 +78,40 @@ func (f *fleet) says(pod, text string) {
 		}
 		return false, "it says nothing"
 	})
+}
+
+// hear begins to hear why a pod that is not there yet will wait. The function that it returns waits until one of the reasons so far has a
+// text: it misses none that is soon another one.
+func (f *fleet) hear(pod string) (says func(text string)) {
+	f.t.Helper()
+	events, err := f.client.CoreV1().Pods(namespace).Watch(f.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(events.Stop)
+	return func(text string) {
+		f.t.Helper()
+		var heard []string
+		end := time.NewTimer(limit)
+		defer end.Stop()
+		for {
+			select {
+			case event := <-events.ResultChan():
+				p, ok := event.Object.(*corev1.Pod)
+				if !ok {
+					f.t.Fatalf("hear why pod %s waits: %+v", pod, event)
+				}
+				for _, c := range p.Status.Conditions {
+					if c.Type == corev1.PodScheduled && strings.Contains(c.Message, text) {
+						return
+					}
+					heard = append(heard, c.Message)
+				}
+			case <-end.C:
+				f.t.Fatalf("pod %s waits because %q: not within %v: %q\n%s", pod, text, limit, heard, f.logs())
+			}
+		}
+	}
 }
 
 // labelled makes a member of coscheduling's form.

@@ -80,8 +80,9 @@ func TestVictimStays(t *testing.T) {
 	stays.Finalizers = []string{"example.com/stays"}
 	f.create(stays)
 	f.bound(2)
+	says := f.hear("b-0")
 	f.create(inQueue(t, "b", "b-0", 80))
-	f.says("b-0", "waits for 1 pod of queue a to end")
+	says("waits for 1 pod of queue a to end")
 	f.runs("b", 1)
 	if n := f.running(t.Context(), "a"); n != 0 {
 		t.Errorf("beside one that does not end, %d pods of a run", n)
