@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -138,6 +139,36 @@ func TestVGPUTypeIsSelected(t *testing.T) {
 		t.Errorf("it got %v", got)
 	}
 	s.fits("larger", false, claim)
+}
+
+// The example for a virtual machine with a GPU and a card has both below one switch, whichever of two GPUs and cards that takes.
+func TestGPUAndCardOfAMachine(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/examples/kubevirt/gpu-and-card.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var template resourcev1.ResourceClaimTemplate
+	first, _, _ := strings.Cut(string(text), "\n---\n")
+	if err := yaml.UnmarshalStrict([]byte(first), &template); err != nil {
+		t.Fatal(err)
+	}
+	for i := range template.Spec.Spec.Devices.Requests { // as the API server writes what is left out
+		template.Spec.Spec.Devices.Requests[i].Exactly.AllocationMode, template.Spec.Spec.Devices.Requests[i].Exactly.Count = resourcev1.DeviceAllocationModeExactCount, 1
+	}
+	card := func(at, parent, below string) Function {
+		return Function{
+			FunctionID: FunctionID{Form: VF, Address: address(at)}, Parent: address(parent), Vendor: 0x15b3, Product: 0x101e, Group: 50,
+			Location: &Location{Root: "pci0000:3a", Switch: below},
+		}
+	}
+	near, far := physical("0000:3b:00.0", 12), physical("0000:5e:00.0", 13)
+	far.Location = &Location{Root: "pci0000:3a", Switch: "0000:5d:01.0"}
+	for below, gpu := range map[string]string{near.Location.Switch: near.Name(), far.Location.Switch: far.Name(), "0000:99:01.0": ""} {
+		s := functionsOf(t, near, far, card("0000:c1:00.4", "0000:c1:00.0", below))
+		if got := s.fits(below, gpu != "", template.Spec.Spec); gpu != "" && !slices.Equal(got, []string{gpu, "vf-0000-c1-00-4"}) {
+			t.Errorf("with a card below %s it gets %v", below, got)
+		}
+	}
 }
 
 // Taints keep claims away from what cannot be given away now.
