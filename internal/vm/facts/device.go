@@ -142,12 +142,11 @@ func (r *reader) vgpu(d *Device, at string) {
 		d.VGPU = &VGPU{Interface: "mdev"}
 		for _, id := range types {
 			t := at + "/mdev_supported_types/" + id
-			d.VGPU.Types = append(d.VGPU.Types, VGPUType{ID: id, Name: r.line(t + "/name"), Available: int(r.number(t + "/available_instances")), Most: vgpu.MostOf(r.text(t + "/description"))})
-			for _, uuid := range r.list(t + "/devices") {
-				if r.there(t + "/devices/" + uuid) {
-					d.VGPU.Mdevs = append(d.VGPU.Mdevs, uuid)
-				}
-			}
+			made := slices.DeleteFunc(r.list(t+"/devices"), func(uuid string) bool { return !r.there(t + "/devices/" + uuid) })
+			d.VGPU.Mdevs = append(d.VGPU.Mdevs, made...)
+			d.VGPU.Types = append(d.VGPU.Types, VGPUType{
+				ID: id, Name: r.line(t + "/name"), Available: int(r.number(t + "/available_instances")), Most: vgpu.MostOf(r.text(t + "/description")), Made: len(made),
+			})
 		}
 		return
 	}

@@ -187,8 +187,8 @@ type VGPUType struct {
 	ID, Name string
 	// Available is how many more can be made, -1 where that is not told.
 	Available int
-	// Most is how many the GPU can have in all, 0 where that is not told.
-	Most int
+	// Most is how many the GPU can have in all, 0 where that is not told. Made is how many this function has of them by mdev.
+	Most, Made int
 }
 
 // Holder is a process that has a device's node open.

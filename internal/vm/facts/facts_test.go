@@ -234,10 +234,10 @@ func TestVGPU(t *testing.T) {
 		diskFolder + "/mdev_supported_types/nvidia-471/description":         "framebuffer=4096M, max_instance=20\n",
 		diskFolder + "/mdev_supported_types/nvidia-471/devices/some uuid":   "->x",
 	})
-	if v := device(t, h, "0000:01:00.0").VGPU; v == nil || v.Interface != "vendor-vfio" || v.Current != "" || !reflect.DeepEqual(v.Types, []VGPUType{{"1428", "NVIDIA H200X-141C", -1, 0}}) {
+	if v := device(t, h, "0000:01:00.0").VGPU; v == nil || v.Interface != "vendor-vfio" || v.Current != "" || !reflect.DeepEqual(v.Types, []VGPUType{{ID: "1428", Name: "NVIDIA H200X-141C", Available: -1}}) {
 		t.Errorf("%+v", v)
 	}
-	if v := device(t, h, "0000:02:00.0").VGPU; v == nil || v.Interface != "mdev" || v.Types[0].Available != 3 || v.Types[0].Most != 20 || !reflect.DeepEqual(v.Mdevs, []string{"some uuid"}) {
+	if v := device(t, h, "0000:02:00.0").VGPU; v == nil || v.Interface != "mdev" || v.Types[0].Available != 3 || v.Types[0].Most != 20 || v.Types[0].Made != 1 || !reflect.DeepEqual(v.Mdevs, []string{"some uuid"}) {
 		t.Errorf("%+v", v)
 	}
 }

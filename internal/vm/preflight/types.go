@@ -21,7 +21,7 @@ type VGPUType struct {
 
 // typesOf are the types of a device and its virtual functions, in the driver's order.
 func typesOf(host *facts.Host, d facts.Device) []VGPUType {
-	all := []VGPUType{}
+	all, made := []VGPUType{}, map[string]int{}
 	functions := []facts.Device{d}
 	if !d.Virtual {
 		functions = append(functions, host.VirtualOf(d.Address)...)
@@ -44,11 +44,12 @@ func typesOf(host *facts.Host, d facts.Device) []VGPUType {
 				all[at].Functions++
 			}
 			all[at].Free += free
+			made[t.ID] += t.Made
 		}
 	}
 	for i := range all {
 		if t := &all[i]; t.Most > 0 {
-			t.Free = min(t.Free, t.Most)
+			t.Free = min(t.Free, max(0, t.Most-made[t.ID]))
 		}
 	}
 	return all

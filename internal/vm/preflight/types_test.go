@@ -30,6 +30,10 @@ func TestTypes(t *testing.T) {
 	if got := typesOf(h, h.Devices[len(h.Devices)-1]); len(got) != 2 || got[0].Free != 0 || got[1].Functions != 1 {
 		t.Errorf("of one function: %+v", got)
 	}
+	h.Devices[len(h.Devices)-1].VGPU.Types[1].Made = 1 // two functions still say that they can have one
+	if got := typesOf(h, *gpu); len(got) != 2 || got[1].Free != 1 {
+		t.Errorf("with one of two made: %+v", got)
+	}
 	vendor := func(types ...string) *facts.VGPU {
 		v := &facts.VGPU{Interface: "vendor-vfio"}
 		for _, id := range types {
