@@ -36,6 +36,7 @@ var Catalogue = []Entry{
 	{"driver.override", "some tool has said which driver alone may take the device", "end that tool's use of it"},
 	{"driver", "tells which driver has the device", "nothing: it is changed for the virtual machine"},
 	{"holder", "processes have the device open", "end them"},
+	{"drm", "`nvidia_drm` is loaded, by which displays and the console can take the GPU at any time", "unload it where GPUs go to virtual machines"},
 	{"display.boot", "the console or a display server draws on the device", "another GPU as the first one; a console without it"},
 	{"vgpu.on", "vGPUs are on the GPU", "end their virtual machines, then clear them"},
 	{"sriov.on", "the GPU has virtual functions", "take them away, or give one of them"},

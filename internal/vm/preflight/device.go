@@ -92,6 +92,15 @@ func (l look) holders() []Finding {
 	return one("holder", Fail, strings.Join(parts, ", "), "end them first: a driver that is told to let go waits for them, and cannot be stopped while it waits", command)
 }
 
+// drm warns of the module that shows NVIDIA's GPUs to displays: what opens one by it is a holder from then on.
+func (l look) drm() []Finding {
+	if !l.linux() || l.device.Driver != "nvidia" || l.device.Virtual || !l.host.Modules["nvidia_drm"].Loaded {
+		return nil
+	}
+	return one("drm", Warn, "module nvidia_drm is loaded: a display server or the console can take "+l.device.Address.String()+" by it at any time",
+		"unload it, and keep it from being loaded, on hosts whose GPUs go to virtual machines", "modprobe -r nvidia_drm")
+}
+
 func (l look) display() []Finding {
 	h, d := l.host, l.device
 	if !l.linux() {

@@ -110,6 +110,9 @@ var faults = []struct {
 	{"holder", Fail, Question{}, func(h *facts.Host) {
 		find(h, gpuAt).Holders = []facts.Holder{{PID: 7, Name: "nv-hostengine", Node: "nvidia0", Container: "abcdef012345"}}
 	}, "process 7 (nv-hostengine) has /dev/nvidia0 open in container abcdef012345"},
+	{"drm", Warn, Question{}, func(h *facts.Host) {
+		find(h, gpuAt).Driver, h.Modules["nvidia_drm"] = "nvidia", facts.Module{Loaded: true}
+	}, "module nvidia_drm is loaded"},
 	{"display.boot", Fail, Question{}, func(h *facts.Host) {
 		find(h, gpuAt).BootDisplay = true
 		h.Framebuffers = []facts.Framebuffer{{Name: "fb0 (EFI VGA)"}}
