@@ -2,6 +2,7 @@
 # Lints Go (golangci-lint, pinned, built into .cache/) and C (clang-format, clang-tidy), and checks the size rules.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+root=$PWD
 
 version=v2.15.0
 bin=$PWD/.cache/golangci-lint-$version
@@ -12,7 +13,7 @@ status=0
 "$bin/golangci-lint" run ./... || status=1
 (cd cmd/divvy-scheduler && CGO_ENABLED=0 "$bin/golangci-lint" run --config ../../.golangci.yml ./...) || status=1
 for module in test/chart test/vm/cni test/vm/kubevirt test/web; do
-    (cd $module && "$bin/golangci-lint" run --config ../../.golangci.yml ./...) || status=1
+    (cd $module && "$bin/golangci-lint" run --config "$root/.golangci.yml" ./...) || status=1
 done
 
 hack/clang-format.sh --check || status=1

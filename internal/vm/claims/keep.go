@@ -66,7 +66,7 @@ func (l *Ledger) Look(ctx context.Context) {
 		case standing.Stuck != "":
 			l.fault(c.Name, standing.Stuck)
 		case c.Phase == Held && standing.There:
-			l.giveAgain(ctx, c)
+			l.keepGiven(ctx, c.Name)
 		case c.Phase == Held:
 			l.fault(c.Name, "its device is gone")
 		default:
@@ -81,6 +81,16 @@ func (l *Ledger) isWorking(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.working[name]
+}
+
+// keepGiven gives the nodes of a claim again that is still held, and that nobody works on. Whoever has been told that a claim is
+// released finds no node its user's afterwards.
+func (l *Ledger) keepGiven(ctx context.Context, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := l.find(name); at >= 0 && !l.working[name] && l.claims[at].Phase == Held {
+		l.giveAgain(ctx, l.claims[at])
+	}
 }
 
 // giveAgain gives nodes to a claim's user that have the owner from before again.
