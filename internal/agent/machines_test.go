@@ -63,6 +63,7 @@ func (l *ledgerOf) List() ([]claims.Claim, <-chan struct{}) {
 func (l *ledgerOf) Reserve(claims.Reserved) error { return nil }
 func (l *ledgerOf) Unreserve(string) error        { return nil }
 func (l *ledgerOf) Reserved() []claims.Reserved   { return nil }
+func (l *ledgerOf) Limited() []pci.Address        { return nil }
 
 func (l *ledgerOf) Has(function pci.Address) (h claims.Holder, taken bool) {
 	all, _ := l.List()

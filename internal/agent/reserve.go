@@ -1,12 +1,16 @@
 package agent
 
-import "github.com/divvy-gpu/divvy/internal/vm/claims"
+import (
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+)
 
 // reservations are the functions that containers use by the host's driver, which no virtual machine gets.
 type reservations interface {
 	Reserve(r claims.Reserved) error
 	Unreserve(key string) error
 	Reserved() []claims.Reserved
+	Limited() []pci.Address
 }
 
 // Reserve keeps virtual machines from PCI functions that containers use, or tells which of them one has. An agent that gives nothing
@@ -32,4 +36,12 @@ func (a *Agent) Reserved() []claims.Reserved {
 		return nil
 	}
 	return a.config.Machines.Reserved()
+}
+
+// Limited are the functions that no virtual machine gets until the host restarts, because containers had limits there.
+func (a *Agent) Limited() []pci.Address {
+	if a.config.Machines == nil {
+		return nil
+	}
+	return a.config.Machines.Limited()
 }

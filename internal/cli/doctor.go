@@ -73,7 +73,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	machine, _ := served() // the check of what the driver answers tells of an error
 	host := doctor.Host{
 		Answers: len(machine.GPUs) > 0, Served: seen.list != nil && !seen.list.Info.Ephemeral,
-		Root: "/", Tree: a.tree, Rundir: a.rundir,
+		Root: "/", Tree: a.tree, Rundir: a.rundir, Limited: limitedIn(seen.system),
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(),
 	}
 	checks := append(host.Run(ctx), seen.answerChecks(served)...)

@@ -10,7 +10,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/cli/text"
 	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
@@ -51,6 +53,16 @@ func deviceChecks(dir, root string, served bool) []doctor.Check {
 		Found: "no agent answers that puts back what one gave to virtual machines: " + strings.Join(left, "; "),
 		Next:  "start the agent again, as root, and `divvy vm release` what is needed no more. Without Divvy, for what is on vfio-pci: " + byHand,
 	}}
+}
+
+// limitedIn are the PCI functions on whose RDMA adapters containers had limits, by the system agent's ledger in a directory. Only root
+// may read it.
+func limitedIn(dir string) []pci.Address {
+	ledger, err := claims.Open(claims.Config{Path: filepath.Join(dir, claims.FileName)})
+	if err != nil {
+		return nil // an agent tells
+	}
+	return ledger.Limited()
 }
 
 // leftDevice tells of an entry what became of its functions.

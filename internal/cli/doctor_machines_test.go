@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
@@ -51,6 +54,31 @@ func TestDoctorOfDevicesThatAreLeft(t *testing.T) {
 		if strings.Count(checks[0].Found, want) != 1 {
 			t.Errorf("%q does not tell %q once", checks[0].Found, want)
 		}
+	}
+}
+
+// The ledger tells on which functions containers had limits, and one that is not there or damaged tells none.
+func TestDoctorReadsWhereContainersHadLimits(t *testing.T) {
+	path, card := filepath.Join(t.TempDir(), claims.FileName), pci.Address{Bus: 0x3d}
+	limited := func() []pci.Address { return limitedIn(filepath.Dir(path)) }
+	if got := limited(); len(got) > 0 {
+		t.Errorf("without a ledger: %v", got)
+	}
+	ledger, err := claims.Open(claims.Config{Path: path})
+	if err == nil {
+		err = errors.Join(ledger.Reserve(claims.Reserved{Key: "x", Functions: []pci.Address{card}, Limited: []pci.Address{card}}), ledger.Unreserve("x"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := limited(); !slices.Equal(got, []pci.Address{card}) {
+		t.Errorf("limited are %v", got)
+	}
+	if err := os.WriteFile(path, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := limited(); len(got) > 0 {
+		t.Errorf("of a damaged ledger: %v", got)
 	}
 }
 

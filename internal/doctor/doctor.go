@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/launch"
+	"github.com/divvy-gpu/divvy/internal/pci"
 )
 
 // Status is the result of a check.
@@ -52,6 +53,8 @@ type Host struct {
 	// Answers is true where GPUs answer, to an agent or to who asks the driver. Files that are missing are no fault
 	// then, as in containers and in WSL.
 	Answers bool
+	// Limited are the PCI functions on whose RDMA adapters containers have or had limits.
+	Limited []pci.Address
 	// Served is true where a system agent answers, so that this user needs no run directory of their own.
 	Served bool
 }

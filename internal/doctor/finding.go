@@ -112,6 +112,7 @@ var ofNICs = []Finding{
 	{"nic.namespaces", "an RDMA adapter is seen in one network namespace alone, so no container sees a shared one", "`rdma system set netns shared`"},
 	{"nic.memory-lock", "programs may lock less memory than they register with a card", "`ulimit -l unlimited`; LimitMEMLOCK of the container runtime"},
 	{"nic.limits", "the kernel cannot limit what a container takes of a shared card", "a kernel with CONFIG_CGROUP_RDMA"},
+	{"nic.limits-left", "containers had limits on an RDMA adapter, and the kernel may stop when that is taken away", "restart the host instead of loading the card's driver anew or unbinding it"},
 	{"nic.addresses", "a port of a card has no address by which others reach it", "`ip address add ADDRESS dev NAME`"},
 	{"nic.driver", "a card's driver lives only in a container: when that ends, the cards go, and perhaps the host's network", "install the driver on the host"},
 	{"nic.infiniband", "tells that a card is on InfiniBand, where macvlan does not work", "ipoib-cni for shared cards, ib-sriov-cni for virtual functions"},

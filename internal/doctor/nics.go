@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/rdma"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
@@ -28,16 +29,16 @@ func (h Host) nics() []Check {
 	if err != nil {
 		return nil // no PCI devices can be listed, so nothing is known of cards
 	}
-	return nicChecks(host, rdma.Read(root, host))
+	return nicChecks(host, rdma.Read(root, host), h.Limited)
 }
 
-// nicChecks is pure.
-func nicChecks(host *facts.Host, cards *rdma.Host) []Check {
+// nicChecks is pure. Limited are as in [Host].
+func nicChecks(host *facts.Host, cards *rdma.Host, limited []pci.Address) []Check {
 	if len(cards.Adapters) == 0 {
 		return nil
 	}
 	n := nicDoctor{host, cards}
-	return slices.Concat(n.unfit(), n.namespaces(), n.memory(), n.limits(), n.addresses(), n.drivers(), n.infiniBand(), n.direct())
+	return slices.Concat(n.unfit(), n.namespaces(), n.memory(), n.limits(), n.limitsLeft(limited), n.addresses(), n.drivers(), n.infiniBand(), n.direct())
 }
 
 type nicDoctor struct {
@@ -103,6 +104,16 @@ func (n nicDoctor) limits() []Check {
 	}
 	return nicCheck("nic.limits", Warn, "the kernel offers no cgroup controller rdma, so a container that shares a card can take all of its handles and objects",
 		"a kernel with CONFIG_CGROUP_RDMA, without cgroup_disable=rdma")
+}
+
+// limitsLeft tells of adapters that must not go.
+func (n nicDoctor) limitsLeft(limited []pci.Address) []Check {
+	adapters := n.which(func(a *rdma.Adapter) bool { return a.OnPCI && slices.Contains(limited, a.PCI.Address) })
+	if adapters == "" {
+		return nil
+	}
+	return nicCheck("nic.limits-left", Warn, "since the host started, containers had limits on "+adapters+". Linux keeps those of containers that have ended, and may stop when such an adapter is taken away",
+		"load no driver of theirs anew and unbind none of them: restart the host instead")
 }
 
 // addresses tells of ports of Ethernet that are up and have no address by which others reach them.

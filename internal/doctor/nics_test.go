@@ -63,7 +63,7 @@ func TestNICChecks(t *testing.T) {
 	} {
 		host, cards := sound()
 		test.change(host, cards)
-		checks := nicChecks(host, cards)
+		checks := nicChecks(host, cards, nil)
 		if len(checks) != 1 || checks[0].ID != test.id || checks[0].Status != test.status || !strings.Contains(checks[0].Found, test.found) || (test.status != OK) != (checks[0].Next != "") {
 			t.Errorf("%s: %+v, want %s %q", name, checks, test.id, test.found)
 		}
@@ -73,14 +73,31 @@ func TestNICChecks(t *testing.T) {
 	}
 	host, cards := sound()
 	cards.Driver, cards.Adapters = "", append(cards.Adapters, function(cards.Adapters[0]))
-	checks := nicChecks(host, cards)
+	checks := nicChecks(host, cards, nil)
 	if len(checks) != 2 || checks[0].ID != "nic.infiniband" || checks[0].Status != OK || !strings.Contains(checks[0].Found, "mlx5_1: macvlan and ipvlan do not work there; ipoib-cni") ||
 		checks[1].ID != "nic.guid" || !strings.Contains(checks[1].Next, "ib-sriov-cni") {
 		t.Errorf("on InfiniBand: %+v", checks)
 	}
 	cards.Adapters = nil
-	if checks := nicChecks(host, cards); checks != nil {
+	if checks := nicChecks(host, cards, nil); checks != nil {
 		t.Errorf("without cards: %+v", checks)
+	}
+}
+
+// Adapters on which containers had limits are named, and no others.
+func TestLimitsLeft(t *testing.T) {
+	host, cards := sound()
+	cards.Driver, cards.Adapters = "", append(cards.Adapters, cards.Adapters[0], cards.Adapters[0])
+	for i, name := range []string{"mlx5_0", "mlx5_1", "rxe0"} {
+		cards.Adapters[i].Name, cards.Adapters[i].PCI.Address = name, pci.Address{Bus: uint8(i)}
+	}
+	cards.Adapters[2].OnPCI, cards.Adapters[2].PCI = false, pci.Device{}
+	checks := nicChecks(host, cards, []pci.Address{{Bus: 1}, {Bus: 7}})
+	if len(checks) != 1 || checks[0].ID != "nic.limits-left" || checks[0].Status != Warn || !strings.Contains(checks[0].Found, "limits on mlx5_1.") || !strings.Contains(checks[0].Next, "restart the host") {
+		t.Errorf("%+v", checks)
+	}
+	if checks := nicChecks(host, cards, []pci.Address{{Bus: 7}}); len(checks) > 0 {
+		t.Errorf("of a card that is gone: %+v", checks)
 	}
 }
 
@@ -99,7 +116,7 @@ func TestDriversThatAreTheHosts(t *testing.T) {
 		host, cards := sound()
 		cards.Driver = ""
 		change(host)
-		if checks := nicChecks(host, cards); len(checks) > 0 {
+		if checks := nicChecks(host, cards, nil); len(checks) > 0 {
 			t.Errorf("%s: %+v", name, checks)
 		}
 	}

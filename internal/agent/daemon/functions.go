@@ -82,6 +82,11 @@ func (m *machines) SetFunctions(ctx context.Context, device pci.Address, count i
 	if user := m.userOf(device, functions); user != "" {
 		return nil, fmt.Errorf("disable the virtual functions of %s: %w: %s", device, vgpu.ErrUsed, user)
 	}
+	if len(functions) > 0 { // the card's own adapter counts: its driver may make that anew
+		if err := m.MayLeave(append(functions, device)); err != nil {
+			return nil, fmt.Errorf("disable the virtual functions of %s: %w", device, err)
+		}
+	}
 	foreign, err := m.vgpus.DisableFunctions(ctx, device)
 	for _, f := range foreign {
 		left = append(left, f.String())

@@ -42,6 +42,16 @@ func TestFunctionsAndContainers(t *testing.T) {
 	if _, err := m.SetFunctions(t.Context(), card, 0); !errors.Is(err, vgpu.ErrUsed) || !strings.Contains(err.Error(), "team/x") {
 		t.Errorf("functions are taken away that a container has: %v", err)
 	}
+	limits := claims.Reserved{Key: "y", Name: "team/y", Functions: []pci.Address{card}, Limited: []pci.Address{card}}
+	if err := errors.Join(m.Unreserve("x"), m.Reserve(limits), m.Unreserve("y")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.SetFunctions(t.Context(), card, 0); !errors.Is(err, claims.ErrLimited) {
+		t.Errorf("functions of a card on which containers had limits are taken away: %v", err)
+	}
+	if err := m.Reserve(used); err != nil {
+		t.Fatal(err)
+	}
 	defer m.going.begin([]pci.Address{one})() // as where somebody asks for that just now
 	if err := m.Reserve(used); err != nil || len(m.Reserved()) != 1 {
 		t.Errorf("what is reserved already: %v, %v", err, m.Reserved())

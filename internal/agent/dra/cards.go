@@ -34,6 +34,8 @@ type Cards interface {
 	Access(parts []CardPart) (rdma.Access, error)
 	// Functions returns the PCI functions without which these parts would not be there. The error is as that of Access.
 	Functions(parts []CardPart) ([]pci.Address, error)
+	// Limited returns those of Functions where the kernel limits what containers take.
+	Limited(parts []CardPart) ([]pci.Address, error)
 	// Changed returns a channel that is closed when the cards are not any more what they are now.
 	Changed() <-chan struct{}
 }
@@ -240,10 +242,11 @@ func (d *driver) reserve(a attached) error {
 		parts = append(parts, v.Parts...)
 	}
 	functions, err := d.cards.Functions(parts)
-	if err != nil {
+	limited, fault := d.cards.Limited(parts)
+	if err = errors.Join(err, fault); err != nil {
 		return fmt.Errorf("give %s its cards: %w", a.name(), err)
 	}
-	return d.reservations.Reserve(claims.Reserved{Key: string(a.UID), Name: a.name(), Functions: functions})
+	return d.reservations.Reserve(claims.Reserved{Key: string(a.UID), Name: a.name(), Functions: functions, Limited: limited})
 }
 
 // cardDevice is the name of a view's CDI device.

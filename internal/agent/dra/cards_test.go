@@ -69,6 +69,10 @@ func (s *shelf) Functions(parts []CardPart) (all []pci.Address, err error) {
 	return all, nil
 }
 
+func (s *shelf) Limited(parts []CardPart) ([]pci.Address, error) {
+	return s.Functions(slices.DeleteFunc(slices.Clone(parts), func(p CardPart) bool { return p.Slots == 0 }))
+}
+
 func (s *shelf) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

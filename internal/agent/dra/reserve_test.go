@@ -107,6 +107,26 @@ func TestCardOrVirtualMachine(t *testing.T) {
 	}
 }
 
+// A card on which a container had limits is no virtual machine's after it, and a function that a container had alone is.
+func TestCardThatHadLimits(t *testing.T) {
+	for device, want := range map[string]error{"nic-c0-shared": claims.ErrLimited, "nic-v0-vf": nil} {
+		claim, pod := one(device, "2")
+		if want == nil {
+			claim, pod = one(device, "")
+		}
+		m, _ := newCardMachine(t, claim, pod)
+		m.lends = &functions{has: map[string]bool{}}
+		r := m.start()
+		m.mustPrepare(r, claim)
+		if err := m.unprepare(r, claim); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.claimed("vm", functionOf[device][0]); !errors.Is(err, want) {
+			t.Errorf("%s after a container: %v, want %v", device, err, want)
+		}
+	}
+}
+
 // Of two that ask at the same time one gets the function.
 func TestCardAndVirtualMachineAtOnce(t *testing.T) {
 	claim, pod := one("nic-v0-vf", "")

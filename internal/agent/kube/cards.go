@@ -185,10 +185,25 @@ func (c *cards) Access(parts []dra.CardPart) (rdma.Access, error) {
 	return c.host.Access(taken, rdma.Limits{Handles: c.nics.Handles, Objects: c.nics.Objects}, rdma.Hook(hook))
 }
 
-// Functions implements [dra.Cards]. A virtual function goes when its card leaves its driver.
-func (c *cards) Functions(parts []dra.CardPart) (all []pci.Address, err error) {
+// Functions implements [dra.Cards].
+func (c *cards) Functions(parts []dra.CardPart) ([]pci.Address, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.functions(parts)
+}
+
+// Limited implements [dra.Cards].
+func (c *cards) Limited(parts []dra.CardPart) ([]pci.Address, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.host.Limits != facts.Yes {
+		return nil, nil
+	}
+	return c.functions(slices.DeleteFunc(slices.Clone(parts), func(p dra.CardPart) bool { return p.Slots == 0 }))
+}
+
+// functions are those of parts. A virtual function goes when its card leaves its driver. c.mu is held.
+func (c *cards) functions(parts []dra.CardPart) (all []pci.Address, err error) {
 	taken, err := c.taken(parts)
 	for i := range taken {
 		card := &taken[i].Card

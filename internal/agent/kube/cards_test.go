@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/rdma"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 const cardFolder = "sys/devices/pci0000:10/0000:10:01.0/0000:11:00.0"
@@ -165,6 +166,17 @@ func TestFunctionsOfCards(t *testing.T) {
 	if _, err := c.Functions([]dra.CardPart{{Device: "nic-0000-12-00-0-shared"}}); !errors.Is(err, rdma.ErrGone) {
 		t.Errorf("a card that is gone: %v", err)
 	}
+	limited := func(want string, parts ...dra.CardPart) {
+		t.Helper()
+		if got, err := c.Limited(parts); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("limited are %v, %v, want %s", got, err, want)
+		}
+	}
+	shared, alone := dra.CardPart{Device: "nic-soft-rxe0-shared", Slots: 1}, dra.CardPart{Device: "nic-0000-11-00-1-vf"}
+	limited("[0000:11:00.0]", shared, alone)
+	limited("[]", alone)
+	c.host.Limits = facts.No // then there is no hook
+	limited("[]", shared)
 }
 
 // Cards are left to others, or taken by name; a program that cannot be installed gives nobody a card without its limits.

@@ -38,6 +38,8 @@ type lender interface {
 	Devices() (all []claims.Claim, changed <-chan struct{})
 	// Reserved are functions that containers have. Changes of them are told as those of devices.
 	Reserved() []claims.Reserved
+	// Limited are functions that do not leave their driver, because containers had limits there.
+	Limited() []pci.Address
 }
 
 // machines lends devices to virtual machines, and gives them to claims by the agent's ledger. It is a [dra.Machines].
@@ -117,7 +119,7 @@ func (m *machines) look() error {
 			}
 		}
 	}
-	reserved := m.agent.Reserved()
+	reserved, limited := m.agent.Reserved(), m.agent.Limited()
 	functions := lending.Devices(host, m.lendings, lending.State{
 		Given: given, Locate: m.locate,
 		Refused: func(f pool.Function) string {
@@ -126,6 +128,9 @@ func (m *machines) look() error {
 			}
 			if slices.ContainsFunc(reserved, func(r claims.Reserved) bool { return slices.Contains(r.Functions, f.Address) }) {
 				return "used-by-container"
+			}
+			if slices.Contains(limited, f.Address) {
+				return "limits-left"
 			}
 			return m.refused(host, f)
 		},

@@ -33,6 +33,8 @@ type ledger struct {
 	asked   int // how often devices were asked back
 	// reserved are functions that containers have.
 	reserved []claims.Reserved
+	// limited are functions on which containers had limits.
+	limited []pci.Address
 }
 
 func (l *ledger) TakeDevice(_ context.Context, w claims.Want) (claims.Claim, error) {
@@ -67,6 +69,12 @@ func (l *ledger) Reserved() []claims.Reserved {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reserved
+}
+
+func (l *ledger) Limited() []pci.Address {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limited
 }
 
 func (l *ledger) Devices() ([]claims.Claim, <-chan struct{}) {
@@ -150,7 +158,8 @@ func TestOwnerNames(t *testing.T) {
 	}
 }
 
-// What a container uses as a network card is offered to no virtual machine meanwhile.
+// What a container uses as a network card is offered to no virtual machine meanwhile, and one on which it had limits not before the
+// host starts again.
 func TestReservedIsNotOffered(t *testing.T) {
 	l := &ledger{changed: make(chan struct{})}
 	m, host := offering(t, l)
@@ -158,6 +167,10 @@ func TestReservedIsNotOffered(t *testing.T) {
 	l.reserved = []claims.Reserved{{Key: "x", Functions: []pci.Address{host.Devices[3].Address}}}
 	if got, want := m.lookFor(t), strings.Replace(free, "vf-0000-c1-00-4", "vf-0000-c1-00-4(used-by-container)", 1); got != want || got == free {
 		t.Errorf("offered are %s, want %s", got, want)
+	}
+	l.reserved, l.limited = nil, l.reserved[0].Functions
+	if got, want := m.lookFor(t), strings.Replace(free, "vf-0000-c1-00-4", "vf-0000-c1-00-4(limits-left)", 1); got != want {
+		t.Errorf("after its limits offered are %s, want %s", got, want)
 	}
 }
 

@@ -44,6 +44,7 @@ type Ledger struct {
 	claims   []Claim
 	reserved []Reserved
 	unreset  []Unreset
+	limited  []pci.Address
 	// working are the names of claims that are being taken or put back by somebody.
 	working map[string]bool
 	faults  map[string]string
@@ -56,6 +57,8 @@ type saved struct {
 	Claims   []Claim    `json:"claims,omitempty"`
 	Reserved []Reserved `json:"reserved,omitempty"`
 	Unreset  []Unreset  `json:"unreset,omitempty"`
+	// Limited are in their order.
+	Limited []pci.Address `json:"limited,omitempty"`
 }
 
 // decodeV1 reads the file of a version that reserved nothing.
@@ -74,7 +77,7 @@ func Open(c Config) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read which devices virtual machines have: %w", err)
 	}
-	l.claims, l.reserved, l.unreset = all.Claims, all.Reserved, all.Unreset
+	l.claims, l.reserved, l.unreset, l.limited = all.Claims, all.Reserved, all.Unreset, all.Limited
 	return l, nil
 }
 
@@ -115,7 +118,7 @@ func (l *Ledger) Take(ctx context.Context, w Want, admit func(members []pci.Addr
 	l.step("entered")
 	c.Given, err = l.config.Makers[w.Form].Take(ctx, w, func(members []pci.Address) error {
 		l.mu.Lock()
-		err := errors.Join(l.clash(w, members), l.stale(w, members))
+		err := errors.Join(l.clash(w, members), l.stale(w, members), l.mayLeave(members))
 		if err == nil {
 			err = l.replace(w.Name, func(c *Claim) { c.Members = members })
 		}
@@ -362,7 +365,7 @@ func (l *Ledger) replace(name string, change func(*Claim)) error {
 
 // save writes all claims down. The lock is held.
 func (l *Ledger) save(next []Claim) error {
-	if err := l.file.Save(saved{next, l.reserved, l.unreset}); err != nil {
+	if err := l.file.Save(saved{next, l.reserved, l.unreset, l.limited}); err != nil {
 		return fmt.Errorf("write down which devices virtual machines have: %w", err)
 	}
 	l.claims = next

@@ -15,6 +15,8 @@ type Reserved struct {
 	Key       string        `json:"key"`
 	Name      string        `json:"name"`
 	Functions []pci.Address `json:"functions"`
+	// Limited are those of Functions with an RDMA adapter of which the kernel limits what containers take.
+	Limited []pci.Address `json:"limited,omitempty"`
 }
 
 // Reserve keeps virtual machines from functions, also after a restart; it is an [ErrTaken] where a claim has one of them, or is about
@@ -60,10 +62,10 @@ func (l *Ledger) saveReserved(next []Reserved) error {
 	}) {
 		return nil
 	}
-	before := l.reserved
-	l.reserved = next
+	reserved, limited := l.reserved, l.limited
+	l.reserved, l.limited = next, withLimits(limited, next)
 	if err := l.save(l.claims); err != nil {
-		l.reserved = before
+		l.reserved, l.limited = reserved, limited
 		return err
 	}
 	return nil
