@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -312,15 +313,26 @@ func TestBesideNVIDIAsPlugin(t *testing.T) {
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := net.Listen("unix", filepath.Join(dir, "nvidia-gpu.shared.sock"))
+	theirs, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer theirs.Close()
+	defer syscall.Close(theirs)
+	if err := syscall.Bind(theirs, &syscall.SockaddrUnix{Name: filepath.Join(dir, "nvidia-gpu.shared.sock")}); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 { // its file is seen long before it listens
+		if err := foreign(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Listen(theirs, 8); err != nil {
+		t.Fatal(err)
+	}
 	if err := foreign(t.Context(), dir); !errors.Is(err, ErrTheirs) {
 		t.Errorf("beside a socket that is served: %v", err)
 	}
-	if list, err := stream.Recv(); err == nil {
+	if list, err := stream.Recv(); err == nil || ctx.Err() != nil {
 		t.Errorf("the stream went on with %v", list)
 	}
 }

@@ -79,10 +79,16 @@ func (e *endpoint) serve(ctx context.Context, watcher *socket.Watcher) error {
 	if err := e.register(ctx, theirs); err != nil {
 		return err
 	}
+	again := time.NewTicker(apartAgain)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-again.C:
+			if err := e.apart(); err != nil {
+				return err
+			}
 		case <-served:
 			return fmt.Errorf("serve the kubelet: %w", fault)
 		case <-watcher.Changed():
@@ -95,6 +101,10 @@ func (e *endpoint) serve(ctx context.Context, watcher *socket.Watcher) error {
 		}
 	}
 }
+
+// apartAgain is how often it is asked who else serves the resource: a socket is seen when it is made, and its owner may listen a moment
+// later.
+const apartAgain = 2 * time.Second
 
 func (e *endpoint) register(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
