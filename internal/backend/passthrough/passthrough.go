@@ -95,7 +95,7 @@ func Standing(book interface{ Entries() []vfio.Entry }, owner string) (s claims.
 		if e.Owner != owner {
 			continue
 		}
-		s.There = true
+		s.There, s.What = true, fmt.Sprintf("%s (%s)", e.Plan.Device, e.Plan.Form)
 		if e.Stuck != nil {
 			s.Stuck = e.Stuck.Error()
 		}

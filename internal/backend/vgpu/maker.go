@@ -56,7 +56,7 @@ func (m Maker) Standing(owner string) (s claims.Standing) {
 		if e.Owner != owner {
 			continue
 		}
-		s.There = true
+		s.There, s.What = true, fmt.Sprintf("%s (%s)", e.Plan.Device, e.Plan.Form)
 		if e.Stuck != nil {
 			s.Stuck = e.Stuck.Error()
 		}

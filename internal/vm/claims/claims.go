@@ -149,6 +149,8 @@ type Holder struct {
 type Standing struct {
 	// There is false where the owner has nothing.
 	There bool
+	// What is the device and its form, for people.
+	What string
 	// Stuck says why a change does not end, and who holds the device; empty where none is stuck.
 	Stuck string
 }

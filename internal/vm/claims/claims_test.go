@@ -87,8 +87,8 @@ func (k *kernel) askedWith(owner string) {
 func (k *kernel) Standing(owner string) Standing {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, there := k.has[owner]
-	s := Standing{There: there}
+	g, there := k.has[owner]
+	s := Standing{There: there, What: fmt.Sprintf("bus %d", g.Group)}
 	if there {
 		s.Stuck = k.stuck
 	}

@@ -116,6 +116,7 @@ func (l *Ledger) Take(ctx context.Context, w Want, admit func(members []pci.Addr
 	}
 	defer l.done(w.Name)
 	l.step("entered")
+	admitted := false // before that, a maker has changed nothing
 	c.Given, err = l.config.Makers[w.Form].Take(ctx, w, func(members []pci.Address) error {
 		l.mu.Lock()
 		err := errors.Join(l.clash(w, members), l.stale(w, members), l.mayLeave(members))
@@ -126,13 +127,17 @@ func (l *Ledger) Take(ctx context.Context, w Want, admit func(members []pci.Addr
 		if err == nil && admit != nil {
 			err = admit(members)
 		}
+		admitted = admitted || err == nil
 		return err
 	})
 	if err == nil {
 		l.step("taken")
 		err = l.give(&c)
 	}
-	if err != nil {
+	switch {
+	case err != nil && !admitted: // what the maker has under this name is not of this call
+		return Claim{}, errors.Join(err, l.cross(w.Name))
+	case err != nil:
 		return Claim{}, errors.Join(err, l.back(context.WithoutCancel(ctx), w.Name, err))
 	}
 	l.mu.Lock()
@@ -158,6 +163,9 @@ func (l *Ledger) enter(w Want) (Claim, error) {
 			return Claim{}, fmt.Errorf("claim %s: %w: it has %s as %s", w.Name, ErrTaken, c.Device, c.Form)
 		}
 		return c, nil
+	}
+	if older := l.config.Makers[w.Form].Standing(w.Name); older.There {
+		return Claim{}, fmt.Errorf("claim %s: %w: %s has that name, and the ledger does not know it, as after its file was damaged: `divvy vm release %s` puts it back", w.Name, ErrTaken, older.What, w.Name)
 	}
 	if err := l.clash(w, nil); err != nil {
 		return Claim{}, err

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend/passthrough"
+	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
+)
+
+// What the book has and the ledger does not is shown, and a claim of its name is refused, in every form, with what has it.
+func TestClaimOfALostLedger(t *testing.T) {
+	dir, card := t.TempDir(), pci.Address{Bus: 0x41}
+	path := filepath.Join(dir, vfio.FileName)
+	if err := checkpoint.NewFile[[]vfio.Entry](path, "vfio", 1).Save([]vfio.Entry{{Owner: "desk", Plan: binding.Plan{Form: binding.FormPassthrough, Device: card}, Phase: vfio.Bound}}); err != nil {
+		t.Fatal(err)
+	}
+	m := &machines{}
+	var err error
+	if m.book, err = vfio.Open(vfio.Config{Path: path, Machine: vfio.Host{Root: dir}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.book.Close)
+	host := func() (*facts.Host, error) { return nil, errors.New("the machine was read") }
+	m.Ledger, err = claims.Open(claims.Config{
+		Path: filepath.Join(dir, claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Makers: map[v1alpha1.Backend]claims.Maker{
+			v1alpha1.BackendPassthrough: passthrough.Whole(m.book, host), v1alpha1.BackendVF: passthrough.Function(m.book, host),
+			v1alpha1.BackendVGPU: vgpu.Maker{Backend: vgpu.New(vgpu.Options{Root: os.DirFS(dir), Book: m.book})},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range []v1alpha1.Backend{v1alpha1.BackendPassthrough, v1alpha1.BackendVF, v1alpha1.BackendVGPU} {
+		_, err := m.Take(t.Context(), claims.Want{Name: "desk", Form: form, Device: card}, func([]pci.Address) error { return nil })
+		if !errors.Is(err, claims.ErrTaken) || !strings.Contains(err.Error(), "0000:41:00.0 (passthrough) has that name") {
+			t.Errorf("%s: %v", form, err)
+		}
+	}
+	if all, _ := m.List(); len(all) != 1 || all[0].Name != "desk" || all[0].Phase != claims.Held || !all[0].Foreign {
+		t.Errorf("there are %+v", all)
+	}
+}
