@@ -70,7 +70,7 @@ func newAgent(a *app) *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.check {
-				return removable(a.goingOn(cmd.Context()))
+				return inOneLine(removable(a.goingOn(cmd.Context())), a.lentOut(cmd.Context()).removable())
 			}
 			if f.machines && (os.Getuid() != 0 || f.machine != "") {
 				return usage(errors.New("--vm-only is for root's agent of a real machine: leave out --simgpu, and start it as root"))
@@ -87,7 +87,7 @@ func newAgent(a *app) *cobra.Command {
 	flags.StringVar(&f.containers, "cdi-dir", cdi.DefaultDir, "`DIR` of the devices by which containers get the shares of 'divvy share create'")
 	flags.StringVar(&f.machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
 	flags.StringVar(&f.driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
-	flags.BoolVar(&f.check, "check-uninstall", false, "serve nobody: fail if shares run, of any user, which need Divvy's files")
+	flags.BoolVar(&f.check, "check-uninstall", false, "serve nobody: fail if shares run, of any user, which need Divvy's files, or if virtual machines have devices by claims")
 	flags.BoolVar(&f.machines, "vm-only", false, "serve devices to virtual machines alone ('divvy vm claim'), on a host without NVIDIA's driver")
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
 	flags.BoolVar(&f.kubernetes, "kubernetes", false, "serve the node of a Kubernetes cluster")
