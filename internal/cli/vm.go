@@ -172,6 +172,12 @@ func writePreflight(w *strings.Builder, r preflight.Report) {
 			w.WriteString("    " + plain(strings.TrimRight(line, "\n")) + "\n")
 		}
 	}
+	if len(r.Notes) > 0 {
+		w.WriteString("\nLeft out:\n")
+	}
+	for _, note := range r.Notes {
+		w.WriteString("    " + plain(note) + "\n")
+	}
 	w.WriteString("\nNot checked:\n")
 	for _, u := range r.Unchecked {
 		w.WriteString("    " + u + "\n")

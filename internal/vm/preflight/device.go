@@ -16,6 +16,9 @@ func (l look) driver() []Finding {
 	where, reserved := l.host.Reserved(d)
 	if reserved && !slices.Contains(forGuests, d.Driver) {
 		remedy, command := l.earlier()
+		if f := l.withheld(); f != nil {
+			remedy, command = "leave it with its driver because of "+string(f.ID)+", and take the reservation away", ""
+		}
 		return one("driver.first", Fail, fmt.Sprintf("%s is reserved for vfio-pci by %s, and driver %s took it first", d.Address, where, d.Driver), remedy, command)
 	}
 	if d.Override != "" && d.Override != d.Driver {

@@ -14,7 +14,7 @@ var forGuests = []string{"", "vfio-pci", "nvgrace_gpu_vfio_pci", "pciback", "xen
 func (l look) group() []Finding {
 	h, d := l.host, l.device
 	switch {
-	case !l.linux():
+	case !l.linux() && (l.ask.For == ESXi || len(d.Uses) == 0):
 		return nil
 	case d.Group == facts.NoGroup && len(d.Uses) > 0:
 		return one("group.used", Fail, "the host uses "+describe(d)+": "+uses(d.Uses), "move what the host uses to another device", "lspci -k -s "+d.Address.String())

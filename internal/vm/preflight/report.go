@@ -24,6 +24,8 @@ type Report struct {
 	// Needs is what the platform needs, and Unchecked what cannot be checked from here.
 	Needs     []Snippet `json:"needs"`
 	Unchecked []string  `json:"unchecked"`
+	// Notes say what is left out of Needs, and why: the host itself needs the device.
+	Notes []string `json:"notes"`
 }
 
 // Device is one that was asked about.
@@ -63,6 +65,7 @@ func NewReport(host *facts.Host, devices []facts.Device, ask Question, divvy str
 		}
 		r.Devices = append(r.Devices, sum)
 	}
+	devices, r.Notes = partOf(host, devices, ask)
 	if len(devices) > 0 {
 		r.Needs = needs(host, devices, ask)
 	}

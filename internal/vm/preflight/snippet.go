@@ -17,7 +17,7 @@ type Snippet struct {
 func needs(host *facts.Host, devices []facts.Device, ask Question) []Snippet {
 	var given []facts.Device
 	for _, d := range devices {
-		given = append(given, alongWith(host, d)...)
+		given = append(given, look{host: host, device: d, ask: ask}.goesWith()...)
 	}
 	w := writer{host: host, devices: devices, given: given, ask: ask}
 	switch ask.For {
@@ -151,7 +151,7 @@ func (w writer) proxmox() Snippet {
 	b.WriteString("qm set VMID --machine q35 --bios ovmf --cpu host\n")
 	for i, d := range w.devices {
 		address := d.Address.String()
-		if !d.Virtual {
+		if whole := alongWith(w.host, d); !d.Virtual && len(look{host: w.host, device: d, ask: w.ask}.goesWith()) == len(whole) {
 			address, _, _ = strings.Cut(address, ".") // all functions of the card
 		}
 		fmt.Fprintf(&b, "qm set VMID --hostpci%d %s,pcie=1\n", i, address)

@@ -32,6 +32,9 @@ func TestArgumentsOfPreflight(t *testing.T) {
 				continue
 			}
 			report := preflight.NewReport(host, []facts.Device{device}, preflight.Question{For: preflight.QEMU, Memory: 1 << 30}, "test")
+			if len(report.Notes) > 0 {
+				continue // the host needs the device
+			}
 			snippet := report.Needs[len(report.Needs)-1]
 			words := strings.Fields(strings.NewReplacer("\\\n", " ", "accel=kvm", "accel=tcg", "-cpu host,", "-cpu max,").Replace(snippet.Text))
 			others, given := divided(words)

@@ -54,8 +54,8 @@ func TestPreflight(t *testing.T) {
 			}
 		}
 	}
-	if judged["In the KubeVirt object"] != 10 || judged["In the VirtualMachine"] != 10 {
-		t.Errorf("the snippets %v are judged, want two of each modelled host", judged)
+	if judged["In the KubeVirt object"] != 8 || judged["In the VirtualMachine"] != 8 {
+		t.Errorf("the snippets %v are judged, want two of each modelled host that does not need its device itself", judged)
 	}
 }
 

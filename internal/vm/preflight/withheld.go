@@ -1,0 +1,49 @@
+package preflight
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+)
+
+// ofHosts are the findings of a device that the host itself needs: who takes it from its driver takes away the host's disk, its
+// network, its keyboard or its console.
+var ofHosts = []ID{"group.used", "usb.all", "display.boot"}
+
+// withheld is the finding for which nothing is printed that takes the device from the host, nil where there is none. The functions of
+// its card in the same group go with it, so they count as well.
+func (l look) withheld() *Finding {
+	for _, d := range alongWith(l.host, l.device) {
+		if d.Group != l.device.Group {
+			continue
+		}
+		function := look{host: l.host, device: d, ask: l.ask}
+		for _, f := range slices.Concat(function.group(), function.display()) {
+			if f.Status == Fail && slices.Contains(ofHosts, f.ID) {
+				return &f
+			}
+		}
+	}
+	return nil
+}
+
+// goesWith is a device with the functions of its card that go with it, without those that are withheld.
+func (l look) goesWith() []facts.Device {
+	return slices.DeleteFunc(alongWith(l.host, l.device), func(d facts.Device) bool {
+		return look{host: l.host, device: d, ask: l.ask}.withheld() != nil
+	})
+}
+
+// partOf divides devices: given are those that may be taken from the host, and notes say why the others may not.
+func partOf(host *facts.Host, devices []facts.Device, ask Question) (given []facts.Device, notes []string) {
+	notes = []string{}
+	for _, d := range devices {
+		if f := (look{host: host, device: d, ask: ask}).withheld(); f != nil {
+			notes = append(notes, fmt.Sprintf("nothing that takes %s from the host, because of %s: %s", d.Address, f.ID, f.Evidence))
+			continue
+		}
+		given = append(given, d)
+	}
+	return given, notes
+}

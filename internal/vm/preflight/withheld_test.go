@@ -1,0 +1,94 @@
+package preflight
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+)
+
+// needed are hosts that need the asked device themselves, by the finding that says so.
+var needed = []struct {
+	name, asked string
+	id          ID
+	spoil       func(h *facts.Host)
+}{
+	{"a mounted disk", diskAt, "group.used", func(h *facts.Host) {
+		find(h, diskAt).Uses = []facts.Use{{Kind: "disk", Name: "vda", At: "/"}}
+	}},
+	{"a mounted disk without an IOMMU", diskAt, "group.used", func(h *facts.Host) {
+		h.IOMMU.Units = nil
+		ungroup(h)
+		find(h, diskAt).Uses = []facts.Use{{Kind: "disk", Name: "vda", At: "/"}}
+	}},
+	{"a mounted disk of domain 0", diskAt, "group.used", func(h *facts.Host) {
+		h.Xen, h.IOMMU.Units, h.Modules = true, nil, nil
+		ungroup(h)
+		find(h, diskAt).Uses = []facts.Use{{Kind: "disk", Name: "vda", At: "/"}}
+	}},
+	{"the group of the default route", gpuAt, "group.used", func(h *facts.Host) {
+		d := find(h, diskAt)
+		d.Group, d.Uses = 2, []facts.Use{{Kind: "route", Name: "eth0"}}
+	}},
+	{"all USB", gpuAt, "usb.all", func(h *facts.Host) { find(h, usbAt).Group = 2 }},
+	{"the console", gpuAt, "display.boot", func(h *facts.Host) {
+		h.Framebuffers = []facts.Framebuffer{{Name: "fb0", OnPCI: true, Device: at(gpuAt)}}
+	}},
+	{"beside the console", audioAt, "display.boot", func(h *facts.Host) {
+		h.Framebuffers = []facts.Framebuffer{{Name: "fb0", OnPCI: true, Device: at(gpuAt)}}
+	}},
+}
+
+// Nothing is printed that takes from the host what it needs, for no platform, and a note says why.
+func TestWithheld(t *testing.T) {
+	for _, test := range needed {
+		for _, platform := range Platforms {
+			h := sound()
+			test.spoil(h)
+			if platform == ESXi || h.Xen && platform != Xen {
+				continue // Linux drives nothing there; Xen alone
+			}
+			h.Rules = []string{"options vfio-pci ids=144d:a80a,10de:2684,10de:22ba"}
+			find(h, test.asked).Driver = "nouveau"
+			r := NewReport(h, []facts.Device{*find(h, test.asked)}, Question{For: platform}, "test")
+			if len(r.Needs) != 0 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], test.asked) || !strings.Contains(r.Notes[0], string(test.id)) {
+				t.Errorf("%s, %s: needs %+v, notes %q", test.name, platform, r.Needs, r.Notes)
+			}
+			for _, f := range r.Findings {
+				if strings.Contains(f.Command, "vfio-pci") && f.ID == "driver.first" {
+					t.Errorf("%s, %s: %s has command %s", test.name, platform, f.ID, f.Command)
+				}
+			}
+		}
+	}
+}
+
+// One withheld device leaves what another one needs, and a function of its card that the host uses in a group of its own stays.
+func TestWithheldBeside(t *testing.T) {
+	for _, platform := range Platforms {
+		h := sound()
+		find(h, diskAt).Uses = []facts.Use{{Kind: "disk", Name: "vda", At: "/"}}
+		audio := find(h, audioAt)
+		audio.Group, audio.Uses = 9, []facts.Use{{Kind: "route", Name: "eth0"}}
+		r := NewReport(h, []facts.Device{*find(h, diskAt), *find(h, gpuAt)}, Question{For: platform}, "test")
+		var all strings.Builder
+		for _, s := range r.Needs {
+			all.WriteString(s.Text)
+		}
+		if platform == ESXi {
+			continue
+		}
+		if len(r.Notes) != 1 || len(r.Needs) == 0 {
+			t.Errorf("%s: needs %+v, notes %q", platform, r.Needs, r.Notes)
+		}
+		for _, never := range []string{diskAt, audioAt, "bus='0x02'", "function='0x1'", "0000:01:00,", "A80A"} {
+			if strings.Contains(all.String(), never) {
+				t.Errorf("%s has %q in\n%s", platform, never, all.String())
+			}
+		}
+	}
+	if h := sound(); !slices.Equal(NewReport(h, []facts.Device{*find(h, gpuAt)}, Question{For: QEMU}, "test").Notes, []string{}) {
+		t.Error("a sound host has notes")
+	}
+}
