@@ -116,6 +116,34 @@ func TestClaimThatCannotBePrinted(t *testing.T) {
 	}
 }
 
+// A claim that is gone once the agent that was asked was followed by another one has been released. Else it never was there.
+func TestReleaseWhoseAgentDies(t *testing.T) {
+	dies := func() (any, error) { return nil, errDies }
+	unknown := func() (any, error) { return nil, control.Errorf(control.CodeNotFound, "there is no such claim") }
+	refused := func() (any, error) { return nil, control.Errorf(control.CodeRefused, "a virtual machine has it open") }
+	const release, functions = control.MethodReleaseDevice, control.MethodSetFunctions
+	for name, c := range map[string]struct {
+		args          string
+		agents        []deeds
+		status, asked int
+		says          string
+	}{
+		"and the claim is gone":       {"release q0.1", []deeds{{release: dies}, {release: unknown}}, 0, 2, ""},
+		"and the next one refuses":    {"release q0.1", []deeds{{release: dies}, {release: refused}}, 1, 2, "a virtual machine has it open"},
+		"no agent dies":               {"release q0.1", []deeds{{release: unknown}}, 1, 1, "there is no such claim"},
+		"functions of what is no GPU": {"functions 7 --count 2", []deeds{{functions: dies}, {functions: unknown}}, 1, 2, "there is no such claim"},
+	} {
+		l := succession(t, c.agents...)
+		status, said := l.call(append([]string{"vm"}, strings.Fields(c.args)...)...)
+		if status != c.status || !strings.Contains(said, c.says) || strings.Contains(said, "share") {
+			t.Errorf("%s: status %d, %s", name, status, said)
+		}
+		if asked := len(l.of(release)) + len(l.of(functions)); asked != c.asked {
+			t.Errorf("%s: the agents were asked %d times", name, asked)
+		}
+	}
+}
+
 // A list has one row for each claim, and below who keeps a device; what others named is fit for a terminal.
 func TestPrintClaims(t *testing.T) {
 	held, stuck := deviceClaim("train", v1alpha1.BackendPassthrough, ""), deviceClaim("desk", v1alpha1.BackendVGPU, "nvidia-\x1b[2J")

@@ -29,7 +29,15 @@ left and told in the agent's log.`,
 		Example: "  sudo divvy vm release train",
 		Args:    argsOf(1, 1, "the name of one claim, as `divvy vm ls` shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.askMachines(cmd.Context(), machine, func(c *control.Client) error { return c.ReleaseDevice(cmd.Context(), args[0]) })
+			asked := 0
+			err := a.askMachines(cmd.Context(), machine, func(c *control.Client) error {
+				asked++
+				return c.ReleaseDevice(cmd.Context(), args[0])
+			})
+			if asked > 1 && control.CodeOf(err) == control.CodeNotFound {
+				return nil // an agent that ended meanwhile put it back, or the next one as it started
+			}
+			return err
 		},
 	}
 	addMachine(command, &machine)
@@ -86,6 +94,10 @@ func (a *app) askMachines(ctx context.Context, machine string, f func(*control.C
 	_, err := a.onMachine(ctx, machine, f)
 	if errors.Is(err, errNobody) {
 		return fmt.Errorf("no agent serves this machine: start the system agent (%s), which keeps devices for virtual machines; on a host without NVIDIA's driver with --vm-only", rundir.Start(machine))
+	}
+	var answer *control.Error
+	if errors.Is(err, errMeanwhile) && errors.As(err, &answer) {
+		return answer // it is about no share
 	}
 	return err
 }
