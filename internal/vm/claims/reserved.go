@@ -11,7 +11,7 @@ import (
 // Reserved are PCI functions that containers use by the host's driver, such as those of a network card. No virtual machine gets
 // one of them meanwhile.
 type Reserved struct {
-	// Key tells whose they are, such as the UID of a cluster's claim; Name is for people.
+	// Key tells whose they are, such as the UID of a cluster's claim; Name is that claim's, as namespace/name.
 	Key       string        `json:"key"`
 	Name      string        `json:"name"`
 	Functions []pci.Address `json:"functions"`
@@ -20,7 +20,7 @@ type Reserved struct {
 }
 
 // Reserve keeps virtual machines from functions, also after a restart; it is an [ErrTaken] where a claim has one of them, or is about
-// to. What was reserved under the same key before is replaced. Several keys may have one function.
+// to, and an [ErrUnreset] where one was another namespace's and was not reset since. What was reserved under the same key before is replaced. Several keys may have one function.
 func (l *Ledger) Reserve(r Reserved) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -28,6 +28,9 @@ func (l *Ledger) Reserve(r Reserved) error {
 		if at := slices.IndexFunc(r.Functions, c.Has); at >= 0 {
 			return fmt.Errorf("reserve %s for %s: %w: claim %s has it for a virtual machine (%s)", r.Functions[at], r.Name, ErrTaken, c.Name, c.Form)
 		}
+	}
+	if err := l.stale(Want{Name: r.Name, Cluster: r.Name}, r.Functions); err != nil {
+		return err
 	}
 	next := without(l.reserved, r.Key)
 	if len(r.Functions) > 0 {

@@ -66,6 +66,34 @@ func TestDeviceThatNothingResets(t *testing.T) {
 	}
 }
 
+// A device that nothing resets goes to containers of no other namespace than whose virtual machine had it.
+func TestContainersAfterAMachine(t *testing.T) {
+	k := newKernel()
+	l := open(t, filepath.Join(t.TempDir(), FileName), k, nil)
+	l.config.Makers[v1alpha1.BackendPassthrough] = unresettable{k}
+	for bus, w := range map[uint8]Want{7: {Name: "pod", Cluster: "team/vm"}, 8: {Name: "desk", UID: 1000}, 9: {Name: "roots"}} {
+		w.Form, w.Device = v1alpha1.BackendPassthrough, pci.Address{Bus: bus}
+		_, err := l.Take(t.Context(), w, nil)
+		if err = errors.Join(err, l.Release(t.Context(), w.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reserve := func(name string, bus uint8) error {
+		return l.Reserve(Reserved{Key: name, Name: name, Functions: []pci.Address{{Bus: bus}}})
+	}
+	for _, err := range []error{reserve("other/card", 7), reserve("team/card", 8), reserve("team/card", 9)} {
+		if !errors.Is(err, ErrUnreset) {
+			t.Errorf("somebody else's: %v, want %v", err, ErrUnreset)
+		}
+	}
+	if err := errors.Join(reserve("team/card", 7), reserve("other/card", 10)); err != nil {
+		t.Errorf("the same namespace, and another device: %v", err)
+	}
+	if all := l.Reserved(); len(all) != 2 {
+		t.Errorf("reserved are %+v", all)
+	}
+}
+
 // halfBack puts devices back, and tells that something is not as it was.
 type halfBack struct{ *kernel }
 
