@@ -59,7 +59,7 @@ func NewReport(host *facts.Host, devices []facts.Device, ask Question, divvy str
 		Needs: []Snippet{}, Unchecked: unchecked(ask.For),
 	}
 	for _, d := range devices {
-		sum := Device{Address: d.Address, Vendor: d.Vendor, ID: d.ID, Model: d.Model, UUID: d.UUID, Driver: d.Driver, Forms: forms(host, d), Types: typesOf(host, d)}
+		sum := Device{Address: d.Address, Vendor: d.Vendor, ID: d.ID, Model: d.Model, UUID: d.UUID, Driver: d.Driver, Forms: (look{host: host, device: d, ask: ask}).forms(), Types: typesOf(host, d)}
 		if d.Group != facts.NoGroup {
 			sum.Group = &d.Group
 		}

@@ -47,3 +47,30 @@ func partOf(host *facts.Host, devices []facts.Device, ask Question) (given []fac
 	}
 	return given, notes
 }
+
+// barred says why the device cannot be given as a whole, empty where it can.
+func (l look) barred() string {
+	if f := l.withheld(); f != nil {
+		return f.Evidence
+	}
+	if !l.linux() || l.device.Group != facts.NoGroup {
+		return ""
+	}
+	for _, f := range slices.Concat(l.group(), l.iommu()) {
+		if f.Status == Fail {
+			return f.Evidence
+		}
+	}
+	return ""
+}
+
+// forms are the ways in which a device can be given to the platform. None gives it as a whole where something bars that.
+func (l look) forms() []Form {
+	all, why := forms(l.host, l.device), l.barred()
+	for i, f := range all {
+		if whole := f.Form == "passthrough" || f.Form == "vf" && l.device.Virtual; whole && f.Offered && why != "" {
+			all[i].Offered, all[i].Why = false, why
+		}
+	}
+	return all
+}

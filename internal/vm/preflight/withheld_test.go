@@ -92,3 +92,36 @@ func TestWithheldBeside(t *testing.T) {
 		t.Error("a sound host has notes")
 	}
 }
+
+// A device that the host needs, or that is in no group, is offered as a whole by no word, and the reason is the finding's.
+func TestBarred(t *testing.T) {
+	disk := func(h *facts.Host) { find(h, gpuAt).Uses = []facts.Use{{Kind: "disk", Name: "vda", At: "/"}} }
+	for name, test := range map[string]struct {
+		platform Platform
+		spoil    func(h *facts.Host)
+		offered  bool
+		why      string
+	}{
+		"sound":            {QEMU, func(*facts.Host) {}, true, "the whole card"},
+		"used":             {QEMU, disk, false, "vda is mounted at /"},
+		"no group":         {QEMU, func(h *facts.Host) { ungroup(h) }, false, "in no IOMMU group"},
+		"no IOMMU":         {Libvirt, func(h *facts.Host) { h.IOMMU.Units, h.IOMMU.Tables = nil, nil; ungroup(h) }, false, "no table DMAR"},
+		"used, no IOMMU":   {Libvirt, func(h *facts.Host) { h.IOMMU.Units = nil; ungroup(h); disk(h) }, false, "vda is mounted at /"},
+		"a group of Xen's": {Xen, func(h *facts.Host) { h.Xen, h.IOMMU.Units = true, nil; ungroup(h) }, true, "the whole card"},
+		"ESXi":             {ESXi, func(h *facts.Host) { h.IOMMU.Units = nil; ungroup(h) }, true, "the whole card"},
+	} {
+		h := sound()
+		test.spoil(h)
+		got := NewReport(h, []facts.Device{*find(h, gpuAt)}, Question{For: test.platform}, "test").Devices[0].Forms
+		if f := got[0]; f.Form != "passthrough" || f.Offered != test.offered || !strings.Contains(f.Why, test.why) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		vf := *find(h, gpuAt)
+		vf.Address, vf.Virtual, vf.Parent = at("0000:01:00.4"), true, at(gpuAt)
+		h.Devices = append(h.Devices, vf)
+		got = NewReport(h, []facts.Device{vf}, Question{For: test.platform}, "test").Devices[0].Forms
+		if f := got[0]; f.Form != "vf" || f.Offered != test.offered || !test.offered && !strings.Contains(f.Why, test.why) {
+			t.Errorf("a virtual function, %s: %+v", name, got)
+		}
+	}
+}
