@@ -160,6 +160,29 @@ func (s Step) String() string {
 	return s.describe()
 }
 
+// Undoing names for people that the step is undone.
+func (s Step) Undoing() string {
+	switch s.Kind {
+	case Unbind:
+		return fmt.Sprintf("give %s back to driver %s", s.Device, s.Before)
+	case Override:
+		return fmt.Sprintf("set driver_override of %s back to %q", s.Device, s.Before)
+	case Probe:
+		return fmt.Sprintf("take %s from driver %s", s.Device, s.After)
+	case Withhold:
+		return fmt.Sprintf("let drivers of the host have virtual functions of %s", s.Device)
+	case Enable:
+		return fmt.Sprintf("disable %s virtual functions of %s", s.After, s.Device)
+	case Mediate:
+		return fmt.Sprintf("take away mediated device %s of %s", s.Do.Value, s.Device)
+	case Back:
+		return fmt.Sprintf("take GPU instance %s from behind %s", s.After, s.Device)
+	case Type:
+		return fmt.Sprintf("take the type %s from %s", s.After, s.Device)
+	}
+	return s.String()
+}
+
 // DeviceFolder is where sysfs has a function, below /sys.
 func DeviceFolder(at pci.Address) string { return "bus/pci/devices/" + at.String() }
 

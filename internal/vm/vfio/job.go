@@ -281,7 +281,11 @@ func (b *Book) stick(j *job, s binding.Step, begun time.Time, over bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j.entry.Stuck = &StuckError{Device: j.entry.Plan.Device, Step: s.String(), Since: begun, Holders: holders, Unseen: unseen}
+	name, returning := s.String(), j.entry.Phase == Returning
+	if returning {
+		name = s.Undoing()
+	}
+	j.entry.Stuck = &StuckError{Device: j.entry.Plan.Device, Step: name, Returning: returning, Since: begun, Holders: holders, Unseen: unseen}
 	j.changed()
 }
 

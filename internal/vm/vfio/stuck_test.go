@@ -3,6 +3,7 @@ package vfio_test
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
@@ -47,4 +48,29 @@ func TestStuckGoesOn(t *testing.T) {
 		t.Errorf("it came to %+v", got)
 	}
 	must(t, b.Bind(t.Context(), "ada", planned(t, gpu)))
+}
+
+// What is stuck on its way back is told as that, and that it goes on by itself; on its way there it is not.
+func TestStuckTellsTheDirection(t *testing.T) {
+	m, path := newMachine(), filepath.Join(t.TempDir(), vfio.FileName)
+	first := open(t, vfio.Config{Path: path, Machine: m, Limits: vfio.Usual})
+	must(t, first.Bind(t.Context(), "ada", planned(t, gpu)))
+	first.Close()
+	late, told := listener()
+	b := open(t, vfio.Config{Path: path, Machine: m, Limits: hasty, Late: told})
+	release := m.Hold(audio) // the plan's last step is about it
+	defer release()
+	_, err := b.Release(t.Context(), "ada")
+	const goesOn = "the change goes on by itself"
+	if want := "has not ended to take " + audio.String() + " from driver vfio-pci"; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), goesOn) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	release()
+	if got := <-late; got.err != nil || got.there {
+		t.Errorf("it came to %+v", got)
+	}
+	defer m.Hold(gpu)()
+	if err := open(t, vfio.Config{Path: filepath.Join(t.TempDir(), vfio.FileName), Machine: m, Limits: hasty}).Bind(t.Context(), "ada", planned(t, gpu)); err == nil || strings.Contains(err.Error(), goesOn) {
+		t.Errorf("on its way there: %v", err)
+	}
 }

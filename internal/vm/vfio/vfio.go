@@ -48,6 +48,8 @@ type StuckError struct {
 	// Device is the one that was asked for, Step what has not ended.
 	Device pci.Address
 	Step   string
+	// Returning is true where it is being put back, which goes on by itself.
+	Returning bool
 	// Since is when the write began, as far as this agent knows.
 	Since   time.Time
 	Holders []facts.Holder
@@ -62,6 +64,9 @@ func (e *StuckError) Error() string {
 		who = binding.Named(e.Holders) + ": end them first"
 	case e.Unseen != "":
 		who = "who holds it is unknown: " + e.Unseen
+	}
+	if e.Returning {
+		who += "; once that has ended the change goes on by itself"
 	}
 	return fmt.Sprintf("%s is stuck: the kernel has not ended to %s; %s", e.Device, e.Step, who)
 }
