@@ -78,7 +78,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	}
 	checks := append(host.Run(ctx), seen.answerChecks(served)...)
 	variables, among := a.visibleChecks(ctx, seen, served)
-	checks = slices.Concat(checks, variables, seen.checks(), a.roomChecks(ctx, seen, among), seen.leftChecks(), deviceChecks(seen.system, "/", host.Served), seen.leftProcesses(ctx),
+	checks = slices.Concat(checks, variables, seen.checks(), a.roomChecks(ctx, seen, among), seen.leftChecks(), deviceChecks(seen.system, "/", host.Served), ledgerChecks(seen.system), seen.leftProcesses(ctx),
 		seen.libraryChecks(ctx, doctor.LibraryAt(a.tree.Library(string(driver.CUDA)))), []doctor.Check{seen.clockCheck()})
 	endpoints, err := a.endpoints(ctx, "")
 	if err != nil {

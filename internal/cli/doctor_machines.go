@@ -55,6 +55,20 @@ func deviceChecks(dir, root string, served bool) []doctor.Check {
 	}}
 }
 
+// ledgerChecks tell that an agent set the ledger of devices aside in a directory.
+func ledgerChecks(dir string) []doctor.Check {
+	aside, err := filepath.Glob(filepath.Join(dir, claims.FileName+".unreadable*"))
+	if err != nil || len(aside) == 0 {
+		return nil
+	}
+	return []doctor.Check{{
+		ID: "vm.ledger", Name: "claims of virtual machines", Status: doctor.Warn,
+		Found: "an agent could not read whose the devices of virtual machines are, and goes on without: " + strings.Join(aside, ", "),
+		Next: "`divvy vm release` what `divvy vm ls` shows without its user, and claim it again; restart the host before a device goes to another user, " +
+			"or a card with RDMA to a virtual machine. The line goes once the file is removed",
+	}}
+}
+
 // limitedIn are the PCI functions on whose RDMA adapters containers had limits, by the system agent's ledger in a directory. Only root
 // may read it.
 func limitedIn(dir string) []pci.Address {

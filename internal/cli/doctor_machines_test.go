@@ -99,3 +99,22 @@ func TestDoctorOfADamagedBookOfDevices(t *testing.T) {
 		}
 	}
 }
+
+// A ledger that was set aside is told until its file is removed.
+func TestDoctorOfALedgerSetAside(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, claims.FileName)
+	if err := os.WriteFile(path, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if checks := ledgerChecks(dir); len(checks) != 0 {
+		t.Errorf("before: %+v", checks)
+	}
+	aside, err := checkpoint.NewFile[struct{}](path, "", 0).SetAside()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checks := ledgerChecks(dir); len(checks) != 1 || checks[0].ID != "vm.ledger" || checks[0].Status != doctor.Warn || !strings.Contains(checks[0].Found, aside) || checks[0].Next == "" {
+		t.Errorf("set aside: %+v", checks)
+	}
+}
