@@ -33,7 +33,7 @@ func deviceChecks(dir, root string, served bool) []doctor.Check {
 			ID: "vm.book", Name: "devices of virtual machines", Status: doctor.Warn,
 			Found: "which devices virtual machines have is not known, so Divvy gives none and puts none back: " + err.Error(),
 			Next: "start the agent with the version of Divvy that wrote the file; else end the virtual machines, put back what is on vfio-pci and was not before (" + byHand +
-				"; `divvy vm preflight ADDRESS` shows who has it), remove the file, and start the agent again. A restart of the host does all of this",
+				"; `divvy vm preflight ADDRESS --for qemu` shows who has it), remove the file, and start the agent again. A restart of the host does all of this",
 		}}
 	case err != nil:
 		return nil // another user's, whose agent tells

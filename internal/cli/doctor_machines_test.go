@@ -95,7 +95,13 @@ func TestDoctorOfADamagedBookOfDevices(t *testing.T) {
 	for _, served := range []bool{false, true} {
 		checks := deviceChecks(dir, "/", served)
 		if len(checks) != 1 || checks[0].ID != "vm.book" || checks[0].Status != doctor.Warn || !strings.Contains(checks[0].Found, path) || checks[0].Next == "" {
-			t.Errorf("served %t: %+v", served, checks)
+			t.Fatalf("served %t: %+v", served, checks)
+		}
+		_, command, _ := strings.Cut(checks[0].Next, "`divvy ")
+		command, _, _ = strings.Cut(command, "`")
+		args := strings.Fields(command)
+		if _, _, said := call(t, args...); !slices.Contains(args, "ADDRESS") || !strings.Contains(said, "ADDRESS") { // it is what there is not
+			t.Errorf("`divvy %s` says %s", command, said)
 		}
 	}
 }
