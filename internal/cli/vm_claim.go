@@ -119,11 +119,14 @@ func (a *app) printHeld(o *claimOptions, c *control.DeviceClaim) error {
 	if err != nil {
 		return err
 	}
+	handover := preflight.Handover{Members: c.Members, Mediated: c.Mediated, Path: c.Path}
 	if limit, known := lockLimit(c.UID); known {
 		host.Locked = limit
+	} else if c.UID != os.Getuid() {
+		handover.LimitUnknown = c.User
 	}
 	ask := preflight.Question{For: preflight.Platform(o.platform), Memory: int64(min(o.memory.InBytes(), 1<<60))}
-	out := claimed{Claim: *c, For: ask.For, Handed: preflight.Hand(host, preflight.Handover{Members: c.Members, Mediated: c.Mediated, Path: c.Path}, ask)}
+	out := claimed{Claim: *c, For: ask.For, Handed: preflight.Hand(host, handover, ask)}
 	return o.output.print(a.out, out, func(w *strings.Builder) { writeClaim(w, out) })
 }
 

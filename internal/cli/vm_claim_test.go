@@ -144,6 +144,18 @@ func TestReleaseWhoseAgentDies(t *testing.T) {
 	}
 }
 
+// That nobody knows how much a user without processes may lock is said, instead of the limit of who asks.
+func TestClaimForUserWithoutProcesses(t *testing.T) {
+	c := deviceClaim("vm1", v1alpha1.BackendPassthrough, "")
+	c.UID = 4294000001
+	succession(t, deeds{control.MethodTakeDevice: func() (any, error) { return c, nil }})
+	var out, errOut strings.Builder
+	status := Main([]string{"vm", "claim", "--gpu", "0", "--form", "passthrough", "--user", "4294000001", "--memory", "64Mi"}, &out, &errOut)
+	if status != 0 || !strings.Contains(out.String(), "\n! how much memory programs of ada may lock is not known") {
+		t.Errorf("status %d: %s%s", status, out.String(), errOut.String())
+	}
+}
+
 // A list has one row for each claim, and below who keeps a device; what others named is fit for a terminal.
 func TestPrintClaims(t *testing.T) {
 	held, stuck := deviceClaim("train", v1alpha1.BackendPassthrough, ""), deviceClaim("desk", v1alpha1.BackendVGPU, "nvidia-\x1b[2J")

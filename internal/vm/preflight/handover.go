@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
@@ -16,6 +17,8 @@ type Handover struct {
 	Mediated string
 	// Path is the device's folder in sysfs where QEMU must be given that, empty where the address suffices.
 	Path string
+	// LimitUnknown is who runs the virtual machine where it is not known how much memory their programs may lock, empty where it is.
+	LimitUnknown string
 }
 
 // Handed is what a platform needs to give it to a virtual machine.
@@ -46,13 +49,18 @@ func Hand(host *facts.Host, h Handover, ask Question) Handed {
 		}
 	}
 	said := (look{host: host, ask: ask}).memory()
+	if h.LimitUnknown != "" && ask.For == QEMU { // the host's facts have the limit of who asks
+		said = slices.DeleteFunc(said, func(f Finding) bool { return f.ID == "memlock" })
+		said = append(said, one("memlock", Unknown, "how much memory programs of "+h.LimitUnknown+" may lock is not known, because none runs; all memory of the virtual machine is pinned",
+			"see as that user, where QEMU is to start", "ulimit -l")...)
+	}
 	for _, d := range w.given {
 		if h.Mediated == "" && d.Driver == "vfio-pci" { // others are the host driver's to clear
 			said = append(said, look{host: host, ask: ask, device: d}.reset()...)
 		}
 	}
 	for _, f := range said {
-		if f.Status == Fail || f.Status == Warn {
+		if f.Status != OK {
 			out.Warnings = append(out.Warnings, f)
 		}
 	}

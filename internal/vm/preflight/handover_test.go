@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 // What was made ready is handed over with all its functions, and nothing binds it once more.
@@ -51,6 +52,18 @@ func TestHandLocked(t *testing.T) {
 	handed := Hand(h, Handover{Members: []pci.Address{at(gpuAt)}}, Question{For: QEMU, Memory: 1 << 30})
 	if len(handed.Warnings) != 1 || handed.Warnings[0].ID != "memlock" || !strings.Contains(handed.Warnings[0].Evidence, "64") {
 		t.Errorf("%+v", handed.Warnings)
+	}
+}
+
+// Of a user whose limit nobody knows that is told, and not the limit of who asks.
+func TestHandLimitUnknown(t *testing.T) {
+	for _, locked := range []int64{facts.Unlimited, 64 << 10} {
+		h := sound()
+		h.Locked = locked
+		handed := Hand(h, Handover{Members: []pci.Address{at(gpuAt)}, LimitUnknown: "ada"}, Question{For: QEMU, Memory: 1 << 30})
+		if len(handed.Warnings) != 1 || handed.Warnings[0].ID != "memlock" || handed.Warnings[0].Status != Unknown || !strings.Contains(handed.Warnings[0].Evidence, "ada may lock is not known") {
+			t.Errorf("%+v", handed.Warnings)
+		}
 	}
 }
 
