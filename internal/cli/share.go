@@ -93,7 +93,7 @@ func (a *app) createShare(ctx context.Context, o *createOptions, name string) er
 	if err := errors.Join(checked.Validate(), o.choice.wish().Validate()); err != nil {
 		return usage(err)
 	}
-	owner, err := userNumber(o.owner)
+	owner, err := userNumber("--for", o.owner)
 	if err != nil {
 		return usage(err)
 	}
@@ -114,9 +114,9 @@ func (a *app) createShare(ctx context.Context, o *createOptions, name string) er
 	return errors.Join(a.line(created.Tenant.Device), client.Close())
 }
 
-// userNumber is the number of a user, nil for no name. A number may be of no user that the machine knows, as the users of
+// userNumber is the number of the user that a flag names, nil for no name. A number may be of no user that the machine knows, as the users of
 // containers are: lists show these by their numbers.
-func userNumber(name string) (*int, error) {
+func userNumber(flag, name string) (*int, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -126,7 +126,7 @@ func userNumber(name string) (*int, error) {
 	}
 	uid, err := strconv.ParseUint(number, 10, 32)
 	if err != nil || uid > lastUser {
-		return nil, fmt.Errorf("--for: there is no user %q", name)
+		return nil, fmt.Errorf("%s: there is no user %q", flag, name)
 	}
 	as := int(uid)
 	return &as, nil

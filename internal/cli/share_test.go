@@ -21,7 +21,7 @@ func TestShareCreateIsRefused(t *testing.T) {
 		"a bad end":      {"create train. --memory 8Gi", 2, "end with a letter or digit"},
 		"capitals":       {"create Train --memory 8Gi", 2, "lower-case letters"},
 		"no name":        {"create --memory 8Gi", 2, "the name of the share"},
-		"nobody":         {"create train --for nobody-of-that-name", 2, "there is no user"},
+		"nobody":         {"create train --for nobody-of-that-name", 2, "--for: there is no user"},
 		"only a number":  {"create train --for 7171", 1, "no system agent runs"},
 		"nobody's":       {"create train --for 4294967295", 2, "there is no user"},
 		"a strange flag": {"create train --cores 300", 2, "--cores"},

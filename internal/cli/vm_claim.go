@@ -153,7 +153,7 @@ func (o *claimOptions) params(name string) (p control.TakeDeviceParams, err erro
 	if err := o.addresses(&p); err != nil {
 		return p, err
 	}
-	owner, err := userNumber(o.owner)
+	owner, err := userNumber("--user", o.owner)
 	if owner != nil {
 		p.UID = *owner
 	}

@@ -37,7 +37,7 @@ func TestClaimWrongUsage(t *testing.T) {
 		"a --gpu 0 --like b --form vf": "leave out --form",
 		"a --gpu 0 --form passthrough --memory 50%":       "part of a GPU",
 		"a --gpu 0 --form passthrough --for xen":          "qemu or libvirt",
-		"a --gpu 0 --form passthrough --user no-such-one": "no user",
+		"a --gpu 0 --form passthrough --user no-such-one": "--user: there is no user",
 		"A/b --gpu 0 --form passthrough":                  "lower-case letters",
 		"a b --gpu 0 --form passthrough":                  "at most one name",
 	} {
