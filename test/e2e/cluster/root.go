@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -180,12 +181,9 @@ func (r *rootSpec) mountKernel() error {
 	return nil
 }
 
-// mountDevices shows the host's /dev, or, where the node has more devices, the same ones in a folder of its own: what is made in the
-// host's is made on the host.
+// mountDevices shows what the host's /dev has in a folder of its own: what a kubelet makes in the host's would be made on the host.
+// Folders in which the node has devices of its own have those alone.
 func (r *rootSpec) mountDevices() error {
-	if len(r.Devices) == 0 {
-		return bindDevice("/dev", r.at("dev"))
-	}
 	if err := unix.Mount("tmpfs", r.at("dev"), "tmpfs", unix.MS_NOSUID, "mode=755"); err != nil {
 		return fmt.Errorf("mount /dev: %w", err)
 	}
@@ -201,6 +199,7 @@ func (r *rootSpec) mountDevices() error {
 			if target, err = os.Readlink(from); err == nil {
 				err = os.Symlink(target, to)
 			}
+		case slices.ContainsFunc(r.Devices, func(name string) bool { return strings.HasPrefix(name, entry.Name()+"/") }):
 		case entry.IsDir():
 			err = errors.Join(os.Mkdir(to, 0o755), bindDevice(from, to))
 		default:
