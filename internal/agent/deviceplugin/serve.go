@@ -85,19 +85,16 @@ func (e *endpoint) serve(ctx context.Context, watcher *socket.Watcher) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-again.C:
-			if err := e.apart(); err != nil {
-				return err
-			}
 		case <-served:
 			return fmt.Errorf("serve the kubelet: %w", fault)
 		case <-watcher.Changed():
-			if socket.Identify(theirs) != known || socket.Identify(own) != ours {
-				return errKubeletRestarted
-			}
-			if err := e.apart(); err != nil {
-				return err
-			}
+		case <-again.C:
+		}
+		if socket.Identify(theirs) != known || socket.Identify(own) != ours {
+			return errKubeletRestarted
+		}
+		if err := e.apart(); err != nil {
+			return err
 		}
 	}
 }

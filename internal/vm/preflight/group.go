@@ -16,12 +16,8 @@ func (l look) group() []Finding {
 	switch {
 	case !l.linux() && (l.ask.For == ESXi || len(d.Uses) == 0):
 		return nil
-	case d.Group == facts.NoGroup && len(d.Uses) > 0:
-		return one("group.used", Fail, "the host uses "+describe(d)+": "+uses(d.Uses), "move what the host uses to another device", "lspci -k -s "+d.Address.String())
-	case d.Group == facts.NoGroup && len(h.IOMMU.Units) == 0:
-		return nil // the IOMMU's own finding says it
 	case d.Group == facts.NoGroup:
-		return one("group.none", Fail, d.Address.String()+" is in no IOMMU group", "see in the kernel's log why its IOMMU does not cover it", "dmesg | grep -i -E 'iommu|dmar'")
+		return l.ungrouped()
 	}
 	list := fmt.Sprintf("ls /sys/kernel/iommu_groups/%d/devices", d.Group)
 	members := h.InGroup(d.Group)
@@ -44,6 +40,18 @@ func (l look) group() []Finding {
 	}
 	return one("group.shared", Fail, fmt.Sprintf("group %d also has %s", d.Group, named(others)),
 		"move the card to a slot with a group of its own, or give these devices away as well (vfio-pci for each); "+l.apart(), list)
+}
+
+// ungrouped judges a device that is in no group.
+func (l look) ungrouped() []Finding {
+	d := l.device
+	switch {
+	case len(d.Uses) > 0:
+		return one("group.used", Fail, "the host uses "+describe(d)+": "+uses(d.Uses), "move what the host uses to another device", "lspci -k -s "+d.Address.String())
+	case len(l.host.IOMMU.Units) == 0:
+		return nil // the IOMMU's own finding says it
+	}
+	return one("group.none", Fail, d.Address.String()+" is in no IOMMU group", "see in the kernel's log why its IOMMU does not cover it", "dmesg | grep -i -E 'iommu|dmar'")
 }
 
 // allUSB tells whether all that is in the way are the host's only USB controllers.
