@@ -115,15 +115,6 @@ type Device struct {
 // Node is the device node that a virtual machine opens besides /dev/vfio/vfio.
 func (d Device) Node() string { return fmt.Sprintf("/dev/vfio/%d", d.Group) }
 
-// Types are the types that a GPU has now, with how many more of each there can be at most.
-func (b *Backend) Types(gpu pci.Address) ([]vgpu.Choice, error) {
-	found, err := vgpu.Read(b.options.Root, gpu)
-	if err != nil {
-		return nil, err
-	}
-	return found.Choices(), nil
-}
-
 // Device is what an owner has.
 func (b *Backend) Device(owner string) (Device, bool) {
 	for _, e := range b.options.Book.Entries() {
@@ -145,15 +136,6 @@ func (b *Backend) device(e vfio.Entry) Device {
 		}
 	}
 	return d
-}
-
-// Like is the type of an owner's vGPU, for another one like it: on this machine, or on the one to which a virtual machine moves.
-func (b *Backend) Like(owner string) (kind string, known bool) {
-	d, known := b.Device(owner)
-	if d.Name != "" {
-		return d.Name, known
-	}
-	return d.Type, known
 }
 
 // tries bounds how often a vGPU is planned anew because others took what was planned.
