@@ -46,9 +46,22 @@ func TestScheduler(t *testing.T) {
 		const name = "test/e2e.TestScheduler"
 		l.pages(desk.Open(l.t, l.Cluster, "docs/queues.md", name), desk.Open(l.t, l.Cluster, "docs/scheduler.md", name))
 	})
-	l.kubectl("scale", "-n", system, "deployment/divvy-scheduler", "--replicas=0")
+	l.withoutScheduler()
 	l.scenario("scheduler-killed", schedulerKilled)
 	l.scenario("leader-stopped", leaderStopped)
+}
+
+// withoutScheduler ends the installed schedulers. One that is still ending places pods, so it waits until they are gone.
+func (l *lab) withoutScheduler() {
+	l.t.Helper()
+	l.kubectl("scale", "-n", system, "deployment/divvy-scheduler", "--replicas=0")
+	l.eventually("the schedulers are gone", func() string {
+		list, err := l.Client().CoreV1().Pods(system).List(l.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=scheduler"})
+		if err == nil && len(list.Items) > 0 {
+			return fmt.Sprintf("there are %d", len(list.Items))
+		}
+		return reason(err)
+	})
 }
 
 // gang makes pods of one gang, each of which asks for half of a GPU of its own.
