@@ -3,6 +3,8 @@ package alloc
 import (
 	"cmp"
 	"slices"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // mostNICs is how many adapters of a node are looked at. No machine on sale has more than 32.
@@ -11,6 +13,15 @@ const mostNICs = 64
 // reaches are the relations of an adapter to its GPU, from near to far. GPUDirect RDMA works well below one switch or
 // several; several are as good as one, because a switch with two levels looks like them.
 var reaches = [...]Relation{RelationSwitches, RelationHost, RelationNUMA, RelationSystem}
+
+// relations are what the reaches of pairs ask of an adapter and its GPU.
+var relations = map[v1alpha1.PairReach]Relation{
+	v1alpha1.ReachStrict: RelationSwitches, v1alpha1.ReachBridge: RelationHost, v1alpha1.ReachSocket: RelationNUMA,
+}
+
+// RelationOf is the least relation that a GPU and its adapter have in pairs of a reach; [RelationNone] for another word. It is for
+// Pair of a [Request].
+func RelationOf(reach v1alpha1.PairReach) Relation { return relations[reach] }
 
 // lacks says why a GPU has no adapter, if it must have one that is so near.
 func (n *Node) lacks(gpu int, least Relation) Cause {

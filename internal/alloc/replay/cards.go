@@ -17,11 +17,6 @@ const (
 	mostCards, mostCardSlots = 16, 1024
 )
 
-// reaches are what the fallbacks of pairs ask of the allocator.
-var reaches = map[v1alpha1.PairReach]alloc.Relation{
-	v1alpha1.ReachStrict: alloc.RelationSwitches, v1alpha1.ReachBridge: alloc.RelationHost, v1alpha1.ReachSocket: alloc.RelationNUMA,
-}
-
 // readPairs reads how many pairs of GPU and card a pod asks for, and how far the cards may be.
 func readPairs(t *table, r *alloc.Request) error {
 	word := t.text("pairs_fallback")
@@ -46,7 +41,7 @@ func readPairs(t *table, r *alloc.Request) error {
 	case t.text("gpu_profile") != "":
 		return t.fault("pairs", errors.New("stands beside gpu_profile: a MIG instance is none of a pair"))
 	}
-	r.Count, r.Pair = int(pairs), reaches[reach]
+	r.Count, r.Pair = int(pairs), alloc.RelationOf(reach)
 	return nil
 }
 

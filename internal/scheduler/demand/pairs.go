@@ -13,11 +13,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// relations are what the reaches of pairs ask of the allocator.
-var relations = map[v1alpha1.PairReach]alloc.Relation{
-	v1alpha1.ReachStrict: alloc.RelationSwitches, v1alpha1.ReachBridge: alloc.RelationHost, v1alpha1.ReachSocket: alloc.RelationNUMA,
-}
-
 // readPairs adds to the demand what a claim for pairs asks: all pairs are one request for the allocator, which finds GPUs and
 // cards for all of them together.
 func (r *reader) readPairs(place int, pairs dialect.Pairs) error {
@@ -33,7 +28,7 @@ func (r *reader) readPairs(place int, pairs dialect.Pairs) error {
 		var some []alloc.Request
 		some, err = r.expand(&one)
 		for i := range some {
-			some[i].Count, some[i].Pair = pairs.Count, relations[pairs.Reach]
+			some[i].Count, some[i].Pair = pairs.Count, alloc.RelationOf(pairs.Reach)
 			one.name, one.count = ways[k].name, int64(pairs.Count)
 			w.ways = append(w.ways, one)
 		}
