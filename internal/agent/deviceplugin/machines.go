@@ -2,20 +2,14 @@ package deviceplugin
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-
-	"github.com/divvy-gpu/divvy/internal/agent/socket"
 )
 
 // MachineUnit is a device that a virtual machine can have.
@@ -61,52 +55,21 @@ func (m *Machines) Run(ctx context.Context) error {
 	if m.Dir == "" {
 		m.Dir = kubelet.DevicePluginPath
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	counted := map[string]bool{}
-	for {
-		units, changed := m.Units()
-		for _, u := range units {
-			if counted[u.Resource] {
-				continue
+	r := resources{
+		dir: m.Dir, what: "devices for virtual machines", options: &kubelet.DevicePluginOptions{}, log: m.Log,
+		named: func() (names []string, changed, also <-chan struct{}) {
+			units, changed := m.Units()
+			for _, u := range units {
+				names = append(names, u.Resource)
 			}
-			counted[u.Resource] = true
-			watcher, err := socket.Watch(filepath.Join(m.Dir, kubeletSocket))
-			if err != nil {
-				return fmt.Errorf("wait for the kubelet: %w", err)
-			}
-			running.Go(func() { m.follow(ctx, watcher, u.Resource) })
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		}
-	}
-}
-
-// follow counts one resource for each kubelet that starts, until ctx is done.
-func (m *Machines) follow(ctx context.Context, watcher *socket.Watcher, resource string) {
-	defer watcher.Close()
-	e := endpoint{
-		dir: m.Dir, socket: socketOf(resource), resource: resource, options: &kubelet.DevicePluginOptions{},
-		apart: func() error { return nil },
-		server: func(stopped <-chan struct{}) kubelet.DevicePluginServer {
+			return names, changed, nil
+		},
+		apart: func(context.Context) error { return nil },
+		server: func(resource string, stopped <-chan struct{}) kubelet.DevicePluginServer {
 			return &machineService{machines: m, resource: resource, stopped: stopped}
 		},
 	}
-	watcher.Follow(ctx,
-		func(ctx context.Context) error { return e.serve(ctx, watcher) },
-		func(err error) {
-			if errors.Is(err, errKubeletRestarted) {
-				m.Log.Info("the kubelet was restarted: counting devices for virtual machines again", "resource", resource)
-				return
-			}
-			m.Log.Warn("cannot count devices for virtual machines for the kubelet", "resource", resource, "error", err)
-		})
+	return r.run(ctx)
 }
 
 // machineService answers the kubelet about one resource.
@@ -130,24 +93,17 @@ func (s *machineService) units() (units []MachineUnit, changed <-chan struct{}) 
 
 // ListAndWatch sends the devices, and again when they change.
 func (s *machineService) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
-	var sent []MachineUnit
-	for first := true; ; first = false {
-		units, changed := s.units()
-		if first || !slices.Equal(units, sent) {
-			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: listed(units)}); err != nil {
-				return fmt.Errorf("send devices to the kubelet: %w", err)
-			}
+	devices := sending[MachineUnit]{
+		units: func() (units []MachineUnit, changed [3]<-chan struct{}) {
+			units, changed[0] = s.units()
+			return units, changed
+		},
+		shown: listed, what: "devices", stopped: s.stopped,
+		noted: func(units []MachineUnit) {
 			s.machines.Log.Info("counted devices for virtual machines", "resource", s.resource, "devices", len(units))
-			sent = units
-		}
-		select {
-		case <-changed:
-		case <-s.stopped:
-			return nil
-		case <-stream.Context().Done():
-			return nil
-		}
+		},
 	}
+	return devices.run(stream)
 }
 
 // listed renders units for the kubelet. It is pure.

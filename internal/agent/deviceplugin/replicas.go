@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,7 +18,6 @@ import (
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent/socket"
 )
 
 // Unit is a replica, a whole GPU or a whole MIG instance that containers can have.
@@ -60,43 +58,22 @@ func (r *Replicas) Run(ctx context.Context) error {
 	if r.Dir == "" {
 		r.Dir = kubelet.DevicePluginPath
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	counted := map[string]bool{}
-	count := func(resource string) error {
-		if counted[resource] {
-			return nil
-		}
-		counted[resource] = true
-		watcher, err := socket.Watch(filepath.Join(r.Dir, kubeletSocket))
-		if err != nil {
-			return fmt.Errorf("wait for the kubelet: %w", err)
-		}
-		running.Go(func() { r.follow(ctx, watcher, resource) })
-		return nil
-	}
-	for _, resource := range r.Resources {
-		if err := count(resource); err != nil {
-			return err
-		}
-	}
-	for {
-		units, divided, sick := r.Units()
-		for _, o := range units {
-			if err := count(o.Resource); err != nil {
-				return err
+	all := resources{
+		dir: r.Dir, what: "replicas", options: &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true}, log: r.Log,
+		named: func() (names []string, divided, sick <-chan struct{}) {
+			units, divided, sick := r.Units()
+			names = slices.Clone(r.Resources)
+			for _, o := range units {
+				names = append(names, o.Resource)
 			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-divided:
-		case <-sick:
-		}
+			return names, divided, sick
+		},
+		apart: func(ctx context.Context) error { return foreign(ctx, r.Dir) },
+		server: func(resource string, stopped <-chan struct{}) kubelet.DevicePluginServer {
+			return &replicaService{replicas: r, resource: resource, stopped: stopped}
+		},
 	}
+	return all.run(ctx)
 }
 
 // KeepReplicas counts none of these resources until ctx is done, for containers that have some: see [Keep]. Dir is as in
@@ -107,33 +84,6 @@ func KeepReplicas(ctx context.Context, dir string, resources []string, log *slog
 		Units: func() (units []Unit, divided, sick <-chan struct{}) { return nil, nil, nil },
 	}
 	return r.Run(ctx)
-}
-
-// follow counts one resource for each kubelet that starts, until ctx is done.
-func (r *Replicas) follow(ctx context.Context, watcher *socket.Watcher, resource string) {
-	defer watcher.Close()
-	e := endpoint{
-		dir: r.Dir, socket: socketOf(resource), resource: resource, options: &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true},
-		apart: func() error { return foreign(ctx, r.Dir) },
-		server: func(stopped <-chan struct{}) kubelet.DevicePluginServer {
-			return &replicaService{replicas: r, resource: resource, stopped: stopped}
-		},
-	}
-	watcher.Follow(ctx,
-		func(ctx context.Context) error { return e.serve(ctx, watcher) },
-		func(err error) {
-			if errors.Is(err, errKubeletRestarted) {
-				r.Log.Info("the kubelet was restarted: counting replicas again", "resource", resource)
-				return
-			}
-			r.Log.Warn("cannot count replicas for the kubelet", "resource", resource, "error", err)
-		})
-}
-
-// socketOf is the name of the socket for a resource: divvy-mig-1g-10gb.sock for nvidia.com/mig-1g.10gb.
-func socketOf(resource string) string {
-	_, name, _ := strings.Cut(resource, "/")
-	return "divvy-" + strings.ReplaceAll(name, ".", "-") + ".sock"
 }
 
 // foreign returns [ErrTheirs] if something listens at a socket of NVIDIA's device plugin, which it names after its
@@ -174,30 +124,21 @@ func (s *replicaService) units() (units []Unit, divided, sick <-chan struct{}) {
 
 // ListAndWatch sends the replicas, and again when they change.
 func (s *replicaService) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
-	var sent []Unit
-	for first := true; ; first = false {
-		units, divided, sick := s.units()
-		guarded, down := s.replicas.Guard.Down()
-		if down != nil {
-			units = nil
-		}
-		if first || !slices.Equal(units, sent) {
-			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: counted(units)}); err != nil {
-				return fmt.Errorf("send replicas to the kubelet: %w", err)
+	var down error
+	devices := sending[Unit]{
+		units: func() (units []Unit, changed [3]<-chan struct{}) {
+			units, changed[0], changed[1] = s.units()
+			if changed[2], down = s.replicas.Guard.Down(); down != nil {
+				units = nil
 			}
+			return units, changed
+		},
+		shown: counted, what: "replicas", stopped: s.stopped,
+		noted: func(units []Unit) {
 			s.replicas.Log.Info("counted replicas", "resource", s.resource, "replicas", len(units), "guard", down)
-			sent = units
-		}
-		select {
-		case <-divided:
-		case <-sick:
-		case <-guarded:
-		case <-s.stopped:
-			return nil
-		case <-stream.Context().Done():
-			return nil
-		}
+		},
 	}
+	return devices.run(stream)
 }
 
 // counted renders units for the kubelet. It is pure.

@@ -134,26 +134,20 @@ func (s *service) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kube
 
 // ListAndWatch sends the slots, and again when they change.
 func (s *service) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
-	sent := count{total: -1}
-	for {
-		gpus, gpusChanged := s.config.GPUs()
-		guardChanged, down := s.config.Guard.Down()
-		if now := countSlots(gpus, down); now != sent {
-			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: now.slots()}); err != nil {
-				return fmt.Errorf("send slots to the kubelet: %w", err)
-			}
-			s.config.Log.Info("advertised slots", "slots", now.total, "healthy", now.healthy, "guard", down)
-			sent = now
-		}
-		select {
-		case <-gpusChanged:
-		case <-guardChanged:
-		case <-s.stopped:
-			return nil
-		case <-stream.Context().Done():
-			return nil
-		}
+	var down error
+	devices := sending[count]{
+		units: func() (units []count, changed [3]<-chan struct{}) {
+			gpus, gpusChanged := s.config.GPUs()
+			changed[0] = gpusChanged
+			changed[1], down = s.config.Guard.Down()
+			return []count{countSlots(gpus, down)}, changed
+		},
+		shown: func(units []count) []*kubelet.Device { return units[0].slots() }, what: "slots", stopped: s.stopped,
+		noted: func(units []count) {
+			s.config.Log.Info("advertised slots", "slots", units[0].total, "healthy", units[0].healthy, "guard", down)
+		},
 	}
+	return devices.run(stream)
 }
 
 // Allocate sets the variable that keeps NVIDIA's runtime from giving every GPU to a
