@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/sysfs"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -55,23 +56,10 @@ func (r *reader) line(name string) string {
 	return strings.TrimSpace(string(content))
 }
 
-func (r *reader) list(folder string) []string {
-	entries, err := fs.ReadDir(r.root, folder)
-	if err != nil {
-		return nil
-	}
-	names := make([]string, len(entries))
-	for i, entry := range entries {
-		names[i] = entry.Name()
-	}
-	return names
-}
+func (r *reader) list(folder string) []string { return sysfs.Names(r.root, folder) }
 
 // there tells whether something has a name, so that a recording has it too.
-func (r *reader) there(name string) bool {
-	_, err := fs.Lstat(r.root, name)
-	return err == nil
-}
+func (r *reader) there(name string) bool { return sysfs.There(r.root, name) }
 
 func (r *reader) mode() Mode {
 	switch r.line("sys/module/ib_core/parameters/netns_mode") {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/sysfs"
 )
 
 // Read takes a snapshot of the machine whose root is given. A file that is missing, or vanishes, is a fact that is not known.
@@ -61,7 +63,7 @@ type reader struct {
 // text reads a file from the root. It is "" where there is none.
 func (r *reader) text(name string) string {
 	content, err := fs.ReadFile(r.root, name)
-	if errors.Is(err, fs.ErrPermission) || isLate(err) {
+	if errors.Is(err, fs.ErrPermission) || sysfs.IsLate(err) {
 		r.host.Unread = append(r.host.Unread, name)
 	}
 	if err != nil {
@@ -70,42 +72,17 @@ func (r *reader) text(name string) string {
 	return string(content)
 }
 
-// isLate tells whether a file system has given a file up, because the kernel does not answer about it.
-func isLate(err error) bool {
-	var timed interface{ Timeout() bool }
-	return errors.As(err, &timed) && timed.Timeout()
-}
-
 // line reads a file's only line.
 func (r *reader) line(name string) string { return strings.TrimSpace(r.text(name)) }
 
 // list names what is in a folder, sorted; nothing where it cannot be read.
-func (r *reader) list(folder string) []string {
-	entries, err := fs.ReadDir(r.root, folder)
-	if err != nil {
-		return nil
-	}
-	names := make([]string, len(entries))
-	for i, entry := range entries {
-		names[i] = entry.Name()
-	}
-	return names
-}
+func (r *reader) list(folder string) []string { return sysfs.Names(r.root, folder) }
 
 // there tells whether something has a name, without following links.
-func (r *reader) there(name string) bool {
-	_, err := fs.Lstat(r.root, name)
-	return err == nil
-}
+func (r *reader) there(name string) bool { return sysfs.There(r.root, name) }
 
 // target is the last part of where a link leads, "" for no link.
-func (r *reader) target(name string) string {
-	to, err := fs.ReadLink(r.root, name)
-	if err != nil || to == "" {
-		return ""
-	}
-	return path.Base(to)
-}
+func (r *reader) target(name string) string { return sysfs.Target(r.root, name) }
 
 // number reads a decimal number that is not negative, 0 where there is none.
 func (r *reader) number(name string) int64 {

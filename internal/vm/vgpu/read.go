@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/sysfs"
 )
 
 var (
@@ -67,8 +68,7 @@ const largest = 64 << 10
 
 func (r *reader) text(name string) string {
 	content, err := fs.ReadFile(r.sys, name)
-	var timed interface{ Timeout() bool }
-	if errors.As(err, &timed) && timed.Timeout() && r.late == "" {
+	if sysfs.IsLate(err) && r.late == "" {
 		r.late = name
 	}
 	if err != nil {
@@ -80,26 +80,10 @@ func (r *reader) text(name string) string {
 func (r *reader) line(name string) string { return strings.TrimSpace(r.text(name)) }
 
 // target is the last part of what a link leads to.
-func (r *reader) target(link string) string {
-	target, err := fs.ReadLink(r.sys, link)
-	if err != nil {
-		return ""
-	}
-	return path.Base(target)
-}
+func (r *reader) target(link string) string { return sysfs.Target(r.sys, link) }
 
 // list names what is in a folder, sorted. There is nil where there is no folder.
-func (r *reader) list(folder string) []string {
-	entries, err := fs.ReadDir(r.sys, folder)
-	if err != nil {
-		return nil
-	}
-	names := make([]string, len(entries))
-	for i, entry := range entries {
-		names[i] = entry.Name()
-	}
-	return names
-}
+func (r *reader) list(folder string) []string { return sysfs.Names(r.sys, folder) }
 
 func (r *reader) odd(name string) {
 	if len(r.gpu.Unread) < most {
@@ -187,7 +171,7 @@ func (r *reader) mediated(f *Function, folder string, names []string) {
 				r.odd(path.Join(at, "devices", uuid))
 				continue
 			}
-			if _, err := fs.Lstat(r.sys, path.Join(at, "devices", uuid)); err == nil {
+			if sysfs.There(r.sys, path.Join(at, "devices", uuid)) {
 				f.Made = append(f.Made, Made{UUID: uuid, Type: id})
 			}
 		}
