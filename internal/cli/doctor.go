@@ -33,6 +33,8 @@ func newDoctor(a *app) *cobra.Command {
 		Long: `Check what Divvy needs of this machine: its own files, the driver, namespaces,
 shared memory, variables, agents and containers. Nothing is changed. The exit status
 is 1 if 'divvy run' would not work now, and 0 otherwise: warnings do not change it.
+Where the agent serves virtual machines alone ('divvy agent --vm-only') it is 1 if
+that agent does not work.
 Inside a share the share is checked: its limit, its library, and which GPUs a
 program sees there. With --bundle the exit status is 0 if the file was written.
 With --kubernetes a cluster is checked instead, and there are more
@@ -73,7 +75,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	machine, _ := served() // the check of what the driver answers tells of an error
 	host := doctor.Host{
 		Answers: len(machine.GPUs) > 0, Served: seen.list != nil && !seen.list.Info.Ephemeral,
-		Root: "/", Tree: a.tree, Rundir: a.rundir, Limited: limitedIn(seen.system),
+		Root: "/", Tree: a.tree, Rundir: a.rundir, Limited: limitedIn(seen.system), MachinesOnly: seen.machinesOnly(),
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(),
 	}
 	checks := append(host.Run(ctx), seen.answerChecks(served)...)

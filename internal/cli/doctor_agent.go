@@ -82,6 +82,17 @@ func (s sight) simgpu() string {
 	return ""
 }
 
+// machinesOnly is whether the system agent gives devices to virtual machines and serves no shares, or the last one did that is away.
+func (s sight) machinesOnly() bool {
+	switch {
+	case s.list != nil && !s.list.Info.Ephemeral:
+		return s.list.Info.MachinesOnly
+	case s.configured && s.by.Mark != nil:
+		return s.by.Mark.MachinesOnly
+	}
+	return false
+}
+
 // checks say which agent serves the machine and what is wrong there.
 func (s sight) checks() []doctor.Check {
 	c := s.agentCheck()
@@ -175,6 +186,9 @@ func (s sight) hidden() *gpulock.Holder {
 }
 
 func served(info control.Info) string {
+	if info.MachinesOnly {
+		return fmt.Sprintf("pid %d of %s serves virtual machines alone (%s)", info.PID, info.User, rundir.MachinesFlag)
+	}
 	return fmt.Sprintf("pid %d of %s serves, driver %s", info.PID, info.User, info.Driver)
 }
 

@@ -29,7 +29,7 @@ const orderVariable = "CUDA_DEVICE_ORDER"
 
 // answerChecks tell whether the driver answers, where no agent does.
 func (s sight) answerChecks(served func() (daemon.Machine, error)) []doctor.Check {
-	if s.list != nil {
+	if s.list != nil || s.machinesOnly() {
 		return nil
 	}
 	c := doctor.Check{ID: "driver.answers", Name: "driver", Status: doctor.Fail, Next: "try `nvidia-smi`, and look at the kernel's log: `dmesg`"}
@@ -87,6 +87,9 @@ func (a *app) sightOf(ctx context.Context, seen sight, served func() (daemon.Mac
 
 // visibleChecks read the variables by which programs choose GPUs, as `divvy run` does, and return what it would ask for.
 func (a *app) visibleChecks(ctx context.Context, seen sight, served func() (daemon.Machine, error)) (checks []doctor.Check, c visible.Choice) {
+	if seen.machinesOnly() {
+		return nil, c
+	}
 	order, ordered := os.LookupEnv(orderVariable)
 	if ordered && order != "PCI_BUS_ID" && order != "FASTEST_FIRST" {
 		checks = append(checks, doctor.Check{

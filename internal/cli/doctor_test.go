@@ -50,6 +50,10 @@ func TestDoctorFindsEachFault(t *testing.T) {
 		"away": {func(s *sight) {
 			s.list, s.err = nil, &control.AwayError{System: rundir.Configured{By: "/by", Mark: mark}}
 		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent is away since", Next: "divvy agent"}},
+		"for virtual machines alone": {func(s *sight) {
+			s.list.Info.MachinesOnly, s.list.Info.Driver, s.list.GPUs, s.list.Tenants = true, "", nil, nil
+		},
+			doctor.Check{Name: "agent", Status: doctor.OK, Found: "pid 7 of root serves virtual machines alone (--vm-only)"}},
 		"own agent beside it": {func(s *sight) { s.list.Info.Ephemeral = true }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "an own agent (pid 7 of root serves, driver 550.1) serves its shares and grants no more; the system agent is away", Next: "divvy agent"}},
 		"system agent hidden": {func(s *sight) {
 			s.list.Info.Ephemeral, s.configured = true, false

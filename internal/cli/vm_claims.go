@@ -93,7 +93,7 @@ functions that 'divvy vm functions' enabled follow, by the device that has them.
 func (a *app) askMachines(ctx context.Context, machine string, f func(*control.Client) error) error {
 	_, err := a.onMachine(ctx, machine, f)
 	if errors.Is(err, errNobody) {
-		return fmt.Errorf("no agent serves this machine: start the system agent (%s), which keeps devices for virtual machines; on a host without NVIDIA's driver with --vm-only", rundir.Start(machine))
+		return fmt.Errorf("no agent serves this machine: start the system agent (%s), which keeps devices for virtual machines; on a host without NVIDIA's driver %s", rundir.Start(machine), rundir.ForMachines())
 	}
 	var answer *control.Error
 	if errors.Is(err, errMeanwhile) && errors.As(err, &answer) {

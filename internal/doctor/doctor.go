@@ -53,6 +53,8 @@ type Host struct {
 	// Answers is true where GPUs answer, to an agent or to who asks the driver. Files that are missing are no fault
 	// then, as in containers and in WSL.
 	Answers bool
+	// MachinesOnly is true where the system agent gives devices to virtual machines and serves no shares, which needs no driver.
+	MachinesOnly bool
 	// Limited are the PCI functions on whose RDMA adapters containers have or had limits.
 	Limited []pci.Address
 	// Served is true where a system agent answers, so that this user needs no run directory of their own.

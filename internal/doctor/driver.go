@@ -16,8 +16,14 @@ import (
 
 // driver checks the driver's libraries, its kernel module and its device nodes.
 func (h Host) driver() []Check {
-	if h.Simgpu != "" {
+	switch {
+	case h.Simgpu != "":
 		return []Check{h.simulated()}
+	case h.MachinesOnly:
+		return []Check{{
+			ID: "driver.libraries", Name: "driver libraries", Status: OK,
+			Found: "not needed: the system agent serves virtual machines alone (" + rundir.MachinesFlag + "), and `divvy run` gets nothing here",
+		}}
 	}
 	found, err := driver.Finder{Root: h.Root, LibraryPath: h.LibraryPath}.Find()
 	libraries := Check{ID: "driver.libraries", Name: "driver libraries", Status: OK}

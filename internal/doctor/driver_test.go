@@ -74,6 +74,17 @@ func TestModuleAndLibraryOfOneRelease(t *testing.T) {
 	want(t, named(t, driven(t, nil, nil, nil).driver(), "driver module"), Fail, "not loaded", "modprobe")
 }
 
+// A host whose agent serves virtual machines alone needs no driver, and one that has no such agent does.
+func TestDriverOfAHostForMachines(t *testing.T) {
+	h := machine(t, nil)
+	want(t, named(t, h.driver(), "driver libraries"), Fail, "no NVIDIA driver", "install the driver")
+	h.MachinesOnly = true
+	want(t, named(t, h.driver(), "driver libraries"), OK, "not needed", "")
+	if checks := h.driver(); len(checks) != 1 {
+		t.Errorf("%+v", checks)
+	}
+}
+
 func TestOtherLibrariesAreTold(t *testing.T) {
 	h := driven(t, map[string]string{"proc/driver/nvidia/version": versionFile}, nil, nil)
 	library(t, filepath.Join(h.Root, "usr/local/cuda/compat/libcuda.so.560.35.03"), "libcuda.so.1")

@@ -39,6 +39,8 @@ type Mark struct {
 	// Simgpu is the directory of the simulated machine that it serves, empty for the
 	// real one.
 	Simgpu string `json:"simgpu,omitempty"`
+	// MachinesOnly is true for one that gives devices to virtual machines and serves no shares.
+	MachinesOnly bool `json:"machinesOnly,omitempty"`
 	// Seen is when it last said that it lives; it does every [MarkInterval].
 	Seen time.Time `json:"-"`
 }
@@ -65,7 +67,7 @@ func HasUnit() bool {
 func Start(machine string) string {
 	switch unit := HasUnit(); {
 	case unit && machine != "":
-		return fmt.Sprintf("`systemctl restart %s` with `DIVVY_AGENT_FLAGS=\"--simgpu %s\"` in /etc/default/%[1]s", unitName, machine)
+		return "`systemctl restart " + unitName + "` " + UnitFlags("--simgpu "+machine)
 	case unit:
 		return "`systemctl start " + unitName + "`"
 	case machine != "":
@@ -73,6 +75,22 @@ func Start(machine string) string {
 	}
 	return "`divvy agent`"
 }
+
+// UnitFlags is where the unit's agent gets flags from, for a sentence that tells how it is started.
+func UnitFlags(flags string) string {
+	return fmt.Sprintf("with `DIVVY_AGENT_FLAGS=%q` in /etc/default/%s", flags, unitName)
+}
+
+// ForMachines says how the system agent is started where it serves virtual machines alone.
+func ForMachines() string {
+	if HasUnit() {
+		return UnitFlags(MachinesFlag)
+	}
+	return "with " + MachinesFlag
+}
+
+// MachinesFlag is the flag of an agent that gives devices to virtual machines and serves no shares.
+const MachinesFlag = "--vm-only"
 
 // AsRoot is how an administrator starts it, for a reader who cannot.
 func AsRoot() string {

@@ -86,9 +86,9 @@ func (e *AwayError) Remedy() string {
 	case e.starting():
 		return "wait for it, or tell an administrator if it stays so"
 	case e.System.Unit && root:
-		return "start it (`systemctl start divvy-agent`); `journalctl -u divvy-agent` says why it ended"
+		return "start it (" + e.unit() + "); `journalctl -u divvy-agent` says why it ended"
 	case e.System.Unit:
-		return "ask an administrator to start it (`systemctl start divvy-agent`)"
+		return "ask an administrator to start it (" + e.unit() + ")"
 	case root:
 		return fmt.Sprintf("start it (`%s`) or, if none is wanted, remove %s", e.command(), e.System.By)
 	}
@@ -102,10 +102,22 @@ func (e *AwayError) starting() bool {
 
 // command starts the agent as it was started before, where no unit does.
 func (e *AwayError) command() string {
-	if m := e.System.Mark; m != nil && m.Simgpu != "" {
+	switch m := e.System.Mark; {
+	case m != nil && m.Simgpu != "":
 		return "divvy agent --simgpu " + filepath.Base(m.Simgpu)
+	case m != nil && m.MachinesOnly:
+		return "divvy agent " + rundir.MachinesFlag
 	}
 	return "divvy agent"
+}
+
+// unit has systemd start the agent. Its flags are named where without them no agent starts on a host that has no driver.
+func (e *AwayError) unit() string {
+	const start = "`systemctl start divvy-agent`"
+	if m := e.System.Mark; m != nil && m.MachinesOnly {
+		return start + " " + rundir.UnitFlags(rundir.MachinesFlag)
+	}
+	return start
 }
 
 // Since says since when the agent is away, as far as that is known.

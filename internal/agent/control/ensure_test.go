@@ -318,6 +318,7 @@ func TestAdviceWhileAway(t *testing.T) {
 		{nil, "has not run since this machine started", "since about"},
 		{&rundir.Mark{Agent: gone, Seen: seen}, "since about 23:59:00 on 31 December 2025", "wait for it"},
 		{&rundir.Mark{Agent: gone, Seen: seen, Simgpu: "/run/divvy/simgpu/a800x8"}, "`divvy agent --simgpu a800x8`", "wait for it"},
+		{&rundir.Mark{Agent: gone, Seen: seen, MachinesOnly: true}, "(`divvy agent --vm-only`", "wait for it"},
 		{&rundir.Mark{Agent: self, Seen: seen}, "runs and does not serve yet (/by says that there is one): wait for it", "start it"},
 	} {
 		if said := (&AwayError{rundir.Configured{By: "/by", Mark: c.mark}}).Error(); !strings.Contains(said, c.says) || strings.Contains(said, c.never) {
@@ -327,6 +328,10 @@ func TestAdviceWhileAway(t *testing.T) {
 	by := &AwayError{rundir.Configured{By: "/by", Mark: &rundir.Mark{Agent: gone, Simgpu: "/run/divvy/simgpu/a800x8"}, Unit: true}}
 	if said := by.Remedy(); !strings.Contains(said, "start it (`systemctl start divvy-agent`)") {
 		t.Errorf("of an agent that systemd starts is said %q", said)
+	}
+	by.System.Mark = &rundir.Mark{Agent: gone, MachinesOnly: true}
+	if said := by.Remedy(); !strings.Contains(said, "(`systemctl start divvy-agent` with `DIVVY_AGENT_FLAGS=\"--vm-only\"` in /etc/default/divvy-agent)") {
+		t.Errorf("of an agent for virtual machines that systemd starts is said %q", said)
 	}
 }
 

@@ -41,6 +41,8 @@ type Info struct {
 	CUDA int `json:"cuda"`
 	// Simgpu is the simulated machine's instance directory, empty on a real one.
 	Simgpu string `json:"simgpu,omitempty"`
+	// MachinesOnly is true for an agent that gives devices to virtual machines and serves no shares.
+	MachinesOnly bool `json:"machinesOnly,omitempty"`
 	// Config is the configuration with which the agent started, and ConfigSum a digest of
 	// its content; both are empty without one.
 	Config    string `json:"config,omitempty"`

@@ -78,21 +78,22 @@ func processOf(dir string) string {
 	return fmt.Sprintf(" (process %d)", c.Mark.Agent.PID)
 }
 
-// mark leaves a system agent's mark. It stays when the agent ends, and goes only if the
-// agent that made it could not start.
+// mark leaves a system agent's mark. It stays when the agent ends. If the agent cannot start
+// the mark is as before again: it tells how the last one that served was started.
 func (s *service) mark(tenants string) error {
 	dir := s.options.Endpoint.Dir()
 	before, marked := rundir.ConfiguredSystem(dir)
-	if !marked || before.Mark == nil {
-		s.closers = append(s.closers, func() error {
-			select {
-			case <-s.opened:
-				return nil
-			default:
-				return rundir.RemoveMark(dir)
-			}
-		})
-	}
+	s.closers = append(s.closers, func() error {
+		select {
+		case <-s.opened:
+			return nil
+		default:
+		}
+		if !marked || before.Mark == nil {
+			return rundir.RemoveMark(dir)
+		}
+		return errors.Join(rundir.WriteMark(dir, *before.Mark), rundir.RenewMark(dir, before.Mark.Seen))
+	})
 	return s.writeMark(tenants)
 }
 
@@ -101,7 +102,7 @@ func (s *service) writeMark(tenants string) error {
 	if err != nil {
 		return fmt.Errorf("mark system agent: %w", err)
 	}
-	return rundir.WriteMark(s.options.Endpoint.Dir(), rundir.Mark{Agent: self, Tenants: tenants, Simgpu: s.options.Simgpu})
+	return rundir.WriteMark(s.options.Endpoint.Dir(), rundir.Mark{Agent: self, Tenants: tenants, Simgpu: s.options.Simgpu, MachinesOnly: s.options.MachinesOnly})
 }
 
 // permit returns why a user's own agent grants nothing: a system agent is configured.

@@ -63,3 +63,32 @@ func TestOwnAgentAsksForTheMark(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An agent that cannot start leaves the mark of the one that served, which tells how that was started.
+func TestMarkOfAnAgentThatCannotStart(t *testing.T) {
+	for name, before := range map[string]*rundir.Mark{"none": nil, "for virtual machines": {MachinesOnly: true, Seen: time.Now().Add(-time.Hour).Truncate(time.Second)}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := &service{options: Options{Endpoint: control.Endpoint{Rundir: filepath.Dir(dir), Simgpu: dir}}, opened: make(chan struct{})}
+			place := s.options.Endpoint.Dir()
+			if before != nil {
+				if err := errors.Join(rundir.Make(place, 0o700), rundir.WriteMark(place, *before), rundir.RenewMark(place, before.Seen)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.lock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if during, _ := rundir.ConfiguredSystem(place); during.Mark == nil || during.Mark.MachinesOnly || !during.Mark.Agent.Alive() {
+				t.Errorf("while it starts the mark is %+v", during.Mark)
+			}
+			if err := s.close(); err != nil {
+				t.Fatal(err)
+			}
+			after, _ := rundir.ConfiguredSystem(place)
+			if (after.Mark == nil) != (before == nil) || before != nil && (!after.Mark.MachinesOnly || !after.Mark.Seen.Equal(before.Seen)) {
+				t.Errorf("afterwards the mark is %+v, want %+v", after.Mark, before)
+			}
+		})
+	}
+}

@@ -318,7 +318,7 @@ func (s *service) info() control.Info {
 	return control.Info{
 		Protocol: control.ProtocolVersion, PID: os.Getpid(), UID: os.Getuid(), User: process.UserName(os.Getuid()),
 		Ephemeral: o.Ephemeral, Version: divvy.Full(), Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.simgpu(),
-		Config: file, ConfigSum: sum,
+		MachinesOnly: o.MachinesOnly, Config: file, ConfigSum: sum,
 	}
 }
 
