@@ -5,13 +5,13 @@ package lending
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
 
 // State is what is known beside the host's facts.
@@ -85,7 +85,7 @@ func of(d *facts.Device, o agentconfig.Lending, given map[string]bool) []pool.Fu
 func typed(d *facts.Device, o agentconfig.Lending, given map[string]bool) []pool.Function {
 	f := pool.Function{FunctionID: pool.FunctionID{Form: pool.VGPU, Address: d.Address, Type: o.Type}}
 	for _, t := range d.VGPU.Types {
-		if number(t.ID) == o.Type {
+		if vgpu.NumberOf(t.ID) == o.Type {
 			f.TypeName = t.Name
 		}
 	}
@@ -101,7 +101,7 @@ const most = 64
 // mediated are the mediated devices of the type that the function has for virtual machines of Divvy's, and as many more as it
 // can have now. Those keep the lowest numbers that are free, so that a device keeps its name while others come and go.
 func mediated(d *facts.Device, o agentconfig.Lending, given map[string]bool) []pool.Function {
-	at := slices.IndexFunc(d.VGPU.Types, func(t facts.VGPUType) bool { return number(t.ID) == o.Type })
+	at := slices.IndexFunc(d.VGPU.Types, func(t facts.VGPUType) bool { return vgpu.NumberOf(t.ID) == o.Type })
 	left := 0
 	f := pool.Function{FunctionID: pool.FunctionID{Form: pool.VGPU, Address: d.Address, Type: o.Type, Mediated: true}}
 	if at >= 0 {
@@ -120,9 +120,6 @@ func mediated(d *facts.Device, o agentconfig.Lending, given map[string]bool) []p
 	}
 	return all
 }
-
-// number is that of a type's name: nvidia-471, or 471.
-func number(id string) string { return id[strings.LastIndexByte(id, '-')+1:] }
 
 // complete adds what is known of the function.
 func complete(f pool.Function, d *facts.Device, state State) pool.Function {

@@ -136,7 +136,7 @@ func (g *GPU) Resolve(wanted string) (Choice, error) {
 	choices := g.Choices()
 	var found []Choice
 	for _, o := range choices {
-		if o.ID == wanted || number(o.ID) == wanted && wanted != "" {
+		if o.ID == wanted || NumberOf(o.ID) == wanted && wanted != "" {
 			return o, nil
 		}
 		if o.Name != "" && (strings.EqualFold(o.Name, wanted) || strings.EqualFold(lastWord(o.Name), wanted)) {
@@ -152,8 +152,8 @@ func (g *GPU) Resolve(wanted string) (Choice, error) {
 	return Choice{}, fmt.Errorf("%w: %q: name one by its number: %s", ErrAmbiguous, wanted, listed(found))
 }
 
-// number is the last part of nvidia-471.
-func number(id string) string { return id[strings.LastIndexByte(id, '-')+1:] }
+// NumberOf is that of a type's ID: 471 of nvidia-471, or of 471.
+func NumberOf(id string) string { return id[strings.LastIndexByte(id, '-')+1:] }
 
 func lastWord(name string) string { return name[strings.LastIndexByte(name, ' ')+1:] }
 
