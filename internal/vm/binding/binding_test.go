@@ -4,36 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vmtest"
 )
 
-func modelled(t *testing.T, name string) *facts.Host {
-	t.Helper()
-	file, err := os.Open(filepath.Join("../../../testdata/hosts/vm", name+".host"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	recorded, err := hostfile.Parse(file, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := facts.Read(recorded.Root())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return host
-}
+const root = "../../.."
 
 func address(t *testing.T, text string) pci.Address {
 	t.Helper()
@@ -97,7 +78,7 @@ func TestModelledHosts(t *testing.T) {
 			continue
 		}
 		t.Run(h.Name, func(t *testing.T) {
-			host := modelled(t, h.Name)
+			host := vmtest.Model(t, root, h.Name)
 			plan, err := binding.Passthrough(host, address(t, h.GPU))
 			if want := refusals[h.Name]; !errors.Is(err, want) {
 				t.Fatalf("%v, want %v", err, want)
@@ -115,7 +96,7 @@ func TestEveryDevice(t *testing.T) {
 		if h.Boot != nil {
 			continue
 		}
-		host := modelled(t, h.Name)
+		host := vmtest.Model(t, root, h.Name)
 		for _, d := range host.Devices {
 			for _, form := range []func() (binding.Plan, error){
 				func() (binding.Plan, error) { return binding.Passthrough(host, d.Address) },
@@ -138,7 +119,7 @@ func TestRefusalsName(t *testing.T) {
 	for name, want := range map[string]string{
 		"root-disk": "give 0000:3e:00.0 to a virtual machine: 0000:17:00.0 is in the same group: the host uses it: nvme0n1p2 is mounted at /",
 	} {
-		host := modelled(t, name)
+		host := vmtest.Model(t, root, name)
 		for _, h := range vmtest.Hosts {
 			if h.Name != name {
 				continue

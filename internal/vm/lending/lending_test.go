@@ -3,7 +3,6 @@ package lending
 import (
 	"fmt"
 	"math/rand"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +10,9 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
-	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
+	"github.com/divvy-gpu/divvy/internal/vm/vmtest"
 )
 
 func address(text string) pci.Address {
@@ -192,19 +191,7 @@ func TestRecordedHosts(t *testing.T) {
 	for name, want := range map[string]string{
 		"a100": "passthrough-0000-3d-00-0", "mi210": "passthrough-0000-23-00-0", "geforce": "passthrough-0000-01-00-0",
 	} {
-		file, err := os.Open("../../../testdata/hosts/vm/" + name + ".host")
-		if err != nil {
-			t.Fatal(err)
-		}
-		recorded, err := hostfile.Parse(file, name)
-		file.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		host, err := facts.Read(recorded.Root())
-		if err != nil {
-			t.Fatal(err)
-		}
+		host := vmtest.Model(t, "../../..", name)
 		got := Devices(host, []agentconfig.Lending{{Form: v1alpha1.BackendPassthrough, Every: true}}, State{})
 		if !slices.ContainsFunc(got, func(f pool.Function) bool { return f.Name() == want && f.Group >= 0 }) {
 			t.Errorf("%s lendings %s", name, names(got))

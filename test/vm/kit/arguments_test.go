@@ -1,12 +1,10 @@
 package kit_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/preflight"
@@ -26,7 +24,7 @@ func TestArgumentsOfPreflight(t *testing.T) {
 		if h.Boot != nil {
 			continue
 		}
-		host := read(t, root, h.Name)
+		host := vmtest.Model(t, root, h.Name)
 		for _, device := range host.Devices {
 			if device.Address.String() != h.GPU && device.Parent.String() != h.GPU {
 				continue
@@ -89,22 +87,4 @@ func misses(said, device string) bool {
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	last := lines[len(lines)-1]
 	return strings.Contains(last, "No such file or directory") && strings.Contains(last, strings.TrimPrefix(path, "/sys/bus/pci/devices/"))
-}
-
-func read(t *testing.T, root, name string) *facts.Host {
-	t.Helper()
-	file, err := os.Open(filepath.Join(root, "testdata/hosts/vm", name+".host"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	recorded, err := hostfile.Parse(file, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := facts.Read(recorded.Root())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return host
 }

@@ -2,7 +2,6 @@ package kubevirt
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/preflight"
@@ -24,7 +22,7 @@ func TestPreflight(t *testing.T) {
 		if h.Boot != nil {
 			continue
 		}
-		host := read(t, h.Name)
+		host := vmtest.Model(t, filepath.Join(installtest.Root(t), "../../.."), h.Name)
 		for _, device := range host.Devices {
 			if device.Address.String() != h.GPU {
 				continue
@@ -93,22 +91,4 @@ func machine(text string) (spec, error) {
 	var s spec
 	err := yaml.UnmarshalStrict(inner.Spec.Template.Spec, &s)
 	return s, err
-}
-
-func read(t *testing.T, name string) *facts.Host {
-	t.Helper()
-	file, err := os.Open(filepath.Join(installtest.Root(t), "../../../testdata/hosts/vm", name+".host"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	recorded, err := hostfile.Parse(file, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := facts.Read(recorded.Root())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return host
 }

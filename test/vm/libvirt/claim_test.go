@@ -4,9 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/preflight"
+	"github.com/divvy-gpu/divvy/internal/vm/vmtest"
 )
 
 // What a claim prints for libvirt is right in each form, and libvirt binds nothing of it again.
@@ -52,7 +54,7 @@ func TestClaim(t *testing.T) {
 		}, "type='pci' managed='no'", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			host := read(t, c.host)
+			host := vmtest.Model(t, installtest.Root(t), c.host)
 			handed := preflight.Hand(host, c.hand(host, t), preflight.Question{For: preflight.Libvirt, Memory: 16 << 30})
 			devices, beside := "", ""
 			for _, snippet := range handed.Needs {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/preflight"
@@ -70,7 +69,7 @@ func TestPreflight(t *testing.T) {
 		if h.Boot != nil {
 			continue
 		}
-		host := read(t, h.Name)
+		host := vmtest.Model(t, installtest.Root(t), h.Name)
 		for _, device := range host.Devices {
 			if address := device.Address.String(); address != h.GPU && device.Parent.String() != h.GPU {
 				continue
@@ -103,22 +102,4 @@ func TestPreflight(t *testing.T) {
 	if len(titles) != 3 {
 		t.Errorf("the snippets %v are judged, want all three kinds", titles)
 	}
-}
-
-func read(t *testing.T, name string) *facts.Host {
-	t.Helper()
-	file, err := os.Open(filepath.Join(installtest.Root(t), "testdata/hosts/vm", name+".host"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	recorded, err := hostfile.Parse(file, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := facts.Read(recorded.Root())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return host
 }
