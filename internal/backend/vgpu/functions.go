@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
@@ -86,7 +87,7 @@ func (b *Backend) EnableFunctions(ctx context.Context, device pci.Address, count
 	case ours && e.Phase == vfio.Binding && e.Count == count: // somebody asked before, and both wait
 		return b.options.Book.Bind(ctx, FunctionsOwner(device), binding.Plan{Form: binding.FormFunctions, Device: device, Group: facts.NoGroup})
 	case ours && e.Phase != vfio.Bound:
-		return fmt.Errorf("enable virtual functions of %s: %w%s", device, ErrChanging, because(e.Stuck))
+		return fmt.Errorf("enable virtual functions of %s: %w%s", device, ErrChanging, claims.Because(e.Stuck))
 	}
 	found, err := vgpu.Read(b.options.Root, device)
 	if err != nil {
@@ -130,13 +131,6 @@ func (b *Backend) enable(ctx context.Context, found *vgpu.GPU, plan binding.Plan
 		return fmt.Errorf("%w: %s, which can have %d: %s", err, nameOf(d), found.FunctionsTotal, advice(number, found))
 	}
 	return err
-}
-
-func because(stuck string) string {
-	if stuck == "" {
-		return ""
-	}
-	return ": " + stuck
 }
 
 // hint says how the number of functions is changed that a device has.

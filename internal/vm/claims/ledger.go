@@ -158,7 +158,7 @@ func (l *Ledger) enter(w Want) (Claim, error) {
 		c := l.claims[at]
 		switch {
 		case l.working[w.Name], c.Phase != Held:
-			return Claim{}, fmt.Errorf("claim %s: %w%s", w.Name, ErrBusy, because(l.faults[w.Name]))
+			return Claim{}, fmt.Errorf("claim %s: %w%s", w.Name, ErrBusy, Because(l.faults[w.Name]))
 		case !c.same(w):
 			return Claim{}, fmt.Errorf("claim %s: %w: it has %s as %s", w.Name, ErrTaken, c.Device, c.Form)
 		}
@@ -178,7 +178,8 @@ func (l *Ledger) enter(w Want) (Claim, error) {
 	return c, nil
 }
 
-func because(fault string) string {
+// Because is the end of an error's text that names a fault, "" for none.
+func Because(fault string) string {
 	if fault == "" {
 		return ""
 	}
