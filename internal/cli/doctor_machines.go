@@ -81,9 +81,9 @@ func limitedIn(dir string) []pci.Address {
 
 // leftDevice tells of an entry what became of its functions.
 func leftDevice(root string, e vfio.Entry) string {
-	claim := " of claim " + text.Plain(e.Owner, 64)
+	claim := "claim " + text.Plain(e.Owner, 64) + ": "
 	if e.Plan.Form == binding.FormVGPU && e.Plan.VGPU != nil {
-		return fmt.Sprintf("a vGPU of type %s on %s%s", text.Plain(e.Plan.VGPU.Type, 64), e.Plan.Device, claim)
+		return fmt.Sprintf("%sa vGPU of type %s on %s", claim, text.Plain(e.Plan.VGPU.Type, 64), e.Plan.Device)
 	}
 	if e.Plan.Form == binding.FormFunctions {
 		return fmt.Sprintf("the virtual functions of %s", e.Plan.Device)
@@ -98,10 +98,10 @@ func leftDevice(root string, e vfio.Entry) string {
 		if err == nil {
 			driver = "on " + text.Plain(filepath.Base(now), 64)
 		}
-		before := "had none"
+		before := "had no driver before"
 		for _, first := range e.Plan.Steps {
 			if first.Kind == binding.Unbind && first.Device == s.Device {
-				before = "was on " + text.Plain(first.Before, 64)
+				before = "was on " + text.Plain(first.Before, 64) + " before"
 			}
 		}
 		functions = append(functions, fmt.Sprintf("%s is %s and %s", s.Device, driver, before))
@@ -109,5 +109,5 @@ func leftDevice(root string, e vfio.Entry) string {
 	if len(functions) == 0 { // it was on vfio-pci before
 		functions = []string{e.Plan.Device.String() + " is as it was"}
 	}
-	return strings.Join(functions, ", ") + claim
+	return claim + strings.Join(functions, ", ")
 }

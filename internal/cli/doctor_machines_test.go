@@ -48,8 +48,8 @@ func TestDoctorOfDevicesThatAreLeft(t *testing.T) {
 		t.Fatalf("%+v", checks)
 	}
 	for _, want := range []string{
-		"0000:3d:00.0 is on vfio-pci and was on nvidia, 0000:3d:00.1 is without a driver and had none of claim train",
-		"a vGPU of type 471 on 0000:5e:00.4 of claim desk",
+		"claim train: 0000:3d:00.0 is on vfio-pci and was on nvidia before, 0000:3d:00.1 is without a driver and had no driver before; ",
+		"claim desk: a vGPU of type 471 on 0000:5e:00.4",
 	} {
 		if strings.Count(checks[0].Found, want) != 1 {
 			t.Errorf("%q does not tell %q once", checks[0].Found, want)

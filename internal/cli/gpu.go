@@ -240,7 +240,13 @@ func (a *app) onMachine(ctx context.Context, machine string, f func(*control.Cli
 		}
 	}
 	err = a.insist(ctx, endpoint, f)
-	if errors.Is(err, control.ErrNoAgent) {
+	var answer *control.Error
+	switch {
+	case errors.Is(err, errMeanwhile) && errors.As(err, &answer): // it is about no share
+		err = fmt.Errorf("the agent ended before it answered, and the next one says: %w", answer)
+	case errors.Is(err, errMeanwhile):
+		err = fmt.Errorf("%w: %w", errUnknown, errAgentless(machine))
+	case errors.Is(err, control.ErrNoAgent):
 		err = errAgentless(machine)
 	}
 	return name, err

@@ -180,6 +180,34 @@ func TestTheNextAgentIsAsked(t *testing.T) {
 	}
 }
 
+// What is asked about a GPU or a device is about no share, also where the agent that was asked ends.
+func TestNoShareHasEndedWhereNoneIsAskedAbout(t *testing.T) {
+	dies := func() (any, error) { return nil, errDies }
+	unknown := func() (any, error) { return nil, control.Errorf(control.CodeNotFound, "there is no GPU 7") }
+	for name, c := range map[string]struct {
+		method control.Method
+		args   string
+		next   func() (any, error)
+		says   []string
+	}{
+		"a GPU, and the next one knows none":    {control.MethodGiveForm, "gpu set 7 --form mps", unknown, []string{"the agent ended before it answered, and the next one says: there is no GPU 7"}},
+		"a GPU, and nobody follows":             {control.MethodGiveForm, "gpu set 7 --form mps", nil, []string{"the agent ended before it answered: no agent serves this machine's own GPUs"}},
+		"a device, and the next one knows none": {control.MethodTakeDevice, "vm claim --gpu 7 --form passthrough", unknown, []string{"the next one says: there is no GPU 7"}},
+		"a device, and nobody follows":          {control.MethodTakeDevice, "vm claim --gpu 7 --form passthrough", nil, []string{"the agent ended before it answered: no agent serves this machine", "--vm-only"}},
+	} {
+		agents := []deeds{{c.method: dies}}
+		if c.next != nil {
+			agents = append(agents, deeds{c.method: c.next})
+		}
+		status, said := succession(t, agents...).call(strings.Fields(c.args)...)
+		for _, words := range c.says {
+			if status != 1 || !strings.Contains(said, words) || strings.Contains(said, "the share has ended") {
+				t.Errorf("%s: status %d, %q, want %q", name, status, said, words)
+			}
+		}
+	}
+}
+
 // Where the system agent dies and stays away, nobody knows whether it did what it was asked.
 func TestNobodyKnowsWhatTheLastAgentDid(t *testing.T) {
 	train := control.Tenant{ID: "0badcafe", Name: "train", UID: os.Getuid()}

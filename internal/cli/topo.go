@@ -107,17 +107,19 @@ func (a *app) host(ctx context.Context, recorded, machine string) (*hostfile.Hos
 		}
 		return hostfile.CaptureMachine(vfio.Files("/"), gpus)
 	}
-	return recordedHost(recorded)
+	return recordedHost(ctx, recorded)
 }
 
 // recordedHost reads a recording from a file.
-func recordedHost(path string) (*hostfile.Host, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open recorded host: %w", err)
-	}
-	defer file.Close() //nolint:errcheck // only read
-	return hostfile.Parse(file, path)
+func recordedHost(ctx context.Context, path string) (*hostfile.Host, error) {
+	return until(ctx, func() (*hostfile.Host, error) {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("open recorded host: %w", err)
+		}
+		defer file.Close() //nolint:errcheck // only read
+		return hostfile.Parse(file, path)
+	})
 }
 
 // standIn is the directory of the simulated machine that stands in for this machine's GPUs, "" for none.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -49,15 +50,12 @@ sees more. --host looks at a recording of 'divvy topo --capture' instead.`,
   divvy vm preflight 0000:3b:00.0 --for kubevirt -o json
   divvy vm preflight --for proxmox --host my-server.host`,
 		Args: argsOf(0, 1, "at most one GPU"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if platform == "" {
 				return usage(errors.New("give --for: " + alternatives(platformNames())))
 			}
-			if _, isPart := memory.Part(); isPart {
-				return usage(fmt.Errorf("--memory %s is a part of a GPU: give the virtual machine's amount, such as 64Gi", memory))
-			}
 			ask := preflight.Question{For: preflight.Platform(platform), Memory: int64(min(memory.InBytes(), 1<<60))}
-			host, err := a.facts(recorded)
+			host, err := a.facts(cmd.Context(), recorded)
 			if err != nil {
 				return err
 			}
@@ -76,7 +74,7 @@ sees more. --host looks at a recording of 'divvy topo --capture' instead.`,
 		},
 	}
 	command.Flags().Var(&oneOf{&platform, platformNames()}, "for", "what runs the virtual machine: "+alternatives(platformNames()))
-	command.Flags().Var(&memoryFlag{&memory}, "memory", "memory of the virtual machine, such as 64Gi")
+	command.Flags().Var(&machineMemory{&memory}, "memory", "memory of the virtual machine, such as 64Gi")
 	command.Flags().StringVar(&recorded, "host", "", "look at the machine recorded in `FILE`")
 	addFormat(command, &output)
 	complete(command, "for", platformNames()...)
@@ -93,10 +91,10 @@ func platformNames() []string {
 }
 
 // facts are those of this machine, or of a recorded one.
-func (a *app) facts(recorded string) (*facts.Host, error) {
+func (a *app) facts(ctx context.Context, recorded string) (*facts.Host, error) {
 	root := vfio.Files("/")
 	if recorded != "" {
-		host, err := recordedHost(recorded)
+		host, err := recordedHost(ctx, recorded)
 		if err != nil {
 			return nil, err
 		}

@@ -64,13 +64,13 @@ func newClaim(a *app) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.gpu, "gpu", "", "`GPU`, by index or UUID")
+	flags.StringVar(&o.gpu, "gpu", "", "`GPU`, by index, UUID or PCI address")
 	flags.StringVar(&o.address, "pci", "", "any device, by its PCI `ADDRESS`")
 	flags.StringSliceVar(&o.also, "also", nil, "`ADDRESS` of another card of the group that may go; more than once, or with commas")
 	flags.StringVar(&o.form, "form", "", "`FORM`: passthrough, vf or vgpu:TYPE")
 	flags.Var(&oneOf{&o.platform, claimPlatforms}, "for", "what runs the virtual machine: qemu or libvirt (default: qemu)")
 	flags.StringVar(&o.owner, "user", "", "`USER` who runs the virtual machine (default: root)")
-	flags.Var(&memoryFlag{&o.memory}, "memory", "memory of the virtual machine, such as 64Gi")
+	flags.Var(&machineMemory{&o.memory}, "memory", "memory of the virtual machine, such as 64Gi")
 	flags.StringVar(&o.like, "like", "", "the same form and type as `CLAIM`")
 	addMachine(command, &o.machine)
 	addFormat(command, &o.output)
@@ -107,15 +107,15 @@ func (a *app) claim(ctx context.Context, o *claimOptions, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.printHeld(o, c); err != nil {
+	if err := a.printHeld(ctx, o, c); err != nil {
 		return fmt.Errorf("claim %s is held, and what its virtual machine needs cannot be printed: %w; `divvy vm release %s` puts it back", c.Name, err, c.Name)
 	}
 	return nil
 }
 
 // printHeld prints what the virtual machine of a claim needs.
-func (a *app) printHeld(o *claimOptions, c *control.DeviceClaim) error {
-	host, err := a.facts("")
+func (a *app) printHeld(ctx context.Context, o *claimOptions, c *control.DeviceClaim) error {
+	host, err := a.facts(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -136,16 +136,16 @@ func (o *claimOptions) params(name string) (p control.TakeDeviceParams, err erro
 	if o.platform == "" {
 		o.platform = string(preflight.QEMU)
 	}
-	if _, isPart := o.memory.Part(); isPart {
-		return p, fmt.Errorf("--memory %s is a part of a GPU: give the virtual machine's amount, such as 64Gi", o.memory)
-	}
 	switch {
 	case name != "" && !v1alpha1.IsName(name):
 		return p, fmt.Errorf("name %q: use at most 63 lower-case letters, digits, '-', '_' and '.', starting with a letter or digit", name)
 	case (o.gpu == "") == (o.address == ""):
-		return p, errors.New("name one device: --gpu with an index or UUID, or --pci with an address such as 0000:3b:00.0")
+		return p, errors.New("name one device: --gpu with an index, UUID or PCI address, or --pci with an address such as 0000:3b:00.0")
 	case o.like != "" && o.form != "":
 		return p, errors.New("--like says the form: leave out --form")
+	}
+	if at, err := pci.ParseAddress(o.gpu); err == nil {
+		p.GPU, p.PCI = "", &at
 	}
 	if p.Form, p.Type, err = o.formOf(); err != nil {
 		return p, err
@@ -206,7 +206,7 @@ func likeOf(ctx context.Context, client *control.Client, name, called string) (*
 	var like control.DeviceClaim
 	if at >= 0 {
 		like = all.Claims[at]
-	} else if like, err = claimIn(name, called); err != nil {
+	} else if like, err = until(ctx, func() (control.DeviceClaim, error) { return claimIn(name, called) }); err != nil {
 		return nil, err
 	}
 	return &like, movable(like)

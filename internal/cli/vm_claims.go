@@ -92,14 +92,14 @@ functions that 'divvy vm functions' enabled follow, by the device that has them.
 // askMachines asks the agent that keeps the devices of virtual machines.
 func (a *app) askMachines(ctx context.Context, machine string, f func(*control.Client) error) error {
 	_, err := a.onMachine(ctx, machine, f)
-	if errors.Is(err, errNobody) {
-		return fmt.Errorf("no agent serves this machine: start the system agent (%s), which keeps devices for virtual machines; on a host without NVIDIA's driver %s", rundir.Start(machine), rundir.ForMachines())
+	if !errors.Is(err, errNobody) {
+		return err
 	}
-	var answer *control.Error
-	if errors.Is(err, errMeanwhile) && errors.As(err, &answer) {
-		return answer // it is about no share
+	nobody := fmt.Errorf("no agent serves this machine: start the system agent (%s), which keeps devices for virtual machines; on a host without NVIDIA's driver %s", rundir.Start(machine), rundir.ForMachines())
+	if errors.Is(err, errUnknown) {
+		return fmt.Errorf("%w: %w", errUnknown, nobody)
 	}
-	return err
+	return nobody
 }
 
 // printClaims writes one row for each claim, and what is wrong below.

@@ -90,7 +90,7 @@ func (a *app) functions(ctx context.Context, machine string, p control.SetFuncti
 	if err != nil {
 		return err
 	}
-	host, err := a.facts("")
+	host, err := a.facts(ctx, "")
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func TestPreflightWrongUsage(t *testing.T) {
 		"no platform":  {nil, program.ExitUsage, "give --for: qemu, libvirt"},
 		"no such":      {[]string{"--for", "hyperv"}, program.ExitUsage, "or esxi"},
 		"two GPUs":     {[]string{"0", "1", "--for", "qemu"}, program.ExitUsage, "at most one GPU"},
-		"a percentage": {[]string{"--for", "qemu", "--memory", "50%"}, program.ExitUsage, "part of a GPU"},
+		"a percentage": {[]string{"--for", "qemu", "--memory", "50%"}, program.ExitUsage, "give an amount of memory such as 64Gi or 512Mi"},
 		"no index":     {[]string{"2", "--for", "qemu", "--host", sound}, program.ExitFailure, "give an index below 2"},
 		"AMD's alone":  {[]string{"0", "--for", "qemu", "--host", filepath.Join(hosts, "vm", "mi210.host")}, program.ExitFailure, "none here is NVIDIA's"},
 		"no address":   {[]string{"0000:ff:00.0", "--for", "qemu", "--host", sound}, program.ExitFailure, "no PCI device has address 0000:ff:00.0"},

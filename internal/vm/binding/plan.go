@@ -101,7 +101,7 @@ func find(host *facts.Host, device pci.Address) (facts.Device, error) {
 	case d.IsBridge():
 		return d, refuse(device, d, ErrBridge, "")
 	case d.Group == facts.NoGroup:
-		return d, refuse(device, d, ErrNoGroup, "divvy vm preflight says why")
+		return d, refuse(device, d, ErrNoGroup, fmt.Sprintf("`divvy vm preflight %s --for qemu` says why", device))
 	case !host.Modules["vfio_pci"].Loaded:
 		return d, refuse(device, d, ErrModule, "modprobe vfio-pci")
 	}
