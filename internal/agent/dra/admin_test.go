@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -156,24 +155,7 @@ func TestForgottenAdminAccess(t *testing.T) {
 	m := newMachine(t, claim, pod)
 	r := m.start()
 	m.mustPrepare(r, claim)
-	watch := m.watched(r)
-	rec := newReconciler(r.driver)
-	now := time.Now()
-	rec.now = func() time.Time { return now }
-	look := func() { now = now.Add(reconcileInterval); rec.look(t.Context()) }
-	for range 4 {
-		look()
-	}
-	if m.adminSpec() == "" {
-		t.Fatal("taken from a claim that is there")
-	}
-	if err := m.client.Tracker().Delete(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "team", "a"); err != nil {
-		t.Fatal(err)
-	}
-	m.removePod(watch, pod)
-	for range 4 {
-		look()
-	}
+	m.forget(r, pod, func() bool { return m.adminSpec() != "" })
 	m.mustBeEmpty(r)
 }
 

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -349,23 +348,6 @@ func TestForgottenMachines(t *testing.T) {
 	m, h := withHost(t, claim, pod)
 	r := m.start()
 	m.mustPrepare(r, claim)
-	watch := m.watched(r)
-	rec := newReconciler(r.driver)
-	now := time.Now()
-	rec.now = func() time.Time { return now }
-	look := func() { now = now.Add(reconcileInterval); rec.look(t.Context()) }
-	for range 4 {
-		look()
-	}
-	if len(h.Kept()) != 1 {
-		t.Fatal("taken from a claim that is there")
-	}
-	if err := m.client.Tracker().Delete(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "team", "a"); err != nil {
-		t.Fatal(err)
-	}
-	m.removePod(watch, pod)
-	for range 4 {
-		look()
-	}
+	m.forget(r, pod, func() bool { return len(h.Kept()) == 1 })
 	m.untouched(r, h)
 }

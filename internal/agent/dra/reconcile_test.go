@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,6 +51,30 @@ func TestLostSpecificationComesBack(t *testing.T) {
 	if _, err := os.Stat(foreign); err != nil {
 		t.Error(err)
 	}
+}
+
+// forget deletes claim team/a and its pod, and looks often enough that what nobody knows any more is taken back. What is prepared must
+// still be there before.
+func (m *machine) forget(r *running, pod *corev1.Pod, there func() bool) {
+	m.t.Helper()
+	watch := m.watched(r)
+	rec := newReconciler(r.driver)
+	now := time.Now()
+	rec.now = func() time.Time { return now }
+	looks := func() {
+		for range 4 {
+			now = now.Add(reconcileInterval)
+			rec.look(m.t.Context())
+		}
+	}
+	if looks(); !there() {
+		m.t.Fatal("taken from a claim that is there")
+	}
+	if err := m.client.Tracker().Delete(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "team", "a"); err != nil {
+		m.t.Fatal(err)
+	}
+	m.removePod(watch, pod)
+	looks()
 }
 
 // The share of a claim that is gone, and that the kubelet has forgotten, is taken
