@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
@@ -47,6 +48,9 @@ type job struct {
 
 // Open reads the book at a path. A file that does not exist is an empty book. [Book.Recover] must follow.
 func Open(c Config) (*Book, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	closed := make(chan struct{})
 	b := &Book{config: c, closed: closed, end: sync.OnceFunc(func() { close(closed) }), file: checkpoint.NewFile[[]Entry](c.Path, "vfio", 1)}
 	entries, err := b.file.Load()

@@ -238,7 +238,7 @@ func (b *Book) write(j *job, s binding.Step, w binding.Write, change func(*Entry
 // outcome waits for the outcome of a write, or for the end of who makes it. Where that takes too long, the entry is stuck
 // meanwhile, and everybody else is told.
 func (b *Book) outcome(j *job, s binding.Step, outcome <-chan error, ended <-chan struct{}) (error, error) {
-	begun := time.Now()
+	begun := b.config.Now()
 	look, limit := time.NewTimer(b.config.Limits.Look), time.NewTimer(b.config.Limits.Write)
 	defer look.Stop()
 	defer limit.Stop()

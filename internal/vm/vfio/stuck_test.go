@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
@@ -29,13 +30,14 @@ func listener() (late chan outcome, told func(vfio.Entry, bool, []vfio.Foreign, 
 func TestStuckGoesOn(t *testing.T) {
 	m := newMachine()
 	late, told := listener()
-	b := open(t, vfio.Config{Path: filepath.Join(t.TempDir(), vfio.FileName), Machine: m, Limits: hasty, Late: told})
+	began := time.Unix(1_800_000_000, 0)
+	b := open(t, vfio.Config{Path: filepath.Join(t.TempDir(), vfio.FileName), Machine: m, Limits: hasty, Late: told, Now: func() time.Time { return began }})
 	release := m.Hold(gpu)
 	defer release()
 	m.hold(facts.Holder{PID: 4242, Name: "python", Node: "nvidia0"})
 	for range 2 {
 		var stuck *vfio.StuckError
-		if err := b.Bind(t.Context(), "ada", planned(t, gpu)); !errors.As(err, &stuck) || len(stuck.Holders) != 1 || stuck.Holders[0].PID != 4242 {
+		if err := b.Bind(t.Context(), "ada", planned(t, gpu)); !errors.As(err, &stuck) || len(stuck.Holders) != 1 || stuck.Holders[0].PID != 4242 || !stuck.Since.Equal(began) {
 			t.Fatalf("bound: %v, want that it is stuck", err)
 		}
 	}

@@ -115,12 +115,22 @@ func (f Foreign) String() string {
 
 // Machine is what a [Book] needs of the machine.
 type Machine interface {
+	Kernel
+	Processes
+}
+
+// Kernel is what a plan is carried out by.
+type Kernel interface {
 	// State is what sysfs tells.
 	State(s binding.State) (string, error)
 	// Exists tells whether sysfs has a file or folder.
 	Exists(path string) bool
 	// Start starts a process that makes writes.
 	Start() (Writer, error)
+}
+
+// Processes tells who keeps a device from being put back.
+type Processes interface {
 	// Holders are the processes that have nodes of devices open.
 	Holders(devices []pci.Address) ([]facts.Holder, error)
 	// Openers are the processes that have the VFIO node of a group open, which a link below /sys names. Where the node should be
@@ -157,6 +167,8 @@ type Config struct {
 	Path    string
 	Machine Machine
 	Limits  Limits
+	// Now is the clock; left out it is the machine's.
+	Now func() time.Time
 	// Step is called after each step, so that a test can end the agent there; it may be nil.
 	Step func(name string)
 	// Late is told what became of a device that was stuck: its entry, without which it was put back; nil for no listener.
