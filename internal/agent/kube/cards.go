@@ -35,6 +35,7 @@ type cardConfig struct {
 	cover func() (string, error)
 	ask   func(context.Context) (others, error)
 	note  func(text string)
+	clock func() time.Time
 	log   *slog.Logger
 }
 
@@ -128,7 +129,7 @@ func (c *cards) Refresh(ctx context.Context) {
 
 // askAgain asks who else gives cards that nobody named. What was known stays known while there is no answer.
 func (c *cards) askAgain(ctx context.Context) {
-	if len(c.nics.Names) > 0 || !c.asked.IsZero() && time.Since(c.asked) < othersInterval {
+	if len(c.nics.Names) > 0 || !c.asked.IsZero() && c.clock().Sub(c.asked) < othersInterval {
 		return
 	}
 	found, err := c.ask(ctx)
@@ -136,7 +137,7 @@ func (c *cards) askAgain(ctx context.Context) {
 		c.log.WarnContext(ctx, "cannot see who else gives RDMA cards to pods, and will ask again", "error", err)
 		return
 	}
-	c.asked = time.Now()
+	c.asked = c.clock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.others = &found

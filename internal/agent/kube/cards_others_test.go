@@ -38,10 +38,11 @@ type besides struct {
 	client *fake.Clientset
 	told   []string
 	fail   error
+	now    time.Time
 }
 
 func cardsBeside(nics agentconfig.NICs, node *corev1.Node, published ...*resourcev1.ResourceSlice) *besides {
-	b := &besides{client: fake.NewClientset(node)}
+	b := &besides{client: fake.NewClientset(node), now: time.Unix(1_800_000_000, 0)}
 	for _, s := range published {
 		if err := b.client.Tracker().Add(s); err != nil {
 			panic(err)
@@ -50,6 +51,7 @@ func cardsBeside(nics agentconfig.NICs, node *corev1.Node, published ...*resourc
 	ask := askOthers(b.client, "n1")
 	b.cards = newCards(context.Background(), cardConfig{
 		root: oneCard(), nics: nics, cover: covered, note: func(text string) { b.told = append(b.told, text) }, log: slog.New(slog.DiscardHandler),
+		clock: func() time.Time { return b.now },
 		ask: func(ctx context.Context) (others, error) {
 			if b.fail != nil {
 				return others{}, b.fail
@@ -110,7 +112,7 @@ func TestCardsOfOthersLater(t *testing.T) {
 	b := cardsBeside(agentconfig.NICs{Slots: 4, Handles: 5, Objects: 7}, nodeWith(nil))
 	is := func(published, told int) {
 		t.Helper()
-		b.asked = time.Time{}
+		b.now = b.now.Add(othersInterval)
 		b.look(t.Context())
 		if got := b.count(t); got != published || len(b.told) != told {
 			t.Errorf("%d cards are published, want %d; told is %q", got, published, b.told)
@@ -120,10 +122,20 @@ func TestCardsOfOthersLater(t *testing.T) {
 		}
 	}
 	is(1, 0)
+	soon := func(published int) {
+		t.Helper()
+		b.now = b.now.Add(othersInterval - 1)
+		b.look(t.Context())
+		if got := b.count(t); got != published {
+			t.Errorf("before it is time to ask again %d cards are published, want %d", got, published)
+		}
+		b.now = b.now.Add(1 - othersInterval)
+	}
 	slice := sliceOf("dra.net", "n1", "resource.kubernetes.io/pciBusID", "0000:11:00.0")
 	if err := b.client.Tracker().Add(slice); err != nil {
 		t.Fatal(err)
 	}
+	soon(1)
 	is(0, 1)
 	is(0, 1)
 	b.fail = errors.New("the API server is away")
@@ -141,7 +153,7 @@ func TestCardsOfOthersLater(t *testing.T) {
 func TestCardsBeforeOthersAreKnown(t *testing.T) {
 	b := &besides{fail: errors.New("the API server is away")}
 	b.cards = newCards(t.Context(), cardConfig{
-		root: oneCard(), nics: agentconfig.NICs{Slots: 4}, cover: covered, note: func(string) {}, log: slog.New(slog.DiscardHandler),
+		root: oneCard(), nics: agentconfig.NICs{Slots: 4}, cover: covered, note: func(string) {}, clock: time.Now, log: slog.New(slog.DiscardHandler),
 		ask: func(context.Context) (others, error) { return others{}, b.fail },
 	})
 	if got := b.count(t); got != 0 {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 	"testing/fstest"
 
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -54,7 +55,7 @@ func cardsIn(root fs.FS, config string, cover func() (string, error)) *cards {
 		panic(err)
 	}
 	return newCards(context.Background(), cardConfig{
-		root: root, nics: rules.NICs(), cover: cover, ask: func(context.Context) (others, error) { return others{}, nil }, note: func(string) {}, log: slog.New(slog.DiscardHandler),
+		root: root, nics: rules.NICs(), cover: cover, ask: func(context.Context) (others, error) { return others{}, nil }, note: func(string) {}, clock: time.Now, log: slog.New(slog.DiscardHandler),
 	})
 }
 

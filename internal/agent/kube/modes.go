@@ -73,7 +73,7 @@ func (k *node) newCards(ctx context.Context) *cards {
 	}
 	return newCards(ctx, cardConfig{
 		root: k.publisher.root, nodes: k.publisher.nodes, nics: k.Rules.NICs(), cover: k.Cover, ask: askOthers(k.options.Client, k.options.Node),
-		note: k.Agent.NoteFault, log: k.Log,
+		note: k.Agent.NoteFault, clock: time.Now, log: k.Log,
 	})
 }
 
