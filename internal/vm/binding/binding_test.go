@@ -143,7 +143,7 @@ func TestRefusalsName(t *testing.T) {
 
 // A refusal names a command that runs as it is printed.
 func TestRefusalNamesACommandThatRuns(t *testing.T) {
-	_, err := binding.Passthrough(modelled(t, "firmware-off"), address(t, "0000:3d:00.0"))
+	_, err := binding.Passthrough(vmtest.Model(t, root, "firmware-off"), address(t, "0000:3d:00.0"))
 	if want := "`divvy vm preflight 0000:3d:00.0 --for qemu` says why"; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
