@@ -33,12 +33,13 @@ $(VM_MODULES): $(B)/vm/%.ko: $(wildcard $(VM_KIT)/.complete)
 		KERNELRELEASE=$(patsubst linux-headers-%,%,$(notdir $(VM_HEADERS))) ARCH=x86 CONFIG_DEBUG_INFO_BTF_MODULES= M=$(abspath $(@D)/$*) modules
 	mv $(@D)/$*/$*.ko $@
 
-# Plugins of CNI, from their modules.
+# Plugins of CNI, from their modules. The last one has no name of its own there.
 VM_PLUGINS := main/macvlan main/ipvlan main/host-device ipam/host-local
 $(B)/vm/cni/.made: test/vm/cni/go.mod
 	$(call step,GO,$(B)/vm/cni)
 	mkdir -p $(@D)
 	CGO_ENABLED=0 $(GO) build -C test/vm/cni -ldflags '-s -w' -o $(abspath $(@D))/ $(VM_PLUGINS:%=github.com/containernetworking/plugins/plugins/%)
+	CGO_ENABLED=0 $(GO) build -C test/vm/cni -ldflags '-s -w' -o $(abspath $(@D))/whereabouts github.com/k8snetworkplumbingwg/whereabouts/cmd
 	touch $@
 
 vm-parts: $(B)/vm/init $(B)/vm/exec $(B)/vm/bin/divvy $(COVER) $(if $(wildcard $(VM_KIT)/.complete),$(VM_MODULES) $(B)/vm/cni/.made)
@@ -55,7 +56,7 @@ test-vm: test-vm-whole ## tests inside a guest of QEMU; without make vm-kit each
 test-vm-whole: vm-parts ## of these the tests in the guest that has all
 	$(call step,TEST,in a guest)
 	$(call IN_GUEST,whole,$(VM_PACKAGES))
-	[ -n "$$ONLY" ] || $(GO) test -C test/vm/cni -exec "$(abspath $(B)/vm/exec) -with $(B)/vm/cni" -count=1 -timeout 5m -v .
+	[ -n "$$ONLY" ] || $(GO) test -C test/vm/cni -exec "$(abspath $(B)/vm/exec) -with $(B)/vm/cni -with docs/rdma.md" -count=1 -timeout 5m -v .
 
 test-libvirt: ## hold what is printed for libvirt and KubeVirt against their own schema and types; installs nothing
 	$(call step,TEST,against libvirt and KubeVirt)

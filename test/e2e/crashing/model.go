@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -40,7 +39,7 @@ func modelled() (*vfio.Host, error) {
 func kernel(root string, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		var write struct{ Path, Value string }
+		var write struct{ Path, Value, Leave, Take string }
 		if err := json.Unmarshal(lines.Bytes(), &write); err != nil {
 			return err
 		}
@@ -48,7 +47,11 @@ func kernel(root string, in io.Reader, out io.Writer) error {
 			Number unix.Errno `json:"number,omitempty"`
 			Text   string     `json:"text,omitempty"`
 		}
-		if err := (model{filepath.Join(root, "sys")}).write(write.Path, strings.TrimSuffix(write.Value, "\n")); err != nil && !errors.As(err, &answer.Number) {
+		err := (model{filepath.Join(root, "sys")}).write(write.Path, strings.TrimSuffix(write.Value, "\n"))
+		if err == nil {
+			err = receipts(write.Leave, write.Take)
+		}
+		if err != nil && !errors.As(err, &answer.Number) {
 			answer.Text = err.Error()
 		}
 		if err := json.NewEncoder(out).Encode(answer); err != nil {
@@ -56,6 +59,17 @@ func kernel(root string, in io.Reader, out io.Writer) error {
 		}
 	}
 	return lines.Err()
+}
+
+// receipts leaves the receipt of a write that was made, or takes one away.
+func receipts(leave, take string) error {
+	if leave != "" {
+		return os.WriteFile(leave, nil, 0o600)
+	}
+	if take != "" {
+		return os.Remove(take)
+	}
+	return nil
 }
 
 // model is a modelled host, by its sys.
@@ -76,9 +90,9 @@ func (m model) write(path, value string) error {
 		if value == "" {
 			value = "(null)"
 		}
-		return os.WriteFile(filepath.Join(m.sys, path), []byte(value+"\n"), 0o600)
+		return m.set(parts[3], parts[4], value)
 	}
-	return fmt.Errorf("write %s: %w", path, unix.ENOENT)
+	return m.divide(path, value)
 }
 
 // device is a file of a function's folder.
@@ -90,6 +104,10 @@ func (m model) device(address, file string) string {
 func (m model) line(address, file string) string {
 	text, _ := os.ReadFile(m.device(address, file))
 	return strings.TrimSuffix(strings.TrimSpace(string(text)), "(null)")
+}
+
+func (m model) set(address, file, value string) error {
+	return os.WriteFile(m.device(address, file), []byte(value+"\n"), 0o600)
 }
 
 // reset adds a line to the file resets.

@@ -20,10 +20,18 @@ import (
 // plugins is where the guest has them, from the root of the source tree.
 const plugins = "build/vm/cni"
 
-// attach adds a namespace to a network, by the name net1, until the test ends. It returns the namespace's address there.
-func attach(t *testing.T, namespace string, plugin map[string]any) string {
+// attached is a namespace that is added to a network, by the name net1.
+type attached struct {
+	t       *testing.T
+	name    string
+	network *libcni.NetworkConfigList
+	runner  *libcni.CNIConfig
+	tried   bool
+}
+
+// pod is a namespace that can be added to a network.
+func pod(t *testing.T, namespace string, plugin map[string]any) *attached {
 	t.Helper()
-	plugin["ipam"] = map[string]any{"type": "host-local", "subnet": "10.9.0.0/24", "rangeStart": "10.9.0.50", "dataDir": "/run/cni"}
 	text, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "rail", "plugins": []any{plugin}})
 	if err != nil {
 		t.Fatal(err)
@@ -33,22 +41,64 @@ func attach(t *testing.T, namespace string, plugin map[string]any) string {
 		t.Fatal(err)
 	}
 	runner := libcni.NewCNIConfigWithCacheDir([]string{installtest.Root(t) + "/" + plugins}, "/run/cni-results", nil)
-	pod := &libcni.RuntimeConf{ContainerID: namespace, NetNS: "/run/netns/" + namespace, IfName: "net1"}
-	answer, err := runner.AddNetworkList(t.Context(), network, pod)
-	if err != nil {
-		t.Fatalf("attach %s by %s: %v", namespace, plugin["type"], err)
+	return &attached{t: t, name: namespace, network: network, runner: runner}
+}
+
+// runtime is what a container runtime tells plugins of a pod.
+func (a *attached) runtime() *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{
+		ContainerID: a.name, NetNS: "/run/netns/" + a.name, IfName: "net1",
+		Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", a.name}},
 	}
-	t.Cleanup(func() {
-		// The test's own context has ended by then.
-		if err := runner.DelNetworkList(context.WithoutCancel(t.Context()), network, pod); err != nil {
-			t.Errorf("detach %s: %v", namespace, err)
-		}
-	})
+}
+
+// joining is how it went: the namespace's address in the network, or why it has none.
+type joining struct {
+	pod     *attached
+	address string
+	err     error
+}
+
+func (a *attached) join() joining {
+	j := joining{pod: a}
+	a.tried = true
+	answer, err := a.runner.AddNetworkList(a.t.Context(), a.network, a.runtime())
+	if err != nil {
+		j.err = err
+		return j
+	}
 	given, err := types.GetResult(answer)
 	if err != nil || len(given.IPs) != 1 {
-		t.Fatalf("%s gets %v, %v; want one address", namespace, answer, err)
+		j.err = fmt.Errorf("it gets %v, %w; want one address", answer, err)
+		return j
 	}
-	return given.IPs[0].Address.IP.String()
+	j.address = given.IPs[0].Address.IP.String()
+	return j
+}
+
+// leave takes the namespace from its network, also where it did not come to be in one, as runtimes do.
+func (a *attached) leave() {
+	if !a.tried {
+		return
+	}
+	a.tried = false
+	// The test's own context may have ended.
+	if err := a.runner.DelNetworkList(context.WithoutCancel(a.t.Context()), a.network, a.runtime()); err != nil {
+		a.t.Errorf("detach %s: %v", a.name, err)
+	}
+}
+
+// attach adds a namespace to a network until the test ends, with an address of host-local. It returns the address.
+func attach(t *testing.T, namespace string, plugin map[string]any) string {
+	t.Helper()
+	plugin["ipam"] = map[string]any{"type": "host-local", "subnet": "10.9.0.0/24", "rangeStart": "10.9.0.50", "dataDir": "/run/cni"}
+	a := pod(t, namespace, plugin)
+	j := a.join()
+	t.Cleanup(a.leave)
+	if j.err != nil {
+		t.Fatalf("attach %s by %s: %v", namespace, plugin["type"], j.err)
+	}
+	return j.address
 }
 
 // Processes in two network namespaces send to each other: each with a macvlan device on one card, whose adapter they share,

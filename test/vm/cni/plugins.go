@@ -8,4 +8,5 @@ import (
 	_ "github.com/containernetworking/plugins/plugins/main/host-device"
 	_ "github.com/containernetworking/plugins/plugins/main/ipvlan"
 	_ "github.com/containernetworking/plugins/plugins/main/macvlan"
+	_ "github.com/k8snetworkplumbingwg/whereabouts/cmd"
 )
