@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 	"testing/fstest"
+	"time"
 
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
