@@ -70,7 +70,7 @@ func newAgent(a *app) *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.check {
-				return inOneLine(removable(a.goingOn(cmd.Context())), a.lentOut(cmd.Context()).removable())
+				return inOneLine(removable(a.goingOn(cmd.Context())), a.given(cmd.Context()).removable())
 			}
 			if f.machines && (os.Getuid() != 0 || f.machine != "") {
 				return usage(errors.New("--vm-only is for root's agent of a real machine: leave out --simgpu, and start it as root"))

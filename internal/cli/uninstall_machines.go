@@ -18,22 +18,22 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
-// lent is what Divvy has changed of devices for virtual machines, and only Divvy puts back.
-type lent struct {
+// givenAway is what Divvy has changed of devices for virtual machines, and only Divvy puts back.
+type givenAway struct {
 	// claims are by their names, with the claim of a cluster for which each is, or "".
 	claims map[string]string
 	// functions are the addresses of devices whose virtual functions Divvy enabled.
 	functions map[string]bool
 	// served is true where an agent answers, which puts it back.
 	served bool
-	// unknown is why more may be lent, nil where all is known.
+	// unknown is why more may be given, nil where all is known.
 	unknown error
 }
 
-// lentOut is what the agent tells of, and what an agent left which is gone, as far as the reader can see it.
-func (a *app) lentOut(ctx context.Context) lent {
+// given is what the agent tells of, and what an agent left which is gone, as far as the reader can see it.
+func (a *app) given(ctx context.Context) givenAway {
 	endpoint := a.endpoint("")
-	l := lentBy(endpoint.System().Dir())
+	l := givenBy(endpoint.System().Dir())
 	err := ask(ctx, endpoint, func(c *control.Client) error {
 		all, err := c.Devices(ctx)
 		if err != nil {
@@ -51,10 +51,10 @@ func (a *app) lentOut(ctx context.Context) lent {
 	return l
 }
 
-// lentBy is what the files in an agent's directory tell. A ledger that cannot be read is none, as for the agent: the book has all
+// givenBy is what the files in an agent's directory tell. A ledger that cannot be read is none, as for the agent: the book has all
 // devices.
-func lentBy(dir string) lent {
-	l := lent{claims: map[string]string{}, functions: map[string]bool{}}
+func givenBy(dir string) givenAway {
+	l := givenAway{claims: map[string]string{}, functions: map[string]bool{}}
 	book, err := vfio.Open(vfio.Config{Path: filepath.Join(dir, vfio.FileName)})
 	switch {
 	case err == nil:
@@ -79,8 +79,8 @@ func lentBy(dir string) lent {
 	return l
 }
 
-// removable is nil if nothing is lent, and else the line that says how to go on.
-func (l lent) removable() error {
+// removable is nil if nothing is given, and else the line that says how to go on.
+func (l givenAway) removable() error {
 	var found []string
 	if names := slices.Sorted(maps.Keys(l.claims)); len(names) > 0 {
 		count := "1 claim has a device for a virtual machine"

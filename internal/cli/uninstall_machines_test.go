@@ -15,7 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
-// Divvy is not removed while an agent that answers has lent devices.
+// Divvy is not removed while an agent that answers has given devices.
 func TestNotRemovableWhileAnAgentLendsDevices(t *testing.T) {
 	at := pci.Address{Bus: 0xc1}
 	claim := control.DeviceClaim{}
@@ -34,7 +34,7 @@ func TestNotRemovableWhileAnAgentLendsDevices(t *testing.T) {
 	}
 }
 
-// Divvy is not removed while devices are lent that an agent left which is gone, or while nobody knows.
+// Divvy is not removed while devices are given that an agent left which is gone, or while nobody knows.
 func TestNotRemovableWhileDevicesAreLeft(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("the system agent's run directory can be moved for root alone")

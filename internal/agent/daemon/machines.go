@@ -160,8 +160,8 @@ func (m *machines) List() (all []claims.Claim, changed <-chan struct{}) {
 // Release implements [agent.Machines]. What is in the book and in no ledger, as after that was lost, is put back as well.
 func (m *machines) Release(ctx context.Context, name string) error {
 	err := m.Ledger.Release(ctx, name)
-	lent := slices.ContainsFunc(m.book.Entries(), func(e vfio.Entry) bool { return e.Owner == name && v1alpha1.Backend(e.Plan.Form).ForMachines() })
-	if !errors.Is(err, claims.ErrUnknown) || !lent {
+	ours := slices.ContainsFunc(m.book.Entries(), func(e vfio.Entry) bool { return e.Owner == name && v1alpha1.Backend(e.Plan.Form).ForMachines() })
+	if !errors.Is(err, claims.ErrUnknown) || !ours {
 		return err
 	}
 	_, err = passthrough.Released(m.book.Release(ctx, name))

@@ -43,9 +43,9 @@ type driver struct {
 	// opener gives GPUs without a share, and openings are the claims that have some.
 	opener   Opener
 	openings *records[opened]
-	// machines gives devices to virtual machines, nil where there are none, and lent are the claims that have some.
+	// machines gives devices to virtual machines, nil where there are none, and handed are the claims that have some.
 	machines Machines
-	lent     *records[lent]
+	handed   *records[handed]
 	// cards gives RDMA cards, nil for none, and attached are the claims that have some.
 	cards     Cards
 	attached  *records[attached]

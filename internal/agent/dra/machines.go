@@ -45,8 +45,8 @@ type Given struct {
 	Attributes map[resourcev1.QualifiedName]resourcev1.DeviceAttribute
 }
 
-// lent is a claim with devices for virtual machines.
-type lent struct {
+// handed is a claim with devices for virtual machines.
+type handed struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
 	Claim     string    `json:"claim"`
@@ -54,8 +54,8 @@ type lent struct {
 	Devices map[string]string `json:"devices"`
 }
 
-func (l lent) uid() types.UID { return l.UID }
-func (l lent) name() string   { return l.Namespace + "/" + l.Claim }
+func (l handed) uid() types.UID { return l.UID }
+func (l handed) name() string   { return l.Namespace + "/" + l.Claim }
 
 // isMachines reports whether a result is one of this driver's devices for virtual machines.
 func isMachines(r *resourcev1.DeviceRequestAllocationResult) bool {
@@ -63,10 +63,10 @@ func isMachines(r *resourcev1.DeviceRequestAllocationResult) bool {
 	return ok && r.Driver == v1alpha1.Driver && !isAdmins(r)
 }
 
-// lentOf reads which devices for virtual machines a claim has. Whoever runs the machine finds a device by the request's
+// handedOf reads which devices for virtual machines a claim has. Whoever runs the machine finds a device by the request's
 // name, so each request has one. It is pure.
-func lentOf(claim *resourcev1.ResourceClaim, node string) (lent, error) {
-	l := lent{UID: claim.UID, Namespace: claim.Namespace, Claim: claim.Name, Devices: map[string]string{}}
+func handedOf(claim *resourcev1.ResourceClaim, node string) (handed, error) {
+	l := handed{UID: claim.UID, Namespace: claim.Namespace, Claim: claim.Name, Devices: map[string]string{}}
 	if claim.Status.Allocation == nil {
 		return l, nil
 	}
@@ -90,9 +90,9 @@ func lentOf(claim *resourcev1.ResourceClaim, node string) (lent, error) {
 	return l, nil
 }
 
-// lend gives a claim its devices for virtual machines. After an error it has what it had before.
-func (d *driver) lend(ctx context.Context, claim *resourcev1.ResourceClaim) ([]kubeletplugin.Device, error) {
-	want, err := lentOf(claim, d.node)
+// handOver gives a claim its devices for virtual machines. After an error it has what it had before.
+func (d *driver) handOver(ctx context.Context, claim *resourcev1.ResourceClaim) ([]kubeletplugin.Device, error) {
+	want, err := handedOf(claim, d.node)
 	if err != nil || len(want.Devices) == 0 {
 		return nil, err
 	}
@@ -102,12 +102,12 @@ func (d *driver) lend(ctx context.Context, claim *resourcev1.ResourceClaim) ([]k
 	if err := d.runtime.check(ctx); err != nil {
 		return nil, err
 	}
-	if _, had := d.lent.get(claim.UID); !had {
+	if _, had := d.handed.get(claim.UID); !had {
 		// The record comes first: by it a device is taken back that an agent gave before it died.
-		if err := d.lent.put(want); err != nil {
+		if err := d.handed.put(want); err != nil {
 			return nil, err
 		}
-		d.step("lend-recorded")
+		d.step("hand-recorded")
 		devices, err := d.give(ctx, want)
 		if err != nil {
 			return nil, errors.Join(err, d.giveBack(ctx, claim.UID))
@@ -118,7 +118,7 @@ func (d *driver) lend(ctx context.Context, claim *resourcev1.ResourceClaim) ([]k
 }
 
 // give has all devices of a claim made ready, and writes the specification by which container runtimes find them.
-func (d *driver) give(ctx context.Context, want lent) ([]kubeletplugin.Device, error) {
+func (d *driver) give(ctx context.Context, want handed) ([]kubeletplugin.Device, error) {
 	var devices []kubeletplugin.Device
 	nodes := map[string]edits.Edits{}
 	for _, request := range sortedKeys(want.Devices) {
@@ -128,7 +128,7 @@ func (d *driver) give(ctx context.Context, want lent) ([]kubeletplugin.Device, e
 		if err != nil {
 			return nil, fmt.Errorf("request %s: give %s to a virtual machine: %w", request, device, err)
 		}
-		d.step("lend-given")
+		d.step("hand-given")
 		name := deviceName(string(want.UID) + viewMark + request)
 		nodes[name] = edits.Edits{Devices: given.Nodes}
 		metadata := &kubeletplugin.DeviceMetadata{Attributes: map[string]resourcev1.DeviceAttribute{}}
@@ -147,7 +147,7 @@ func (d *driver) give(ctx context.Context, want lent) ([]kubeletplugin.Device, e
 	if err := cdi.Write(d.cdiDir, machineSpecPrefix+string(want.UID), spec); err != nil {
 		return nil, err
 	}
-	d.step("lend-spec")
+	d.step("hand-spec")
 	return devices, nil
 }
 
@@ -159,7 +159,7 @@ const backLimit = time.Minute
 func (d *driver) giveBack(ctx context.Context, claim types.UID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backLimit)
 	defer cancel()
-	if had, ok := d.lent.get(claim); ok && d.machines == nil {
+	if had, ok := d.handed.get(claim); ok && d.machines == nil {
 		return fault("%s has devices of virtual machines, and this agent gives none: start it with the configuration that it had", had.name())
 	}
 	if d.machines != nil {
@@ -168,11 +168,11 @@ func (d *driver) giveBack(ctx context.Context, claim types.UID) error {
 			return fmt.Errorf("take back devices of virtual machines: %w", err)
 		}
 	}
-	d.step("lend-back")
+	d.step("hand-back")
 	if err := cdi.Remove(d.cdiDir, machineSpecPrefix+string(claim)); err != nil {
 		return err
 	}
-	return d.lent.remove(claim)
+	return d.handed.remove(claim)
 }
 
 // machineSpecifications makes the specifications of devices for virtual machines match the records.
@@ -189,7 +189,7 @@ func (r *reconciler) machineSpecifications(ctx context.Context) {
 	for uid := range present {
 		r.matchMachines(ctx, uid, true)
 	}
-	for _, l := range r.lent.list() {
+	for _, l := range r.handed.list() {
 		if !present[l.UID] {
 			r.matchMachines(ctx, l.UID, false)
 		}
@@ -199,7 +199,7 @@ func (r *reconciler) machineSpecifications(ctx context.Context) {
 // matchMachines removes a specification without a record, or writes one that is missing.
 func (r *reconciler) matchMachines(ctx context.Context, uid types.UID, present bool) {
 	defer r.claims.lock(uid)()
-	l, known := r.lent.get(uid)
+	l, known := r.handed.get(uid)
 	var err error
 	switch {
 	case present && !known:

@@ -135,8 +135,8 @@ func withHost(t *testing.T, claim *resourcev1.ResourceClaim, pod *corev1.Pod) (*
 func (m *machine) untouched(r *running, h *host) {
 	m.t.Helper()
 	m.mustBeEmpty(r)
-	if kept := h.Kept(); len(kept) > 0 || len(r.lent.list()) > 0 {
-		m.t.Errorf("%v are kept, and recorded are %+v", kept, r.lent.list())
+	if kept := h.Kept(); len(kept) > 0 || len(r.handed.list()) > 0 {
+		m.t.Errorf("%v are kept, and recorded are %+v", kept, r.handed.list())
 	}
 }
 
@@ -270,7 +270,7 @@ func TestMachineBesideAShare(t *testing.T) {
 
 // An agent that dies at any step leaves what the next one needs, and a device that cannot be taken back stays known.
 func TestCrashOverMachines(t *testing.T) {
-	for _, step := range []string{"lend-recorded", "lend-given", "lend-spec", "lend-back"} {
+	for _, step := range []string{"hand-recorded", "hand-given", "hand-spec", "hand-back"} {
 		for _, again := range []bool{true, false} {
 			t.Run(step, func(t *testing.T) {
 				claim, pod := launcher("gpu-0", wholeCard, "gpu-1", mediatedOne)
@@ -331,7 +331,7 @@ func TestMachinesOutliveTheAgent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(m.dir, "machine-claims.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	damaged, err := newRecords[lent](filepath.Join(m.dir, "machine-claims.json"), "machine-claims")
+	damaged, err := newRecords[handed](filepath.Join(m.dir, "machine-claims.json"), "machine-claims")
 	if err == nil || len(damaged.list()) != 0 {
 		t.Errorf("a damaged record is %v, %v", damaged.list(), err)
 	}

@@ -109,7 +109,7 @@ func (m *machine) serveMachines(k *kubelet) drapb.DRAPluginClient {
 	k.start()
 	o := &publication{changed: make(chan struct{})}
 	d := New(Config{
-		Node: nodeName, Client: m.client, Tenants: m.start().agent, Machines: m.machines, Lent: filepath.Join(m.dir, "machine-claims.json"), Pool: o.resources,
+		Node: nodeName, Client: m.client, Tenants: m.start().agent, Machines: m.machines, Handed: filepath.Join(m.dir, "machine-claims.json"), Pool: o.resources,
 		PluginDir: k.pluginDir, RegistryDir: k.registryDir, CDIDir: m.cdiDir, Log: slog.New(slog.DiscardHandler), RetryPause: 10 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(m.t.Context())

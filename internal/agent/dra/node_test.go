@@ -129,9 +129,9 @@ type machine struct {
 	// machines gives them devices for virtual machines, nil where they offer none.
 	machines Machines
 	cards    Cards // of the agents to come
-	// lends has the agents to come give devices to virtual machines, by the ledger of the node; reservations is the one of the
+	// gives has the agents to come give devices to virtual machines, by the ledger of the node; reservations is the one of the
 	// latest agent.
-	lends        claims.Maker
+	gives        claims.Maker
 	reservations Reservations
 }
 
@@ -174,7 +174,7 @@ func (m *machine) start() *running {
 	if err != nil {
 		m.t.Error(err)
 	}
-	lent, err := newRecords[lent](filepath.Join(m.dir, "machine-claims.json"), "machine-claims")
+	handed, err := newRecords[handed](filepath.Join(m.dir, "machine-claims.json"), "machine-claims")
 	if err != nil {
 		m.t.Error(err)
 	}
@@ -182,11 +182,11 @@ func (m *machine) start() *running {
 	if err != nil {
 		m.t.Error(err)
 	}
-	if m.reservations = (unreserved{}); m.lends != nil {
+	if m.reservations = (unreserved{}); m.gives != nil {
 		m.reservations = m.ledger()
 	}
 	r := &running{agent: a, driver: &driver{
-		opener: a, openings: openings, machines: m.machines, lent: lent, handlers: handlers{client: m.client},
+		opener: a, openings: openings, machines: m.machines, handed: handed, handlers: handlers{client: m.client},
 		cards: m.cards, attached: attached, reservations: m.reservations,
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
 		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},

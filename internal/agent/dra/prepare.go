@@ -24,7 +24,7 @@ import (
 func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, []kubeletplugin.Device, error) {
 	defer d.claims.lock(claim.UID)()
 	_, before := d.openings.get(claim.UID)
-	_, lentBefore := d.lent.get(claim.UID)
+	_, handedBefore := d.handed.get(claim.UID)
 	_, had := d.attached.get(claim.UID)
 	open, err := openingsOf(claim, d.node)
 	var doors []kubeletplugin.Device
@@ -34,7 +34,7 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 	var machines, cards, devices []kubeletplugin.Device
 	var pods []*corev1.Pod
 	if err == nil {
-		machines, err = d.lend(ctx, claim)
+		machines, err = d.handOver(ctx, claim)
 	}
 	if err == nil {
 		cards, err = d.attach(ctx, claim)
@@ -48,7 +48,7 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 		if !before && len(doors) > 0 {
 			err = errors.Join(err, d.shut(claim.UID))
 		}
-		if !lentBefore && len(machines) > 0 {
+		if !handedBefore && len(machines) > 0 {
 			err = errors.Join(err, d.giveBack(ctx, claim.UID))
 		}
 		if !had && len(cards) > 0 {

@@ -116,7 +116,7 @@ func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
 	for _, o := range r.openings.list() {
 		claims[o.UID] = agent.Tenancy{Name: o.name(), Namespace: o.Namespace, Claim: o.Claim}
 	}
-	for _, l := range r.lent.list() {
+	for _, l := range r.handed.list() {
 		claims[l.UID] = agent.Tenancy{Name: l.name(), Namespace: l.Namespace, Claim: l.Claim}
 	}
 	for _, a := range r.attached.list() {

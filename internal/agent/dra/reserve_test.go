@@ -49,7 +49,7 @@ func (m *machine) ledger() *claims.Ledger {
 	m.t.Helper()
 	l, err := claims.Open(claims.Config{
 		Path: filepath.Join(m.dir, claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Makers: map[v1alpha1.Backend]claims.Maker{v1alpha1.BackendVF: m.lends, v1alpha1.BackendPassthrough: m.lends},
+		Makers: map[v1alpha1.Backend]claims.Maker{v1alpha1.BackendVF: m.gives, v1alpha1.BackendPassthrough: m.gives},
 	})
 	if err == nil {
 		err = l.Recover(m.t.Context())
@@ -70,7 +70,7 @@ func (m *machine) claimed(name string, at pci.Address) error {
 func TestCardOrVirtualMachine(t *testing.T) {
 	claim, pod := one("nic-v0-vf", "")
 	m, _ := newCardMachine(t, claim, pod)
-	m.lends = &functions{has: map[string]bool{}}
+	m.gives = &functions{has: map[string]bool{}}
 	r := m.start()
 	m.mustPrepare(r, claim)
 	own, card := functionOf["nic-v0-vf"][0], functionOf["nic-v0-vf"][1]
@@ -115,7 +115,7 @@ func TestCardThatHadLimits(t *testing.T) {
 			claim, pod = one(device, "")
 		}
 		m, _ := newCardMachine(t, claim, pod)
-		m.lends = &functions{has: map[string]bool{}}
+		m.gives = &functions{has: map[string]bool{}}
 		r := m.start()
 		m.mustPrepare(r, claim)
 		if err := m.unprepare(r, claim); err != nil {
@@ -131,7 +131,7 @@ func TestCardThatHadLimits(t *testing.T) {
 func TestCardAndVirtualMachineAtOnce(t *testing.T) {
 	claim, pod := one("nic-v0-vf", "")
 	m, _ := newCardMachine(t, claim, pod)
-	m.lends = &functions{has: map[string]bool{}}
+	m.gives = &functions{has: map[string]bool{}}
 	r := m.start()
 	for range 20 {
 		var asked sync.WaitGroup
@@ -156,7 +156,7 @@ func TestCardAndVirtualMachineAtOnce(t *testing.T) {
 func TestReservationsFollowTheRecords(t *testing.T) {
 	claim, pod := one("nic-v0-vf", "")
 	m, _ := newCardMachine(t, claim, pod)
-	m.lends = &functions{has: map[string]bool{}}
+	m.gives = &functions{has: map[string]bool{}}
 	if !m.crashing("cards-reserved", 1, func(r *running) { m.prepare(r, claim) }) {
 		t.Fatal("there is no such step")
 	}

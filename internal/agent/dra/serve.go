@@ -57,10 +57,10 @@ type Config struct {
 	Reservations Reservations
 	// Openings is the path of the file in which these claims are remembered.
 	Openings string
-	// Machines gives devices to virtual machines; where it is nil there are none. Lent is the path of the file in which the
+	// Machines gives devices to virtual machines; where it is nil there are none. Handed is the path of the file in which the
 	// claims with such devices are remembered.
 	Machines Machines
-	Lent     string
+	Handed   string
 	// Pool returns what the node has now, and a channel that is closed when that
 	// changes and when ctx is done. No pools means that it is not known yet; what is
 	// published then stays.
@@ -143,7 +143,7 @@ func New(c Config) *Driver {
 	if err != nil {
 		c.Log.Warn("the record of claims with admin access cannot be read", "error", err)
 	}
-	lent, err := newRecords[lent](c.Lent, "machine-claims")
+	handed, err := newRecords[handed](c.Handed, "machine-claims")
 	if err != nil {
 		c.Log.Warn("the record of claims of virtual machines cannot be read", "error", err)
 	}
@@ -152,7 +152,7 @@ func New(c Config) *Driver {
 		c.Log.Warn("the record of claims with RDMA cards cannot be read", "error", err)
 	}
 	d.driver = &driver{
-		opener: c.Opener, openings: openings, machines: c.Machines, lent: lent, kernels: c.Kernels, handlers: handlers{client: c.Client},
+		opener: c.Opener, openings: openings, machines: c.Machines, handed: handed, kernels: c.Kernels, handlers: handlers{client: c.Client},
 		cards: c.Cards, attached: attached, reservations: c.Reservations,
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
 		runtime: &runtimeGate{client: c.Client, node: c.Node}, defaults: c.Defaults,

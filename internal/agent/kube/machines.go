@@ -42,7 +42,7 @@ type lender interface {
 	Limited() []pci.Address
 }
 
-// machines lends devices to virtual machines, and gives them to claims by the agent's ledger. It is a [dra.Machines].
+// machines offers devices to virtual machines, and gives them to claims by the agent's ledger. It is a [dra.Machines].
 type machines struct {
 	agent    lender
 	lendings []agentconfig.Lending

@@ -22,8 +22,8 @@ import (
 func (k *node) serveClaims(ctx context.Context) error {
 	defaults := newDefaults(k.options.Defaults, k.options.Client.CoreV1().Nodes(), k.options.Node, k.Log)
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
-	lent := filepath.Join(k.Dir, "machine-claims.json")
-	k.publisher.machines = k.machines(false, lent)
+	handed := filepath.Join(k.Dir, "machine-claims.json")
+	k.publisher.machines = k.machines(false, handed)
 	k.publisher.forms = newForms(k.options.Node, k.options.Client, k.givers(ctx), k.Log)
 	k.publisher.forms.functionOf = k.publisher.gpuOf
 	follow := k.Agent.Follow
@@ -32,7 +32,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 	}
 	config := dra.Config{
 		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
-		Machines: k.publisher.machines.given(), Lent: lent,
+		Machines: k.publisher.machines.given(), Handed: handed,
 		Follow: follow, Kernels: k.options.Kernels, Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
 		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", v1alpha1.Driver),
 		RegistryDir: filepath.Join(k.options.KubeletDir, "plugins_registry"),

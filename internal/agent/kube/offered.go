@@ -15,12 +15,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
-// machines are what the node lends to virtual machines, nil where it lends nothing. A node that has stopped that goes on
-// while claims have devices, which the file lent tells.
-func (k *node) machines(slots bool, lent string) *machines {
+// machines are what the node offers to virtual machines, nil where it offers nothing. A node that has stopped that goes on
+// while claims have devices, which the file handed tells.
+func (k *node) machines(slots bool, handed string) *machines {
 	lendings := k.Rules.Lendings()
 	if len(lendings) == 0 {
-		if _, err := os.Stat(lent); err != nil {
+		if _, err := os.Stat(handed); err != nil {
 			return nil
 		}
 	}
