@@ -138,17 +138,17 @@ func lentByClaim(l *lab) {
 	}
 	l.run(usesTemplate(launcher("machine")))
 	l.has("machine", lentDevice)
-	l.bothAreLent(n, "machine")
+	l.bothAreGiven(n, "machine")
 	l.create(usesTemplate(launcher("another")))
 	l.agree()
 
 	l.killAgent(n)
 	l.pending("another")
-	l.bothAreLent(n, "machine")
+	l.bothAreGiven(n, "machine")
 	l.agree()
 	l.remove("machine") // and the next one has it
 	l.running("another")
-	l.bothAreLent(n, "another")
+	l.bothAreGiven(n, "another")
 	l.remove("another")
 	l.eventually("the GPU is back with its driver", func() string {
 		if now := l.driver(n); now != firstDriver {
@@ -182,8 +182,8 @@ func (l *lab) lends(n *cluster.Machine) {
 	})
 }
 
-// bothAreLent checks what a launcher has, and that its device is with vfio-pci.
-func (l *lab) bothAreLent(n *cluster.Machine, name string) {
+// bothAreGiven checks what a launcher has, and that its device is with vfio-pci.
+func (l *lab) bothAreGiven(n *cluster.Machine, name string) {
 	l.t.Helper()
 	nodes, told := l.finds(name)
 	if nodes != lentGroup+" vfio" {

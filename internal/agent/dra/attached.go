@@ -32,7 +32,7 @@ func (a attached) uid() types.UID { return a.UID }
 func (a *attached) name() string { return a.Namespace + "/" + a.Claim }
 
 // alone names a device of which the claim has all, and another claim has it as well.
-func (a *attached) alone(others []attached) (device, holder string) {
+func (a *attached) alone(others []attached) (device, whose string) {
 	for i := range others {
 		for _, v := range others[i].Views {
 			for _, p := range v.Parts {

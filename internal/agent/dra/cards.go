@@ -225,8 +225,8 @@ func (d *driver) checkCards(ctx context.Context, pod *corev1.Pod, claim *resourc
 func (d *driver) putAttached(made attached) error {
 	d.attaching.Lock()
 	defer d.attaching.Unlock()
-	if device, holder := made.alone(d.attached.list()); device != "" {
-		return fault("device %s is prepared for claim %s, which has it alone: end that claim's pods first", device, holder)
+	if device, whose := made.alone(d.attached.list()); device != "" {
+		return fault("device %s is prepared for claim %s, which has it alone: end that claim's pods first", device, whose)
 	}
 	if err := d.reserve(made); err != nil {
 		return err

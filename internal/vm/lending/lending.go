@@ -1,4 +1,4 @@
-// Package lending decides which devices of a host a node of a cluster lends to virtual machines: of the functions that the
+// Package lending decides which devices of a host a node of a cluster offers to virtual machines: of the functions that the
 // agent's configuration names, those that are there and can be given away, and as many vGPUs as there is room for. It is pure.
 package lending
 
