@@ -22,22 +22,29 @@ var relations = map[topology.Kind]alloc.Relation{
 	topology.Self:   alloc.RelationNVLink,
 }
 
-// node is a recorded host as the allocator sees it, all of it free.
-func node(t *testing.T, name string) alloc.Node {
+// recorded is a machine of testdata/hosts.
+func recorded(t *testing.T, name string) *topology.Host {
 	t.Helper()
 	file, err := os.Open("../../testdata/hosts/" + name + ".host")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	recorded, err := hostfile.Parse(file, name)
+	kept, err := hostfile.Parse(file, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, err := recorded.Topology()
+	host, err := kept.Topology()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return host
+}
+
+// node is a recorded host as the allocator sees it, all of it free.
+func node(t *testing.T, name string) alloc.Node {
+	t.Helper()
+	host := recorded(t, name)
 	n := alloc.Node{Name: name, Near: make([][]alloc.Relation, len(host.GPUs)), NICs: make([]alloc.NIC, len(host.NICs))}
 	for i, gpu := range host.GPUs {
 		n.GPUs = append(n.GPUs, alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Capacity: 80 << 30})

@@ -2,29 +2,15 @@ package topology_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/topology"
 )
 
 func TestPairsOfRecordedHosts(t *testing.T) {
 	for name, want := range map[string]string{"a800x8": "8 8, 8 8, 8 8", "h100x8": "8 8, 8 8, 8 8"} {
-		file, err := os.Open("../../testdata/hosts/" + name + ".host")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		recorded, err := hostfile.Parse(file, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		host, err := recorded.Topology()
-		if err != nil {
-			t.Fatal(err)
-		}
+		host := recorded(t, name)
 		if got := most(host.Pairs()); got != want {
 			t.Errorf("%s has %s pairs, want %s", name, got, want)
 		}

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
-	"github.com/divvy-gpu/divvy/internal/hostfile"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -169,19 +168,7 @@ func TestLocations(t *testing.T) {
 		},
 		"vm": nil,
 	} {
-		file, err := os.Open("../../../../testdata/hosts/" + name + ".host")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		recorded, err := hostfile.Parse(file, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		host, err := recorded.Topology()
-		if err != nil {
-			t.Fatal(err)
-		}
+		host := recorded(t, name)
 		locations := Locations(host)
 		if len(locations) != len(host.GPUs) {
 			t.Errorf("%s: %d of %d GPUs have a location", name, len(locations), len(host.GPUs))
