@@ -9,6 +9,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/rdma"
+	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -49,11 +50,7 @@ func TestRecordingTellsTheSame(t *testing.T) {
 		"proc/cgroups":                                       "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t77\t1\nrdma\t9\t77\t1\n",
 		"proc/driver/nvidia/version":                         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  (me@builder)\n",
 	} {
-		if target, link := strings.CutPrefix(content, "->"); link {
-			machine[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777}
-		} else {
-			machine[name] = &fstest.MapFile{Data: []byte(content), Mode: 0o444}
-		}
+		sysfstest.Set(machine, name, content)
 	}
 	want, err := facts.Read(machine)
 	if err != nil {

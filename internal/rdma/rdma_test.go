@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -65,15 +66,7 @@ func hostWith(more map[string]string) fstest.MapFS {
 		files[at+"/class"], files[at+"/vendor"], files[at+"/device"] = class+"\n", "0x15b3\n", "0x1021\n"
 	}
 	maps.Copy(files, more)
-	all := fstest.MapFS{}
-	for name, content := range files {
-		if target, link := strings.CutPrefix(content, "->"); link {
-			all[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777}
-		} else if content != "-" {
-			all[name] = &fstest.MapFile{Data: []byte(content), Mode: 0o444}
-		}
-	}
-	return all
+	return sysfstest.Tree(files)
 }
 
 func read(t *testing.T, more map[string]string) *Host {

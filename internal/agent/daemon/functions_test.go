@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
@@ -118,7 +118,7 @@ func (maker) Standing(string) claims.Standing                   { return claims.
 func TestFunctionsAndClaims(t *testing.T) {
 	card, one := pci.Address{Bus: 0x41}, pci.Address{Bus: 0x41, Function: 1}
 	files := fstest.MapFS{}
-	link := func(at, to string) { files[at] = &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink | 0o777} }
+	link := func(at, to string) { sysfstest.Set(files, at, "->"+to) }
 	for _, a := range []pci.Address{card, one} {
 		link("sys/bus/pci/devices/"+a.String(), "../../../devices/pci0000:40/"+a.String())
 		files["sys/devices/pci0000:40/"+a.String()+"/class"] = &fstest.MapFile{Data: []byte("0x120000\n")}

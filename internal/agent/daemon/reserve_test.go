@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestFunctionsAndContainers(t *testing.T) {
 	card, one := pci.Address{Bus: 0x41}, pci.Address{Bus: 0x41, Function: 1}
 	files := fstest.MapFS{}
-	link := func(at, to string) { files[at] = &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink | 0o777} }
+	link := func(at, to string) { sysfstest.Set(files, at, "->"+to) }
 	for _, a := range []pci.Address{card, one} {
 		link("sys/bus/pci/devices/"+a.String(), "../../../devices/pci0000:40/"+a.String())
 		files["sys/devices/pci0000:40/"+a.String()+"/class"] = &fstest.MapFile{Data: []byte("0x020000\n")}

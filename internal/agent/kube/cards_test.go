@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/rdma"
+	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -24,8 +25,7 @@ const cardFolder = "sys/devices/pci0000:10/0000:10:01.0/0000:11:00.0"
 
 // oneCard is a node with one card, mlx5_0.
 func oneCard() fstest.MapFS {
-	root := fstest.MapFS{}
-	for name, content := range map[string]string{
+	return sysfstest.Tree(map[string]string{
 		"sys/bus/pci/devices/0000:11:00.0": "->../../../" + strings.TrimPrefix(cardFolder, "sys/"),
 		cardFolder + "/class":              "0x020000\n", cardFolder + "/vendor": "0x15b3\n", cardFolder + "/device": "0x1021\n",
 		"sys/class/infiniband/mlx5_0":                        "->../../" + strings.TrimPrefix(cardFolder, "sys/") + "/infiniband/mlx5_0",
@@ -35,18 +35,7 @@ func oneCard() fstest.MapFS {
 		"sys/class/infiniband_verbs/uverbs0/ibdev":           "mlx5_0\n",
 		"sys/class/infiniband_verbs/uverbs0/dev":             "231:192\n",
 		"sys/fs/cgroup/cgroup.controllers":                   "rdma\n",
-	} {
-		set(root, name, content)
-	}
-	return root
-}
-
-func set(root fstest.MapFS, name, content string) {
-	if target, link := strings.CutPrefix(content, "->"); link {
-		root[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777}
-		return
-	}
-	root[name] = &fstest.MapFile{Data: []byte(content), Mode: 0o444}
+	})
 }
 
 func cardsIn(root fs.FS, config string, cover func() (string, error)) *cards {
@@ -103,15 +92,15 @@ func TestCardsFollowTheNode(t *testing.T) {
 		}
 	}
 	const device = "nic-0000-11-00-0-shared"
-	is(device+" ens1 port-down", func() { set(root, cardFolder+"/infiniband/mlx5_0/ports/1/state", "1: DOWN\n") })
-	is(device+" ens1", func() { set(root, cardFolder+"/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n") })
+	is(device+" ens1 port-down", func() { sysfstest.Set(root, cardFolder+"/infiniband/mlx5_0/ports/1/state", "1: DOWN\n") })
+	is(device+" ens1", func() { sysfstest.Set(root, cardFolder+"/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n") })
 	is(device+" lan0", func() {
 		delete(root, cardFolder+"/net/ens1/address")
-		set(root, cardFolder+"/net/lan0/address", "\n")
+		sysfstest.Set(root, cardFolder+"/net/lan0/address", "\n")
 	})
 	is(device, func() {
 		delete(root, cardFolder+"/net/lan0/address")
-		set(root, cardFolder+"/net/a b\nc/address", "\n")
+		sysfstest.Set(root, cardFolder+"/net/a b\nc/address", "\n")
 	})
 	is(device+" netdev-away", func() { delete(root, cardFolder+"/net/a b\nc/address") })
 	_, changed := published()
@@ -125,7 +114,7 @@ func TestCardsFollowTheNode(t *testing.T) {
 	if err != nil || len(access.Edits.Hooks) != 1 || access.Edits.Hooks[0].Path != "/dev/shm/divvy/divvy-cover" || access.Edits.Hooks[0].Args[2] != "mlx5_0 hca_handle=10 hca_object=14" {
 		t.Errorf("%+v, %v", access, err)
 	}
-	set(root, "sys/class/infiniband_verbs/uverbs0/dev", "231:200\n")
+	sysfstest.Set(root, "sys/class/infiniband_verbs/uverbs0/dev", "231:200\n")
 	c.Refresh(t.Context())
 	if access, err = c.Access([]dra.CardPart{{Device: device, Slots: 2}}); err != nil || access.Edits.Devices[0].Minor != 200 {
 		t.Errorf("numbered anew: %+v, %v", access, err)
@@ -154,7 +143,7 @@ func TestFunctionsOfCards(t *testing.T) {
 		"sys/class/infiniband_verbs/uverbs2/dev":            "231:194\n",
 		"sys/devices/virtual/infiniband/rxe0/ports/1/state": "4: ACTIVE\n",
 	} {
-		set(root, name, content)
+		sysfstest.Set(root, name, content)
 	}
 	c := cardsIn(root, "", covered)
 	for device, want := range map[string]string{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
@@ -40,7 +40,7 @@ const folderOfGPU = "sys/devices/pci0000:00/0000:01:00.0"
 
 func newModelled() *modelled {
 	m := &modelled{files: fstest.MapFS{}, others: func(binding.Plan) error { return nil }}
-	link := func(at, to string) { m.files[at] = &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink | 0o777} }
+	link := func(at, to string) { sysfstest.Set(m.files, at, "->"+to) }
 	link("sys/bus/pci/devices/0000:01:00.0", "../../../devices/pci0000:00/0000:01:00.0")
 	m.files[folderOfGPU+"/sriov_totalvfs"] = &fstest.MapFile{Data: []byte("2\n")}
 	for i := 1; i <= 2; i++ {

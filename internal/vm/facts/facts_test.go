@@ -1,13 +1,13 @@
 package facts
 
 import (
-	"io/fs"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 )
 
 const (
@@ -36,15 +36,7 @@ func tree(more map[string]string) fstest.MapFS {
 	for name, content := range more {
 		files[name] = content
 	}
-	all := fstest.MapFS{}
-	for name, content := range files {
-		if target, link := strings.CutPrefix(content, "->"); link {
-			all[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777}
-		} else if content != "-" {
-			all[name] = &fstest.MapFile{Data: []byte(content), Mode: 0o444}
-		}
-	}
-	return all
+	return sysfstest.Tree(files)
 }
 
 func read(t *testing.T, more map[string]string) *Host {

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 )
 
 const (
@@ -31,18 +32,7 @@ func tree(files ...map[string]string) fstest.MapFS {
 			all[name] = content
 		}
 	}
-	root := fstest.MapFS{}
-	for name, content := range all {
-		target, link := strings.CutPrefix(content, "->")
-		switch {
-		case content == "-":
-		case link:
-			root[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777}
-		default:
-			root[name] = &fstest.MapFile{Data: []byte(content)}
-		}
-	}
-	return root
+	return sysfstest.Tree(all)
 }
 
 // mediated is a type of mediated devices on the GPU itself.
