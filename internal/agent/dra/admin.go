@@ -232,13 +232,5 @@ func (t *teller) opens(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, open
 			gpus = append(gpus, o.uuid)
 		}
 	}
-	claim = claim.DeepCopy()
-	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
-	text := note("admin access to " + strings.Join(gpus, ", ") + ": its containers have no share, no limit holds there, and nothing is taken from others")
-	for _, pod := range pods {
-		pod = pod.DeepCopy()
-		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-		t.recorder.Eventf(pod, claim, corev1.EventTypeNormal, reasonAdmin, "Prepare", "%s", text)
-	}
-	t.recorder.Eventf(claim, nil, corev1.EventTypeNormal, reasonAdmin, "Prepare", "%s", text)
+	t.prepared(claim, pods, reasonAdmin, "admin access to "+strings.Join(gpus, ", ")+": its containers have no share, no limit holds there, and nothing is taken from others")
 }

@@ -98,8 +98,5 @@ func misfit(requests []string, uses []use, made []view) error {
 
 // differs tells a pod that it uses a claim otherwise than it was divided.
 func (t *teller) differs(claim *resourcev1.ResourceClaim, pod *corev1.Pod, err error) {
-	claim, pod = claim.DeepCopy(), pod.DeepCopy()
-	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
-	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	t.recorder.Eventf(pod, claim, corev1.EventTypeWarning, reasonDiffers, "Reconcile", "%s", note(oneLine(err)))
+	t.recorder.Eventf(podObject(pod), claimObject(claim), corev1.EventTypeWarning, reasonDiffers, "Reconcile", "%s", note(oneLine(err)))
 }

@@ -356,13 +356,5 @@ func (d *driver) changedCards() <-chan struct{} {
 
 // attaches tells a claim and its pods what they have of cards.
 func (t *teller) attaches(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, told []string) {
-	claim = claim.DeepCopy()
-	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
-	text := note(strings.Join(told, "; "))
-	for _, pod := range pods {
-		pod = pod.DeepCopy()
-		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-		t.recorder.Eventf(pod, claim, corev1.EventTypeNormal, reasonCards, "Prepare", "%s", text)
-	}
-	t.recorder.Eventf(claim, nil, corev1.EventTypeNormal, reasonCards, "Prepare", "%s", text)
+	t.prepared(claim, pods, reasonCards, strings.Join(told, "; "))
 }

@@ -32,16 +32,34 @@ type teller struct {
 // refused tells a claim and its pods why they cannot start.
 func (t *teller) refused(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, err error) {
 	text := note(err.Error())
-	claim = claim.DeepCopy()
-	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
 	var related runtime.Object
 	for _, pod := range pods {
-		pod = pod.DeepCopy()
-		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-		t.recorder.Eventf(pod, claim, corev1.EventTypeWarning, reasonPrepareFailed, "Prepare", "%s", text)
-		related = pod
+		related = podObject(pod)
+		t.recorder.Eventf(related, claimObject(claim), corev1.EventTypeWarning, reasonPrepareFailed, "Prepare", "%s", text)
 	}
-	t.recorder.Eventf(claim, related, corev1.EventTypeWarning, reasonPrepareFailed, "Prepare", "%s", text)
+	t.recorder.Eventf(claimObject(claim), related, corev1.EventTypeWarning, reasonPrepareFailed, "Prepare", "%s", text)
+}
+
+// prepared tells a claim and its pods what they have.
+func (t *teller) prepared(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, reason, text string) {
+	for _, pod := range pods {
+		t.recorder.Eventf(podObject(pod), claimObject(claim), corev1.EventTypeNormal, reason, "Prepare", "%s", note(text))
+	}
+	t.recorder.Eventf(claimObject(claim), nil, corev1.EventTypeNormal, reason, "Prepare", "%s", note(text))
+}
+
+// claimObject is a claim that an event can be about: what clients return has no kind.
+func claimObject(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+	claim = claim.DeepCopy()
+	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
+	return claim
+}
+
+// podObject is the same of a pod.
+func podObject(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	return pod
 }
 
 // note cuts a text to what an event takes.

@@ -78,9 +78,7 @@ func (f *follower) told(t agent.Tenancy, e control.Event) {
 	}
 	one.told[e.Kind] = f.now()
 	for _, pod := range one.pods {
-		pod = pod.DeepCopy()
-		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-		f.recorder.Eventf(pod, nil, h.kind, h.reason, h.action, "%s", note(named(&t)+e.Text))
+		f.recorder.Eventf(podObject(pod), nil, h.kind, h.reason, h.action, "%s", note(named(&t)+e.Text))
 	}
 }
 
