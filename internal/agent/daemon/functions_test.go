@@ -16,7 +16,6 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend/vgpu"
-	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/sysfs/sysfstest"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
@@ -75,16 +74,9 @@ func TestEnabler(t *testing.T) {
 // Functions that were enabled are no claim, so to release a claim of their owner's name takes nothing away.
 func TestFunctionsAreNoClaim(t *testing.T) {
 	dir, card := t.TempDir(), pci.Address{Bus: 0x41}
-	path, owner := filepath.Join(dir, vfio.FileName), vgpu.FunctionsOwner(card)
-	if err := checkpoint.NewFile[[]vfio.Entry](path, "vfio", 1).Save([]vfio.Entry{{Owner: owner, Plan: binding.Plan{Form: binding.FormFunctions, Device: card}, Phase: vfio.Bound}}); err != nil {
-		t.Fatal(err)
-	}
-	m := &machines{}
+	owner := vgpu.FunctionsOwner(card)
+	m := &machines{book: bookWith(t, dir, vfio.Entry{Owner: owner, Plan: binding.Plan{Form: binding.FormFunctions, Device: card}, Phase: vfio.Bound})}
 	var err error
-	if m.book, err = vfio.Open(vfio.Config{Path: path, Machine: vfio.Host{Root: dir}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.book.Close)
 	m.vgpus = vgpu.New(vgpu.Options{Root: os.DirFS(dir), Book: m.book})
 	if m.Ledger, err = claims.Open(claims.Config{Path: filepath.Join(dir, claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)

@@ -20,19 +20,26 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
+// bookWith is a book that an agent left with an entry in a directory.
+func bookWith(t *testing.T, dir string, e vfio.Entry) *vfio.Book {
+	t.Helper()
+	path := filepath.Join(dir, vfio.FileName)
+	if err := checkpoint.NewFile[[]vfio.Entry](path, "vfio", 1).Save([]vfio.Entry{e}); err != nil {
+		t.Fatal(err)
+	}
+	book, err := vfio.Open(vfio.Config{Path: path, Machine: vfio.Host{Root: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(book.Close)
+	return book
+}
+
 // What the book has and the ledger does not is shown, and a claim of its name is refused, in every form, with what has it.
 func TestClaimOfALostLedger(t *testing.T) {
 	dir, card := t.TempDir(), pci.Address{Bus: 0x41}
-	path := filepath.Join(dir, vfio.FileName)
-	if err := checkpoint.NewFile[[]vfio.Entry](path, "vfio", 1).Save([]vfio.Entry{{Owner: "desk", Plan: binding.Plan{Form: binding.FormPassthrough, Device: card}, Phase: vfio.Bound}}); err != nil {
-		t.Fatal(err)
-	}
-	m := &machines{}
+	m := &machines{book: bookWith(t, dir, vfio.Entry{Owner: "desk", Plan: binding.Plan{Form: binding.FormPassthrough, Device: card}, Phase: vfio.Bound})}
 	var err error
-	if m.book, err = vfio.Open(vfio.Config{Path: path, Machine: vfio.Host{Root: dir}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.book.Close)
 	host := func() (*facts.Host, error) { return nil, errors.New("the machine was read") }
 	m.Ledger, err = claims.Open(claims.Config{
 		Path: filepath.Join(dir, claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler),

@@ -11,9 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
@@ -71,12 +69,7 @@ func TestMachinesAreCountedAndGiven(t *testing.T) {
 	o.set(nil, MachineUnit{ID: "0000:c1:00.4", Resource: functions, NUMANode: 1}, MachineUnit{ID: "0000:c1:00.5", Resource: functions, NUMANode: -1, Faulty: true},
 		MachineUnit{ID: "0000:5e:00.0", Resource: "divvy.dev/passthrough_10de_2235", NUMANode: -1})
 	request := k.of(t, functions)
-	conn, err := grpc.NewClient("unix:"+filepath.Join(dir, request.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	plugin := kubelet.NewDevicePluginClient(conn)
+	plugin := dial(t, filepath.Join(dir, request.Endpoint))
 	stream, err := plugin.ListAndWatch(t.Context(), &kubelet.Empty{})
 	if err != nil {
 		t.Fatal(err)
