@@ -8,7 +8,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
-// Reserve implements [agent.Machines]. As a claim is, a reservation is in the ledger before it asks what is being taken away.
+// Reserve implements [agent.Machines]. As a claim is, what is reserved is in the ledger before it is asked what is being taken away.
 func (m *machines) Reserve(r claims.Reserved) error {
 	known := slices.ContainsFunc(m.Reserved(), func(o claims.Reserved) bool { return o.Key == r.Key })
 	if err := m.Ledger.Reserve(r); err != nil || known {

@@ -40,8 +40,8 @@ type Cards interface {
 	Changed() <-chan struct{}
 }
 
-// Reservations keeps the virtual machines of a host from functions that containers use.
-type Reservations interface {
+// Reserver keeps the virtual machines of a host from functions that containers use.
+type Reserver interface {
 	// Reserve is an error where a virtual machine has one of the functions.
 	Reserve(r claims.Reserved) error
 	Unreserve(key string) error
@@ -246,7 +246,7 @@ func (d *driver) reserve(a attached) error {
 	if err = errors.Join(err, fault); err != nil {
 		return fmt.Errorf("give %s its cards: %w", a.name(), err)
 	}
-	return d.reservations.Reserve(claims.Reserved{Key: string(a.UID), Name: a.name(), Functions: functions, Limited: limited})
+	return d.reserver.Reserve(claims.Reserved{Key: string(a.UID), Name: a.name(), Functions: functions, Limited: limited})
 }
 
 // cardDevice is the name of a view's CDI device.
@@ -298,7 +298,7 @@ func (d *driver) detach(claim types.UID) error {
 		return err
 	}
 	d.step("cards-forgotten")
-	return d.reservations.Unreserve(string(claim))
+	return d.reserver.Unreserve(string(claim))
 }
 
 // cardSpecifications makes the specifications of cards match the records and the cards as they are now: another adapter may have
@@ -316,7 +316,7 @@ func (r *reconciler) cardSpecifications(ctx context.Context) {
 	for _, a := range r.attached.list() {
 		known[a.UID] = true
 	}
-	for _, reserved := range r.reservations.Reserved() {
+	for _, reserved := range r.reserver.Reserved() {
 		known[types.UID(reserved.Key)] = true
 	}
 	for uid := range known {
@@ -339,7 +339,7 @@ func (r *reconciler) matchCards(ctx context.Context, uid types.UID) {
 		err = errors.Join(err, cdi.Remove(r.cdiDir, cardSpecPrefix+string(uid)))
 	}
 	if !known {
-		err = errors.Join(err, r.reservations.Unreserve(string(uid)))
+		err = errors.Join(err, r.reserver.Unreserve(string(uid)))
 	}
 	if err != nil {
 		r.log.WarnContext(ctx, "cannot make a claim's cards as they should be", "claim", uid, "error", oneLine(err))

@@ -50,13 +50,13 @@ type driver struct {
 	cards     Cards
 	attached  *records[attached]
 	attaching sync.Mutex // orders who has a card alone
-	// reservations keep virtual machines from these cards.
-	reservations Reservations
-	cdiDir       string
-	log          *slog.Logger
-	teller       *teller
-	meter        Meter
-	runtime      *runtimeGate
+	// reserver keeps virtual machines from these cards.
+	reserver Reserver
+	cdiDir   string
+	log      *slog.Logger
+	teller   *teller
+	meter    Meter
+	runtime  *runtimeGate
 	// kernels are the handlers whose containers run on a kernel of their own.
 	kernels  v1alpha1.Kernels
 	handlers handlers

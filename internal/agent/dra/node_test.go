@@ -129,10 +129,10 @@ type machine struct {
 	// machines gives them devices for virtual machines, nil where they offer none.
 	machines Machines
 	cards    Cards // of the agents to come
-	// gives has the agents to come give devices to virtual machines, by the ledger of the node; reservations is the one of the
+	// gives has the agents to come give devices to virtual machines, by the ledger of the node; reserver is the one of the
 	// latest agent.
-	gives        claims.Maker
-	reservations Reservations
+	gives    claims.Maker
+	reserver Reserver
 }
 
 func newMachine(t *testing.T, objects ...runtime.Object) *machine {
@@ -182,12 +182,12 @@ func (m *machine) start() *running {
 	if err != nil {
 		m.t.Error(err)
 	}
-	if m.reservations = (unreserved{}); m.gives != nil {
-		m.reservations = m.ledger()
+	if m.reserver = (unreserved{}); m.gives != nil {
+		m.reserver = m.ledger()
 	}
 	r := &running{agent: a, driver: &driver{
 		opener: a, openings: openings, machines: m.machines, handed: handed, handlers: handlers{client: m.client},
-		cards: m.cards, attached: attached, reservations: m.reservations,
+		cards: m.cards, attached: attached, reserver: m.reserver,
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
 		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},
 	}}

@@ -62,7 +62,7 @@ func (m *machine) ledger() *claims.Ledger {
 
 // claimed claims a function for a virtual machine.
 func (m *machine) claimed(name string, at pci.Address) error {
-	_, err := m.reservations.(*claims.Ledger).Take(m.t.Context(), claims.Want{Name: name, Form: v1alpha1.BackendVF, Device: at}, nil)
+	_, err := m.reserver.(*claims.Ledger).Take(m.t.Context(), claims.Want{Name: name, Form: v1alpha1.BackendVF, Device: at}, nil)
 	return err
 }
 
@@ -145,15 +145,15 @@ func TestCardAndVirtualMachineAtOnce(t *testing.T) {
 		if err := m.unprepare(r, claim); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.reservations.(*claims.Ledger).Release(t.Context(), "vm"); taken == nil && err != nil {
+		if err := m.reserver.(*claims.Ledger).Release(t.Context(), "vm"); taken == nil && err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// What an agent reserved that died before it wrote down for whom is given back, and a record without a reservation, as of an agent of
+// What an agent reserved that died before it wrote down for whom is given back, and a record without reserved functions, as of an agent of
 // an earlier version, gets one unless a virtual machine was faster. Then no container starts with the card.
-func TestReservationsFollowTheRecords(t *testing.T) {
+func TestReservedFunctionsFollowTheRecords(t *testing.T) {
 	claim, pod := one("nic-v0-vf", "")
 	m, _ := newCardMachine(t, claim, pod)
 	m.gives = &functions{has: map[string]bool{}}
@@ -166,7 +166,7 @@ func TestReservationsFollowTheRecords(t *testing.T) {
 	if err := m.claimed("vm", own); err != nil {
 		t.Errorf("what is reserved for nobody: %v", err)
 	}
-	ledger := m.reservations.(*claims.Ledger)
+	ledger := m.reserver.(*claims.Ledger)
 	if err := ledger.Release(t.Context(), "vm"); err != nil {
 		t.Fatal(err)
 	}

@@ -51,10 +51,10 @@ type Config struct {
 	Opener Opener
 	// Cards gives claims their RDMA cards; where it is nil there are none.
 	Cards Cards
-	// Attached is the path of the file in which these claims are remembered, and Reservations keeps virtual machines from the
+	// Attached is the path of the file in which these claims are remembered, and Reserver keeps virtual machines from the
 	// cards that they have; where it is nil there are none.
-	Attached     string
-	Reservations Reservations
+	Attached string
+	Reserver Reserver
 	// Openings is the path of the file in which these claims are remembered.
 	Openings string
 	// Machines gives devices to virtual machines; where it is nil there are none. Handed is the path of the file in which the
@@ -135,8 +135,8 @@ func New(c Config) *Driver {
 	if c.Metrics == nil {
 		c.Metrics = unmetered{}
 	}
-	if c.Reservations == nil {
-		c.Reservations = unreserved{}
+	if c.Reserver == nil {
+		c.Reserver = unreserved{}
 	}
 	d := &Driver{config: c, broken: make(chan error, 1), expected: make(chan struct{})}
 	openings, err := newRecords[opened](c.Openings, "admin-access")
@@ -153,7 +153,7 @@ func New(c Config) *Driver {
 	}
 	d.driver = &driver{
 		opener: c.Opener, openings: openings, machines: c.Machines, handed: handed, kernels: c.Kernels, handlers: handlers{client: c.Client},
-		cards: c.Cards, attached: attached, reservations: c.Reservations,
+		cards: c.Cards, attached: attached, reserver: c.Reserver,
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
 		runtime: &runtimeGate{client: c.Client, node: c.Node}, defaults: c.Defaults,
 		broken: func(err error) {

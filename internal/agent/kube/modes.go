@@ -43,7 +43,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 			now, _, err := defaults.get()
 			return now, err
 		},
-		Attached: filepath.Join(k.Dir, "nics.json"), Reservations: k.Agent,
+		Attached: filepath.Join(k.Dir, "nics.json"), Reserver: k.Agent,
 	}
 	if k.publisher.cards = k.newCards(ctx); k.publisher.cards != nil {
 		config.Cards = k.publisher.cards

@@ -68,7 +68,7 @@ func TestReservedMeanwhile(t *testing.T) {
 	equal(t, "devices", len(k.has), 0)
 }
 
-// The file of a version without reservations is read.
+// The file of a version without reserved functions is read.
 func TestLedgerOfTheVersionBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	state, err := json.Marshal([]Claim{{Want: want("a", 3), Given: Given{Group: 3}, Times: Times{Phase: Held}}})
