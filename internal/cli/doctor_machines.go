@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/cli/text"
 	"github.com/divvy-gpu/divvy/internal/doctor"
@@ -16,43 +18,118 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
-// byHand is how a function comes back from vfio-pci without Divvy.
-const byHand = "as root, once no virtual machine has it open, for each function: `echo ADDRESS > /sys/bus/pci/drivers/vfio-pci/unbind`, " +
-	"`echo > /sys/bus/pci/devices/ADDRESS/driver_override`, `echo ADDRESS > /sys/bus/pci/drivers_probe`"
-
 // deviceChecks tell of devices that the system agent gave to virtual machines, by its book in a directory: that it cannot be read,
 // and which are left where no agent answers. Only root may read it. The machine's sysfs is below root.
 func deviceChecks(dir, root string, served bool) []doctor.Check {
-	book, err := vfio.Open(vfio.Config{Path: filepath.Join(dir, vfio.FileName)})
+	config := vfio.Config{Path: filepath.Join(dir, vfio.FileName), Machine: vfio.Host{Root: root}}
+	book, err := vfio.Open(config)
 	switch {
 	case errors.Is(err, checkpoint.ErrDamaged), errors.Is(err, checkpoint.ErrVersion):
 		if os.Getuid() != 0 {
 			return nil // another user's is told as damaged
 		}
-		return []doctor.Check{{
-			ID: "vm.book", Name: "devices of virtual machines", Status: doctor.Warn,
-			Found: "which devices virtual machines have is not known, so Divvy gives none and puts none back: " + err.Error(),
-			Next: "start the agent with the version of Divvy that wrote the file; else end the virtual machines, put back what is on vfio-pci and was not before (" + byHand +
-				"; `divvy vm preflight ADDRESS --for qemu` shows who has it), remove the file, and start the agent again. A restart of the host does all of this",
-		}}
-	case err != nil:
+		return []doctor.Check{unreadableBook(config, root, err)}
+	case err != nil || served:
 		return nil // another user's, whose agent tells
 	}
 	defer book.Close()
 	var left []string
 	for _, e := range book.Entries() {
-		if !served {
-			left = append(left, leftDevice(root, e))
-		}
+		left = append(left, leftDevice(root, e))
 	}
 	if len(left) == 0 {
 		return nil
 	}
+	commands, kept := byHand(book, dir, claimsIn(dir))
 	return []doctor.Check{{
 		ID: "vm.left", Name: "devices of virtual machines", Status: doctor.Warn,
-		Found: "no agent answers that puts back what one gave to virtual machines: " + strings.Join(left, "; "),
-		Next:  "start the agent again, as root, and `divvy vm release` what is needed no more. Without Divvy, for what is on vfio-pci: " + byHand,
+		Found: "no agent answers that puts back what one gave to virtual machines: " + strings.Join(left, "; ") + kept,
+		Next: "start the agent again, as root, and `divvy vm release` what is needed no more. Without Divvy, while no agent runs and after the virtual machines have ended, " +
+			"all of it comes back by these lines; of the claims a later agent then says that their device is gone, until they are released",
+		Commands: commands,
 	}}
+}
+
+// unreadableBook tells of a book that cannot be read, and how what is in it comes back as far as other files tell of it.
+func unreadableBook(c vfio.Config, root string, why error) doctor.Check {
+	dir := filepath.Dir(c.Path)
+	all := claimsIn(dir)
+	var given []vfio.Entry
+	on := vfio.Given(root)
+	for _, claim := range all {
+		members := slices.DeleteFunc(slices.Clone(claim.Members), func(m pci.Address) bool { return !slices.Contains(on, m) })
+		switch {
+		case claim.Mediated != "":
+			given = append(given, vfio.Entry{Owner: claim.Name, Plan: binding.UnbookedMediated(claim.Device, claim.Mediated, "")})
+		case claim.Form != v1alpha1.BackendVGPU && len(members) > 0:
+			given = append(given, vfio.Entry{Owner: claim.Name, Plan: binding.Unbooked(binding.Form(claim.Form), members)})
+		}
+		on = slices.DeleteFunc(on, claim.Has)
+	}
+	commands, _ := byHand(vfio.Unbooked(c, given), dir, all)
+	check := doctor.Check{
+		ID: "vm.book", Name: "devices of virtual machines", Status: doctor.Warn,
+		Found: "which devices virtual machines have is not known, so Divvy gives none and puts none back: " + why.Error(),
+		Next: "start the agent with the version of Divvy that wrote the file. Else end the virtual machines and run these lines, by which what Divvy can tell is its own comes back, " +
+			"each function with the driver that takes it by itself and without an override; start the agent again, and `divvy vm release` each claim of which `divvy vm ls` then says that its device is gone. " +
+			"A restart of the host does all of this",
+		Commands: commands,
+	}
+	if len(on) > 0 {
+		var names []string
+		for _, at := range on {
+			names = append(names, at.String())
+		}
+		check.Found += "; on vfio-pci, and of no claim: " + strings.Join(names, ", ")
+		check.Next += ". What is of no claim may be another tool's, and no line touches it (`divvy vm preflight ADDRESS --for qemu` shows who has it). To put it back: " + anyByHand
+	}
+	return check
+}
+
+// anyByHand is how a function comes back from vfio-pci of which nothing is known.
+const anyByHand = "`echo ADDRESS >/sys/bus/pci/drivers/vfio-pci/unbind`, `echo >/sys/bus/pci/devices/ADDRESS/driver_override`, `echo ADDRESS >/sys/bus/pci/drivers_probe`"
+
+// byHand are the lines by which a book's devices come back without Divvy, and what they leave as somebody else made it. The nodes of
+// claims are given back first: that of a virtual function is the next tenant's too.
+func byHand(book *vfio.Book, dir string, all []claims.Claim) (lines []string, kept string) {
+	for _, c := range all {
+		for i, before := range c.Before[:min(len(c.Before), len(c.Nodes))] {
+			lines = append(lines, nodeByHand(vfio.Quoted(c.Nodes[i]), c.UID, before))
+		}
+	}
+	for _, e := range book.ByHand() {
+		lines = append(lines, e.Commands...)
+		for _, f := range e.Left {
+			kept += "; " + text.Plain(f.String(), 256)
+		}
+	}
+	last := "rm -rf"
+	for _, file := range vfio.BookFiles(dir) {
+		last += " " + vfio.Quoted(file)
+	}
+	for i := range lines {
+		lines[i] += " &&"
+	}
+	return append(lines, last), kept
+}
+
+// nodeByHand gives a node back that is still a user's.
+func nodeByHand(node string, uid int, before claims.Ownership) string {
+	give := fmt.Sprintf("chown %d:%d %s", before.UID, before.GID, node)
+	if before.Mode != 0 {
+		give += fmt.Sprintf(" && chmod %o %s", before.Mode, node)
+	}
+	return fmt.Sprintf("if [ \"$(stat -c %%u %s 2>/dev/null)\" = %d ]; then %s; fi", node, uid, give)
+}
+
+// claimsIn are the claims of the system agent's ledger in a directory, none where it cannot be read.
+func claimsIn(dir string) []claims.Claim {
+	ledger, err := claims.Open(claims.Config{Path: filepath.Join(dir, claims.FileName)})
+	if err != nil {
+		return nil // an agent tells
+	}
+	all, _ := ledger.List()
+	return all
 }
 
 // ledgerChecks tell that an agent set the ledger of devices aside in a directory.

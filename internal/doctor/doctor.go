@@ -36,6 +36,8 @@ type Check struct {
 	Found string `json:"found"`
 	// Next says what to do. It is empty where nothing needs to be done.
 	Next string `json:"next,omitempty"`
+	// Commands are those of which Next speaks, lines for a shell of root's in this order.
+	Commands []string `json:"commands,omitempty"`
 }
 
 // Host is the machine to check.

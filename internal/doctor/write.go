@@ -12,5 +12,8 @@ func Write(w *strings.Builder, checks []Check) {
 		if c.Next != "" {
 			fmt.Fprintf(w, "      → %s\n", c.Next)
 		}
+		for _, line := range c.Commands {
+			fmt.Fprintf(w, "        %s\n", line)
+		}
 	}
 }

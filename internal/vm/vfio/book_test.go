@@ -59,6 +59,8 @@ func (m *machine) Openers(string) ([]facts.Holder, error) {
 	return nil, nil
 }
 
+func (m *machine) Node(string) string { return "" }
+
 func (m *machine) Unseen() string { return m.unseen }
 
 func (m *machine) Holders([]pci.Address) ([]facts.Holder, error) {

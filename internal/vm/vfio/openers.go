@@ -74,6 +74,19 @@ func (h Host) Openers(group string) ([]facts.Holder, error) {
 	return all, nil
 }
 
+// Node implements [Machine].
+func (h Host) Node(group string) string {
+	number, err := groupOf(h.Root, group)
+	if err != nil || number == noGroup {
+		return ""
+	}
+	node := "/dev/vfio/" + number
+	if _, err := os.Lstat(nodeOf(h.Root, number)); err != nil && missing(h.Root, number) == nil {
+		return ""
+	}
+	return node
+}
+
 // noGroup is the number of no group.
 const noGroup = ""
 

@@ -136,6 +136,8 @@ type Processes interface {
 	// Openers are the processes that have the VFIO node of a group open, which a link below /sys names. Where the node should be
 	// there and is not, it is [ErrUnseen].
 	Openers(group string) ([]facts.Holder, error)
+	// Node is the VFIO node of a group, which a link below /sys names, "" where there is none.
+	Node(group string) string
 	// Unseen says why processes that have devices open may not be found, empty where all are.
 	Unseen() string
 }

@@ -71,7 +71,7 @@ func (k *Kernel) virtualWrite(at pci.Address, f *function, file, value string) e
 			delete(k.functions, Virtual(at, n))
 			continue
 		}
-		one := &function{home: f.home}
+		one := &function{home: f.home, of: v}
 		if v.probed {
 			one.driver = one.home
 		}

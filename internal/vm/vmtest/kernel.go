@@ -30,6 +30,8 @@ type Kernel struct {
 type function struct {
 	driver, override, home string
 	virtual                *virtual
+	// of is what the physical function has, for a virtual one that was enabled.
+	of *virtual
 }
 
 // NewKernel is the kernel of a host.
@@ -223,6 +225,9 @@ func (k *Kernel) probe(f *function) error {
 	}
 	if f.driver != "" {
 		return nil
+	}
+	if wanted == "" || f.override == "" && f.of != nil && !f.of.probed {
+		return nil // nobody takes it
 	}
 	if !k.drivers[wanted] {
 		return syscall.EINVAL

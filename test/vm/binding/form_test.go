@@ -125,6 +125,7 @@ func TestVirtualFunction(t *testing.T) {
 type sightless struct{ vfio.Host }
 
 func (sightless) Holders([]pci.Address) ([]facts.Holder, error) { return nil, nil }
+func (sightless) Node(string) string                            { return "" }
 func (sightless) Openers(string) ([]facts.Holder, error)        { return nil, nil }
 
 // A VM whose process is not seen keeps its function: the kernel tells that its group is open.
