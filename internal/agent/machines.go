@@ -23,7 +23,8 @@ import (
 // Machines is the ledger of the devices that virtual machines have.
 type Machines interface {
 	Take(ctx context.Context, w claims.Want, admit func(members []pci.Address) error) (claims.Claim, error)
-	Release(ctx context.Context, name string) error
+	// Release ends a claim. Left is what somebody else changed meanwhile.
+	Release(ctx context.Context, name string) (left []string, err error)
 	// List are all devices, also those that somebody else than the ledger has, with a channel that is closed when they change.
 	List() (all []claims.Claim, changed <-chan struct{})
 	// Has tells who has a PCI function, or a part of it.
@@ -90,11 +91,21 @@ func (a *Agent) takeDevice(ctx context.Context, peer *control.Peer, p control.Ta
 	if w.Name == "" {
 		w.Name = freeName(ledger)
 	}
+	there := a.hasClaim(w.Name)
 	c, err := a.TakeDevice(ctx, w)
 	if err != nil {
+		a.config.Log.InfoContext(ctx, "a claim of a device is refused", "claim", w.Name, "form", w.Form, "device", w.Device, "user", process.UserName(w.UID), "error", repeated(err.Error()))
 		return nil, machineError(err)
 	}
-	return new(a.describeDevice(c)), nil
+	d := a.describeDevice(c)
+	d.Existed = there
+	return &d, nil
+}
+
+// hasClaim tells whether there is a claim of a name.
+func (a *Agent) hasClaim(name string) bool {
+	all, _ := a.Devices()
+	return slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == name })
 }
 
 // freeName is a name that no claim has.
@@ -137,8 +148,7 @@ func (a *Agent) TakeDevice(ctx context.Context, w claims.Want) (c claims.Claim, 
 			w.Beside = append(w.Beside, gpu.UUID)
 		}
 	}
-	all, _ := a.Devices()
-	there := slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == w.Name })
+	there := a.hasClaim(w.Name)
 	take := func() error {
 		c, err = a.config.Machines.Take(ctx, w, func(members []pci.Address) error {
 			if there { // its GPUs were not closed to shares
@@ -160,8 +170,27 @@ func (a *Agent) TakeDevice(ctx context.Context, w claims.Want) (c claims.Claim, 
 	if err != nil {
 		return c, err
 	}
+	if there {
+		return c, nil
+	}
+	a.logClaim(ctx, "a virtual machine has a device", c)
 	a.events.add(control.Event{Kind: control.EventGPU, UUID: w.GPU, User: process.UserName(w.UID), Text: fmt.Sprintf("claim %s has %s for a virtual machine (%s)", c.Name, c.Device, c.Form)})
 	return c, nil
+}
+
+// logClaim writes what became of a claim to the log.
+func (a *Agent) logClaim(ctx context.Context, happened string, c claims.Claim, more ...any) {
+	attrs := []any{"claim", c.Name, "form", c.Form, "devices", c.Members, "user", process.UserName(c.UID)}
+	if len(c.Members) == 0 {
+		attrs[5] = []pci.Address{c.Device}
+	}
+	if c.Type != "" {
+		attrs = append(attrs, "type", c.Type)
+	}
+	if c.Cluster != "" {
+		attrs = append(attrs, "cluster", c.Cluster)
+	}
+	a.config.Log.InfoContext(ctx, happened, append(attrs, more...)...)
 }
 
 // admitMembers refuses a group with a GPU that was not named, on which there may be shares.
@@ -238,29 +267,36 @@ func (a *Agent) withPartOf(ctx context.Context, functions []pci.Address, do func
 }
 
 // releaseDevice ends a claim.
-func (a *Agent) releaseDevice(ctx context.Context, peer *control.Peer, p control.ReleaseDeviceParams) (struct{}, error) {
+func (a *Agent) releaseDevice(ctx context.Context, peer *control.Peer, p control.ReleaseDeviceParams) (*control.DeviceReleased, error) {
 	if _, err := a.machines(peer); err != nil {
-		return struct{}{}, err
+		return nil, err
 	}
 	all, _ := a.Devices()
 	for _, c := range all {
 		if c.Name == p.Name && c.Cluster != "" {
-			return struct{}{}, control.Errorf(control.CodeDenied, "claim %s is the cluster's (%s), which releases it when its pod has ended", p.Name, repeated(c.Cluster))
+			return nil, control.Errorf(control.CodeDenied, "claim %s is the cluster's (%s), which releases it when its pod has ended", p.Name, repeated(c.Cluster))
 		}
 	}
-	if err := a.ReleaseDevice(ctx, p.Name); err != nil {
-		return struct{}{}, machineError(err)
+	left, err := a.endClaim(ctx, p.Name)
+	if err != nil {
+		return nil, machineError(err)
 	}
-	return struct{}{}, nil
+	return &control.DeviceReleased{Left: left}, nil
 }
 
 // ReleaseDevice ends a claim, and returns when the device is as it was.
 func (a *Agent) ReleaseDevice(ctx context.Context, name string) error {
+	_, err := a.endClaim(ctx, name)
+	return err
+}
+
+// endClaim ends a claim, and tells what somebody else changed meanwhile, which is left.
+func (a *Agent) endClaim(ctx context.Context, name string) (left []string, err error) {
 	all, _ := a.Devices()
 	at := slices.IndexFunc(all, func(c claims.Claim) bool { return c.Name == name })
-	err := a.config.Machines.Release(ctx, name) // whoever asks the driver about other GPUs keeps none from coming back
+	left, err = a.config.Machines.Release(ctx, name) // whoever asks the driver about other GPUs keeps none from coming back
 	if at < 0 {
-		return err
+		return left, err
 	}
 	c := all[at]
 	if a.leaves(c) {
@@ -268,11 +304,13 @@ func (a *Agent) ReleaseDevice(ctx context.Context, name string) error {
 	}
 	a.tellMachines()
 	if err != nil {
-		return err
+		a.logClaim(ctx, "a device of a virtual machine cannot be put back", c, "error", repeated(err.Error()))
+		return left, err
 	}
+	a.logClaim(ctx, "a device of a virtual machine was put back", c, "left", len(left))
 	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: fmt.Sprintf("claim %s has ended, and %s was put back", c.Name, c.Device)})
 	a.welcome(c)
-	return nil
+	return left, nil
 }
 
 // welcome has the agent start again if one of a claim's GPUs, which have come back, was not there when it started.

@@ -93,7 +93,9 @@ func (a *app) claim(ctx context.Context, o *claimOptions, name string) error {
 		return usage(err)
 	}
 	var c *control.DeviceClaim
+	asked := 0
 	err = a.askMachines(ctx, o.machine, func(client *control.Client) error {
+		asked++
 		if o.like != "" {
 			like, err := likeOf(ctx, client, o.like, name)
 			if err != nil {
@@ -107,10 +109,21 @@ func (a *app) claim(ctx context.Context, o *claimOptions, name string) error {
 	if err != nil {
 		return err
 	}
+	if c.Existed && asked == 1 { // else an agent that ended made it for this command
+		a.tell("claim " + c.Name + " exists already, with what is asked for: nothing was changed")
+	}
+	a.tellOf("claim "+c.Name, c.Notes)
 	if err := a.printHeld(ctx, o, c); err != nil {
 		return fmt.Errorf("claim %s is held, and what its virtual machine needs cannot be printed: %w; `divvy vm release %s` puts it back", c.Name, err, c.Name)
 	}
 	return nil
+}
+
+// tellOf tells what is to be known of a claim besides.
+func (a *app) tellOf(claim string, notes []string) {
+	for _, note := range notes {
+		a.tell(text.Plain(claim, 64) + ": " + text.Plain(note, 500))
+	}
 }
 
 // printHeld prints what the virtual machine of a claim needs.

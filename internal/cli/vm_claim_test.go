@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
@@ -97,6 +98,41 @@ func TestLike(t *testing.T) {
 	}
 	if err := movable(vgpu); err != nil {
 		t.Error(err)
+	}
+}
+
+// What people have to know besides is told beside what a program reads: that a claim was there, what others had set of its devices, and
+// what they changed meanwhile.
+func TestToldOfClaims(t *testing.T) {
+	c := deviceClaim("train", v1alpha1.BackendPassthrough, "")
+	c.Existed, c.Notes = true, []string{"0000:3b:00.1 was with vfio-pci already", "a\x1b[2J"}
+	made := c
+	made.Existed, made.Notes = false, nil
+	released := control.DeviceReleased{Left: []string{"0000:3b:00.0 has no driver now"}}
+	const existed = "divvy: claim train exists already, with what is asked for: nothing was changed\n"
+	answer := func(what any) deeds {
+		do := func() (any, error) { return what, nil }
+		return deeds{control.MethodTakeDevice: do, control.MethodReleaseDevice: do}
+	}
+	dies := func() (any, error) { return nil, errDies }
+	for name, test := range map[string]struct {
+		args   string
+		agents []deeds
+		want   string
+	}{
+		"it was there":            {"claim train --gpu 0 --form passthrough", []deeds{answer(c)}, existed + "divvy: claim train: 0000:3b:00.1 was with vfio-pci already\ndivvy: claim train: a\\x1b[2J\n"},
+		"it is new":               {"claim train --gpu 0 --form passthrough", []deeds{answer(made)}, ""},
+		"an agent died meanwhile": {"claim train --gpu 0 --form passthrough", []deeds{{control.MethodTakeDevice: dies}, answer(control.DeviceClaim{Want: made.Want, Given: made.Given, Existed: true})}, "divvy: the agent ended before it answered: asking the next one\n"},
+		"released":                {"release train", []deeds{answer(released)}, "divvy: claim train: 0000:3b:00.0 has no driver now\n"},
+		"released as it was":      {"release train", []deeds{answer(control.DeviceReleased{})}, ""},
+	} {
+		succession(t, test.agents...)
+		var out, errOut strings.Builder
+		a := &app{rundir: rundir.Path(), out: &out, err: &errOut, awayTime: time.Millisecond}
+		status := a.execute(append([]string{"vm"}, strings.Fields(test.args)...))
+		if status != 0 || errOut.String() != test.want || strings.HasPrefix(test.args, "claim") != strings.HasPrefix(out.String(), "claim train: 0000:3b:00.0") {
+			t.Errorf("%s: status %d, told %q, want %q, and printed %s", name, status, errOut.String(), test.want, out.String())
+		}
 	}
 }
 

@@ -25,14 +25,18 @@ func newRelease(a *app) *cobra.Command {
 		Long: `Take a claim's device back, as root: drivers and all else are as they were before, after
 a reset where the device can be reset. A device that a virtual machine has open stays
 with it, and the refusal names the process. What somebody else changed meanwhile is
-left and told in the agent's log.`,
+left, and told here and in the agent's log.`,
 		Example: "  sudo divvy vm release train",
 		Args:    argsOf(1, 1, "the name of one claim, as `divvy vm ls` shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			asked := 0
 			err := a.askMachines(cmd.Context(), machine, func(c *control.Client) error {
 				asked++
-				return c.ReleaseDevice(cmd.Context(), args[0])
+				released, err := c.ReleaseDevice(cmd.Context(), args[0])
+				if err == nil {
+					a.tellOf("claim "+args[0], released.Left)
+				}
+				return err
 			})
 			if asked > 1 && control.CodeOf(err) == control.CodeNotFound {
 				return nil // an agent that ended meanwhile put it back, or the next one as it started

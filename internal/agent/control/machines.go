@@ -11,7 +11,7 @@ import (
 // The methods about devices for virtual machines.
 const (
 	MethodTakeDevice    Method = "take-device"    // TakeDeviceParams → DeviceClaim
-	MethodReleaseDevice Method = "release-device" // ReleaseDeviceParams → nothing, when all is put back
+	MethodReleaseDevice Method = "release-device" // ReleaseDeviceParams → DeviceReleased, when all is put back
 	MethodDevices       Method = "devices"        // nothing → Devices
 )
 
@@ -36,6 +36,12 @@ type ReleaseDeviceParams struct {
 	Name string `json:"name"`
 }
 
+// DeviceReleased is what became of a claim that has ended.
+type DeviceReleased struct {
+	// Left is what somebody else changed of its devices meanwhile, which was left.
+	Left []string `json:"left,omitempty"`
+}
+
 // DeviceClaim is a device that somebody has for a virtual machine.
 type DeviceClaim struct {
 	claims.Want
@@ -45,6 +51,8 @@ type DeviceClaim struct {
 	User string `json:"user"`
 	// Index is that of the GPU, nil for what is no GPU that the agent serves now.
 	Index *int `json:"index,omitempty"`
+	// Existed is true in the answer to who asks for what the claim has already.
+	Existed bool `json:"existed,omitempty"`
 	// Foreign is true for what somebody else than this command has, such as a claim of a cluster.
 	Foreign bool `json:"foreign,omitempty"`
 	// Fault says what keeps it from being taken or put back, such as who holds the device; empty where nothing does.
@@ -80,8 +88,12 @@ func (c *Client) TakeDevice(ctx context.Context, p TakeDeviceParams) (*DeviceCla
 }
 
 // ReleaseDevice ends a claim.
-func (c *Client) ReleaseDevice(ctx context.Context, name string) error {
-	return c.call(ctx, MethodReleaseDevice, ReleaseDeviceParams{Name: name}, nil)
+func (c *Client) ReleaseDevice(ctx context.Context, name string) (*DeviceReleased, error) {
+	var r DeviceReleased
+	if err := c.call(ctx, MethodReleaseDevice, ReleaseDeviceParams{Name: name}, &r); err != nil {
+		return nil, err
+	}
+	return &r, nil
 }
 
 // Devices lists the devices that virtual machines have.

@@ -81,7 +81,7 @@ func TestFunctionsAreNoClaim(t *testing.T) {
 	if m.Ledger, err = claims.Open(claims.Config{Path: filepath.Join(dir, claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Release(t.Context(), owner); !errors.Is(err, claims.ErrUnknown) {
+	if _, err := m.Release(t.Context(), owner); !errors.Is(err, claims.ErrUnknown) {
 		t.Errorf("released: %v", err)
 	}
 	if all, _ := m.List(); len(all) > 0 || len(m.EnabledFunctions()) != 1 || m.EnabledFunctions()[0].Fault != "" {

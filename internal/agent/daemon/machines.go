@@ -158,14 +158,13 @@ func (m *machines) List() (all []claims.Claim, changed <-chan struct{}) {
 }
 
 // Release implements [agent.Machines]. What is in the book and in no ledger, as after that was lost, is put back as well.
-func (m *machines) Release(ctx context.Context, name string) error {
-	err := m.Ledger.Release(ctx, name)
+func (m *machines) Release(ctx context.Context, name string) (left []string, err error) {
+	left, err = m.Ledger.PutBack(ctx, name)
 	ours := slices.ContainsFunc(m.book.Entries(), func(e vfio.Entry) bool { return e.Owner == name && v1alpha1.Backend(e.Plan.Form).ForMachines() })
 	if !errors.Is(err, claims.ErrUnknown) || !ours {
-		return err
+		return left, err
 	}
-	_, err = passthrough.Released(m.book.Release(ctx, name))
-	return err
+	return passthrough.Released(m.book.Release(ctx, name))
 }
 
 // phases are those of the book in the words of claims.

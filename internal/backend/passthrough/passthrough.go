@@ -59,7 +59,7 @@ func (b *Backend) Take(ctx context.Context, w claims.Want, admit func(members []
 	if err := b.book.Bind(ctx, w.Name, plan); err != nil {
 		return claims.Given{}, err
 	}
-	return claims.Given{Group: plan.Group, Members: plan.Members, Unreset: plan.Unreset, Nodes: plan.Nodes}, nil
+	return claims.Given{Group: plan.Group, Members: plan.Members, Unreset: plan.Unreset, Nodes: plan.Nodes, Notes: plan.Notes}, nil
 }
 
 // Release implements [claims.Maker].

@@ -3,6 +3,7 @@ package passthrough_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/backend/passthrough"
@@ -31,5 +32,16 @@ func TestGivenTellsWhatNothingResets(t *testing.T) {
 		if err != nil || !slices.Equal(given.Members, []pci.Address{at}) || len(given.Unreset) != want {
 			t.Errorf("by %v: %+v, %v", ways, given, err)
 		}
+	}
+}
+
+// What others had set of a device before is a note of what is given.
+func TestGivenTellsWhatOthersHadSet(t *testing.T) {
+	d := facts.Device{Group: 7, Driver: "nvidia", Override: "nvidia"}
+	host := &facts.Host{Modules: map[string]facts.Module{"vfio_pci": {Loaded: true}}, Devices: []facts.Device{d}}
+	given, err := passthrough.Whole(book{}, func() (*facts.Host, error) { return host, nil }).Take(t.Context(),
+		claims.Want{Name: "train"}, func([]pci.Address) error { return nil })
+	if err != nil || len(given.Notes) != 1 || !strings.Contains(given.Notes[0], `driver_override of 0000:00:00.0 to "nvidia"`) {
+		t.Errorf("%q, %v", given.Notes, err)
 	}
 }

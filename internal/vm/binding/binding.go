@@ -26,6 +26,7 @@ var (
 	ErrOverride = errors.New("another tool has set its driver_override")
 	ErrShared   = errors.New("its group has another device, which was not named")
 	ErrHeld     = errors.New("processes have it open")
+	ErrApart    = errors.New("it is not in the same group")
 )
 
 // Refusal says why a device is not given, of which device that is true, and what there is.
@@ -43,7 +44,11 @@ func (r *Refusal) Error() string {
 	if errors.Is(r.Why, ErrFunctions) {
 		text = fmt.Sprintf("enable virtual functions of %s: ", r.Asked)
 	}
-	if r.Device != r.Asked {
+	switch {
+	case r.Device == r.Asked:
+	case errors.Is(r.Why, ErrApart), errors.Is(r.Why, ErrNoDevice):
+		text += fmt.Sprintf("%s cannot go with it: ", r.Device)
+	default:
 		text += fmt.Sprintf("%s is in the same group: ", r.Device)
 	}
 	text += r.Why.Error()
@@ -83,6 +88,8 @@ type Plan struct {
 	Steps   []Step        `json:"steps"`
 	// Unreset are those members that nothing but a restart of the machine resets, as far as the kernel tells.
 	Unreset []pci.Address `json:"unreset,omitempty"`
+	// Notes tell people what is not as usual after the device was put back, because it was not before.
+	Notes []string `json:"-"`
 	// Nodes are the device nodes that a virtual machine opens besides /dev/vfio/vfio. That of a mediated device is known once
 	// the device is made.
 	Nodes []string `json:"nodes"`

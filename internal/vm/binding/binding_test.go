@@ -149,6 +149,94 @@ func TestRefusalNamesACommandThatRuns(t *testing.T) {
 	}
 }
 
+// cards is a host with a card in group 7, one beside it with a driver, one in group 8, and a bridge in group 7.
+func cards(change func(*facts.Host)) *facts.Host {
+	host := &facts.Host{Modules: map[string]facts.Module{"vfio_pci": {Loaded: true}}}
+	for bus, group := range []int{7, 7, 8, 7, facts.NoGroup} {
+		d := facts.Device{Group: group, Driver: "mlx5_core"}
+		d.Address, d.Class = pci.Address{Bus: uint8(bus)}, 0x020000 //nolint:gosec // below 5
+		host.Devices = append(host.Devices, d)
+	}
+	host.Devices[3].Class = 0x060400
+	change(host)
+	return host
+}
+
+// What is named to go with a device has to be a part of its group that can go.
+func TestNamedBesides(t *testing.T) {
+	for name, c := range map[string]struct {
+		also pci.Address
+		why  error
+		says string
+	}{
+		"in the group":       {pci.Address{Bus: 1}, nil, ""},
+		"the device itself":  {pci.Address{}, binding.ErrShared, "0000:01:00.0 is in the same group"},
+		"missing":            {pci.Address{Bus: 9}, binding.ErrNoDevice, "give 0000:00:00.0 to a virtual machine: 0000:09:00.0 cannot go with it: there is no such PCI function"},
+		"a missing function": {pci.Address{Bus: 1, Function: 7}, binding.ErrNoDevice, "0000:01:00.7 cannot go with it"},
+		"of another group":   {pci.Address{Bus: 2}, binding.ErrApart, "0000:02:00.0 cannot go with it: it is not in the same group: it is in IOMMU group 8, and 0000:00:00.0 in group 7: claim it by itself"},
+		"of no group":        {pci.Address{Bus: 4}, binding.ErrApart, "it is in no IOMMU group"},
+		"a bridge":           {pci.Address{Bus: 3}, binding.ErrBridge, "0000:03:00.0 is in the same group: it is a bridge"},
+	} {
+		plan, err := binding.Passthrough(cards(func(*facts.Host) {}), pci.Address{}, c.also)
+		if !errors.Is(err, c.why) || c.why != nil && !strings.Contains(err.Error(), c.says) || c.why == nil && len(plan.Members) != 2 {
+			t.Errorf("%s: %v, %v, want %v with %q", name, plan.Members, err, c.why, c.says)
+		}
+	}
+}
+
+// A card by which the host is on a network is refused by name, with what takes it down, in whichever form it is asked for.
+func TestConnectedCard(t *testing.T) {
+	const down = "network device ens5, vlan7 has an address or a route: where the host does not need it, take it down first, as root: `ip address flush dev ens5 && ip link set ens5 down`"
+	for name, c := range map[string]struct {
+		on   int
+		form func(*facts.Host) (binding.Plan, error)
+		name string
+		says string
+	}{
+		"itself": {0, func(h *facts.Host) (binding.Plan, error) {
+			return binding.Passthrough(h, pci.Address{}, pci.Address{Bus: 1})
+		}, "ens5", "machine: the host uses it: " + down},
+		"one beside it": {1, func(h *facts.Host) (binding.Plan, error) {
+			return binding.Passthrough(h, pci.Address{}, pci.Address{Bus: 1})
+		}, "ens5", "0000:01:00.0 is in the same group: the host uses it: " + down},
+		"a function": {2, func(h *facts.Host) (binding.Plan, error) { return binding.Function(h, pci.Address{Bus: 2}) }, "ens5", "machine: the host uses it: " + down},
+		"a hostile name": {0, func(h *facts.Host) (binding.Plan, error) {
+			return binding.Passthrough(h, pci.Address{}, pci.Address{Bus: 1})
+		}, "a;reboot", "network device a;reboot, vlan7 has an address or a route: where the host does not need it, take it down first"},
+	} {
+		_, err := c.form(cards(func(h *facts.Host) {
+			h.Devices[2].Virtual = true
+			h.Devices[c.on].Connected = []string{c.name, "vlan7"}
+		}))
+		if !errors.Is(err, binding.ErrUsed) || !strings.HasSuffix(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %s", name, err, c.says)
+		}
+	}
+}
+
+// What others had set of a device is told, and is so again afterwards.
+func TestNotes(t *testing.T) {
+	host := cards(func(h *facts.Host) {
+		h.Devices[0].Override = "mlx5_core"
+		h.Devices[1].Driver, h.Devices[1].Override = binding.Driver, binding.Driver
+		h.Devices[2].Driver = ""
+	})
+	for bus, want := range map[uint8][]string{
+		0: {`somebody else has set driver_override of 0000:00:00.0 to "mlx5_core": the release sets it so again`,
+			"0000:01:00.0 was with vfio-pci already, by somebody else: that is left, and it stays there after the release"},
+		2: {"0000:02:00.0 had no driver: it has none after the release either"},
+	} {
+		plan, err := binding.Passthrough(host, pci.Address{Bus: bus})
+		if err != nil || !slices.Equal(plan.Notes, want) {
+			t.Errorf("%q, %v, want %q", plan.Notes, err, want)
+		}
+		law(t, host, plan)
+	}
+	if plan, err := binding.Passthrough(cards(func(*facts.Host) {}), pci.Address{Bus: 2}); err != nil || len(plan.Notes) > 0 {
+		t.Errorf("of a usual device %q is told, %v", plan.Notes, err)
+	}
+}
+
 // random is a host with groups of functions in all states of drivers and overrides.
 func random(r *rand.Rand) *facts.Host {
 	host := &facts.Host{Modules: map[string]facts.Module{"vfio_pci": {Loaded: true}}}

@@ -20,6 +20,11 @@ func Passthrough(host *facts.Host, device pci.Address, also ...pci.Address) (Pla
 		return Plan{}, err
 	}
 	members := endpoints(host.InGroup(d.Group))
+	for _, at := range also {
+		if err := goes(host, d, at); err != nil {
+			return Plan{}, err
+		}
+	}
 	for _, check := range []func(*facts.Host, facts.Device, []facts.Device) error{used, displayed, divided} {
 		if err := check(host, d, members); err != nil {
 			return Plan{}, err
@@ -35,6 +40,22 @@ func Passthrough(host *facts.Host, device pci.Address, also ...pci.Address) (Pla
 		}
 	}
 	return planned(host, FormPassthrough, d, given), nil
+}
+
+// goes returns why a function that was named cannot go with a device: a claim has one group, and all of it but bridges.
+func goes(host *facts.Host, d facts.Device, named pci.Address) error {
+	other, there := host.Find(named)
+	switch {
+	case !there:
+		return &Refusal{Asked: d.Address, Device: named, Why: ErrNoDevice}
+	case other.Group == facts.NoGroup:
+		return refuse(d.Address, other, ErrApart, "it is in no IOMMU group")
+	case other.Group != d.Group:
+		return refuse(d.Address, other, ErrApart, fmt.Sprintf("it is in IOMMU group %d, and %s in group %d: claim it by itself", other.Group, d.Address, d.Group))
+	case other.IsBridge():
+		return refuse(d.Address, other, ErrBridge, "")
+	}
+	return nil
 }
 
 // together are the members of a group that are given with a device, itself the first.
@@ -118,8 +139,21 @@ func used(_ *facts.Host, d facts.Device, members []facts.Device) error {
 		if uses := UsesOf(m); uses != "" {
 			return refuse(d.Address, m, ErrUsed, uses)
 		}
+		if len(m.Connected) > 0 {
+			return refuse(d.Address, m, ErrUsed, connected(m))
+		}
 	}
 	return nil
+}
+
+// connected names the network device by which the host is on a network through a card, and how it is taken down.
+func connected(m facts.Device) string {
+	name := m.Connected[0]
+	text := fmt.Sprintf("network device %s has an address or a route: where the host does not need it, take it down first", listed(m.Connected))
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@") != "" {
+		return text // a shell may not take it as it is
+	}
+	return fmt.Sprintf("%s, as root: `ip address flush dev %s && ip link set %s down`", text, name, name)
 }
 
 // UsesOf names what the host does with a device, "" for nothing.
@@ -248,6 +282,7 @@ func planned(host *facts.Host, form Form, d facts.Device, given []facts.Device) 
 			p.Steps = append(p.Steps, unbind(m))
 		}
 	}
+	p.Notes = notes(d, given)
 	for _, m := range given {
 		if host.ResetOf(m, p.Members) == facts.ResetNever {
 			p.Unreset = append(p.Unreset, m.Address)
@@ -267,6 +302,21 @@ func planned(host *facts.Host, form Form, d facts.Device, given []facts.Device) 
 		p.Steps = append(p.Steps, probe(m.Address))
 	}
 	return p
+}
+
+// notes tell what others had set of functions before: that stays, or comes back.
+func notes(d facts.Device, given []facts.Device) (all []string) {
+	for _, m := range given {
+		switch {
+		case slices.Contains(givers, m.Driver):
+			all = append(all, fmt.Sprintf("%s was with %s already, by somebody else: that is left, and it stays there after the release", m.Address, m.Driver))
+		case m.Override != "":
+			all = append(all, fmt.Sprintf("somebody else has set driver_override of %s to %q: the release sets it so again", m.Address, m.Override))
+		case m.Driver == "" && m.Address == d.Address && !m.Virtual:
+			all = append(all, fmt.Sprintf("%s had no driver: it has none after the release either", m.Address))
+		}
+	}
+	return all
 }
 
 func driverOf(at pci.Address) State { return State{Path: DeviceFolder(at) + "/driver", Link: true} }

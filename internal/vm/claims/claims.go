@@ -5,11 +5,14 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -65,10 +68,29 @@ const MaxName = 128
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// same reports whether two wants are the same one.
-func (w Want) same(other Want) bool {
-	return w.Name == other.Name && w.UID == other.UID && w.Form == other.Form && w.Device == other.Device && w.Type == other.Type &&
-		slices.Equal(w.Also, other.Also)
+// differs names what is asked for otherwise than a claim of the name has it, "" where nothing is.
+func (w Want) differs(asked Want) string {
+	var parts []string
+	differ := func(what string, has, wants any) {
+		if has, wants := fmt.Sprint(has), fmt.Sprint(wants); has != wants {
+			parts = append(parts, fmt.Sprintf("%s %s, not %s", what, cmp.Or(has, "none"), cmp.Or(wants, "none")))
+		}
+	}
+	differ("device", w.Device, asked.Device)
+	differ("form", w.Form, asked.Form)
+	differ("type", strconv.QuoteToASCII(w.Type), strconv.QuoteToASCII(asked.Type))
+	differ("user", w.UID, asked.UID)
+	differ("others of the group", listed(w.Also), listed(asked.Also))
+	return strings.Join(parts, "; ")
+}
+
+// listed are addresses in their order.
+func listed(all []pci.Address) string {
+	var names []string
+	for _, at := range slices.SortedFunc(slices.Values(all), pci.Address.Compare) {
+		names = append(names, at.String())
+	}
+	return strings.Join(names, ", ")
 }
 
 // Given is what a virtual machine gets.
@@ -87,6 +109,8 @@ type Given struct {
 	Path string `json:"path,omitempty"`
 	// TypeName is the driver's name of a vGPU's type.
 	TypeName string `json:"typeName,omitempty"`
+	// Notes tell people what others had set of the devices before, which is so again after the release.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Phase is how far a claim is.

@@ -27,6 +27,8 @@ type kernel struct {
 	stuck, open string
 	// rest keeps a part of what was given, after the device is back.
 	rest error
+	// left is what somebody else has changed of a device that is put back.
+	left []string
 	// whose are the owners of nodes when their devices were asked back.
 	whose []Ownership
 }
@@ -74,7 +76,7 @@ func (k *kernel) Release(_ context.Context, owner string) ([]string, error) {
 		delete(k.nodes, node)
 	}
 	delete(k.has, owner)
-	return nil, k.rest
+	return k.left, k.rest
 }
 
 // askedWith notes whose the nodes are when a device is asked back.

@@ -71,6 +71,7 @@ func (l *Ledger) Look(ctx context.Context) {
 			l.fault(c.Name, "its device is gone")
 		default:
 			if err := l.resume(ctx, c); err == nil {
+				l.config.Log.InfoContext(ctx, "a device of a virtual machine was put back", "claim", c.Name, "form", c.Form, "device", c.Device)
 				l.told(c, "its device was put back")
 			}
 		}

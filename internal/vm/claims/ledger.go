@@ -159,8 +159,8 @@ func (l *Ledger) enter(w Want) (Claim, error) {
 		switch {
 		case l.working[w.Name], c.Phase != Held:
 			return Claim{}, fmt.Errorf("claim %s: %w%s", w.Name, ErrBusy, Because(l.faults[w.Name]))
-		case !c.same(w):
-			return Claim{}, fmt.Errorf("claim %s: %w: it has %s as %s", w.Name, ErrTaken, c.Device, c.Form)
+		case c.differs(w) != "":
+			return Claim{}, fmt.Errorf("claim %s: %w, otherwise than it is asked for: with %s; choose another name, or release it first", w.Name, ErrTaken, c.differs(w))
 		}
 		return c, nil
 	}
@@ -243,15 +243,20 @@ func (l *Ledger) back(ctx context.Context, name string, why error) error {
 	return l.cross(name)
 }
 
-// Release ends a claim: all that was changed for it is put back. A device that a virtual machine has open stays, with
-// [ErrOpen].
+// Release is [Ledger.PutBack] for who does not tell what is left.
 func (l *Ledger) Release(ctx context.Context, name string) error {
+	_, err := l.PutBack(ctx, name)
+	return err
+}
+
+// PutBack ends a claim: all that was changed for it is put back, but what somebody else changed meanwhile, which is left. A device that
+// a virtual machine has open stays, with [ErrOpen].
+func (l *Ledger) PutBack(ctx context.Context, name string) (left []string, err error) {
 	if l.config.Broken != nil {
-		return fmt.Errorf("release claim %q: %w", name, l.config.Broken)
+		return nil, fmt.Errorf("release claim %q: %w", name, l.config.Broken)
 	}
 	l.mu.Lock()
 	at := l.find(name)
-	var err error
 	switch {
 	case at < 0:
 		err = fmt.Errorf("release claim %q: %w", name, ErrUnknown)
@@ -262,7 +267,7 @@ func (l *Ledger) Release(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		l.mu.Unlock()
-		return err
+		return nil, err
 	}
 	l.working[name] = true
 	c := l.claims[at]
@@ -273,28 +278,28 @@ func (l *Ledger) Release(ctx context.Context, name string) error {
 }
 
 // leave puts back what a claim has. Who calls it works on the claim.
-func (l *Ledger) leave(ctx context.Context, c Claim) error {
+func (l *Ledger) leave(ctx context.Context, c Claim) (left []string, err error) {
 	maker := l.config.Makers[c.Form]
 	if maker == nil {
-		return fmt.Errorf("release claim %s: %w: this agent gives no devices of form %s", c.Name, ErrInvalid, c.Form)
+		return nil, fmt.Errorf("release claim %s: %w: this agent gives no devices of form %s", c.Name, ErrInvalid, c.Form)
 	}
 	// The nodes come first. That of a virtual function is the next tenant's too, and its user must not open it after it is free.
 	l.restore(ctx, c)
 	l.step("restored")
-	left, err := maker.Release(ctx, c.Name)
+	left, err = maker.Release(ctx, c.Name)
 	l.tellLeft(ctx, c.Name, left)
 	switch {
 	case errors.Is(err, ErrOpen):
 		l.giveAgain(ctx, c)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return errors.Join(err, l.replace(c.Name, func(one *Claim) { one.Phase = Held }))
+		return left, errors.Join(err, l.replace(c.Name, func(one *Claim) { one.Phase = Held }))
 	case err != nil:
 		l.fault(c.Name, cmp.Or(maker.Standing(c.Name).Stuck, err.Error()))
-		return err
+		return left, err
 	}
 	l.step("released")
-	return l.cross(c.Name)
+	return left, l.cross(c.Name)
 }
 
 // restore gives the nodes of a claim back to whose they were. Those that are gone, and those that are somebody else's now, are left.

@@ -151,6 +151,8 @@ type Device struct {
 	Nodes   []string
 	Holders []Holder
 	Uses    []Use
+	// Connected are the network devices on it, or on what it is a part of, that have an address or a route.
+	Connected []string
 }
 
 // BAR is a region of memory or ports.

@@ -55,6 +55,7 @@ var keepers = []keeper{
 	{"proc", true, "mountinfo", eachLine(keptMount)},
 	{"proc", true, "route", eachLine(keptRoute)},
 	{"proc", true, "ipv6_route", eachLine(keptRoute)},
+	{"proc", true, "if_inet6", eachLine(keptAddress)},
 	{"proc", true, "cgroup", keptGroups},
 	{"lib/modules", true, "", eachLine(keptModule)},
 	{"etc/modprobe.d", false, "", keptRules},
@@ -194,7 +195,16 @@ func keptMount(line string) string {
 	return "0 0 " + number + " / " + at + " rw - " + kind + " " + device + " rw"
 }
 
-// keptRoute is a default route without the address of its gateway.
+// keptAddress is that a network device has an address, and not which.
+func keptAddress(line string) string {
+	name := addressed(strings.Fields(line))
+	if name == "" {
+		return ""
+	}
+	return strings.Repeat("0", 32) + " 00 00 00 80 " + name
+}
+
+// keptRoute is a default route without the address of its gateway, or that a network device has another route, and not where to.
 func keptRoute(line string) string {
 	f := strings.Fields(line)
 	switch {
@@ -203,6 +213,9 @@ func keptRoute(line string) string {
 	case len(f) == 10 && f[0] == strings.Repeat("0", 32) && f[1] == "00" && f[9] != "lo":
 		zero := strings.Repeat("0", 32)
 		return zero + " 00 " + zero + " 00 " + zero + " 00000000 00000000 00000000 00000003 " + f[9]
+	}
+	if name := routed(f); name != "" {
+		return name + "\t00000001\t00000000\t0001\t0\t0\t0\tFFFFFFFF\t0\t0\t0"
 	}
 	return ""
 }

@@ -157,6 +157,7 @@ func (r *reader) routes() {
 			return ""
 		},
 	}
+	r.connections()
 	hidden := ""
 	for table, read := range tables {
 		text := r.text("proc/1/net/" + table)
@@ -165,7 +166,7 @@ func (r *reader) routes() {
 		}
 		for line := range strings.Lines(text) {
 			if name := read(strings.Fields(line)); name != "" && name == path.Base(name) {
-				if !r.routeUse(name, name, map[string]bool{}) {
+				if !r.routeUse(name) {
 					hidden = max(hidden, name)
 				}
 			}
@@ -188,29 +189,86 @@ func (r *reader) hiddenRoute(name string) {
 	}
 }
 
+// connections notes which network cards the host has an address or a route on, also below a bond, a bridge or a VLAN. What the kernel
+// sets of itself where a device is up does not count. Network devices that lie on no card are of no interest.
+func (r *reader) connections() {
+	tables := map[string]func(fields []string) string{"route": routed, "if_inet6": addressed}
+	for table, read := range tables {
+		text := r.text("proc/1/net/" + table)
+		if text == "" {
+			text = r.text("proc/self/net/" + table)
+		}
+		for line := range strings.Lines(text) {
+			if name := read(strings.Fields(line)); name != "" && name == path.Base(name) {
+				for _, at := range r.cardsBelow(name, map[string]bool{}) {
+					r.connect(at, name)
+				}
+			}
+		}
+	}
+	for i := range r.host.Devices {
+		slices.Sort(r.host.Devices[i].Connected)
+	}
+}
+
+func (r *reader) connect(at pci.Address, name string) {
+	for i := range r.host.Devices {
+		if d := &r.host.Devices[i]; d.Address == at && !slices.Contains(d.Connected, name) {
+			d.Connected = append(d.Connected, name)
+		}
+	}
+}
+
+// routed is the network device of a line of /proc/net/route. Of an IPv4 address there is a route to its network.
+func routed(f []string) string {
+	if len(f) < 8 || len(f[1]) != 8 || f[0] == "lo" {
+		return ""
+	}
+	return f[0]
+}
+
+// linkLocal is the scope of addresses that the kernel gives each network device that is up.
+const linkLocal = "20"
+
+// addressed is the network device of a line of /proc/net/if_inet6.
+func addressed(f []string) string {
+	if len(f) != 6 || f[3] == linkLocal || f[5] == "lo" {
+		return ""
+	}
+	return f[5]
+}
+
 // isDefault reports whether a line of /proc/net/route is of a default route. Two halves of all addresses are as good as all of
 // them, and stand before them.
 func isDefault(f []string) bool {
 	return len(f) > 7 && (f[1] == "00000000" && (f[7] == "00000000" || f[7] == "00000080") || f[1] == "00000080" && f[7] == "00000080")
 }
 
-// routeUse notes the use of a network device at the PCI functions below it, and reports whether there is one.
-func (r *reader) routeUse(name, card string, seen map[string]bool) (found bool) {
-	if seen[card] {
-		return false
+// routeUse notes the default route through a network device at the PCI functions below it, and reports whether there is one.
+func (r *reader) routeUse(name string) (found bool) {
+	cards := r.cardsBelow(name, map[string]bool{})
+	for _, at := range cards {
+		r.use(at, Use{Kind: "route", Name: name})
 	}
-	seen[card] = true
-	link := "sys/class/net/" + card
-	if address, found := r.owner(link); found {
-		r.use(address, Use{Kind: "route", Name: name})
-		return true
+	return len(cards) > 0
+}
+
+// cardsBelow are the PCI functions that a network device lies on. Each network device is seen once.
+func (r *reader) cardsBelow(name string, seen map[string]bool) (cards []pci.Address) {
+	if seen[name] {
+		return nil
+	}
+	seen[name] = true
+	link := "sys/class/net/" + name
+	if at, found := r.owner(link); found {
+		return []pci.Address{at}
 	}
 	for _, entry := range r.list(link) {
-		if lower, is := strings.CutPrefix(entry, "lower_"); is && r.there(link+"/"+entry) && r.routeUse(name, lower, seen) {
-			found = true
+		if lower, is := strings.CutPrefix(entry, "lower_"); is && r.there(link+"/"+entry) {
+			cards = append(cards, r.cardsBelow(lower, seen)...)
 		}
 	}
-	return found
+	return cards
 }
 
 func (r *reader) framebuffers() {

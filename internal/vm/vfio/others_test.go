@@ -30,7 +30,7 @@ var others = map[string]struct {
 			t.Helper()
 			must(t, m.Write(binding.Write{Path: binding.DeviceFolder(gpu) + "/driver_override", Value: "theirs\n"}))
 		},
-		[]vfio.Foreign{{Device: gpu, What: "driver_override", Found: "theirs"}, {Device: gpu, What: "driver", Before: "nvidia"}},
+		[]vfio.Foreign{{Device: gpu, What: "driver_override", Found: "theirs"}, {Device: gpu, What: "driver", Before: "nvidia", Override: "theirs"}},
 		`driver="" override="theirs"`,
 		true,
 	},
@@ -61,6 +61,20 @@ var others = map[string]struct {
 		"",
 		false,
 	},
+}
+
+// That a device has no driver afterwards is told with why, and with commands that give it one.
+func TestDeviceWithoutADriverIsTold(t *testing.T) {
+	for want, f := range map[string]vfio.Foreign{
+		"0000:3d:00.0 has no driver now and was with nvidia: somebody else has set its driver_override to \"theirs\", which is left: for the driver, as root, " +
+			"`echo > /sys/bus/pci/devices/0000:3d:00.0/driver_override && echo 0000:3d:00.0 > /sys/bus/pci/drivers_probe`": others["an override"].left[1],
+		"0000:3d:00.0 has no driver now and was with nvidia, which is not loaded any more: load it, and as root `echo 0000:3d:00.0 > /sys/bus/pci/drivers_probe`": others["the driver is gone"].left[0],
+		`driver of 0000:3d:00.0 is "nvidia" now and was "": somebody changed it, so it is left`:                                                                   others["the driver is back"].left[0],
+	} {
+		if f.String() != want {
+			t.Errorf("%s, want %s", f, want)
+		}
+	}
 }
 
 // What somebody else changed is left and told; all else is put back, and the book is empty.

@@ -109,7 +109,7 @@ func (b *Book) kept(s binding.Step) (Foreign, bool) {
 	}
 	override, err := b.config.Machine.State(binding.State{Path: binding.DeviceFolder(s.Device) + "/driver_override"})
 	if err == nil && override != "" && override != s.Before {
-		return Foreign{Device: s.Device, What: "driver", Before: s.Before}, true
+		return Foreign{Device: s.Device, What: "driver", Before: s.Before, Override: override}, true
 	}
 	return Foreign{}, false
 }

@@ -101,14 +101,22 @@ type Foreign struct {
 	Device pci.Address
 	// What is a file or link of sysfs below the device's folder, Found what it has, Before what it had at first.
 	What, Found, Before string
+	// Override is the driver_override of somebody else's that keeps a driver from having its function back, "" for none.
+	Override string
 	// Fault is why it could not be undone, nil where nobody tried.
 	Fault error
 }
 
 // String tells it to people.
 func (f Foreign) String() string {
-	if f.Fault != nil {
+	switch {
+	case f.Fault != nil:
 		return fmt.Sprintf("%s of %s failed: %v", f.What, f.Device, f.Fault)
+	case f.Override != "":
+		return fmt.Sprintf("%[1]s has no driver now and was with %[2]s: somebody else has set its driver_override to %[3]q, which is left: for the driver, as root, "+
+			"`echo > /sys/bus/pci/devices/%[1]s/driver_override && echo %[1]s > /sys/bus/pci/drivers_probe`", f.Device, f.Before, f.Override)
+	case f.What == "driver" && f.Found == "":
+		return fmt.Sprintf("%[1]s has no driver now and was with %[2]s, which is not loaded any more: load it, and as root `echo %[1]s > /sys/bus/pci/drivers_probe`", f.Device, f.Before)
 	}
 	return fmt.Sprintf("%s of %s is %q now and was %q: somebody changed it, so it is left", f.What, f.Device, f.Found, f.Before)
 }
