@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -25,6 +26,9 @@ type Limits struct {
 	// Handles is how often it may be open at once, Objects how many of its objects may exist.
 	Handles, Objects int
 }
+
+// mostLimit is the largest limit that the kernel takes and that is one: the next number stands for none.
+const mostLimit = math.MaxInt32 - 1
 
 // Part is what a container has of a card. Slots is 0 for all of it, which a virtual function's tenant has.
 type Part struct {
@@ -66,7 +70,7 @@ func (h *Host) Access(parts []Part, each Limits, hook Hook) (Access, error) {
 		if h.Limits == facts.Unknown {
 			return Access{}, fmt.Errorf("give a container a part of %s: %w", p.Name, errLimits)
 		}
-		handles, objects := p.Slots*each.Handles, p.Slots*each.Objects
+		handles, objects := min(p.Slots*each.Handles, mostLimit), min(p.Slots*each.Objects, mostLimit)
 		limits = append(limits, fmt.Sprintf("%s hca_handle=%d hca_object=%d", p.Name, handles, objects))
 		most := fmt.Sprintf("at most %d handles and %d objects in each container, no limit of bandwidth", handles, objects)
 		if h.Limits != facts.Yes {

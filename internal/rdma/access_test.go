@@ -50,6 +50,15 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// The kernel counts in 31 bits, and its largest number is no limit.
+func TestAccessBeyondWhatTheKernelCounts(t *testing.T) {
+	h := read(t, nil)
+	a, err := h.Access([]Part{{cardsOf(t, h)[0], 1000}}, Limits{Handles: 1000, Objects: 1_000_000_000}, hook)
+	if err != nil || len(a.Edits.Hooks) != 1 || !slices.Contains(a.Edits.Hooks[0].Args, "mlx5_0 hca_handle=1000000 hca_object=2147483646") {
+		t.Errorf("%+v, %v", a.Edits.Hooks, err)
+	}
+}
+
 // What does not hold is told.
 func TestAccessTellsWhatDoesNotHold(t *testing.T) {
 	for name, test := range map[string]struct {

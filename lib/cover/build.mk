@@ -4,7 +4,7 @@ COVER := $(B)/libexec/divvy/divvy-cover
 
 ALL_C += $(COVER)
 
-$(COVER): $(B)/obj/cover/cover.o $(B)/obj/cover/cgroup.o $(B)/obj/cover/json.o
+$(COVER): $(B)/obj/cover/cover.o $(B)/obj/cover/cgroup.o $(B)/obj/cover/json.o $(B)/obj/cover/quota.o
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(if $(SAN),,-static) $(LDFLAGS) -o $@ $^
@@ -16,7 +16,7 @@ $(B)/obj/cover/%.o: lib/cover/%.c
 
 -include $(wildcard $(B)/obj/cover/*.d $(B)/obj/cover/test/*.d)
 
-C_TESTS += $(B)/test/cover/json $(B)/test/cover/cgroup
+C_TESTS += $(B)/test/cover/json $(B)/test/cover/cgroup $(B)/test/cover/quota
 
 $(B)/test/cover/json: $(B)/obj/cover/test/json.o $(B)/obj/cover/json.o
 	$(call step,LINK)
@@ -24,6 +24,11 @@ $(B)/test/cover/json: $(B)/obj/cover/test/json.o $(B)/obj/cover/json.o
 	$(CC) $(LDFLAGS) -o $@ $^
 
 $(B)/test/cover/cgroup: $(B)/obj/cover/test/cgroup.o $(B)/obj/cover/cgroup.o
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^
+
+$(B)/test/cover/quota: $(B)/obj/cover/test/quota.o $(B)/obj/cover/quota.o
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^

@@ -103,6 +103,47 @@ bool cgroup_under(const char *container, const char *runtime, const char *id,
     return false;
 }
 
+/* Whether a name of that length ends in another text. */
+static bool ends(const char *name, size_t length, const char *tail) {
+    const size_t tail_length = strlen(tail);
+    return length >= tail_length && memcmp(name + length - tail_length, tail, tail_length) == 0;
+}
+
+bool cgroup_in_pod(const char *path) {
+    static const char slice[] = ".slice", pod[] = "pod";
+    const size_t digits_of_uid = 32;
+    const char *last = strrchr(path, '/'), *name = last;
+    while (name != NULL && name > path && name[-1] != '/') {
+        name--;
+    }
+    if (name == NULL || name == last) {
+        return false;
+    }
+    size_t length = (size_t)(last - name), digits = 0;
+    char separator = '-';
+    if (ends(name, length, slice)) {
+        length -= sizeof slice - 1;
+        separator = '_';
+        const char *dash = memrchr(name, '-', length);
+        if (dash == NULL) {
+            return false;
+        }
+        length -= (size_t)(dash + 1 - name);
+        name = dash + 1;
+    }
+    if (length < sizeof pod - 1 || memcmp(name, pod, sizeof pod - 1) != 0) {
+        return false;
+    }
+    for (size_t at = sizeof pod - 1; at < length; at++) {
+        if (strchr("0123456789abcdef", name[at]) != NULL) {
+            digits++;
+        } else if (name[at] != separator) {
+            return false;
+        }
+    }
+    return digits == digits_of_uid;
+}
+
 /* Field number of a line, from 0, its length; NULL where the line has fewer. */
 static const char *field(const char *line, size_t length, int number, size_t *field_length) {
     const char *end = line + length;

@@ -16,6 +16,10 @@ bool cgroup_own(const char *container, const char *runtime, const char *id, char
 bool cgroup_under(const char *container, const char *runtime, const char *id,
                   const char *controller, char *out, size_t room);
 
+/* Whether the cgroup with that path lies right in a Kubernetes pod's: "pod" and the pod's UID, or what ends
+ * in "-pod", the UID with underscores and ".slice", as systemd's do. */
+bool cgroup_in_pod(const char *path);
+
 /* Finds the folder of a cgroup with that path, and where its hierarchy is mounted, in
  * /proc/self/mountinfo. Both have that room. */
 bool cgroup_folder(const char *mounts, const char *controller, const char *path, char *mount,

@@ -17,10 +17,13 @@
  * cgroup it adds nothing, and the container starts all the same.
  *
  * With --rdma and limits, such as "mlx5_0 hca_handle=64 hca_object=65536", it is a createRuntime hook
- * as well: it limits what the container's cgroup can take of RDMA adapters. A container that cannot be
- * limited does not start. */
+ * as well: it limits what the container's cgroup can take of RDMA adapters, and the cgroup of its pod to
+ * what the pod's containers may take together. The kernel charges who makes a call, and not who opened the
+ * adapter, so a container could pass it to one without a limit. A container that cannot be limited does
+ * not start. */
 #include "cover/cgroup.h"
 #include "cover/json.h"
+#include "cover/quota.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -233,7 +236,58 @@ static void enable(const char *mount, char *folder) {
     }
 }
 
-/* Limits the container's cgroup. The kernel takes one adapter at a time. */
+/* What the containers of a pod may take of an adapter, together. One that has no limit has no such
+ * adapter. Cgroups that go meanwhile count nothing. */
+static struct quota sum_of(const char *pod, const char *adapter) {
+    struct quota sum = {0};
+    DIR *entries = opendir(pod);
+    if (entries == NULL) {
+        die("open %s:", pod);
+    }
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+        char path[8192 + sizeof entry->d_name + 32], lines[1 << 16];
+        if (entry->d_type != DT_DIR || *entry->d_name == '.') {
+            continue;
+        }
+        snprintf(path, sizeof path, "%s/%s/rdma.max", pod, entry->d_name);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        const ssize_t got = fd < 0 ? -1 : read(fd, lines, sizeof lines - 1);
+        if (got < 0 && errno != ENOENT && errno != ENODEV) {
+            die("read %s:", path);
+        }
+        lines[got < 0 ? 0 : got] = '\0';
+        (void)quota_add(lines, adapter, &sum);
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    closedir(entries);
+    return sum;
+}
+
+/* Limits a pod's cgroup to what its containers may take of an adapter together. Another container of
+ * the pod may be made at the same time, so whoever wrote last must find that it still is so. */
+static void limit_pod(const char *pod, const char *adapter) {
+    char text[512];
+    struct quota written = {-1, -1};
+    for (int tries = 0; tries < 100; tries++) {
+        const struct quota sum = sum_of(pod, adapter);
+        if (sum.handles == written.handles && sum.objects == written.objects) {
+            return;
+        }
+        snprintf(text, sizeof text, "%.*s hca_handle=%lld hca_object=%lld",
+                 (int)strcspn(adapter, " "), adapter, sum.handles, sum.objects);
+        if (!put(pod, "rdma.max", text)) {
+            die("limit the use of RDMA cards by the container's pod to %s in %s:", text, pod);
+        }
+        written = sum;
+    }
+    die("limit the use of RDMA cards by the container's pod in %s: its containers change all the "
+        "time",
+        pod);
+}
+
+/* Limits the container's cgroup, and then its pod's. The kernel takes one adapter at a time. */
 static void limit(char **limits) {
     char id[1024], number[32], path[8192], mount[8192], folder[8192], file[8192 + 32];
     read_state(id, sizeof id, number, sizeof number);
@@ -252,14 +306,24 @@ static void limit(char **limits) {
             "here",
             path);
     }
+    if (!cgroup_in_pod(path)) {
+        die("the use of RDMA cards cannot be limited for the container's pod: its cgroup %s is not "
+            "in "
+            "one of a pod",
+            path);
+    }
     snprintf(file, sizeof file, "%s/rdma.max", folder);
     if (*controller == '\0' && access(file, F_OK) != 0) {
         enable(mount, folder);
     }
-    for (; *limits != NULL; limits++) {
-        if (!put(folder, "rdma.max", *limits)) {
-            die("limit the container's use of RDMA cards to %s in %s:", *limits, folder);
+    for (char **each = limits; *each != NULL; each++) {
+        if (!put(folder, "rdma.max", *each)) {
+            die("limit the container's use of RDMA cards to %s in %s:", *each, folder);
         }
+    }
+    *strrchr(folder, '/') = '\0';
+    for (; *limits != NULL; limits++) {
+        limit_pod(folder, *limits);
     }
     free(mounts);
     free(runtime);

@@ -71,8 +71,49 @@ static void test_controllers(void) {
         "", "/a", "");
 }
 
+static void test_pods(void) {
+    static const char *const in[] = {
+        "/kubepods/pod01234567-89ab-cdef-0123-456789abcdef/" ID,
+        "/kubepods/burstable/pod01234567-89ab-cdef-0123-456789abcdef/" ID,
+        "/a/kubelet/kubepods/besteffort/pod0123456789abcdef0123456789abcdef/" ID,
+        "/pod01234567-89ab-cdef-0123-456789abcdef/" ID,
+        "/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice/cri-" ID ".scope",
+        "/kubepods.slice/kubepods-burstable.slice/"
+        "kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice/cri-containerd-" ID
+        ".scope",
+        "/kubepods.slice/kubepods-pod0123456789abcdef0123456789abcdef.slice/crio-" ID ".scope",
+    };
+    static const char *const out[] = {
+        "",
+        "/",
+        ID,
+        "/" ID,
+        "/k8s.io/" ID,
+        "/pod/" ID,
+        "/kubepods/burstable/" ID,
+        "/kubepods/pod01234567-89ab-cdef-0123-456789abcde/" ID,
+        "/kubepods/pod01234567-89ab-cdef-0123-456789abcdef0/" ID,
+        "/kubepods/pod01234567-89ab-cdef-0123-456789abcdeg/" ID,
+        "/kubepods/pod01234567_89ab_cdef_0123_456789abcdef/" ID,
+        "/kubepods/pod01234567-89ab-cdef-0123-456789abcdef/inner/" ID,
+        "/kubepods/xpod01234567-89ab-cdef-0123-456789abcdef/" ID,
+        "/machine.slice/machine-libpod_pod_0123456789abcdef0123456789abcdef.slice/libpod-" ID
+        ".scope",
+        "/pod01234567_89ab_cdef_0123_456789abcdef.slice/" ID,
+        "/kubepods.slice/kubepods-burstable.slice/" ID,
+        "/.slice/" ID,
+    };
+    for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
+        CHECK(cgroup_in_pod(in[i]));
+    }
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
+        CHECK(!cgroup_in_pod(out[i]));
+    }
+}
+
 int main(void) {
     test_controllers();
+    test_pods();
 
     const char *runtime = "3:memory:/system/runtime\n0::/system/runtime\n";
     found("0::/pods/" ID "\n", runtime, ":/pods/" ID);

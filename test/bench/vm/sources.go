@@ -78,8 +78,9 @@ var sources = []source{
 			{id: "nic.exact", unit: "adapters", goal: 1, better: measurement.Lower},
 			{id: "nic.quota", word: "refused", unit: "handles", goal: 48, better: measurement.Higher},
 			{id: "nic.quota", word: "neighbours hurt", unit: "handles and objects", goal: 0, better: measurement.Lower},
+			{id: "nic.quota", word: "passed on", unit: "handles and objects", goal: 0, better: measurement.Lower},
 		},
-		tests: []tests{{folder: "./test/vm/cards", pattern: "TestContainerOpensItsOwnAdapter|TestHandlesBeyondTheLimitAreRefused", shapes: whole, with: []string{"build/libexec/divvy/divvy-cover"}}},
+		tests: []tests{{folder: "./test/vm/cards", pattern: "TestContainerOpensItsOwnAdapter|TestHandlesBeyondTheLimitAreRefused|TestPassedAdapterIsLimitedByThePod", shapes: whole, with: []string{"build/libexec/divvy/divvy-cover"}}},
 	},
 	{
 		rows:  []row{{id: "nic.traffic", unit: "ways", goal: 2, better: measurement.Higher}},

@@ -3,6 +3,7 @@ package cards
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -162,11 +163,16 @@ func TestContainerThatCannotBeLimitedDoesNotStart(t *testing.T) {
 	}
 	gone := cards[2]
 	gone.Name = "absent"
-	c := enter(t, "unknown")
+	c := enterIn(t, filepath.Join(pods, podUID("unknown")), "unknown")
 	if text, err := hook(given(t, host, []rdma.Part{{Card: gone, Slots: 1}}, rdma.Limits{Handles: 1, Objects: 1}), c.state()); err == nil || !contains(text, "absent hca_handle=1 hca_object=1") {
 		t.Errorf("an adapter that is gone: %v: %s", err, text)
 	}
 	c.end()
+	apart := enterIn(t, filepath.Join(pods, "alone"), "apart")
+	if text, err := hook(spec, apart.state()); err == nil || !contains(text, "is not in one of a pod") {
+		t.Errorf("a container outside of any pod: %v: %s", err, text)
+	}
+	apart.end()
 }
 
 // A soft adapter is gone when its network device moves, and the card with it; a device that is down is told, and one that is renamed

@@ -2,6 +2,7 @@ package cards
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -22,8 +23,17 @@ import (
 	"github.com/divvy-gpu/divvy/internal/rdma"
 )
 
-// containers is the cgroup below which those of containers are.
-const containers = "/sys/fs/cgroup/pods"
+// groups is where cgroups of the second version are, and pods is below what those of pods are.
+const (
+	groups = "/sys/fs/cgroup"
+	pods   = groups + "/kubepods/burstable"
+)
+
+// podUID is a pod's, by the name that a test calls it by.
+func podUID(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("pod%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+}
 
 // given is what a container runtime reads of parts of cards: the specification that the agent writes.
 func given(t *testing.T, host *rdma.Host, parts []rdma.Part, each rdma.Limits) specs.ContainerEdits {
@@ -43,17 +53,26 @@ func given(t *testing.T, host *rdma.Host, parts []rdma.Part, each rdma.Limits) s
 type container struct {
 	t       *testing.T
 	id      string
+	pod     string // the folder of its cgroup
 	cmd     *exec.Cmd
 	to      io.WriteCloser
 	answers *bufio.Scanner
 }
 
-// start makes a container as a runtime does: its process and cgroup, the hooks, and then what the specification gives it.
+// start makes a container in a pod of its own.
 func start(t *testing.T, id string, spec specs.ContainerEdits) *container {
 	t.Helper()
-	c := enter(t, id)
-	if text, err := hook(spec, c.state()); err != nil {
-		t.Fatalf("%v: %s", err, text)
+	return startIn(t, filepath.Join(pods, podUID(id)), id, spec)
+}
+
+// startIn makes a container as a runtime does: its process and cgroup, the hooks, and then what the specification gives it.
+func startIn(t *testing.T, pod, id string, spec specs.ContainerEdits) *container {
+	t.Helper()
+	c := enterIn(t, pod, id)
+	if len(spec.Hooks) > 0 {
+		if text, err := hook(spec, c.state()); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
 	}
 	for _, d := range spec.DeviceNodes {
 		if answer := c.ask("give", d.Path, fmt.Sprint(d.Major), fmt.Sprint(d.Minor)); answer != "yes" {
@@ -66,10 +85,10 @@ func start(t *testing.T, id string, spec specs.ContainerEdits) *container {
 	return c
 }
 
-// enter starts the container's process in a cgroup that is called by its id.
-func enter(t *testing.T, id string) *container {
+// enterIn starts the container's process in a cgroup that is called by its id, in that of its pod.
+func enterIn(t *testing.T, pod, id string) *container {
 	t.Helper()
-	cgroup := filepath.Join(containers, id)
+	cgroup := filepath.Join(pod, id)
 	if err := os.MkdirAll(cgroup, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -78,10 +97,11 @@ func enter(t *testing.T, id string) *container {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	c := &container{t: t, id: id, cmd: exec.Command("/proc/self/exe")} //nolint:noctx // it ends with the test
+	c := &container{t: t, id: id, pod: pod, cmd: exec.Command("/proc/self/exe")} //nolint:noctx // it ends with the test
 	c.cmd.Env = append(os.Environ(), inContainer+"=1")
 	c.cmd.Stderr = os.Stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, UseCgroupFD: true, CgroupFD: int(folder.Fd()), Pdeathsig: unix.SIGKILL}
+	first := !strings.HasPrefix(pod, groups)
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, UseCgroupFD: !first, CgroupFD: int(folder.Fd()), Pdeathsig: unix.SIGKILL}
 	if c.to, err = c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +114,11 @@ func enter(t *testing.T, id string) *container {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.end)
+	if first {
+		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(strconv.Itoa(c.cmd.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return c
 }
 
@@ -136,7 +161,7 @@ func (c *container) number(words ...string) int {
 	return n
 }
 
-// end ends the container, after which nobody has an adapter open, and takes its cgroup away.
+// end ends the container, after which nobody has an adapter open, and takes its cgroup away, and with the last one its pod's.
 func (c *container) end() {
 	if c.cmd == nil {
 		return
@@ -144,9 +169,15 @@ func (c *container) end() {
 	_ = c.to.Close()
 	err := c.cmd.Wait()
 	c.cmd = nil
-	cgroup := filepath.Join(containers, c.id)
+	cgroup := filepath.Join(c.pod, c.id)
 	if err = errors.Join(err, unlimit(cgroup), os.Remove(cgroup)); err != nil {
 		c.t.Errorf("end container %s: %v", c.id, err)
+	}
+	if others, _ := filepath.Glob(filepath.Join(c.pod, "*", "cgroup.procs")); len(others) > 0 {
+		return
+	}
+	if err := errors.Join(unlimit(c.pod), os.Remove(c.pod)); err != nil {
+		c.t.Errorf("end the pod of container %s: %v", c.id, err)
 	}
 }
 
