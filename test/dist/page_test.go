@@ -73,7 +73,7 @@ func (m *machine) follow(page, test string, least int) {
 func (m *machine) shows(user string, c session.Command, book *session.Book) {
 	m.t.Helper()
 	out, ended := m.run(user, c.Text)
-	for last := time.Now().Add(20 * time.Second); !book.Prints(c, out) && book.Repeats(c) && time.Now().Before(last); {
+	for last := time.Now().Add(2 * time.Minute); !book.Prints(c, out) && book.Repeats(c) && time.Now().Before(last); {
 		out, ended = m.run(user, c.Text)
 	}
 	if !book.Prints(c, out) {

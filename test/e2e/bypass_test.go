@@ -98,11 +98,14 @@ func (l *lab) ended(name string) {
 	if end := p.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != killed {
 		l.t.Errorf("%s ended with %+v, want status %d", name, end, killed)
 	}
-	why := l.accused(p)
-	if why == "" {
-		l.t.Errorf("no event tells why %s was ended", name)
-	}
-	l.t.Logf("%s: %s", name, why)
+	l.eventually("an event tells why "+name+" was ended", func() string {
+		why := l.accused(p)
+		if why == "" {
+			return "none does"
+		}
+		l.t.Logf("%s: %s", name, why)
+		return ""
+	})
 }
 
 // accused is what the agent of a pod's node says of the memory that the pod takes.

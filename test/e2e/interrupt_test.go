@@ -172,7 +172,13 @@ func socketsGone(l *lab) {
 func (l *lab) dismiss(n *cluster.Machine) {
 	l.t.Helper()
 	l.kubectl("label", "node", n.Name, "divvy.dev/node-")
-	l.eventually("the agent has left", func() string {
+	l.gone(n)
+}
+
+// gone waits until a node has no agent, not even one that is ending: that may still publish what it has.
+func (l *lab) gone(n *cluster.Machine) {
+	l.t.Helper()
+	l.eventually("the agent of "+n.Name+" has left", func() string {
 		agents, err := l.agents(n)
 		if err == nil && len(agents) > 0 {
 			return "it is there"

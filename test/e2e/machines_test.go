@@ -230,5 +230,7 @@ func lentBySlots(l *lab) {
 		l.remove(name)
 	}
 	l.kubectl("rollout", "undo", "-n", system, "daemonset/divvy-agent")
-	l.slots(n.Name, 64)
+	l.kubectl("rollout", "status", "-n", system, "daemonset/divvy-agent", "--timeout=3m")
+	l.slots(n.Name, 64) // as the node's status says, which may be of the agents before
+	l.admitted(plain("after", "1Gi", ""))
 }

@@ -183,13 +183,18 @@ func replicasAreShares(l *lab) {
 		}
 		return ""
 	})
-	node, err := l.Client().CoreV1().Nodes().Get(l.ctx, "n1", metav1.GetOptions{})
-	l.must(err)
-	for name, want := range map[string]string{"gpu.replicas": "2", "gpu.sharing-strategy": "time-slicing", "gpu.product": "NVIDIA-A100-80GB-PCIe", "gpu.count": "2"} {
-		if got := node.Labels["nvidia.com/"+name]; got != want {
-			l.t.Errorf("label nvidia.com/%s is %q, not %q", name, got, want)
+	l.eventually("the node has NVIDIA's labels", func() string {
+		node, err := l.Client().CoreV1().Nodes().Get(l.ctx, "n1", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
 		}
-	}
+		for name, want := range map[string]string{"gpu.replicas": "2", "gpu.sharing-strategy": "time-slicing", "gpu.product": "NVIDIA-A100-80GB-PCIe", "gpu.count": "2"} {
+			if got := node.Labels["nvidia.com/"+name]; got != want {
+				return fmt.Sprintf("label nvidia.com/%s is %q, not %q", name, got, want)
+			}
+		}
+		return ""
+	})
 }
 
 // Another configuration comes into force on each GPU when it is free, and an unknown one never.
@@ -343,6 +348,7 @@ func replicasToClaims(l *lab) {
 	l.held(0)
 	l.label(choice, "sides")
 	l.published(n, pool.Name(first, pool.MPS), pool.Name(second, pool.Shared))
+	l.translates()
 	beside := plain("beside", "2Gi", "30")
 	beside.Annotations = map[string]string{v1alpha1.BackendAnnotation: string(v1alpha1.BackendMPS)}
 	l.run(beside)

@@ -298,12 +298,7 @@ func (l *lab) noAgents() {
 	l.t.Helper()
 	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}`)
 	for _, n := range l.Nodes {
-		l.eventually("no agent serves "+n.Name, func() string {
-			if pid := l.agentPID(n); pid != 0 {
-				return fmt.Sprintf("process %d does", pid)
-			}
-			return ""
-		})
+		l.gone(n)
 	}
 }
 

@@ -64,6 +64,12 @@ func (l *lab) toClaims(n *cluster.Machine) {
 		names = append(names, pool.Name(gpu.UUID, pool.Shared))
 	}
 	l.published(n, names...)
+	l.translates()
+}
+
+// translates waits until pods get claims: a webhook that is still ending translates to slots.
+func (l *lab) translates() {
+	l.t.Helper()
 	l.eventually("pods get claims", func() string {
 		p, err := l.Client().CoreV1().Pods(l.namespace).Create(l.ctx, plain("probe", "1Gi", ""), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {

@@ -130,14 +130,9 @@ func earlierWhole(l *lab) {
 func (l *lab) withoutAgents() {
 	l.t.Helper()
 	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}`)
-	l.eventually("no agent serves", func() string {
-		for _, n := range l.Nodes {
-			if pid := l.agentPID(n); pid != 0 {
-				return fmt.Sprintf("process %d of node %s does", pid, n.Name)
-			}
-		}
-		return ""
-	})
+	for _, n := range l.Nodes {
+		l.gone(n)
+	}
 }
 
 func (l *lab) withAgents() {

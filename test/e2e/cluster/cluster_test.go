@@ -65,9 +65,15 @@ func TestClusterRunsAPodAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.log("pod runs")
-	logs, err := c.PodLogs(ctx, "default", "hello", "")
-	if err != nil || logs != "hello\n" {
-		t.Errorf("logs = %q, %v", logs, err)
+	err = until(ctx, "the pod has printed its line", func(ctx context.Context) error {
+		logs, err := c.PodLogs(ctx, "default", "hello", "")
+		if err == nil && logs != "hello\n" {
+			err = fmt.Errorf("it has printed %q", logs)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 	out, err := c.PodExec(ctx, "default", "hello", "", "sh", "-c", "nc -w 3 $KUBERNETES_SERVICE_HOST 443 </dev/null && echo reached")
 	if err != nil || out != "reached\n" {

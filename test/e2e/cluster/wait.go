@@ -66,13 +66,19 @@ func PodReady(pod *corev1.Pod) bool {
 
 // WaitGone waits until a pod does not exist.
 func (c *Cluster) WaitGone(ctx context.Context, namespace, name string) error {
+	return Gone[corev1.Pod](ctx, c.client.CoreV1().RESTClient(), "pods", namespace, name)
+}
+
+// Gone waits until one object does not exist.
+func Gone[T any, P interface {
+	*T
+	runtime.Object
+}](ctx context.Context, client rest.Interface, resource, namespace, name string) error {
 	// It may go before the first list, and then no event tells of it.
 	absent := func(store cache.Store) (bool, error) { return len(store.ListKeys()) == 0, nil }
-	err := wait(ctx, c.client.CoreV1().RESTClient(), "pods", namespace, name, absent, func(pod *corev1.Pod) (bool, error) {
-		return pod == nil, nil
-	})
+	err := wait(ctx, client, resource, namespace, name, absent, func(object P) (bool, error) { return object == nil, nil })
 	if err != nil {
-		return fmt.Errorf("wait until pod %s/%s is gone: %w", namespace, name, err)
+		return fmt.Errorf("wait until %s %s/%s is gone: %w", resource, namespace, name, err)
 	}
 	return nil
 }

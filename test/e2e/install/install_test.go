@@ -137,9 +137,10 @@ func (l *lab) as(pod *corev1.Pod) kubernetes.Interface {
 	return client
 }
 
-// agent returns the agent's pod on a node, once it is ready and no other is there.
+// agent returns the agent's pod on a node, once it is ready and no other is there: Helm does not wait for the last of several.
 func (l *lab) agent(node string) *corev1.Pod {
 	l.t.Helper()
+	l.must(l.WaitInstalled(l.ctx))
 	pods, err := l.Client().CoreV1().Pods(system).List(l.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + node})
 	l.must(err)
 	if len(pods.Items) != 1 || !cluster.PodReady(&pods.Items[0]) {
@@ -333,6 +334,9 @@ func (l *lab) forced(tenant *corev1.Pod) {
 func (l *lab) removed() {
 	l.t.Helper()
 	l.uninstall()
+	// The pod of the job that asked whether anything holds a GPU goes after the job.
+	_, err := l.Kubectl(l.ctx, "-n", system, "wait", "--for=delete", "pods", "-l", "app.kubernetes.io/component=uninstall", "--timeout=2m")
+	l.must(err)
 	left, err := l.Kubectl(l.ctx, "get", "all,configmaps,secrets,serviceaccounts,deviceclasses,clusterroles,validatingadmissionpolicies,"+
 		"mutatingwebhookconfigurations,validatingwebhookconfigurations", "-A", "-o", "name", "-l", "app.kubernetes.io/part-of=divvy")
 	l.must(err)

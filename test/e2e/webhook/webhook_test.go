@@ -187,9 +187,7 @@ func collect(l *lab) {
 	l.must(err)
 	_, err = l.Kubectl(l.ctx, "-n", "collect", "delete", "pod", "dropped")
 	l.must(err)
-	l.must(cluster.Wait(l.ctx, l.Client().ResourceV1().RESTClient(), "resourceclaimtemplates", "collect", dropped, func(t *resourcev1.ResourceClaimTemplate) (bool, error) {
-		return t == nil, nil
-	}))
+	l.must(cluster.Gone[resourcev1.ResourceClaimTemplate](l.ctx, l.Client().ResourceV1().RESTClient(), "resourceclaimtemplates", "collect", dropped))
 	if left := l.templates("collect"); len(left) != 1 || left[0].Name == dropped {
 		l.t.Errorf("left: %v", left)
 	}

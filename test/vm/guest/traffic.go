@@ -10,7 +10,7 @@ import (
 // WaitFor waits until something holds, and fails the test where it does not for long.
 func WaitFor(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(90 * time.Second) // a guest without KVM on a busy machine
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {

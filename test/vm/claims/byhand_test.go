@@ -1,0 +1,140 @@
+package claims
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/test/vm/guest"
+	"github.com/divvy-gpu/divvy/test/vm/machine"
+)
+
+// echo is a line that the doctor prints: what is written, the node that is held meanwhile, and the file of sysfs.
+var echo = regexp.MustCompile(`^\(?echo ?([^ <>]*)(?: 3<(\S+))? >(/sys/\S+?)(?: \|\| true\))?(?: &&)?$`)
+
+// advised is what the doctor says of devices of virtual machines, by id.
+func advised(t *testing.T) map[string][]string {
+	t.Helper()
+	out, _ := divvy("doctor", "-o", "json") // the guest has no driver, which the status tells
+	var report struct {
+		Checks []struct {
+			ID       string
+			Commands []string
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	all := map[string][]string{}
+	for _, c := range report.Checks {
+		if strings.HasPrefix(c.ID, "vm.") {
+			all[c.ID] = c.Commands
+		}
+	}
+	return all
+}
+
+// obey does what a shell would, which the guest has not. Of conditions, those that only look are passed over.
+func obey(t *testing.T, lines []string) {
+	t.Helper()
+	for _, line := range lines {
+		parts := echo.FindStringSubmatch(line)
+		switch {
+		case parts == nil && strings.HasPrefix(line, "rm -rf "):
+			for _, name := range strings.Fields(line)[2:] {
+				if err := os.RemoveAll(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		case parts == nil && strings.HasPrefix(line, "! "):
+		case parts == nil:
+			t.Fatalf("what is %q?", line)
+		default:
+			write(t, parts[1], parts[2], parts[3])
+		}
+	}
+}
+
+func write(t *testing.T, value, node, file string) {
+	t.Helper()
+	if node != "" {
+		held, err := os.Open(node) //nolint:gosec // a node of the guest
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+	}
+	if err := guest.Write(file, value+"\n"); err != nil && filepath.Base(file) != "reset" {
+		t.Fatalf("write %q to %s: %v", value, file, err)
+	}
+}
+
+// An agent ends for good while a claim has a GPU whose override is its driver's name, and a card has functions, one of which is claimed. The
+// doctor's commands put all of it back as it was.
+func TestByHand(t *testing.T) {
+	guest.Require(t)
+	gpu, card := guest.Function(machine.Accelerator), guest.Function(machine.RootedCard)
+	gpu.Bind(t, "nvidia")
+	if err := gpu.Write("driver_override", "nvidia\n"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = gpu.Write("driver_override", "\n")
+		_, _ = card.Write("sriov_numvfs", "0"), card.Write("sriov_drivers_autoprobe", "1") // where the test failed before
+	})
+	before := drivers(append(gpu.Members(), card)) + functions(card)
+	for book, damage := range map[string]func(name string) error{
+		"vm.left": func(string) error { return nil },
+		"vm.book": func(name string) error { return os.WriteFile(name, []byte("nonsense"), 0o600) },
+	} {
+		t.Run(book, func(t *testing.T) {
+			first := agent(t)
+			out, err := settled("vm", "functions", string(card), "--count", "2", "-o", "json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var e enabled
+			if err := json.Unmarshal([]byte(out), &e); err != nil || len(e.Virtual) != 2 {
+				t.Fatalf("%v in %s", err, out)
+			}
+			claims := map[string][]string{"part": {"--pci", e.Virtual[0].Device, "--form", "vf"}}
+			if book == "vm.left" { // of a damaged book an override is lost
+				claims["whole"] = []string{"--pci", string(gpu), "--form", "passthrough"}
+			}
+			for name, arguments := range claims {
+				if _, err := settled(append([]string{"vm", "claim", name}, arguments...)...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := first.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			guest.WaitFor(t, "the agent to be gone", func() bool { _, err := divvy("vm", "ls"); return err != nil })
+			if err := damage("/run/divvy/vfio.json"); err != nil {
+				t.Fatal(err)
+			}
+			lines := advised(t)[book]
+			obey(t, lines)
+			if after := drivers(append(gpu.Members(), card)) + functions(card); after != before {
+				t.Errorf("%q left\n%s, want\n%s", lines, after, before)
+			}
+			agent(t)
+			for name := range claims {
+				listed(t, name)
+				if _, err := settled("vm", "release", name); err != nil {
+					t.Error(err)
+				}
+			}
+			listed(t, nothing)
+			if list, err := divvy("vm", "ls"); err != nil || strings.Contains(list, "FUNCTIONS OF") {
+				t.Errorf("the list is: %v\n%s", err, list)
+			}
+			if said := advised(t); len(said) > 0 {
+				t.Errorf("afterwards the doctor says %v", said)
+			}
+		})
+	}
+}
