@@ -1,6 +1,7 @@
 package hostfile
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -135,4 +136,23 @@ func (r recorder) Lstat(name string) (fs.FileInfo, error) {
 	tree, rest := r.tree(name)
 	_ = tree.addFile(rest, "")
 	return info, nil
+}
+
+// Openers asks the machine who has device nodes open, and records them as links that name the nodes.
+func (r recorder) Openers(nodes []string) ([]facts.Opener, []string, error) {
+	w, is := r.FS.(interface {
+		Openers(nodes []string) ([]facts.Opener, []string, error)
+	})
+	if !is {
+		return nil, nil, errors.ErrUnsupported
+	}
+	found, unseen, err := w.Openers(nodes)
+	for i, o := range found {
+		name, target := fmt.Sprintf("proc/%d/fd/%d", o.PID, i), "/dev/"+o.Node
+		if facts.KeepLink(name, target) {
+			tree, rest := r.tree(name)
+			_ = tree.addLink(rest, target)
+		}
+	}
+	return found, unseen, err
 }

@@ -3,6 +3,7 @@ package hostfile_test
 import (
 	"io/fs"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -102,4 +103,34 @@ func recorded(t *testing.T, machine fs.FS) string {
 		t.Fatal(err)
 	}
 	return text.String()
+}
+
+// watched is a machine that tells itself who has device nodes open.
+type watched struct{ fstest.MapFS }
+
+func (watched) Openers([]string) ([]facts.Opener, []string, error) {
+	return []facts.Opener{{PID: 812, Node: "nvidia3"}}, []string{"one is not seen"}, nil
+}
+
+// A recording has who holds a device by whatever name, as the machine told it.
+func TestRecordingHasOpeners(t *testing.T) {
+	const gpu = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+	machine := watched{fstest.MapFS{
+		"sys/bus/pci/devices/0000:01:00.0": {Data: []byte("../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0"), Mode: fs.ModeSymlink | 0o777},
+		gpu + "/class":                     {Data: []byte("0x030200\n")}, gpu + "/vendor": {Data: []byte("0x10de\n")}, gpu + "/device": {Data: []byte("0x20b5\n")},
+		"proc/driver/nvidia/gpus/0000:01:00.0/information": {Data: []byte("Device Minor: \t 3\n")},
+		"proc/812/comm": {Data: []byte("python3\n")},
+	}}
+	want := []facts.Holder{{PID: 812, Name: "python3", Node: "nvidia3"}}
+	host, err := facts.Read(machine)
+	if err != nil || len(host.Devices) != 1 || !reflect.DeepEqual(host.Devices[0].Holders, want) || !slices.Contains(host.Blind, "one is not seen") {
+		t.Fatalf("the machine is %+v, %v", host, err)
+	}
+	again, err := hostfile.Parse(strings.NewReader(recorded(t, machine)), "machine.host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host, err = facts.Read(again.Root()); err != nil || len(host.Devices) != 1 || !reflect.DeepEqual(host.Devices[0].Holders, want) {
+		t.Errorf("the recording is %+v, %v", host, err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,20 +14,37 @@ import (
 )
 
 const (
-	// mostOpen bounds how many descriptors of one process are looked at.
-	mostOpen = 1 << 16
 	// trace is the number of the capability that shows a process all others.
 	trace = 19
 	// firstNamespace is the number that the kernel gives the first namespace of processes.
 	firstNamespace = "pid:[4026531836]"
 )
 
+// Held is who has nodes of devices open, and why there may be others.
+type Held struct {
+	Holders []Holder
+	// Unseen are reasons, none where all processes are seen.
+	Unseen []string
+}
+
+// Opener is a process that has a device node open, which is named from /dev.
+type Opener struct {
+	PID  int
+	Node string
+}
+
+// watcher is the root of a machine that tells itself who has device nodes open, by whatever name, and why there may be others.
+// Where it cannot, that is [errors.ErrUnsupported].
+type watcher interface {
+	Openers(nodes []string) (found []Opener, unseen []string, err error)
+}
+
 // Holders are the processes that have nodes of some functions open, each once. Of the machine nothing else is read, so it is
 // told soon.
-func Holders(root fs.FS, functions []pci.Address) ([]Holder, error) {
+func Holders(root fs.FS, functions []pci.Address) (Held, error) {
 	sys, err := fs.Sub(root, "sys")
 	if err != nil {
-		return nil, fmt.Errorf("find who holds devices: %w", err)
+		return Held{}, fmt.Errorf("find who holds devices: %w", err)
 	}
 	r := &reader{root: root, sys: sys, host: &Host{}}
 	for _, at := range functions {
@@ -41,26 +59,20 @@ func Holders(root fs.FS, functions []pci.Address) ([]Holder, error) {
 		r.host.Devices = append(r.host.Devices, d)
 	}
 	r.holders()
-	var found []Holder
+	held := Held{Unseen: r.host.Blind}
 	for _, d := range r.host.Devices {
 		for _, h := range d.Holders {
-			if !slices.ContainsFunc(found, func(other Holder) bool { return other.PID == h.PID }) {
-				found = append(found, h)
+			if !slices.ContainsFunc(held.Holders, func(other Holder) bool { return other.PID == h.PID }) {
+				held.Holders = append(held.Holders, h)
 			}
 		}
 	}
-	return found, nil
+	return held, nil
 }
 
-// Blind says why processes that have devices open may be unseen, as [Host.Blind] does.
-func Blind(root fs.FS) []string {
-	sys, err := fs.Sub(root, "sys")
-	if err != nil {
-		return []string{err.Error()}
-	}
-	r := &reader{root: root, sys: sys, host: &Host{}}
-	r.holders()
-	return r.host.Blind
+// Hidden says which processes do not stand below /proc at all.
+func Hidden(root fs.FS) []string {
+	return (&reader{root: root, host: &Host{}}).hidden()
 }
 
 // holders finds the device nodes of each device, and which processes have them open.
@@ -69,9 +81,34 @@ func (r *reader) holders() {
 	at := map[string][]int{} // devices by node
 	for i, d := range r.host.Devices {
 		for _, node := range d.Nodes {
-			at["/dev/"+node] = append(at["/dev/"+node], i)
+			at[node] = append(at[node], i)
 		}
 	}
+	for _, o := range r.openers(slices.Sorted(maps.Keys(at))) {
+		for _, i := range at[o.Node] {
+			r.hold(&r.host.Devices[i], o.PID, o.Node)
+		}
+	}
+	r.host.Blind = append(r.host.Blind, r.hidden()...)
+	for i := range r.host.Devices {
+		d := &r.host.Devices[i]
+		slices.SortFunc(d.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Node, b.Node)) })
+	}
+}
+
+// openers are the processes that have device nodes open. A root that does not tell them, such as a recording, has links that name
+// the nodes.
+func (r *reader) openers(nodes []string) []Opener {
+	if w, is := r.root.(watcher); is {
+		if found, unseen, err := w.Openers(nodes); !errors.Is(err, errors.ErrUnsupported) {
+			if err != nil {
+				unseen = append(unseen, err.Error())
+			}
+			r.host.Blind = append(r.host.Blind, unseen...)
+			return found
+		}
+	}
+	var found []Opener
 	closed := 0
 	for _, name := range r.list("proc") {
 		pid, err := strconv.Atoi(name)
@@ -83,24 +120,17 @@ func (r *reader) holders() {
 		if errors.Is(err, fs.ErrPermission) {
 			closed++
 		}
-		for _, entry := range entries[:min(len(entries), mostOpen)] {
+		for _, entry := range entries {
 			target, err := fs.ReadLink(r.root, folder+"/"+entry.Name())
-			if err != nil {
-				continue
-			}
-			for _, i := range at[target] {
-				r.hold(&r.host.Devices[i], pid, strings.TrimPrefix(target, "/dev/"))
+			if node, is := strings.CutPrefix(target, "/dev/"); err == nil && is && slices.Contains(nodes, node) {
+				found = append(found, Opener{pid, node})
 			}
 		}
 	}
 	if closed > 0 {
 		r.host.Blind = append(r.host.Blind, fmt.Sprintf("what %d processes have open may not be read: look as root", closed))
 	}
-	r.host.Blind = append(r.host.Blind, r.hidden()...)
-	for i := range r.host.Devices {
-		d := &r.host.Devices[i]
-		slices.SortFunc(d.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Node, b.Node)) })
-	}
+	return found
 }
 
 // hidden says which processes do not stand below /proc at all.

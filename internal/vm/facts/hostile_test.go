@@ -126,7 +126,7 @@ func TestHiddenProcesses(t *testing.T) {
 		kept, _ := Keep("proc/self/mountinfo", c.mounts)
 		for how, mounts := range map[string]string{"": c.mounts, " in a recording": kept} {
 			files := tree(map[string]string{"proc/self/mountinfo": mounts, "proc/self/status": c.status})
-			if blind := Blind(files); (len(blind) == 1 && strings.Contains(blind[0], "hidepid")) != c.blind || len(blind) > 1 {
+			if blind := Hidden(files); (len(blind) == 1 && strings.Contains(blind[0], "hidepid")) != c.blind || len(blind) > 1 {
 				t.Errorf("%s%s: blind %q", name, how, blind)
 			}
 		}

@@ -223,12 +223,12 @@ func (b *Book) unwant(j *job) error {
 
 // unused returns an error if somebody has a device open that was given. Its driver would wait for them.
 func (b *Book) unused(e Entry) error {
-	holders, err := b.openers(e.Plan)
+	held, err := b.openers(e.Plan)
 	if err != nil {
 		return fmt.Errorf("see whether somebody has %s open: %w", e.Plan.Device, err)
 	}
-	if len(holders) > 0 {
-		return fmt.Errorf("put %s back: %w: %s", e.Plan.Device, ErrOpen, binding.Named(holders))
+	if len(held.Holders) > 0 {
+		return fmt.Errorf("put %s back: %w: %s", e.Plan.Device, ErrOpen, binding.Named(held.Holders))
 	}
 	return nil
 }

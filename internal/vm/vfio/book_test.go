@@ -52,21 +52,23 @@ type machine struct {
 
 func newMachine() *machine { return &machine{Kernel: vmtest.NewKernel(host())} }
 
-func (m *machine) Openers(string) ([]facts.Holder, error) {
+func (m *machine) Openers(string) (facts.Held, error) {
 	if m.missing {
-		return nil, vfio.ErrUnseen
+		return facts.Held{}, vfio.ErrUnseen
 	}
-	return nil, nil
+	return facts.Held{}, nil
 }
 
 func (m *machine) Node(string) string { return "" }
 
-func (m *machine) Unseen() string { return m.unseen }
-
-func (m *machine) Holders([]pci.Address) ([]facts.Holder, error) {
+func (m *machine) Holders([]pci.Address) (facts.Held, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.holders, nil
+	held := facts.Held{Holders: m.holders}
+	if m.unseen != "" {
+		held.Unseen = []string{m.unseen}
+	}
+	return held, nil
 }
 
 func (m *machine) hold(holders ...facts.Holder) {

@@ -1,12 +1,17 @@
 package vfio
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 // readLimit is how long one file may take to be read. The kernel answers at once, unless the device's lock is held.
@@ -14,7 +19,59 @@ const readLimit = 250 * time.Millisecond
 
 // Files are a machine's files from its root. Some of a PCI function's files cannot be read while its driver changes, and that
 // may last as long as anybody holds the function: reading one of those ends in time with [os.ErrDeadlineExceeded].
-func Files(root string) fs.FS { return filesFor(root, readLimit) }
+//
+// Of the running machine they also tell who has device nodes open, as [facts.Holders] asks it.
+func Files(root string) fs.FS {
+	if filepath.Clean(root) == "/" {
+		return live{filesFor(root, readLimit)}
+	}
+	return filesFor(root, readLimit)
+}
+
+// live are the files of the running machine.
+type live struct{ bounded }
+
+// Openers tells who has device nodes open, which are named from /dev, and why there may be others.
+func (l live) Openers(nodes []string) (found []facts.Opener, unseen []string, err error) {
+	paths := make([]string, len(nodes))
+	for i, node := range nodes {
+		paths[i] = filepath.Join("/dev", node)
+	}
+	told := process.Look(paths...)
+	for i, ids := range told.By {
+		for _, id := range ids {
+			found = append(found, facts.Opener{PID: id.PID, Node: nodes[i]})
+		}
+	}
+	return found, unseenIn(told), nil
+}
+
+// unseenIn says of which processes a look did not tell what they have open.
+func unseenIn(told process.Opened) (why []string) {
+	if told.Closed > 0 {
+		why = append(why, fmt.Sprintf("what %d processes have open may not be read: look as root", told.Closed))
+	}
+	if len(told.Cut) > 0 {
+		why = append(why, fmt.Sprintf("%d processes could not be looked through in time: %s", len(told.Cut), named(told.Cut)))
+	}
+	if len(told.Nameless) > 0 {
+		why = append(why, "a device of VFIO is open, and the kernel does not tell which, in "+named(told.Nameless))
+	}
+	return why
+}
+
+// named names the first of some processes.
+func named(ids []process.ID) string {
+	const most = 5
+	var parts []string
+	for _, id := range ids[:min(len(ids), most)] {
+		parts = append(parts, fmt.Sprintf("process %d (%s)", id.PID, process.Command(id.PID)))
+	}
+	if more := len(ids) - most; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(parts, ", ")
+}
 
 func filesFor(root string, limit time.Duration) bounded { return bounded{os.DirFS(root), root, limit} }
 

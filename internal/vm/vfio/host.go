@@ -79,12 +79,9 @@ func (h Host) Exists(path string) bool {
 }
 
 // Holders implements [Machine].
-func (h Host) Holders(devices []pci.Address) ([]facts.Holder, error) {
+func (h Host) Holders(devices []pci.Address) (facts.Held, error) {
 	return facts.Holders(Files(h.Root), devices)
 }
-
-// Unseen implements [Machine].
-func (h Host) Unseen() string { return strings.Join(facts.Blind(Files(h.Root)), "; ") }
 
 // Start implements [Machine]. The process is in a session of its own and inherits nothing: one that sleeps in the kernel
 // would keep whatever it has.

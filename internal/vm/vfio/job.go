@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 // begin has a goroutine work on an entry. The caller holds the lock.
@@ -268,16 +270,12 @@ func (b *Book) outcome(j *job, s binding.Step, outcome <-chan error, ended <-cha
 
 // stick notes that a write does not end, and who holds the device. Where it may yet end by itself, only with a holder.
 func (b *Book) stick(j *job, s binding.Step, begun time.Time, over bool) {
-	holders, err := b.config.Machine.Holders(j.entry.Plan.Members)
-	if err != nil {
-		holders = nil // it is stuck all the same
+	held, err := b.config.Machine.Holders(j.entry.Plan.Members)
+	if err != nil { // it is stuck all the same
+		held = facts.Held{Unseen: []string{err.Error()}}
 	}
-	if len(holders) == 0 && !over {
+	if len(held.Holders) == 0 && !over {
 		return
-	}
-	unseen := ""
-	if len(holders) == 0 {
-		unseen = b.config.Machine.Unseen()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -285,7 +283,7 @@ func (b *Book) stick(j *job, s binding.Step, begun time.Time, over bool) {
 	if returning {
 		name = s.Undoing()
 	}
-	j.entry.Stuck = &StuckError{Device: j.entry.Plan.Device, Step: name, Returning: returning, Since: begun, Holders: holders, Unseen: unseen}
+	j.entry.Stuck = &StuckError{Device: j.entry.Plan.Device, Step: name, Returning: returning, Since: begun, Holders: held.Holders, Unseen: strings.Join(held.Unseen, "; ")}
 	j.changed()
 }
 

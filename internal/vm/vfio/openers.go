@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -18,10 +19,10 @@ import (
 )
 
 // openers are the processes that have open what a plan gives.
-func (b *Book) openers(p binding.Plan) (all []facts.Holder, err error) {
+func (b *Book) openers(p binding.Plan) (all facts.Held, err error) {
 	if p.Form != binding.FormVGPU {
 		if all, err = b.config.Machine.Holders(p.Members); err != nil {
-			return nil, err
+			return all, err
 		}
 	}
 	seen := map[string]bool{}
@@ -30,48 +31,58 @@ func (b *Book) openers(p binding.Plan) (all []facts.Holder, err error) {
 			seen[group] = true
 			found, err := b.config.Machine.Openers(group)
 			if err != nil {
-				return nil, err
+				return all, err
 			}
-			for _, h := range found {
-				if !slices.ContainsFunc(all, func(other facts.Holder) bool { return other.PID == h.PID }) {
-					all = append(all, h)
-				}
-			}
+			all = joined(all, found)
 		}
 	}
 	return all, nil
 }
 
+// joined are those who have one of two things open, each once.
+func joined(a, b facts.Held) facts.Held {
+	for _, h := range b.Holders {
+		if !slices.ContainsFunc(a.Holders, func(other facts.Holder) bool { return other.PID == h.PID }) {
+			a.Holders = append(a.Holders, h)
+		}
+	}
+	for _, why := range b.Unseen {
+		if !slices.Contains(a.Unseen, why) {
+			a.Unseen = append(a.Unseen, why)
+		}
+	}
+	return a
+}
+
 // openError says who keeps a write from being made, which the kernel told without a name.
 func (b *Book) openError(p binding.Plan, err error) error {
-	switch holders, _ := b.openers(p); { // the kernel has told that there is one
-	case len(holders) > 0:
-		return fmt.Errorf("%w: %s", err, binding.Named(holders))
-	case b.config.Machine.Unseen() != "":
-		return fmt.Errorf("%w: a process that is not seen from here: %s", err, b.config.Machine.Unseen())
+	switch held, _ := b.openers(p); { // the kernel has told that there is one
+	case len(held.Holders) > 0:
+		return fmt.Errorf("%w: %s", err, binding.Named(held.Holders))
+	case len(held.Unseen) > 0:
+		return fmt.Errorf("%w: a process that is not seen from here: %s", err, strings.Join(held.Unseen, "; "))
 	}
-	return fmt.Errorf("%w: a process that is not seen from here", err)
+	return fmt.Errorf("%w: a process that is not seen from here: %s", err, inNoList)
 }
 
 // Openers implements [Machine].
-func (h Host) Openers(group string) ([]facts.Holder, error) {
+func (h Host) Openers(group string) (held facts.Held, err error) {
 	number, err := groupOf(h.Root, group)
 	if err != nil || number == noGroup {
-		return nil, err
+		return held, err
 	}
 	node := nodeOf(h.Root, number)
-	found, err := process.Holders(node)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, missing(h.Root, number)
-	case err != nil:
-		return nil, fmt.Errorf("find who has %s open: %w", node, err)
+	if _, err := os.Stat(node); errors.Is(err, fs.ErrNotExist) {
+		return held, missing(h.Root, number)
+	} else if err != nil {
+		return held, fmt.Errorf("find who has %s open: %w", node, err)
 	}
-	var all []facts.Holder
-	for _, id := range found {
-		all = append(all, facts.Holder{PID: id.PID, Name: process.Command(id.PID), Node: "vfio/" + number})
+	told := process.Look(node)
+	for _, id := range told.By[0] {
+		held.Holders = append(held.Holders, facts.Holder{PID: id.PID, Name: process.Command(id.PID), Node: "vfio/" + number})
 	}
-	return all, nil
+	held.Unseen = append(unseenIn(told), facts.Hidden(Files(h.Root))...)
+	return held, nil
 }
 
 // Node implements [Machine].

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
@@ -75,8 +77,8 @@ func TestMissingNode(t *testing.T) {
 			if c.has != "" {
 				must(t, os.MkdirAll(filepath.Join(root, "sys", c.has), 0o700))
 			}
-			if holders, err := self(t, root).Openers(binding.DeviceFolder(plan.Device) + "/iommu_group"); !errors.Is(err, c.want) || len(holders) != 0 {
-				t.Errorf("openers: %v, %v, want %v", holders, err, c.want)
+			if held, err := self(t, root).Openers(binding.DeviceFolder(plan.Device) + "/iommu_group"); !errors.Is(err, c.want) || len(held.Holders) != 0 {
+				t.Errorf("openers: %v, %v, want %v", held, err, c.want)
 			}
 			b := openTyped(t, root, nil)
 			want := "7"
@@ -123,7 +125,7 @@ func TestTypeOfAnOpenFunction(t *testing.T) {
 	}
 }
 
-// A device that is stuck without a holder that is seen has an unknown one where some are not seen.
+// A device that is stuck without a holder that is seen says why there may be one all the same.
 func TestStuckByAnUnseenHolder(t *testing.T) {
 	m := newMachine()
 	m.unseen = "processes of the machine are not seen"
@@ -131,9 +133,28 @@ func TestStuckByAnUnseenHolder(t *testing.T) {
 	b := open(t, vfio.Config{Path: filepath.Join(t.TempDir(), vfio.FileName), Machine: m, Limits: hasty, Late: told})
 	release := m.Hold(gpu)
 	defer release()
-	if err := b.Bind(t.Context(), "ada", planned(t, gpu)); err == nil || !strings.Contains(err.Error(), "who holds it is unknown: "+m.unseen) || strings.Contains(err.Error(), "nobody") {
+	if err := b.Bind(t.Context(), "ada", planned(t, gpu)); err == nil || !strings.Contains(err.Error(), "nobody that can be seen holds it: "+m.unseen) {
 		t.Errorf("bound: %v", err)
 	}
 	release()
 	<-late
+}
+
+// The machine's files tell who has a node open by another name, and so do facts that are read by them.
+func TestFilesTellOpeners(t *testing.T) {
+	const null = "null"
+	_, node := filepath.Split(t.TempDir())
+	told, is := vfio.Files("/").(interface {
+		Openers(nodes []string) ([]facts.Opener, []string, error)
+	})
+	if !is {
+		t.Fatal("they do not")
+	}
+	file, err := os.Open("/dev/" + null)
+	must(t, err)
+	defer file.Close()
+	found, _, err := told.Openers([]string{node, null})
+	if err != nil || !slices.Contains(found, facts.Opener{PID: os.Getpid(), Node: null}) || slices.ContainsFunc(found, func(o facts.Opener) bool { return o.Node == node }) {
+		t.Errorf("found %v, %v, want this process, %d", found, err, os.Getpid())
+	}
 }

@@ -58,18 +58,23 @@ type StuckError struct {
 }
 
 func (e *StuckError) Error() string {
-	who := "nobody is seen to hold it"
+	who := "nobody that can be seen holds it"
 	switch {
 	case len(e.Holders) > 0:
 		who = binding.Named(e.Holders) + ": end them first"
 	case e.Unseen != "":
-		who = "who holds it is unknown: " + e.Unseen
+		who += ": " + e.Unseen
+	default:
+		who += ": " + inNoList
 	}
 	if e.Returning {
 		who += "; once that has ended the change goes on by itself"
 	}
 	return fmt.Sprintf("%s is stuck: the kernel has not ended to %s; %s", e.Device, e.Step, who)
 }
+
+// inNoList says who is not seen wherever one looks.
+const inNoList = "a descriptor on its way through a socket, or one that io_uring keeps, is in no process's list"
 
 // Phase is how far an entry has come.
 type Phase string
@@ -140,14 +145,12 @@ type Kernel interface {
 // Processes tells who keeps a device from being put back.
 type Processes interface {
 	// Holders are the processes that have nodes of devices open.
-	Holders(devices []pci.Address) ([]facts.Holder, error)
+	Holders(devices []pci.Address) (facts.Held, error)
 	// Openers are the processes that have the VFIO node of a group open, which a link below /sys names. Where the node should be
 	// there and is not, it is [ErrUnseen].
-	Openers(group string) ([]facts.Holder, error)
+	Openers(group string) (facts.Held, error)
 	// Node is the VFIO node of a group, which a link below /sys names, "" where there is none.
 	Node(group string) string
-	// Unseen says why processes that have devices open may not be found, empty where all are.
-	Unseen() string
 }
 
 // Writer is a process that makes one write after the other.

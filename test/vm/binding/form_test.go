@@ -124,9 +124,9 @@ func TestVirtualFunction(t *testing.T) {
 // sightless is a machine whose processes are not seen, as from a container.
 type sightless struct{ vfio.Host }
 
-func (sightless) Holders([]pci.Address) ([]facts.Holder, error) { return nil, nil }
-func (sightless) Node(string) string                            { return "" }
-func (sightless) Openers(string) ([]facts.Holder, error)        { return nil, nil }
+func (sightless) Holders([]pci.Address) (facts.Held, error) { return facts.Held{}, nil }
+func (sightless) Openers(string) (facts.Held, error)        { return facts.Held{}, nil }
+func (sightless) Node(string) string                        { return "" }
 
 // A VM whose process is not seen keeps its function: the kernel tells that its group is open.
 func TestVMThatIsNotSeen(t *testing.T) {

@@ -1,0 +1,305 @@
+package process
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Opened is who has files or device nodes open, and of whom that could not be told. A descriptor that is on its way through
+// a socket, or that io_uring alone keeps, is in no process's list: who has it is in neither.
+type Opened struct {
+	// By are the living processes that have each one open or mapped.
+	By [][]ID
+	// Closed is how many processes may not be looked at. Cut are those that were not looked through in time.
+	Closed int
+	Cut    []ID
+	// Nameless have devices of VFIO open of which the kernel does not tell the group.
+	Nameless []ID
+}
+
+// LookLimit is how long [Look] takes at most. A process that sleeps in the kernel or has very much open is cut off then.
+const LookLimit = time.Second
+
+const (
+	// chunk is how many descriptors of a process are looked at before others have their turn.
+	chunk = 1024
+	// late is for how long one process is waited for before another one is looked at beside it.
+	late = 50 * time.Millisecond
+	// mostBeside is how many are looked at beside those that are late, mostAsleep how many may sleep in the kernel in all.
+	mostBeside = 16
+	mostAsleep = 64
+	// mostKnown bounds how many files that are mapped are kept in mind.
+	mostKnown = 1 << 16
+)
+
+// Look finds who has each of some files or device nodes open or mapped, by whatever name. Nodes are compared by their numbers,
+// because a node may be mounted elsewhere or made anew; where a file is not here, by its name. What each process has open is
+// looked through in turns, and so are the users, so that nobody who has much hides what another one has.
+func Look(paths ...string) Opened {
+	l, begun := newLook(paths), time.Now()
+	l.list(begun.Add(LookLimit))
+	return l.run(LookLimit - time.Since(begun))
+}
+
+// look is one of them.
+type look struct {
+	paths []string
+	files map[identity]int
+	// places are where the files lie. Names are of files that are not here.
+	places map[File]int
+	names  map[string]int
+	// shy is true where too many looks sleep already: then names alone are compared.
+	shy bool
+	// workers is how many look at once. step looks at a part of what a process has open, and tells what is left of it.
+	workers int
+	step    func(p *part) (cost int, more bool)
+
+	mu      sync.Mutex
+	ready   *sync.Cond
+	waiting map[int][]part // by user
+	spent   map[int]int
+	busy    map[ID]time.Time
+	ended   bool
+	others  map[string]bool // files that are mapped and not looked for, as maps has them
+	found   []map[ID]bool
+	vfio    map[ID]grip
+	cut     map[ID]bool
+	closed  map[ID]bool
+}
+
+// part is what is looked at without a break.
+type part struct {
+	id   ID
+	user int
+	// dir is the folder of a process or of one of its threads.
+	dir  string
+	what stage
+	// from is the number of the first descriptor.
+	from int
+	// others are the threads with descriptors of their own that are still to be looked at.
+	others []string
+	// mapped is true once mappings were seen, which all threads share.
+	mapped bool
+}
+
+// stage is in which order a process is looked through.
+type stage int
+
+const (
+	descriptors stage = iota
+	mappings
+	threads
+)
+
+// grip is what of VFIO a process has open.
+type grip struct{ device, group bool }
+
+// asleep has the processes at which somebody has not ended to look.
+var asleep = struct {
+	sync.Mutex
+	ids map[ID]bool
+}{ids: map[ID]bool{}}
+
+func newLook(paths []string) *look {
+	l := &look{
+		paths: paths, files: map[identity]int{}, places: map[File]int{}, names: map[string]int{},
+		workers: min(runtime.NumCPU(), 4), waiting: map[int][]part{}, spent: map[int]int{}, busy: map[ID]time.Time{},
+		others: map[string]bool{}, vfio: map[ID]grip{}, cut: map[ID]bool{}, closed: map[ID]bool{},
+	}
+	l.ready, l.step = sync.NewCond(&l.mu), l.lookAt
+	for i, path := range paths {
+		l.found = append(l.found, map[ID]bool{})
+		id, at, err := identify(path)
+		if err != nil {
+			l.names[path] = i
+			continue
+		}
+		l.files[id], l.places[at] = i, i
+	}
+	return l
+}
+
+// run looks at the processes that wait until the limit.
+func (l *look) run(limit time.Duration) Opened {
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	done := make(chan struct{})
+	begun := l.workers
+	for range begun {
+		go l.work()
+	}
+	go func() {
+		defer close(done)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for !l.ended && (len(l.busy) > 0 || l.left() > 0) {
+			l.ready.Wait()
+		}
+	}()
+	beside := time.NewTicker(late)
+	defer beside.Stop()
+	for {
+		select {
+		case <-done:
+			return l.end()
+		case <-over.C:
+			return l.end()
+		case <-beside.C:
+			if begun < l.workers+mostBeside && l.areLate() {
+				begun++
+				go l.work()
+			}
+		}
+	}
+}
+
+// list has all processes looked at.
+func (l *look) list(until time.Time) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	asleep.Lock()
+	sleep := maps.Clone(asleep.ids)
+	asleep.Unlock()
+	l.shy = len(sleep) >= mostAsleep
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		s, err := read(pid)
+		if err != nil || s.dead {
+			continue
+		}
+		id := ID{PID: pid, Start: s.start}
+		if sleep[id] || time.Now().After(until) {
+			l.cut[id] = true
+			continue
+		}
+		user := Owner(pid)
+		l.waiting[user] = append(l.waiting[user], part{id: id, user: user, dir: "/proc/" + entry.Name()})
+	}
+}
+
+// left is how many parts wait. The caller holds the lock.
+func (l *look) left() (n int) {
+	for _, parts := range l.waiting {
+		n += len(parts)
+	}
+	return n
+}
+
+// areLate tells whether all who look wait for a process.
+func (l *look) areLate() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.busy) == 0 || l.left() == 0 {
+		return false
+	}
+	for _, since := range l.busy {
+		if time.Since(since) < late {
+			return false
+		}
+	}
+	return true
+}
+
+// take is the next part: of the user at whose processes was looked least.
+func (l *look) take() (p part, found bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !l.ended {
+		least, any := 0, false
+		for user, parts := range l.waiting {
+			if len(parts) > 0 && (!any || l.spent[user] < l.spent[least] || l.spent[user] == l.spent[least] && user < least) {
+				least, any = user, true
+			}
+		}
+		if any {
+			parts := l.waiting[least]
+			p, l.waiting[least] = parts[0], parts[1:]
+			l.busy[p.id] = time.Now()
+			return p, true
+		}
+		if len(l.busy) == 0 {
+			return p, false
+		}
+		l.ready.Wait()
+	}
+	return p, false
+}
+
+// work looks at one part after the other.
+func (l *look) work() {
+	for {
+		p, found := l.take()
+		if !found {
+			return
+		}
+		cost, more := l.step(&p)
+		l.mu.Lock()
+		l.spent[p.user] += cost
+		if more {
+			l.waiting[p.user] = append(l.waiting[p.user], p)
+		}
+		delete(l.busy, p.id)
+		l.ready.Broadcast()
+		over := l.ended
+		l.mu.Unlock()
+		if over {
+			asleep.Lock()
+			delete(asleep.ids, p.id)
+			asleep.Unlock()
+			return
+		}
+	}
+}
+
+// end tells what was found until now.
+func (l *look) end() Opened {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.ready.Broadcast()
+	asleep.Lock()
+	defer asleep.Unlock()
+	for id := range l.busy {
+		l.cut[id], asleep.ids[id] = true, true
+	}
+	for _, parts := range l.waiting {
+		for _, p := range parts {
+			l.cut[p.id] = true
+		}
+	}
+	told := Opened{Closed: len(l.closed), Cut: sorted(l.cut)}
+	for _, ids := range l.found {
+		told.By = append(told.By, sorted(ids))
+	}
+	nameless := map[ID]bool{}
+	for id, g := range l.vfio {
+		if g.device && !g.group {
+			nameless[id] = true
+		}
+	}
+	told.Nameless = sorted(nameless)
+	return told
+}
+
+// sorted are processes by their numbers.
+func sorted(ids map[ID]bool) []ID {
+	return slices.SortedFunc(maps.Keys(ids), func(a, b ID) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start)) })
+}
+
+// isOver tells whether nobody waits any more for what is looked at.
+func (l *look) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
