@@ -164,7 +164,7 @@ func (m *machines) Release(ctx context.Context, name string) (left []string, err
 	if !errors.Is(err, claims.ErrUnknown) || !ours {
 		return left, err
 	}
-	return passthrough.Released(m.book.Release(ctx, name))
+	return claims.Released(m.book.Release(ctx, name))
 }
 
 // phases are those of the book in the words of claims.

@@ -4,7 +4,6 @@ package passthrough
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
@@ -64,41 +63,8 @@ func (b *Backend) Take(ctx context.Context, w claims.Want, admit func(members []
 
 // Release implements [claims.Maker].
 func (b *Backend) Release(ctx context.Context, owner string) (left []string, err error) {
-	return Released(b.book.Release(ctx, owner))
+	return claims.Released(b.book.Release(ctx, owner))
 }
-
-// Released is what a book's Release returned, as the ledger of claims knows it.
-func Released(foreign []vfio.Foreign, err error) (left []string, as error) {
-	for _, f := range foreign {
-		left = append(left, f.String())
-	}
-	if errors.Is(err, vfio.ErrOpen) {
-		err = openError{err}
-	}
-	return left, err
-}
-
-// openError is the book's error as the ledger knows it.
-type openError struct{ error }
-
-func (e openError) Unwrap() error { return e.error }
-
-// Is makes it a [claims.ErrOpen].
-func (openError) Is(target error) bool { return target == claims.ErrOpen }
 
 // Standing implements [claims.Maker].
-func (b *Backend) Standing(owner string) claims.Standing { return Standing(b.book, owner) }
-
-// Standing tells what an owner has in a book.
-func Standing(book interface{ Entries() []vfio.Entry }, owner string) (s claims.Standing) {
-	for _, e := range book.Entries() {
-		if e.Owner != owner {
-			continue
-		}
-		s.There, s.What = true, fmt.Sprintf("%s (%s)", e.Plan.Device, e.Plan.Form)
-		if e.Stuck != nil {
-			s.Stuck = e.Stuck.Error()
-		}
-	}
-	return s
-}
+func (b *Backend) Standing(owner string) claims.Standing { return claims.StandingIn(b.book, owner) }

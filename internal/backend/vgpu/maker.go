@@ -8,7 +8,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
-	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
 
@@ -40,26 +39,10 @@ func (m Maker) Take(ctx context.Context, w claims.Want, admit func(members []pci
 
 // Release implements [claims.Maker].
 func (m Maker) Release(ctx context.Context, owner string) (left []string, err error) {
-	foreign, err := m.Backend.Release(ctx, owner)
-	for _, f := range foreign {
-		left = append(left, f.String())
-	}
-	if errors.Is(err, vfio.ErrOpen) {
-		err = fmt.Errorf("%w: %w", claims.ErrOpen, err)
-	}
-	return left, err
+	return claims.Released(m.Backend.Release(ctx, owner))
 }
 
 // Standing implements [claims.Maker].
-func (m Maker) Standing(owner string) (s claims.Standing) {
-	for _, e := range m.Backend.options.Book.Entries() {
-		if e.Owner != owner {
-			continue
-		}
-		s.There, s.What = true, fmt.Sprintf("%s (%s)", e.Plan.Device, e.Plan.Form)
-		if e.Stuck != nil {
-			s.Stuck = e.Stuck.Error()
-		}
-	}
-	return s
+func (m Maker) Standing(owner string) claims.Standing {
+	return claims.StandingIn(m.Backend.options.Book, owner)
 }
