@@ -159,7 +159,7 @@ func (m *machines) List() (all []claims.Claim, changed <-chan struct{}) {
 
 // Release implements [agent.Machines]. What is in the book and in no ledger, as after that was lost, is put back as well.
 func (m *machines) Release(ctx context.Context, name string) (left []string, err error) {
-	left, err = m.Ledger.PutBack(ctx, name)
+	left, err = m.PutBack(ctx, name)
 	ours := slices.ContainsFunc(m.book.Entries(), func(e vfio.Entry) bool { return e.Owner == name && v1alpha1.Backend(e.Plan.Form).ForMachines() })
 	if !errors.Is(err, claims.ErrUnknown) || !ours {
 		return left, err
