@@ -22,6 +22,8 @@ const (
 	reasonAdmin = "AdminAccess"
 	// reasonCards is of claims with RDMA cards.
 	reasonCards = "CardsAttached"
+	// reasonLost is of pods whose claim the cluster has lost.
+	reasonLost = "ClaimLost"
 )
 
 // teller writes events; equal ones are counted in one object by the recorder.
@@ -46,6 +48,14 @@ func (t *teller) prepared(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, r
 		t.recorder.Eventf(podObject(pod), claimObject(claim), corev1.EventTypeNormal, reason, "Prepare", "%s", note(text))
 	}
 	t.recorder.Eventf(claimObject(claim), nil, corev1.EventTypeNormal, reason, "Prepare", "%s", note(text))
+}
+
+// lost tells pods that the cluster has lost a claim whose devices they have.
+func (t *teller) lost(claim string, pods []*corev1.Pod) {
+	for _, pod := range pods {
+		t.recorder.Eventf(podObject(pod), nil, corev1.EventTypeWarning, reasonLost, "Reconcile",
+			"claim %s is gone or not allocated any more, as after somebody emptied its status: the pod keeps its devices until it ends, and Kubernetes may give them to others, who are refused where they cannot be shared", claim)
+	}
 }
 
 // claimObject is a claim that an event can be about: what clients return has no kind.

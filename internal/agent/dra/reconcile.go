@@ -38,6 +38,7 @@ type reconciler struct {
 	now  func() time.Time
 	gone map[types.UID]time.Time // since when a claim is not there any more
 	told map[types.UID]bool      // pods that were told of their claim's division
+	kept map[types.UID]bool      // claims of which was told that they are kept for pods that live
 	// read are the pods that named a claim when it was read last. While they are the same
 	// there is nothing to ask: a claim stays as long as its pods.
 	read map[types.UID][]types.UID
@@ -45,7 +46,7 @@ type reconciler struct {
 }
 
 func newReconciler(d *driver) *reconciler {
-	return &reconciler{driver: d, now: time.Now, gone: map[types.UID]time.Time{}, told: map[types.UID]bool{}, read: map[types.UID][]types.UID{}}
+	return &reconciler{driver: d, now: time.Now, gone: map[types.UID]time.Time{}, told: map[types.UID]bool{}, kept: map[types.UID]bool{}, read: map[types.UID][]types.UID{}}
 }
 
 // run looks from time to time until ctx is done, and at the shares of slots whenever ended
@@ -139,18 +140,24 @@ func (r *reconciler) look(ctx context.Context) {
 	claims := r.prepared()
 	r.forget(claims)
 	for uid, t := range claims {
-		users := uidsOf(r.pods.users(t.Namespace, t.Claim))
+		pods := r.pods.users(t.Namespace, t.Claim)
+		users := uidsOf(pods)
 		if len(users) > 0 && slices.Equal(users, r.read[uid]) {
 			continue
 		}
-		claim, err := r.there(ctx, uid, t)
+		claim, later, err := r.there(ctx, uid, t)
+		pods = before(pods, later)
 		switch {
 		case err != nil:
 			return // the API server is away: nothing is known
 		case claim != nil:
 			delete(r.gone, uid)
+			delete(r.kept, uid)
 			r.read[uid] = users
 			r.beside(ctx, claim)
+		case len(pods) > 0:
+			delete(r.gone, uid)
+			r.keep(ctx, uid, t, pods)
 		case t.Claim == "": // its name is not known
 		case r.gone[uid].IsZero():
 			r.gone[uid] = r.now()
@@ -165,6 +172,7 @@ func (r *reconciler) forget(claims map[types.UID]agent.Tenancy) {
 	gone := func(uid types.UID) bool { _, ok := claims[uid]; return !ok }
 	maps.DeleteFunc(r.gone, func(uid types.UID, _ time.Time) bool { return gone(uid) })
 	maps.DeleteFunc(r.read, func(uid types.UID, _ []types.UID) bool { return gone(uid) })
+	maps.DeleteFunc(r.kept, func(uid types.UID, _ bool) bool { return gone(uid) })
 	maps.DeleteFunc(r.told, func(uid types.UID, _ bool) bool { return !r.pods.lives(uid) })
 }
 
@@ -177,16 +185,44 @@ func uidsOf(pods []*corev1.Pod) []types.UID {
 	return slices.Sorted(slices.Values(uids))
 }
 
-// there returns a claim that the cluster still has, allocated, nil if it has not.
-func (r *reconciler) there(ctx context.Context, uid types.UID, t agent.Tenancy) (*resourcev1.ResourceClaim, error) {
+// there returns a claim that the cluster still has, allocated, nil if it has not. Later is another one that has its name now.
+func (r *reconciler) there(ctx context.Context, uid types.UID, t agent.Tenancy) (claim, later *resourcev1.ResourceClaim, err error) {
 	if t.Claim == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	claim, err := r.claim(ctx, t.Namespace, t.Claim)
-	if apierrors.IsNotFound(err) || err == nil && (claim.UID != uid || claim.Status.Allocation == nil) {
-		return nil, nil
+	claim, err = r.claim(ctx, t.Namespace, t.Claim)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, err
+	case claim.UID != uid:
+		return nil, claim, nil
+	case claim.Status.Allocation == nil:
+		return nil, nil, nil
 	}
-	return claim, err
+	return claim, nil, nil
+}
+
+// before are those of the pods that name a claim which began before another claim of that name came, and so have the one before it.
+func before(pods []*corev1.Pod, later *resourcev1.ResourceClaim) (all []*corev1.Pod) {
+	for _, pod := range pods {
+		if later == nil || pod.Status.StartTime != nil && pod.Status.StartTime.Before(&later.CreationTimestamp) {
+			all = append(all, pod)
+		}
+	}
+	return all
+}
+
+// keep tells once that a claim is lost to the cluster while pods of it live, which keep what they have: the kubelet releases it when
+// they end.
+func (r *reconciler) keep(ctx context.Context, uid types.UID, t agent.Tenancy, pods []*corev1.Pod) {
+	if r.kept[uid] {
+		return
+	}
+	r.kept[uid] = true
+	r.log.WarnContext(ctx, "a claim is gone or not allocated any more while a pod of it lives, so its devices stay", "claim", t.Name, "uid", uid, "pod", pods[0].Name)
+	r.teller.lost(t.Name, pods)
 }
 
 // abandon releases the share of a claim that has been gone for long, unless a process

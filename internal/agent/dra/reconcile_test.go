@@ -138,16 +138,16 @@ func TestReplacedClaim(t *testing.T) {
 	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
 		t.Fatal(err)
 	}
-	there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0])
-	if err != nil || there != nil {
-		t.Errorf("there %v, %v", there, err)
+	there, other, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0])
+	if err != nil || there != nil || other == nil || other.UID != uidB {
+		t.Errorf("there %v, and %v later, %v", there, other, err)
 	}
 	later.UID, later.Status.Allocation = uidA, nil
 	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
 		t.Fatal(err)
 	}
-	if there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0]); err != nil || there != nil {
-		t.Errorf("deallocated: there %v, %v", there, err)
+	if there, other, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0]); err != nil || there != nil || other != nil {
+		t.Errorf("deallocated: there %v, and %v later, %v", there, other, err)
 	}
 }
 
