@@ -20,7 +20,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/rdma"
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
 // cardSpecPrefix begins the names of the CDI specifications of cards; the claim's UID follows.
@@ -36,6 +38,8 @@ type Cards interface {
 	Functions(parts []CardPart) ([]pci.Address, error)
 	// Limited returns those of Functions where the kernel limits what containers take.
 	Limited(parts []CardPart) ([]pci.Address, error)
+	// Openers are the processes in containers that have the adapters of virtual functions among parts open. Those that are gone have none.
+	Openers(parts []CardPart) ([]facts.Holder, error)
 	// Changed returns a channel that is closed when the cards are not any more what they are now.
 	Changed() <-chan struct{}
 }
@@ -286,6 +290,26 @@ func (d *driver) writeCardSpec(a attached) (told []string, err error) {
 		return told, err
 	}
 	return told, cdi.Write(d.cdiDir, cardSpecPrefix+string(a.UID), spec)
+}
+
+// detachClosed is detach, once no container has the adapter of one of the claim's virtual functions open. A descriptor that was passed to a
+// container that goes on would reach what the function's next owner does there.
+func (d *driver) detachClosed(claim types.UID) error {
+	a, had := d.attached.get(claim)
+	if had && d.cards != nil {
+		var parts []CardPart
+		for _, v := range a.Views {
+			parts = append(parts, slices.DeleteFunc(slices.Clone(v.Parts), func(p CardPart) bool { return p.Slots > 0 })...)
+		}
+		holders, err := d.cards.Openers(parts)
+		if err != nil {
+			return fmt.Errorf("take the cards of %s back: %w", a.name(), err)
+		}
+		if len(holders) > 0 {
+			return fault("the cards of %s are kept back until their adapters are closed: %s", a.name(), binding.Named(holders))
+		}
+	}
+	return d.detach(claim)
 }
 
 // detach takes a claim's cards back; that it has none is no error. The record goes after the specification: while it is there, there

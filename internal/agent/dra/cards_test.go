@@ -29,6 +29,7 @@ type shelf struct {
 	minors  map[string]uint32
 	unread  map[string]uint32 // the numbers as they are, where nobody has looked since
 	host    rdma.Host
+	openers []facts.Holder
 	changed chan struct{}
 }
 
@@ -71,6 +72,21 @@ func (s *shelf) Functions(parts []CardPart) (all []pci.Address, err error) {
 
 func (s *shelf) Limited(parts []CardPart) ([]pci.Address, error) {
 	return s.Functions(slices.DeleteFunc(slices.Clone(parts), func(p CardPart) bool { return p.Slots == 0 }))
+}
+
+func (s *shelf) Openers(parts []CardPart) ([]facts.Holder, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(parts) == 0 || parts[0].Slots > 0 {
+		return nil, nil
+	}
+	return s.openers, nil
+}
+
+func (s *shelf) opened(by ...facts.Holder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.openers = by
 }
 
 func (s *shelf) Changed() <-chan struct{} {
@@ -238,6 +254,37 @@ func TestFunctionHasOneTenant(t *testing.T) {
 		t.Error(err)
 	}
 	m.mustPrepare(r, second)
+}
+
+// A function whose adapter a container still has open is kept back by name, so that its next tenant does not share it. A shared card is not.
+func TestOpenFunctionIsKept(t *testing.T) {
+	claim, pod := pairs()
+	second, other := one("nic-v0-vf", "")
+	m, s := newCardMachine(t, claim, pod, second, other)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	s.opened(facts.Holder{PID: 812, Name: "ib_write_bw", Node: "infiniband/uverbs2", Container: "abababababab"})
+	for range 2 {
+		if err := m.unprepare(r, claim); err == nil || !strings.Contains(err.Error(), "process 812 (ib_write_bw) has /dev/infiniband/uverbs2 in container abababababab") {
+			t.Errorf("taken back: %v", err)
+		}
+	}
+	if err := m.prepare(r, second).Err; err == nil || !strings.Contains(err.Error(), "device nic-v0-vf is prepared for claim team/a") {
+		t.Errorf("the next claim: %v", err)
+	}
+	s.opened()
+	if err := m.unprepare(r, claim); err != nil {
+		t.Error(err)
+	}
+	m.mustPrepare(r, second)
+	third, last := one("nic-c0-shared", "1")
+	shared, s := newCardMachine(t, third, last)
+	r = shared.start()
+	shared.mustPrepare(r, third)
+	s.opened(facts.Holder{PID: 812, Name: "ib_write_bw", Node: "infiniband/uverbs0", Container: "abababababab"})
+	if err := shared.unprepare(r, third); err != nil {
+		t.Errorf("a shared card: %v", err)
+	}
 }
 
 func TestCardsRefuse(t *testing.T) {

@@ -128,7 +128,7 @@ func (d *driver) unprepareClaim(ctx context.Context, claim types.UID, release fu
 	if err := errors.Join(d.giveBack(ctx, claim), d.shut(claim)); err != nil {
 		return err
 	}
-	if err := d.detach(claim); err != nil {
+	if err := d.detachClosed(claim); err != nil {
 		return err
 	}
 	return cdi.Remove(d.cdiDir, specName(claim))

@@ -203,6 +203,24 @@ func (c *cards) Limited(parts []dra.CardPart) ([]pci.Address, error) {
 	return c.functions(slices.DeleteFunc(slices.Clone(parts), func(p dra.CardPart) bool { return p.Slots == 0 }))
 }
 
+// Openers implements [dra.Cards]. A process outside of containers is the host's own, such as a daemon that has every adapter open, and
+// a card that is gone has nobody.
+func (c *cards) Openers(parts []dra.CardPart) ([]facts.Holder, error) {
+	var functions []pci.Address
+	c.mu.Lock()
+	for _, p := range parts {
+		if taken, err := c.taken([]dra.CardPart{p}); err == nil && taken[0].OnPCI && taken[0].Virtual() {
+			functions = append(functions, taken[0].PCI.Address)
+		}
+	}
+	c.mu.Unlock()
+	if len(functions) == 0 {
+		return nil, nil
+	}
+	held, err := facts.Holders(c.root, functions)
+	return slices.DeleteFunc(held.Holders, func(h facts.Holder) bool { return h.Container == "" }), err
+}
+
 // functions are those of parts. A virtual function goes when its card leaves its driver. c.mu is held.
 func (c *cards) functions(parts []dra.CardPart) (all []pci.Address, err error) {
 	taken, err := c.taken(parts)

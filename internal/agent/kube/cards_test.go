@@ -156,6 +156,23 @@ func TestFunctionsOfCards(t *testing.T) {
 	if _, err := c.Functions([]dra.CardPart{{Device: "nic-0000-12-00-0-shared"}}); !errors.Is(err, rdma.ErrGone) {
 		t.Errorf("a card that is gone: %v", err)
 	}
+	openers := func(want string, parts ...dra.CardPart) {
+		t.Helper()
+		if got, err := c.Openers(parts); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("openers of %v are %v, %v, want %s", parts, got, err, want)
+		}
+	}
+	for name, content := range map[string]string{
+		"sys/dev/char/231:193": "->../../" + strings.TrimPrefix(function, "sys/") + "/infiniband_verbs/uverbs1", function + "/infiniband_verbs/uverbs1/uevent": "DEVNAME=infiniband/uverbs1\n",
+		"sys/dev/char/231:192": "->../../" + strings.TrimPrefix(cardFolder, "sys/") + "/infiniband_verbs/uverbs0", cardFolder + "/infiniband_verbs/uverbs0/uevent": "DEVNAME=infiniband/uverbs0\n",
+		"proc/812/fd/4": "->/dev/infiniband/uverbs1", "proc/812/comm": "ib_write_bw\n", "proc/812/cgroup": "0::/docker/" + strings.Repeat("ab", 32) + "\n",
+		"proc/813/fd/4": "->/dev/infiniband/uverbs1", "proc/813/comm": "ibacm\n", "proc/813/cgroup": "0::/system.slice\n",
+		"proc/814/fd/4": "->/dev/infiniband/uverbs0", "proc/814/comm": "python\n", "proc/814/cgroup": "0::/docker/" + strings.Repeat("cd", 32) + "\n",
+	} {
+		sysfstest.Set(root, name, content)
+	}
+	openers("[{812 ib_write_bw infiniband/uverbs1 abababababab}]", dra.CardPart{Device: "nic-0000-12-00-0-vf"}, dra.CardPart{Device: "nic-0000-11-00-1-vf"})
+	openers("[]", dra.CardPart{Device: "nic-0000-11-00-0-shared", Slots: 1}, dra.CardPart{Device: "nic-0000-12-00-0-vf"})
 	limited := func(want string, parts ...dra.CardPart) {
 		t.Helper()
 		if got, err := c.Limited(parts); err != nil || fmt.Sprint(got) != want {
