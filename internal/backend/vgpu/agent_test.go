@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +30,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == vfio.Command:
 		err = vfio.Main(os.Args[2])
+	case len(os.Args) == 4 && os.Args[1] == vfio.Command:
+		err = vfio.MainBySteps(os.Args[3], mortal(filepath.Join(os.Args[2], fatalName)))
 	case len(os.Args) == 3 && os.Args[1] == agentCommand:
 		err = serve(os.Args[2])
 	default:
@@ -40,10 +44,35 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
+// fatalName is a file beside the books, for the process that writes: the number of its step at which it ends by SIGKILL. A negative
+// one has the agent end first. One process of all comes to it.
+const fatalName = "fatal-step"
+
+// mortal is the end of a process that writes.
+func mortal(file string) func(string) {
+	steps := 0
+	return func(string) {
+		steps++
+		text, err := os.ReadFile(file) //nolint:gosec // beside the books
+		if err != nil {
+			return
+		}
+		if fatal, err := strconv.Atoi(string(text)); err != nil || max(fatal, -fatal) != steps || os.Remove(file) != nil {
+			return
+		} else if agent := os.Getppid(); fatal < 0 && agent > 1 {
+			_ = syscall.Kill(agent, syscall.SIGKILL)
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
 // order is what an agent is told: one thing, and the step at which it ends by SIGKILL, 0 for none.
 type order struct {
 	Do, Owner, GPU, Type string
 	Count, Die           int
+	// Fatal is the step at which the process that writes ends, as in the file of fatalName.
+	Fatal int
 	// Blind has the agent not see who has a device open, as where its processes are in another namespace.
 	Blind bool
 }
@@ -56,6 +85,9 @@ type reply struct {
 	Has         map[string]had
 	// Entries is how many there are in the book.
 	Entries int
+
+	// killed is that the process that writes came to the step that was fatal to it.
+	killed bool
 }
 
 // had is a device.
@@ -86,7 +118,7 @@ func backend(folder string, isBlind *bool, step func(string)) (*vgpu.Backend, *v
 	}
 	// The guest is slow, and so is its machine: nothing here is about time.
 	book, err := vfio.Open(vfio.Config{
-		Path: filepath.Join(folder, vfio.FileName), Machine: blind{vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command}}, isBlind},
+		Path: filepath.Join(folder, vfio.FileName), Machine: blind{vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command, folder}}, isBlind},
 		Limits: vfio.Limits{Look: time.Minute, Write: 2 * time.Minute}, Step: step,
 	})
 	if err != nil {
@@ -173,12 +205,13 @@ func newAgent(t testing.TB) *agent {
 	t.Helper()
 	a := &agent{t: t, folder: t.TempDir()}
 	t.Cleanup(a.kill)
-	a.start(0)
+	a.start(0, 0)
 	return a
 }
 
-// start starts a process that recovers what the last one left, and dies at a step of that, if there is such a one.
-func (a *agent) start(die int) (r reply, lives bool) {
+// start starts a process that recovers what the last one left, and dies at a step of that, if there is such a one, of its own or of the
+// process that writes.
+func (a *agent) start(die, fatal int) (r reply, lives bool) {
 	a.t.Helper()
 	a.cmd = exec.Command("/proc/self/exe", agentCommand, a.folder) //nolint:noctx // killed with the test
 	a.cmd.Stderr = os.Stderr
@@ -194,13 +227,13 @@ func (a *agent) start(die int) (r reply, lives bool) {
 		a.t.Fatal(err)
 	}
 	a.in, a.out = json.NewEncoder(in), json.NewDecoder(bufio.NewReader(out))
-	return a.ask(order{Do: "recover", GPU: "0000:00:00.0", Die: die})
+	return a.ask(order{Do: "recover", GPU: "0000:00:00.0", Die: die, Fatal: fatal})
 }
 
 // restart starts an agent that lives, after one that died.
 func (a *agent) restart() reply {
 	a.t.Helper()
-	r, lives := a.start(0)
+	r, lives := a.start(0, 0)
 	if !lives {
 		a.t.Fatal("an agent died of nothing")
 	}
@@ -213,14 +246,24 @@ func (a *agent) ask(o order) (r reply, lives bool) {
 	if o.GPU == "" {
 		o.GPU = "0000:00:00.0"
 	}
+	fatal := filepath.Join(a.folder, fatalName)
+	if o.Fatal != 0 {
+		if err := os.WriteFile(fatal, []byte(strconv.Itoa(o.Fatal)), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+		defer os.Remove(fatal)
+	}
 	if err := a.in.Encode(o); err != nil {
 		a.t.Fatalf("tell the agent to %s: %v", o.Do, err)
 	}
-	if err := a.out.Decode(&r); err == nil {
+	err := a.out.Decode(&r)
+	_, unused := os.Stat(fatal)
+	r.killed = o.Fatal != 0 && errors.Is(unused, fs.ErrNotExist)
+	if err == nil {
 		return r, true
 	}
 	a.kill()
-	if o.Die == 0 {
+	if o.Die == 0 && o.Fatal >= 0 {
 		a.t.Fatalf("the agent died of %+v", o)
 	}
 	return r, false

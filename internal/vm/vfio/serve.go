@@ -47,9 +47,13 @@ func (a answer) err() error {
 
 // Main makes the writes that it reads from its standard input, one in a line, and answers each in a line of its standard
 // output. It ends when there are no more, so also when who asks has ended.
-func Main(root string) error {
+func Main(root string) error { return MainBySteps(root, func(string) {}) }
+
+// MainBySteps is [Main], and calls a function after each step of a write: when it is marked, made, and told by its receipt.
+// Tests end the process there.
+func MainBySteps(root string, step func(string)) error {
 	drop()
-	return serve(root, os.Stdin, os.Stdout)
+	return serve(root, os.Stdin, os.Stdout, step)
 }
 
 // drop closes whatever a library of the starter's has left open: a process that sleeps in the kernel keeps what it has, and
@@ -74,13 +78,13 @@ func drop() {
 	}
 }
 
-func serve(root string, in io.Reader, out io.Writer) error {
+func serve(root string, in io.Reader, out io.Writer, step func(string)) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		var w binding.Write
 		err := json.Unmarshal(lines.Bytes(), &w)
 		if err == nil {
-			err = write(root, w)
+			err = write(root, w, step)
 		}
 		a := answer{Open: errors.Is(err, ErrOpen), Unseen: errors.Is(err, ErrUnseen)}
 		if !errors.As(err, &a.Number) && err != nil {
@@ -98,7 +102,7 @@ func serve(root string, in io.Reader, out io.Writer) error {
 }
 
 // write writes a file of sysfs in one call, and makes none.
-func write(root string, w binding.Write) error {
+func write(root string, w binding.Write, step func(string)) error {
 	if !fs.ValidPath(w.Path) {
 		return fmt.Errorf("write %q below sys: %w", w.Path, fs.ErrInvalid)
 	}
@@ -111,10 +115,14 @@ func write(root string, w binding.Write) error {
 	if err := begun(w, name); err != nil {
 		return err
 	}
+	step("marked")
 	file, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err == nil {
 		_, err = file.WriteString(w.Value)
 		err = errors.Join(err, file.Close())
 	}
-	return told(w, err)
+	step("made")
+	err = told(w, err)
+	step("told")
+	return err
 }
