@@ -63,6 +63,9 @@ sees more. --host looks at a recording of 'divvy topo --capture' instead.`,
 			if err != nil {
 				return err
 			}
+			if recorded == "" {
+				ask.Own = a.own(cmd.Context())
+			}
 			report := preflight.NewReport(host, devices, ask, version.Full())
 			if err := output.print(a.out, report, func(w *strings.Builder) { writePreflight(w, report) }); err != nil {
 				return err
@@ -92,15 +95,14 @@ func platformNames() []string {
 
 // facts are those of this machine, or of a recorded one.
 func (a *app) facts(ctx context.Context, recorded string) (*facts.Host, error) {
-	root := vfio.Files("/")
-	if recorded != "" {
-		host, err := recordedHost(ctx, recorded)
-		if err != nil {
-			return nil, err
-		}
-		root = host.Root()
+	if recorded == "" {
+		return facts.Read(vfio.Files("/"))
 	}
-	return facts.Read(root)
+	host, err := recordedHost(ctx, recorded)
+	if err != nil {
+		return nil, err
+	}
+	return host.Facts()
 }
 
 // devicesNamed finds the device that an argument names, or all GPUs where there is none. Indexes count NVIDIA's GPUs in the order of

@@ -18,6 +18,8 @@ func TestPreflightOfAModelledHost(t *testing.T) {
 		want   string
 	}{
 		"sound":       {[]string{"a100", "--for", "qemu"}, 0, "Arguments of QEMU"},
+		"a claim":     {[]string{"a100", "--for", "qemu"}, 0, "\n    divvy vm claim --pci 0000:3d:00.0 --form passthrough --user USER\n"},
+		"an old one":  {[]string{"../h100x8", "0", "--for", "qemu"}, program.ExitFailure, "unknown  iommu              unknown, not recorded"},
 		"by index":    {[]string{"a100", "1", "--for", "libvirt"}, 0, "bus='0x3e'"},
 		"by UUID":     {[]string{"a100", "GPU-00000001-a100-4000-8000-000000000001", "--for", "xen"}, 0, "pci = [ '0000:3e:00.0' ]"},
 		"a NIC":       {[]string{"a100", "0000:18:00.0", "--for", "qemu"}, program.ExitFailure, "default route leads through ens4f0np0"},

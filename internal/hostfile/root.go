@@ -14,6 +14,21 @@ import (
 // Root is the recorded machine from its root: /sys, and what was recorded of other folders.
 func (h *Host) Root() fs.FS { return root{h.Sysfs, h.Outside} }
 
+// Facts are those of the recorded machine. Of a recording of the first version, which has the topology alone, they say so, and of one
+// that nobody with root's rights made, that holders may be unseen.
+func (h *Host) Facts() (*facts.Host, error) {
+	told, err := facts.Read(h.Root())
+	if err != nil {
+		return nil, err
+	}
+	told.TopologyOnly = h.version() == firstLine
+	status, err := fs.ReadFile(h.Root(), "proc/self/status")
+	if sees, known := facts.Traces(string(status)); err == nil && known && !sees {
+		told.Blind = append(told.Blind, "the recording was made without the rights to see what other users' processes have open")
+	}
+	return told, nil
+}
+
 // root has the recorded /sys below sys.
 type root struct{ sys, outside *Sysfs }
 

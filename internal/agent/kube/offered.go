@@ -132,6 +132,6 @@ var refusals = []struct {
 	err    error
 	reason string
 }{
-	{binding.ErrNoGroup, "no-iommu-group"}, {binding.ErrModule, "no-vfio-module"}, {binding.ErrUsed, "used-by-host"}, {binding.ErrDisplay, "display"},
+	{binding.ErrNoGroup, "no-iommu-group"}, {binding.ErrRemap, "interrupts-not-remapped"}, {binding.ErrModule, "no-vfio-module"}, {binding.ErrUsed, "used-by-host"}, {binding.ErrDisplay, "display"},
 	{binding.ErrDivided, "divided"}, {binding.ErrOverride, "driver-override"}, {binding.ErrShared, "group-shared"}, {binding.ErrBusy, "driver-changing"},
 }

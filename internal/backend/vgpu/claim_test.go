@@ -92,6 +92,18 @@ func (m *modelled) Release(_ context.Context, owner string) ([]vfio.Foreign, err
 	return nil, nil
 }
 
+// A virtual function that vfio would refuse gets no type; one of a host that does not tell, or whose interrupts are remapped, does.
+func TestNotRemapped(t *testing.T) {
+	for interrupts, want := range map[string]error{"  1: 0 PCI-MSI 1\n": binding.ErrRemap, "  1: 0 IR-PCI-MSI 1\n": nil, "": nil} {
+		m := newModelled()
+		m.files["sys/class/iommu/dmar0"] = &fstest.MapFile{}
+		m.files["proc/interrupts"] = &fstest.MapFile{Data: []byte(interrupts)}
+		if _, err := vgpu.New(vgpu.Options{Root: m.files, Book: m}).Claim(t.Context(), "one", modelledGPU, "A100-10C"); !errors.Is(err, want) || len(m.entries) > 0 != (want == nil) {
+			t.Errorf("%q: %v with %d in the book, want %v", interrupts, err, len(m.entries), want)
+		}
+	}
+}
+
 // A type that others take in between is asked for on the next function, and where there is none the error says so.
 func TestOthersAreFaster(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 	"github.com/divvy-gpu/divvy/internal/vm/vgpu"
 )
@@ -147,6 +148,9 @@ func (b *Backend) Claim(ctx context.Context, owner string, gpu pci.Address, kind
 	if d, has := b.Device(owner); has {
 		return b.same(d, gpu, kind)
 	}
+	if err := b.remapped(gpu); err != nil {
+		return Device{}, err
+	}
 	var not []pci.Address
 	for try := 1; ; try++ {
 		at, err := b.try(ctx, owner, gpu, kind, not)
@@ -164,6 +168,16 @@ func (b *Backend) Claim(ctx context.Context, owner string, gpu pci.Address, kind
 			not = append(not, at)
 		}
 	}
+}
+
+// remapped refuses a GPU whose functions vfio would refuse. What the kernel does not tell refuses nothing, and neither does a GPU
+// with mediated devices, which are behind no IOMMU.
+func (b *Backend) remapped(gpu pci.Address) error {
+	found, err := vgpu.Read(b.options.Root, gpu)
+	if err != nil || !slices.ContainsFunc(found.Functions, func(f vgpu.Function) bool { return f.Interface == vgpu.Vendor }) {
+		return nil //nolint:nilerr // who reads it next tells
+	}
+	return binding.Remapped(facts.ReadIOMMU(b.options.Root), gpu)
 }
 
 // same tells whether what an owner has is what is asked for.

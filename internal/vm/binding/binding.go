@@ -18,6 +18,7 @@ var (
 	ErrVirtual  = errors.New("it is a virtual function, which is given by itself")
 	ErrPhysical = errors.New("it is no virtual function")
 	ErrNoGroup  = errors.New("it is in no IOMMU group")
+	ErrRemap    = errors.New("vfio refuses it")
 	ErrModule   = errors.New("the module vfio-pci is not loaded")
 	ErrUsed     = errors.New("the host uses it")
 	ErrDisplay  = errors.New("the console is drawn on it")

@@ -337,3 +337,25 @@ func TestUnreset(t *testing.T) {
 		}
 	}
 }
+
+// Where interrupts are not remapped vfio refuses every group, so no plan is made, unless vfio was told to take it.
+func TestNotRemapped(t *testing.T) {
+	gpu := address(t, "0000:3d:00.0")
+	host := modelled(t, "a100")
+	host.IOMMU.Remapping, host.Parameters = facts.No, []string{"intremap=off"}
+	_, err := binding.Passthrough(host, gpu)
+	if !errors.Is(err, binding.ErrRemap) || !strings.Contains(err.Error(), facts.NotRemapped) || !strings.Contains(err.Error(), "take intremap=off out") {
+		t.Errorf("a whole card: %v", err)
+	}
+	function := facts.Device{Group: 99}
+	function.Address, function.Virtual, function.Parent = address(t, "0000:3d:00.4"), true, gpu
+	host.Devices = append(host.Devices, function)
+	slices.SortFunc(host.Devices, func(a, b facts.Device) int { return a.Address.Compare(b.Address) })
+	if _, err := binding.Function(host, function.Address); !errors.Is(err, binding.ErrRemap) {
+		t.Errorf("a virtual function: %v", err)
+	}
+	host.IOMMU.UnsafeInterrupts = true
+	if _, err := binding.Function(host, function.Address); err != nil {
+		t.Errorf("with allow_unsafe_interrupts: %v", err)
+	}
+}

@@ -123,10 +123,20 @@ func find(host *facts.Host, device pci.Address) (facts.Device, error) {
 		return d, refuse(device, d, ErrBridge, "")
 	case d.Group == facts.NoGroup:
 		return d, refuse(device, d, ErrNoGroup, fmt.Sprintf("`divvy vm preflight %s --for qemu` says why", device))
+	case host.Unremapped():
+		return d, Remapped(host, device)
 	case !host.Modules["vfio_pci"].Loaded:
 		return d, refuse(device, d, ErrModule, "modprobe vfio-pci")
 	}
 	return d, nil
+}
+
+// Remapped refuses a device where interrupts are not remapped, because vfio refuses all then.
+func Remapped(host *facts.Host, device pci.Address) error {
+	if !host.Unremapped() {
+		return nil
+	}
+	return &Refusal{Asked: device, Device: device, Why: ErrRemap, Detail: facts.NotRemapped + ": " + host.Remap()}
 }
 
 // endpoints are what is no bridge: those stay with the host.

@@ -23,6 +23,9 @@ const (
 
 // Host is a snapshot of one machine.
 type Host struct {
+	// TopologyOnly is true for a recording that has PCI devices and how they are joined, and nothing else: what is empty here is
+	// not known then.
+	TopologyOnly bool
 	// Kernel is the release of the running kernel.
 	Kernel string
 	// Parameters are those of the kernel's command line that concern devices for virtual machines, in their order.
@@ -80,8 +83,8 @@ type IOMMU struct {
 	TablesKnown bool
 	// Remapping says whether interrupts of devices are remapped.
 	Remapping Answer
-	// Unsafe is true where vfio was told to go on without that, or without an IOMMU.
-	Unsafe bool
+	// Unsafe is true where vfio was told to go on without that, or without an IOMMU; UnsafeInterrupts where without that.
+	Unsafe, UnsafeInterrupts bool
 }
 
 // Module is one of the kernel's.
@@ -147,6 +150,8 @@ type Device struct {
 	VGPU *VGPU
 	// Instances is the number of MIG instances.
 	Instances int
+	// Attached are the USB devices below a USB controller, without hubs.
+	Attached []string
 	// Nodes are its device nodes, Holders the processes that have one open, Uses what the host does with it.
 	Nodes   []string
 	Holders []Holder

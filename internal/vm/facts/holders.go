@@ -143,11 +143,16 @@ func (r *reader) hidden() (why []string) {
 		at, does := procMount(line)
 		hides = hides || does && at == "/proc"
 	}
-	caps, err := strconv.ParseUint(field(r.text("proc/self/status"), "CapEff"), 16, 64)
-	if hides && (err != nil || caps>>trace&1 == 0) {
+	if sees, known := Traces(r.text("proc/self/status")); hides && (!known || !sees) {
 		why = append(why, "/proc is mounted with hidepid, which hides processes of other users: look as root")
 	}
 	return why
+}
+
+// Traces tells whether a process with such a status, as /proc has it, may see what all others have open.
+func Traces(status string) (can, known bool) {
+	caps, err := strconv.ParseUint(field(status, "CapEff"), 16, 64)
+	return err == nil && caps>>trace&1 == 1, err == nil
 }
 
 // procMount reads a line of mountinfo of a mount of processes: where it is, and whether it hides those of other users.

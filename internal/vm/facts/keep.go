@@ -63,6 +63,7 @@ var keepers = []keeper{
 	{"usr/lib/modprobe.d", false, "", keptRules},
 	{"usr/share/nvidia", true, "", eachLine(beginsWith("FABRIC_MODE="))},
 	{"etc/nvidia-fabricmanager", false, "", eachLine(beginsWith("FABRIC_MODE="))},
+	{"sys/bus/usb/devices", true, "product", func(string) string { return "" }}, // people name their telephones
 	{"sys/dev/char", true, "uevent", eachLine(beginsWith("DEVNAME="))},
 	{"sys/devices", true, "config", func(content string) string { return string(keptConfig([]byte(content))) }},
 	{"sys/devices", true, "resource", keptResource},
@@ -139,7 +140,7 @@ func KeepLink(name, target string) bool {
 			return err == nil
 		})
 	case strings.HasPrefix(name, "proc/") && path.Base(path.Dir(name)) == "fd":
-		return slices.ContainsFunc([]string{"nvidia", "vfio/", "dri/", "infiniband/", "fb", "nvme"}, func(node string) bool {
+		return slices.ContainsFunc([]string{"nvidia", "vfio/", "dri/", "infiniband/", "fb", "nvme", "snd/", "input/"}, func(node string) bool {
 			return strings.HasPrefix(target, "/dev/"+node)
 		})
 	}

@@ -105,35 +105,3 @@ func (h *Host) Parameter(name string) (value string, there bool) {
 	}
 	return value, there
 }
-
-// Reserved tells whether the host's configuration gives devices like this one to vfio-pci at boot, and where.
-func (h *Host) Reserved(d Device) (where string, reserved bool) {
-	for _, name := range []string{"vfio-pci.ids", "vfio_pci.ids"} {
-		if ids, _ := h.Parameter(name); lists(ids, d) {
-			return "the kernel's command line (" + name + ")", true
-		}
-	}
-	for _, rule := range h.Rules {
-		fields := strings.Fields(rule)
-		if fields[0] != "options" || strings.ReplaceAll(fields[1], "-", "_") != "vfio_pci" {
-			continue
-		}
-		for _, option := range fields[2:] {
-			if ids, found := strings.CutPrefix(option, "ids="); found && lists(ids, d) {
-				return "modprobe.d (" + rule + ")", true
-			}
-		}
-	}
-	return "", false
-}
-
-// lists tells whether 10de:20b0,10de:1aef names a device. Further parts of an entry are subsystem and class.
-func lists(ids string, d Device) bool {
-	for entry := range strings.SplitSeq(strings.Trim(ids, `"`), ",") {
-		parts := strings.Split(entry, ":")
-		if len(parts) >= 2 && hex(parts[0]) == uint64(d.Vendor) && hex(parts[1]) == uint64(d.ID) {
-			return true
-		}
-	}
-	return false
-}

@@ -24,6 +24,7 @@ func Read(root fs.FS) (*Host, error) {
 	r.cpu()
 	r.iommu()
 	r.modules()
+	r.unsafe()
 	r.memory()
 	r.security()
 	if err := r.devices(); err != nil {
@@ -32,6 +33,7 @@ func Read(root fs.FS) (*Host, error) {
 	r.disks()
 	r.routes()
 	r.framebuffers()
+	r.attached()
 	r.holders()
 	slices.Sort(r.host.Unread)
 	r.host.Unread = slices.Compact(r.host.Unread)
@@ -52,6 +54,16 @@ func ReadUsed(root fs.FS) (*Host, error) {
 	r.disks()
 	r.routes()
 	return r.host, nil
+}
+
+// ReadIOMMU takes the part of a snapshot that tells of the IOMMU and of the remapping of interrupts.
+func ReadIOMMU(root fs.FS) *Host {
+	r := &reader{root: root, host: &Host{Modules: map[string]Module{}, Locked: Unlimited}}
+	r.kernel()
+	r.iommu()
+	r.modules()
+	r.unsafe()
+	return r.host
 }
 
 // reader reads one host. Its functions fill in what they find.
@@ -167,25 +179,6 @@ func (r *reader) iommu() {
 		}
 	}
 	r.host.IOMMU.Remapping = remapping(r.text("proc/interrupts"))
-	for _, name := range []string{"sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"} {
-		if r.line(name) == "Y" {
-			r.host.IOMMU.Unsafe = true
-		}
-	}
-}
-
-// remapping looks at the names of interrupt controllers. Those of devices begin with IR- where interrupts are remapped.
-func remapping(interrupts string) Answer {
-	answer := Unknown
-	for word := range strings.FieldsSeq(interrupts) {
-		switch {
-		case strings.HasPrefix(word, "IR-"):
-			return Yes
-		case strings.HasPrefix(word, "PCI-MSI"), word == "IO-APIC":
-			answer = No
-		}
-	}
-	return answer
 }
 
 func (r *reader) memory() {

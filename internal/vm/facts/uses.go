@@ -289,3 +289,27 @@ func (r *reader) framebuffers() {
 		r.host.Framebuffers = append(r.host.Framebuffers, frame)
 	}
 }
+
+// attached notes which USB devices are plugged into controllers. Hubs only pass others on.
+func (r *reader) attached() {
+	const hub = "09"
+	for _, name := range r.list("sys/bus/usb/devices") {
+		link := "sys/bus/usb/devices/" + name
+		if strings.HasPrefix(name, "usb") || strings.Contains(name, ":") {
+			continue // the controller's own hub; a part of a device
+		}
+		address, found := r.owner(link)
+		if !found || r.line(link+"/bDeviceClass") == hub {
+			continue
+		}
+		what := r.line(link+"/idVendor") + ":" + r.line(link+"/idProduct") // a recording has these alone
+		if name := r.line(link + "/product"); name != "" {
+			what = name
+		}
+		for i := range r.host.Devices {
+			if d := &r.host.Devices[i]; d.Address == address {
+				d.Attached = append(d.Attached, what)
+			}
+		}
+	}
+}

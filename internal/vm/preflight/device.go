@@ -21,9 +21,11 @@ func (l look) driver() []Finding {
 		}
 		return one("driver.first", Fail, fmt.Sprintf("%s is reserved for vfio-pci by %s, and driver %s took it first", d.Address, where, d.Driver), remedy, command)
 	}
-	if d.Override != "" && d.Override != d.Driver {
-		return one("driver.override", Warn, fmt.Sprintf("driver_override of %s is %s, which some tool has set", d.Address, d.Override),
-			"end that tool's use of the device, then clear it", fmt.Sprintf("echo > /sys/bus/pci/devices/%s/driver_override", d.Address))
+	for _, m := range l.along() {
+		if m.Override != "" && m.Override != m.Driver {
+			return one("driver.override", Fail, fmt.Sprintf("driver_override of %s is %s, which some tool has set, so a claim refuses it", m.Address, m.Override),
+				"end that tool's use of the device, then clear it", fmt.Sprintf("echo > /sys/bus/pci/devices/%s/driver_override", m.Address))
+		}
 	}
 	switch d.Driver {
 	case "":
@@ -40,9 +42,17 @@ func (l look) driver() []Finding {
 // earlier says why a driver came before vfio-pci and how that changes.
 func (l look) earlier() (remedy, command string) {
 	driver := strings.ReplaceAll(l.device.Driver, "-", "_")
-	if l.host.Modules[driver].Builtin {
+	first, last := l.host.Before("vfio-pci", driver), l.host.Before(driver, "vfio-pci")
+	switch {
+	case l.host.Modules[driver].Builtin:
 		return l.device.Driver + " is built into the kernel and always comes first: bind the device by driver_override when the machine runs",
 			fmt.Sprintf("echo vfio-pci > /sys/bus/pci/devices/%s/driver_override", l.device.Address)
+	case len(first) == 0 && len(last) > 0:
+		return "take away what loads " + driver + " before vfio-pci: " + strings.Join(last, ", ") + "; then make the initramfs anew (dracut -f on Fedora and RHEL)",
+			"grep -rn -e rd.driver.pre -e softdep /etc/default/grub /etc/kernel /etc/modprobe.d"
+	case len(first) > 0:
+		return "the host says already that vfio-pci comes first (" + strings.Join(first, ", ") + "), so its initramfs is older than that, or has " + driver + " and not vfio-pci: make it anew with vfio-pci (dracut -f --add-drivers vfio-pci on Fedora and RHEL)",
+			"grep -qx vfio-pci /etc/initramfs-tools/modules || echo vfio-pci >> /etc/initramfs-tools/modules; update-initramfs -u"
 	}
 	return "say that vfio-pci comes first, and make the initramfs anew (dracut -f on Fedora and RHEL), because it may have " + driver + " without that",
 		fmt.Sprintf("echo 'softdep %s pre: vfio-pci' >> /etc/modprobe.d/vfio.conf && update-initramfs -u", driver)
@@ -62,37 +72,69 @@ var ends = []struct{ name, command string }{
 	{"divvy", "divvy ls"},
 }
 
-func (l look) holders() []Finding {
-	d := l.device
-	if !l.linux() {
-		return nil
-	}
-	if len(d.Holders) == 0 {
-		if len(d.Nodes) > 0 && len(l.host.Blind) == 0 {
-			return fine("holder", "nobody has /dev/"+strings.Join(d.Nodes, ", /dev/")+" open")
+// holds are the processes that have a device or what goes with it open, each once for a node, and the nodes that there are.
+func (l look) holds() (held []facts.Holder, nodes []string) {
+	for _, m := range l.along() {
+		for _, h := range m.Holders {
+			if !slices.ContainsFunc(held, func(o facts.Holder) bool { return o.PID == h.PID && o.Node == h.Node }) {
+				held = append(held, h)
+			}
 		}
-		return nil
+		nodes = append(nodes, m.Nodes...)
 	}
+	slices.Sort(nodes)
+	return held, slices.Compact(nodes)
+}
+
+// heldBy names who has the device open, of many the first.
+func (l look) heldBy() (parts []string) {
 	const most = 5
-	var parts []string
-	command := "fuser -v /dev/" + d.Holders[0].Node
-	for _, h := range d.Holders[:min(len(d.Holders), most)] {
-		text := fmt.Sprintf("process %d (%s) has /dev/%s open", h.PID, h.Name, h.Node)
-		if h.Container != "" {
-			text += " in container " + h.Container
-		}
-		parts = append(parts, text)
+	held, _ := l.holds()
+	for _, h := range held[:min(len(held), most)] {
+		parts = append(parts, holding(h))
 	}
-	if more := len(d.Holders) - most; more > 0 {
+	if more := len(held) - most; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
+	return parts
+}
+
+func holding(h facts.Holder) string {
+	text := fmt.Sprintf("process %d (%s) has /dev/%s open", h.PID, h.Name, h.Node)
+	if h.Container != "" {
+		text += " in container " + h.Container
+	}
+	return text
+}
+
+// letsGo tells whether a process is the agent's, which lets go of a GPU for a claim.
+func (l look) letsGo(h facts.Holder) bool {
+	claims := slices.Contains([]Platform{QEMU, Libvirt, KubeVirt}, l.ask.For)
+	return claims && l.ask.Own.Agent && strings.HasPrefix(h.Name, "divvy")
+}
+
+func (l look) holders() []Finding {
+	if !l.linux() || len(l.claimed()) > 0 {
+		return nil
+	}
+	held, nodes := l.holds()
+	if len(held) == 0 {
+		if len(nodes) > 0 && len(l.host.Blind) == 0 {
+			return fine("holder", "nobody has /dev/"+strings.Join(nodes, ", /dev/")+" open")
+		}
+		return nil
+	}
+	if !slices.ContainsFunc(held, func(h facts.Holder) bool { return !l.letsGo(h) }) {
+		return fine("holder", "Divvy's agent alone has it open, and lets go of it for a claim")
+	}
+	command := "fuser -v /dev/" + held[0].Node
 	for _, known := range ends {
-		if strings.HasPrefix(d.Holders[0].Name, known.name) {
+		if strings.HasPrefix(held[0].Name, known.name) {
 			command = known.command
 			break
 		}
 	}
-	return one("holder", Fail, strings.Join(parts, ", "), "end them first: a driver that is told to let go waits for them, and cannot be stopped while it waits", command)
+	return one("holder", Fail, strings.Join(l.heldBy(), ", "), "end them first: a driver that is told to let go waits for them, and cannot be stopped while it waits", command)
 }
 
 // drm warns of the module that shows NVIDIA's GPUs to displays: what opens one by it is a holder from then on.
@@ -100,94 +142,31 @@ func (l look) drm() []Finding {
 	if !l.linux() || l.device.Driver != "nvidia" || l.device.Virtual || !l.host.Modules["nvidia_drm"].Loaded {
 		return nil
 	}
+	command := "modprobe -r nvidia_drm"
+	if l.withheld() != nil {
+		command = "" // it would take from the host what it draws on
+	}
 	return one("drm", Warn, "module nvidia_drm is loaded: a display server or the console can take "+l.device.Address.String()+" by it at any time",
-		"unload it, and keep it from being loaded, on hosts whose GPUs go to virtual machines", "modprobe -r nvidia_drm")
+		"unload it, and keep it from being loaded, on hosts whose GPUs go to virtual machines", command)
 }
 
+// display looks for the console and its framebuffer, which is the host's whatever drives the devices.
 func (l look) display() []Finding {
-	h, d := l.host, l.device
-	if !l.linux() {
-		return nil
-	}
-	for _, frame := range h.Framebuffers {
-		firmware := !frame.OnPCI && d.BootDisplay
-		if frame.OnPCI && frame.Device != d.Address || !frame.OnPCI && !firmware {
-			continue
-		}
-		remedy := "make another GPU the first one in the firmware; or take the console off it"
-		command := "for c in /sys/class/vtconsole/*/bind; do echo 0 > $c; done"
-		if firmware {
-			remedy = "make another GPU the first one in the firmware; or start the kernel with initcall_blacklist=sysfb_init and read the console by serial line or network"
-			command = "cat /sys/class/graphics/fb*/name"
-		}
-		return one("display.boot", Fail, fmt.Sprintf("the console's framebuffer %s is on %s", frame.Name, d.Address), remedy, command)
-	}
-	if d.BootDisplay {
-		return one("display.boot", Warn, d.Address.String()+" is the display that the firmware draws on", "make another GPU the first one in the firmware; else a guest may need a copy of the card's ROM", "")
-	}
-	return nil
-}
-
-// vgpus are the vGPUs on a device and its virtual functions.
-func (l look) vgpus() (found []string) {
-	for _, d := range append(l.host.VirtualOf(l.device.Address), l.device) {
-		if d.VGPU == nil {
-			continue
-		}
-		for _, uuid := range d.VGPU.Mdevs {
-			found = append(found, "mediated device "+uuid)
-		}
-		if d.VGPU.Current != "" {
-			found = append(found, "type "+d.VGPU.Current+" on "+d.Address.String())
+	for _, m := range l.along() {
+		for _, frame := range l.host.Framebuffers {
+			firmware := !frame.OnPCI && m.BootDisplay
+			if frame.OnPCI && frame.Device != m.Address || !frame.OnPCI && !firmware {
+				continue
+			}
+			remedy := "make another GPU the first one in the firmware; or take the console off it"
+			if firmware {
+				remedy = "make another GPU the first one in the firmware; or start the kernel with initcall_blacklist=sysfb_init and read the console by serial line or network"
+			}
+			return one("display.boot", Fail, fmt.Sprintf("the console's framebuffer %s is on %s", frame.Name, m.Address), remedy, "cat /sys/class/graphics/fb*/name /sys/class/vtconsole/*/name")
 		}
 	}
-	return found
-}
-
-func (l look) vgpu() []Finding {
-	found := l.vgpus()
-	if len(found) == 0 || l.device.Virtual {
-		return nil
-	}
-	return one("vgpu.on", Fail, "vGPUs are on "+l.device.Address.String()+": "+strings.Join(found[:min(len(found), 5)], ", "),
-		"end their virtual machines and clear them; or give a vGPU instead of the whole GPU", "nvidia-smi vgpu -q")
-}
-
-func (l look) virtual() []Finding {
-	d := l.device
-	if d.VFs == 0 || len(l.vgpus()) > 0 {
-		return nil
-	}
-	return one("sriov.on", Fail, fmt.Sprintf("%s has %d virtual functions, of %d at most", d.Address, d.VFs, d.VFsTotal),
-		"take them away; or give one of them instead of the whole device", fmt.Sprintf("echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs", d.Address))
-}
-
-func (l look) instances() []Finding {
-	if l.device.Instances == 0 {
-		return nil
-	}
-	return one("mig.instances", Fail, fmt.Sprintf("%s has %d MIG instances", l.device.Address, l.device.Instances),
-		"take them away: they do not outlive the reset", "divvy gpu ls")
-}
-
-func (l look) companions() []Finding {
-	d := l.device
-	var with, without []facts.Device
-	for _, other := range l.host.Devices {
-		if other.Address == d.Address || !facts.SameSlot(other.Address, d.Address) || other.Virtual || d.Virtual || other.IsBridge() {
-			continue
-		}
-		if other.Group == d.Group || slices.Contains(forGuests, other.Driver) {
-			with = append(with, other)
-		} else {
-			without = append(without, other)
-		}
-	}
-	switch {
-	case len(without) > 0:
-		return one("companion", Warn, "functions of the same card are in other groups: "+named(without), "give them as well, else the host's drivers stay on a part of the card, which a reset takes away from them", fmt.Sprintf("lspci -s %04x:%02x:%02x", d.Address.Domain, d.Address.Bus, d.Address.Device))
-	case len(with) > 0:
-		return fine("companion", "functions of the same card go along: "+named(with))
+	if l.linux() && l.device.BootDisplay {
+		return one("display.boot", Warn, l.device.Address.String()+" is the display that the firmware draws on", "make another GPU the first one in the firmware; else a guest may need a copy of the card's ROM", "")
 	}
 	return nil
 }
@@ -199,12 +178,18 @@ func (l look) hidden() []Finding {
 	return fine("hidden", "drivers of GeForce cards before 465 do not start in a guest that shows its hypervisor (code 43); newer ones and those of other cards do, and hiding costs the guest its paravirtual clock")
 }
 
+// licence tells which forms need NVIDIA's, of a GPU that has vGPUs, or could have: by SR-IOV, or as a card without a display.
 func (l look) licence() []Finding {
-	if l.device.VGPU == nil && len(l.host.VirtualOf(l.device.Address)) == 0 {
+	d := l.device
+	ofGPU := d.IsGPU()
+	if d.Virtual {
+		parent, found := l.host.Find(d.Parent)
+		ofGPU = found && parent.IsGPU()
+	}
+	const noDisplay = 0x0302
+	able := d.VGPU != nil || d.VFsTotal > 0 || d.Virtual || d.Class>>8 == noDisplay || len(l.host.VirtualOf(d.Address)) > 0
+	if d.Vendor != facts.NVIDIA || !ofGPU || !able {
 		return nil
 	}
-	if l.device.Vendor != facts.NVIDIA {
-		return nil
-	}
-	return fine("licence", "passthrough needs no licence; vGPUs need NVIDIA's, which each guest asks for by itself: whether it gets one cannot be seen from the host")
+	return fine("licence", "form passthrough needs no licence; form vgpu needs NVIDIA's in each of its ways: by mediated devices, by vendor VFIO, and with a GPU instance behind it. Each guest asks for it by itself: whether it gets one cannot be seen from the host")
 }

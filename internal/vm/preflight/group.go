@@ -14,7 +14,9 @@ var forGuests = []string{"", "vfio-pci", "nvgrace_gpu_vfio_pci", "pciback", "xen
 func (l look) group() []Finding {
 	h, d := l.host, l.device
 	switch {
-	case !l.linux() && (l.ask.For == ESXi || len(d.Uses) == 0):
+	case !l.linux() && l.ask.For != ESXi && len(d.Uses) == 0:
+		return nil
+	case l.ask.For == ESXi && d.Group == facts.NoGroup && len(d.Uses) == 0:
 		return nil
 	case d.Group == facts.NoGroup:
 		return l.ungrouped()
@@ -31,15 +33,23 @@ func (l look) group() []Finding {
 			others = append(others, m)
 		}
 	}
+	_, inUse := busy(others)
+	usb := l.allUSB(others)
 	switch {
+	case l.ask.For == ESXi && (len(others) == 0 || !usb):
+		return nil // it has groups of its own
 	case len(others) == 0:
 		return fine("group", fmt.Sprintf("group %d has %s", d.Group, named(endpoints(members))))
-	case l.allUSB(others):
-		return one("usb.all", Fail, fmt.Sprintf("group %d has every USB controller of the host: %s", d.Group, named(others)),
+	case usb:
+		return one("usb.all", Fail, strings.Join(append([]string{fmt.Sprintf("group %d has every USB controller of the host: %s", d.Group, named(others))}, inUse...), "; "),
 			"giving the group takes keyboard and console away: give single USB devices by QEMU's usb-host instead, log in by network, or add a USB card in a group of its own", list)
 	}
-	return one("group.shared", Fail, fmt.Sprintf("group %d also has %s", d.Group, named(others)),
-		"move the card to a slot with a group of its own, or give these devices away as well (vfio-pci for each); "+l.apart(), list)
+	evidence := strings.Join(append([]string{fmt.Sprintf("group %d also has %s", d.Group, named(others))}, inUse...), "; ")
+	remedy := "move the card to a slot with a group of its own, or give these devices away as well (`divvy vm claim` with --also for each card); "
+	if len(inUse) > 0 {
+		remedy = "move the card to a slot with a group of its own: of these devices some are in use; "
+	}
+	return one("group.shared", Fail, evidence, remedy+l.apart(), list)
 }
 
 // ungrouped judges a device that is in no group.

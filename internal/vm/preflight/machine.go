@@ -73,22 +73,18 @@ func (l look) iommu() []Finding {
 
 func (l look) interrupts() []Finding {
 	h := l.host
-	if !l.linux() || len(h.IOMMU.Units) == 0 || !slices.ContainsFunc(h.IOMMU.Tables, func(t string) bool { return t == "DMAR" || t == "IVRS" }) {
+	if !l.linux() || !h.Remaps() {
 		return nil
 	}
-	switch h.IOMMU.Remapping {
-	case facts.Yes:
+	switch {
+	case h.IOMMU.Remapping == facts.Yes:
 		return fine("interrupts", "interrupts are remapped (IR- in /proc/interrupts)")
-	case facts.Unknown:
+	case h.IOMMU.Remapping == facts.Unknown:
 		return one("interrupts", Unknown, "/proc/interrupts names no controller of PCI interrupts", "see in the kernel's log", "dmesg | grep -i remapping")
+	case !h.Unremapped():
+		return nil // vfio was told to go on all the same, which has a finding of its own
 	}
-	remedy := "update the firmware, or switch on x2APIC and interrupt remapping there; vfio's allow_unsafe_interrupts would let a guest forge interrupts of the host"
-	for _, off := range []string{"intremap=off", "nointremap"} {
-		if slices.Contains(h.Parameters, off) {
-			remedy = "take " + off + " out of the kernel's command line, then restart"
-		}
-	}
-	return one("interrupts", Fail, "no controller in /proc/interrupts begins with IR-, so interrupts of devices are not remapped", remedy, "dmesg | grep -i remapping")
+	return one("interrupts", Fail, facts.NotRemapped+", and vfio refuses them", h.Remap(), "dmesg | grep -i remapping")
 }
 
 func (l look) unsafe() []Finding {
@@ -192,6 +188,9 @@ func (l look) hugePages() []Finding {
 
 func (l look) unseen() []Finding {
 	var found []Finding
+	if why := l.ask.Own.Unknown; why != "" {
+		found = one("unseen", Unknown, "what Divvy gave to virtual machines is not known: "+why, "look as root, or start the agent", "divvy vm ls")
+	}
 	for _, why := range l.host.Blind {
 		found = append(found, one("unseen", Unknown, why, "look as root, outside of containers", "")...)
 	}

@@ -60,6 +60,8 @@ type Question struct {
 	For Platform
 	// Memory is the guest's, in bytes; 0 where it is not known yet.
 	Memory int64
+	// Own is what Divvy itself has done to the host's devices.
+	Own Own
 }
 
 // look is a check of one host, and of one device of it.
@@ -73,7 +75,7 @@ type look struct {
 var (
 	ofHost   = []func(look) []Finding{look.virtualisation, look.iommu, look.interrupts, look.unsafe, look.override, look.modules, look.secureBoot, look.memory, look.unseen}
 	ofDevice = []func(look) []Finding{
-		look.group, look.driver, look.holders, look.drm, look.display, look.vgpu, look.virtual, look.instances, look.regions, look.window, look.reset,
+		look.group, look.driver, look.claimed, look.holders, look.drm, look.display, look.vgpu, look.virtual, look.instances, look.regions, look.window, look.reset,
 		look.switches, look.companions, look.hidden, look.licence,
 	}
 )
@@ -81,7 +83,11 @@ var (
 // Judge checks a host and the given devices of it. The findings are sorted: the worst first, among equal ones causes first.
 func Judge(host *facts.Host, devices []facts.Device, ask Question) []Finding {
 	var found []Finding
-	for _, check := range ofHost {
+	hosts, each := ofHost, ofDevice
+	if host.TopologyOnly {
+		hosts, each = []func(look) []Finding{look.unrecorded}, []func(look) []Finding{look.unrecordedDevice}
+	}
+	for _, check := range hosts {
 		found = append(found, check(look{host: host, ask: ask})...)
 	}
 	if len(devices) == 0 {
@@ -91,7 +97,7 @@ func Judge(host *facts.Host, devices []facts.Device, ask Question) []Finding {
 		})
 	}
 	for _, device := range devices {
-		for _, check := range ofDevice {
+		for _, check := range each {
 			for _, f := range check(look{host: host, device: device, ask: ask}) {
 				f.Device = &device.Address
 				found = append(found, f)
@@ -118,6 +124,20 @@ func GPUs(host *facts.Host) []facts.Device {
 		}
 	}
 	return found
+}
+
+// along are the functions that are given with a device, itself first: those of its card in the same group, and what nobody else has.
+func (l look) along() []facts.Device {
+	all := []facts.Device{l.device}
+	if l.device.Virtual {
+		return all
+	}
+	for _, m := range endpoints(l.host.InGroup(l.device.Group)) {
+		if m.Address != l.device.Address && (facts.SameSlot(m.Address, l.device.Address) || slices.Contains(forGuests, m.Driver)) {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // linux tells whether Linux drives the devices and its IOMMU: not under Xen, and not on ESXi.

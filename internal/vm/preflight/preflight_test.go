@@ -78,7 +78,11 @@ var faults = []struct {
 	{"iommu", Fail, Question{}, func(h *facts.Host) { h.IOMMU.Units, h.IOMMU.TablesKnown = nil, false; ungroup(h) }, "not seen"},
 	{"interrupts", Fail, Question{}, func(h *facts.Host) { h.IOMMU.Remapping = facts.No; h.Parameters = []string{"intremap=off"} }, "take intremap=off out"},
 	{"interrupts", Unknown, Question{}, func(h *facts.Host) { h.IOMMU.Remapping = facts.Unknown }, "log"},
+	{"interrupts", Fail, Question{}, func(h *facts.Host) { h.IOMMU.Remapping, h.IOMMU.Tables = facts.No, nil }, "vfio refuses them"},
 	{"iommu.unsafe", Warn, Question{}, func(h *facts.Host) { h.IOMMU.Unsafe = true }, "forge"},
+	{"iommu.unsafe", Warn, Question{}, func(h *facts.Host) {
+		h.IOMMU.Remapping, h.IOMMU.Unsafe, h.IOMMU.UnsafeInterrupts = facts.No, true, true
+	}, "forge"},
 	{"acs.override", Warn, Question{}, func(h *facts.Host) { h.Parameters = []string{"pcie_acs_override=downstream"} }, "the price is isolation"},
 	{"group.none", Fail, Question{}, func(h *facts.Host) { find(h, gpuAt).Group = facts.NoGroup; find(h, audioAt).Group = facts.NoGroup }, "no IOMMU group"},
 	{"group.used", Fail, Question{}, func(h *facts.Host) {
@@ -96,20 +100,52 @@ var faults = []struct {
 	}, "port 0000:00:01.0 has ACS, switched off"},
 	{"group.shared", Fail, Question{}, func(h *facts.Host) { find(h, diskAt).Group = 2; find(h, portAt).Port = &facts.Port{} }, "only root can read"},
 	{"group.shared", Fail, Question{}, func(h *facts.Host) { find(h, diskAt).Group = 2 }, "only split the groups on paper"},
+	{"group.shared", Fail, Question{}, func(h *facts.Host) { find(h, diskAt).Group = 2 }, "--also for each card"},
+	{"group.shared", Fail, Question{}, func(h *facts.Host) {
+		find(h, diskAt).Group, find(h, diskAt).Class, find(h, diskAt).Attached = 2, 0x0c0330, []string{"Mouse"}
+	}, "0000:02:00.0 has Mouse plugged into itmove the card to a slot with a group of its own: of these devices some are in use"},
 	{"usb.all", Fail, Question{}, func(h *facts.Host) { find(h, usbAt).Group = 2 }, "usb-host"},
+	{"usb.all", Fail, Question{}, func(h *facts.Host) { find(h, usbAt).Group, find(h, usbAt).Attached = 2, []string{"Keyboard"} }, "0000:00:14.0 has Keyboard plugged into it"},
 	{"driver.first", Fail, Question{}, func(h *facts.Host) {
 		h.Rules = []string{"options vfio-pci ids=10de:2684,10de:22ba"}
 		find(h, gpuAt).Driver = "nouveau"
 	}, "nouveau took it first"},
 	{"driver.first", Fail, Question{}, func(h *facts.Host) {
+		h.Rules = []string{"options vfio-pci ids=10de:2684", "softdep nouveau pre: vfio-pci"}
+		find(h, gpuAt).Driver = "nouveau"
+	}, "says already that vfio-pci comes first (softdep nouveau pre: vfio-pci)"},
+	{"driver.first", Fail, Question{}, func(h *facts.Host) {
+		h.Parameters, h.Rules = []string{"rd.driver.pre=vfio-pci"}, []string{"options vfio-pci ids=10de:2684"}
+		find(h, gpuAt).Driver = "nouveau"
+	}, "says already that vfio-pci comes first (rd.driver.pre=vfio-pci)"},
+	{"driver.first", Fail, Question{}, func(h *facts.Host) {
+		h.Parameters, h.Rules = []string{"rd.driver.pre=nouveau"}, []string{"options vfio-pci ids=10de:2684"}
+		find(h, gpuAt).Driver = "nouveau"
+	}, "take away what loads nouveau before vfio-pci: rd.driver.pre=nouveau"},
+	{"driver.first", Fail, Question{}, func(h *facts.Host) {
 		h.Parameters = []string{"vfio-pci.ids=10de:2684"}
 		h.Modules["nouveau"] = facts.Module{Loaded: true, Builtin: true}
 		find(h, gpuAt).Driver = "nouveau"
 	}, "built into the kernel"},
-	{"driver.override", Warn, Question{}, func(h *facts.Host) { find(h, gpuAt).Override = "nvidia" }, "driver_override"},
+	{"driver.override", Fail, Question{}, func(h *facts.Host) { find(h, gpuAt).Override = "nvidia" }, "driver_override"},
+	{"driver.override", Fail, Question{}, func(h *facts.Host) { find(h, audioAt).Override = "snd_hda_intel" }, "driver_override of 0000:01:00.1"},
 	{"holder", Fail, Question{}, func(h *facts.Host) {
 		find(h, gpuAt).Holders = []facts.Holder{{PID: 7, Name: "nv-hostengine", Node: "nvidia0", Container: "abcdef012345"}}
 	}, "process 7 (nv-hostengine) has /dev/nvidia0 open in container abcdef012345"},
+	{"holder", Fail, Question{}, func(h *facts.Host) {
+		find(h, audioAt).Holders = []facts.Holder{{PID: 8, Name: "wireplumber", Node: "snd/controlC1"}}
+	}, "process 8 (wireplumber) has /dev/snd/controlC1 open"},
+	{"holder", Fail, Question{Own: Own{}}, func(h *facts.Host) {
+		find(h, gpuAt).Holders = []facts.Holder{{PID: 9, Name: "divvy", Node: "nvidia0"}}
+	}, "process 9 (divvy)"},
+	{"holder", Fail, Question{Own: Own{Agent: true}}, func(h *facts.Host) {
+		find(h, gpuAt).Holders = []facts.Holder{{PID: 9, Name: "divvy", Node: "nvidia0"}, {PID: 10, Name: "python3", Node: "nvidia0"}}
+	}, "process 10 (python3)"},
+	{"claimed", Fail, Question{Own: Own{Claims: []Claim{{Name: "train", Form: "passthrough", Device: at(gpuAt), Members: []pci.Address{at(gpuAt), at(audioAt)}}}}}, func(h *facts.Host) {
+		for _, address := range []string{gpuAt, audioAt} { // whoever has the group open has both
+			find(h, address).Holders = []facts.Holder{{PID: 77, Name: "qemu-system-x86", Node: "vfio/2"}}
+		}
+	}, "claim train has 0000:01:00.0 for a virtual machine (passthrough), and process 77 (qemu-system-x86) has /dev/vfio/2 open"},
 	{"drm", Warn, Question{}, func(h *facts.Host) {
 		find(h, gpuAt).Driver, h.Modules["nvidia_drm"] = "nvidia", facts.Module{Loaded: true}
 	}, "module nvidia_drm is loaded"},
@@ -129,6 +165,7 @@ var faults = []struct {
 		h.Devices = slices.Insert(h.Devices, 4, vf)
 	}, "type 1428 on 0000:01:00.4"},
 	{"sriov.on", Fail, Question{}, func(h *facts.Host) { find(h, gpuAt).VFs, find(h, gpuAt).VFsTotal = 4, 16 }, "has 4 virtual functions, of 16"},
+	{"sriov.on", Fail, Question{}, func(h *facts.Host) { find(h, audioAt).VFs, find(h, audioAt).VFsTotal = 4, 16 }, "0000:01:00.1 has 4 virtual functions, of 16"},
 	{"mig.instances", Fail, Question{}, func(h *facts.Host) { find(h, gpuAt).Instances = 2 }, "2 MIG instances"},
 	{"bars", Fail, Question{}, func(h *facts.Host) { find(h, gpuAt).BARs[0].Placed = false }, "Above 4G"},
 	{"nvswitch", Fail, Question{}, func(h *facts.Host) { addSwitch(h) }, "FABRIC_MODE"},
@@ -147,10 +184,18 @@ var faults = []struct {
 	{"bar.window", Warn, Question{}, func(h *facts.Host) { h.CPU.AddressBits = 37 }, "OVMF"},
 	{"reset", Warn, Question{}, func(h *facts.Host) { find(h, gpuAt).Resets, find(h, audioAt).Group = nil, 9 }, "no way to reset"},
 	{"reset", OK, Question{}, func(h *facts.Host) { find(h, gpuAt).Resets = nil }, "with all functions beside it"},
-	{"companion", Warn, Question{}, func(h *facts.Host) { find(h, audioAt).Group, find(h, audioAt).Driver = 9, "snd_hda_intel" }, "in other groups"},
+	{"companion", Warn, Question{}, func(h *facts.Host) { find(h, audioAt).Group, find(h, audioAt).Driver = 9, "snd_hda_intel" }, "give them as well"},
+	{"companion", Warn, Question{}, func(h *facts.Host) {
+		d := find(h, audioAt)
+		d.Group, d.Driver, d.Class, d.Attached = 9, "xhci_hcd", 0x0c0330, []string{"Keyboard"}
+	}, "0000:01:00.1 has Keyboard plugged into itleave what is in use with the host"},
+	{"companion", Warn, Question{}, func(h *facts.Host) {
+		find(h, audioAt).Class, find(h, audioAt).Attached = 0x0c0330, []string{"Keyboard"}
+	}, "goes along, and has Keyboard plugged into it"},
 	{"secureboot", OK, Question{}, func(h *facts.Host) { h.SecureBoot = facts.Yes }, "signed"},
 	{"hidden", OK, Question{}, func(*facts.Host) {}, "465"},
 	{"licence", OK, Question{}, func(h *facts.Host) { find(h, gpuAt).VGPU = &facts.VGPU{Interface: "mdev"} }, "cannot be seen from the host"},
+	{"unseen", Unknown, Question{Own: Own{Unknown: "its books are root's"}}, func(*facts.Host) {}, "its books are root's"},
 	{"unseen", Unknown, Question{}, func(h *facts.Host) { h.Blind = []string{"others are not seen"} }, "others"},
 	{"unseen", Unknown, Question{}, func(h *facts.Host) { h.Unread = []string{"proc/1/mountinfo"} }, "/proc/1/mountinfo"},
 }
@@ -170,6 +215,11 @@ var well = []struct {
 	}, "keeps it for virtual machines"},
 	{"group", Question{For: QEMU}, func(*facts.Host) {}, "group 2 has 0000:01:00.0 (GPU, vfio-pci), 0000:01:00.1 (audio, vfio-pci)"},
 	{"holder", Question{For: QEMU}, func(*facts.Host) {}, "nobody has /dev/vfio/2 open"},
+	{"holder", Question{For: QEMU, Own: Own{Agent: true}}, func(h *facts.Host) {
+		find(h, gpuAt).Holders = []facts.Holder{{PID: 9, Name: "divvy", Node: "nvidia0"}}
+	}, "lets go of it for a claim"},
+	{"licence", Question{For: QEMU}, func(h *facts.Host) { find(h, gpuAt).VFsTotal = 16 }, "form vgpu needs NVIDIA's in each of its ways"},
+	{"licence", Question{For: QEMU}, func(h *facts.Host) { find(h, gpuAt).Class = 0x030200 }, "form vgpu needs NVIDIA's"},
 	{"modules", Question{For: QEMU}, func(*facts.Host) {}, "can be loaded"},
 	{"modules", Question{For: QEMU}, func(h *facts.Host) { h.Modules["vfio_pci"] = facts.Module{Loaded: true, Builtin: true} }, "built in"},
 	{"memlock", Question{For: QEMU, Memory: 1 << 30}, func(h *facts.Host) { h.Locked = 2 << 30 }, "programs may lock 2 GiB"},

@@ -17,7 +17,7 @@ type Report struct {
 	// Divvy is the version of the program that looked.
 	Divvy string   `json:"divvy"`
 	For   Platform `json:"for"`
-	// Ready is true where no finding is a failure.
+	// Ready is true where no finding is a failure, and what they stand on is known: a recording of topology alone is never ready.
 	Ready    bool      `json:"ready"`
 	Findings []Finding `json:"findings"`
 	Devices  []Device  `json:"devices"`
@@ -55,7 +55,7 @@ type Form struct {
 func NewReport(host *facts.Host, devices []facts.Device, ask Question, divvy string) Report {
 	found := Judge(host, devices, ask)
 	r := Report{
-		Version: ReportVersion, Divvy: divvy, For: ask.For, Ready: Ready(found), Findings: found, Devices: []Device{},
+		Version: ReportVersion, Divvy: divvy, For: ask.For, Ready: Ready(found) && !host.TopologyOnly, Findings: found, Devices: []Device{},
 		Needs: []Snippet{}, Unchecked: unchecked(ask.For),
 	}
 	for _, d := range devices {
@@ -74,6 +74,9 @@ func NewReport(host *facts.Host, devices []facts.Device, ask Question, divvy str
 
 // forms are the ways in which a device can be given.
 func forms(host *facts.Host, d facts.Device) []Form {
+	if host.TopologyOnly {
+		return []Form{{"passthrough", false, notRecorded}, {"vf", false, notRecorded}, {"vgpu", false, notRecorded}}
+	}
 	if d.Virtual {
 		if d.VGPU != nil && d.VGPU.Interface == "vendor-vfio" {
 			return []Form{{"vgpu", d.VGPU.Current != "", vendorVFIO(d)}}
@@ -99,32 +102,35 @@ func forms(host *facts.Host, d facts.Device) []Form {
 	return append(all, vgpuForm(d, virtual))
 }
 
+// needsLicence ends what is said of each form that NVIDIA licenses.
+const needsLicence = "; needs NVIDIA's licence"
+
 func vgpuForm(d facts.Device, virtual []facts.Device) Form {
 	var vendor, kinds int
 	for _, f := range append(slices.Clone(virtual), d) {
 		switch {
 		case f.VGPU == nil:
 		case f.VGPU.Interface == "mdev":
-			return Form{"vgpu", true, fmt.Sprintf("mediated devices (mdev), %d types on %s; needs NVIDIA's licence", len(f.VGPU.Types), f.Address)}
+			return Form{"vgpu", true, fmt.Sprintf("mediated devices (mdev), %d types on %s", len(f.VGPU.Types), f.Address) + needsLicence}
 		default:
 			vendor++
 			kinds = max(kinds, len(f.VGPU.Types))
 		}
 	}
 	if vendor > 0 {
-		return Form{"vgpu", true, fmt.Sprintf("vendor VFIO on %d virtual functions, %d types can be made; needs NVIDIA's licence", vendor, kinds)}
+		return Form{"vgpu", true, fmt.Sprintf("vendor VFIO on %d virtual functions, %d types can be made", vendor, kinds) + needsLicence}
 	}
 	if d.VFsTotal > 0 && d.VFs == 0 {
-		return Form{"vgpu", false, fmt.Sprintf("no virtual functions are made, of %d; NVIDIA's host driver for vGPU makes them: divvy vm functions %s --count all", d.VFsTotal, d.Address)}
+		return Form{"vgpu", false, fmt.Sprintf("no virtual functions are made, of %d; NVIDIA's host driver for vGPU makes them: divvy vm functions %s --count all", d.VFsTotal, d.Address) + needsLicence}
 	}
-	return Form{"vgpu", false, "the host driver offers none: that takes NVIDIA's driver for vGPU hosts"}
+	return Form{"vgpu", false, "the host driver offers none: that takes NVIDIA's driver for vGPU hosts" + needsLicence}
 }
 
 func vendorVFIO(d facts.Device) string {
 	if d.VGPU.Current == "" {
-		return "vendor VFIO, no type is set; the function stays on driver nvidia"
+		return "vendor VFIO, no type is set; the function stays on driver nvidia" + needsLicence
 	}
-	return "vendor VFIO, type " + d.VGPU.Current + "; the function stays on driver nvidia"
+	return "vendor VFIO, type " + d.VGPU.Current + "; the function stays on driver nvidia" + needsLicence
 }
 
 // unchecked is what no look at the host tells.

@@ -22,15 +22,15 @@ func needs(host *facts.Host, devices []facts.Device, ask Question) []Snippet {
 	w := writer{host: host, devices: devices, given: given, ask: ask}
 	switch ask.For {
 	case QEMU:
-		return append(w.bind(), w.qemu())
+		return append(append(w.claim(), w.bind(withoutDivvy)...), w.qemu())
 	case Libvirt:
-		return w.libvirt()
+		return append(w.claim(), w.libvirt()...)
 	case Proxmox:
 		return []Snippet{w.proxmox()}
 	case OpenStack:
-		return append(w.bind(), w.openStack()...)
+		return append(w.bind(""), w.openStack()...)
 	case KubeVirt:
-		return append(w.bind(), w.kubeVirt()...)
+		return append(w.byClaim(), w.permitted()...)
 	case Xen:
 		return w.xen()
 	default:
@@ -64,8 +64,34 @@ func alongWith(host *facts.Host, d facts.Device) []facts.Device {
 // vendor tells whether a function goes by NVIDIA's vendor VFIO, and so stays on its driver.
 func vendor(d facts.Device) bool { return d.VGPU != nil && d.VGPU.Interface == "vendor-vfio" }
 
+// withoutDivvy begins the titles of what nobody needs who claims a device.
+const withoutDivvy = "Without Divvy's agent: "
+
+// claim hands the devices over by Divvy.
+func (w writer) claim() []Snippet {
+	var b strings.Builder
+	for _, d := range w.devices {
+		at, form := d.Address, "passthrough"
+		switch {
+		case vendor(d):
+			at, form = d.Parent, "vgpu:TYPE"
+		case d.Virtual:
+			form = "vf"
+		}
+		fmt.Fprintf(&b, "divvy vm claim --pci %s --form %s --user USER", at, form)
+		if w.ask.Memory > 0 {
+			fmt.Fprintf(&b, " --memory %si", w.amount())
+		}
+		if w.ask.For == Libvirt {
+			b.WriteString(" --for libvirt")
+		}
+		b.WriteString("\n")
+	}
+	return []Snippet{{"By Divvy, as root: a claim takes the device from the host until `divvy vm release`, and prints what the virtual machine needs", b.String()}}
+}
+
 // bind gives the devices to vfio-pci, where the platform expects them there.
-func (w writer) bind() []Snippet {
+func (w writer) bind(title string) []Snippet {
 	var addresses []string
 	for _, d := range w.given {
 		if !vendor(d) && d.Driver != "vfio-pci" {
@@ -75,7 +101,12 @@ func (w writer) bind() []Snippet {
 	if len(addresses) == 0 {
 		return nil
 	}
-	return []Snippet{{"As root, before the virtual machine starts", fmt.Sprintf(`modprobe vfio-pci
+	if title == "" {
+		title = "As root, before the virtual machine starts"
+	} else {
+		title += "as root, before the virtual machine starts"
+	}
+	return []Snippet{{title, fmt.Sprintf(`modprobe vfio-pci
 for f in %s; do
     echo vfio-pci > /sys/bus/pci/devices/$f/driver_override
     [ ! -e /sys/bus/pci/devices/$f/driver ] || echo $f > /sys/bus/pci/devices/$f/driver/unbind
@@ -118,7 +149,11 @@ func (w writer) libvirt() []Snippet {
 </hostdev>
 `, managed, d.Address.Domain, d.Address.Bus, d.Address.Device, d.Address.Function)
 	}
-	all := []Snippet{{"Below <devices> of the domain", b.String()}}
+	title := "Below <devices> of the domain"
+	if w.ready == nil {
+		title += ", without Divvy's agent"
+	}
+	all := []Snippet{{title, b.String()}}
 	if mib := w.windowMiB(); mib > 0 {
 		all = append(all, Snippet{"In the domain, for the device's large regions", fmt.Sprintf(`<cpu mode='host-passthrough'>
   <maxphysaddr mode='passthrough'/>
@@ -184,23 +219,6 @@ func (w writer) openStack() []Snippet {
 		{"In nova.conf; the alias also where the API runs", specs.String()},
 		{"For the flavour", fmt.Sprintf("openstack flavor set FLAVOR --property pci_passthrough:alias=gpu:%d\n", len(w.devices))},
 	}
-}
-
-func (w writer) kubeVirt() []Snippet {
-	const resource = "example.com/gpu"
-	seen := map[string]bool{}
-	var permitted, gpus strings.Builder
-	permitted.WriteString("spec:\n  configuration:\n    permittedHostDevices:\n      pciHostDevices:\n")
-	gpus.WriteString("spec:\n  template:\n    spec:\n      domain:\n        devices:\n          gpus:\n")
-	for i, d := range w.devices {
-		selector := fmt.Sprintf("        - pciVendorSelector: \"%04X:%04X\"\n          resourceName: %s\n", d.Vendor, d.ID, resource)
-		if !seen[selector] {
-			seen[selector] = true
-			permitted.WriteString(selector)
-		}
-		fmt.Fprintf(&gpus, "            - name: gpu%d\n              deviceName: %s\n", i, resource)
-	}
-	return []Snippet{{"In the KubeVirt object", permitted.String()}, {"In the VirtualMachine", gpus.String()}}
 }
 
 func (w writer) xen() []Snippet {

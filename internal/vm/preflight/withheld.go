@@ -7,9 +7,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
-// ofHosts are the findings of a device that the host itself needs: who takes it from its driver takes away the host's disk, its
-// network, its keyboard or its console.
-var ofHosts = []ID{"group.used", "usb.all", "display.boot"}
+// ofHosts are the findings of a device that the host itself needs, or that a claim of Divvy's has: who takes it from its driver takes
+// away the host's disk, its network, its keyboard or its console, or a virtual machine's device.
+var ofHosts = []ID{"group.used", "usb.all", "display.boot", "claimed"}
 
 // withheld is the finding for which nothing is printed that takes the device from the host, nil where there is none. The functions of
 // its card in the same group go with it, so they count as well.
@@ -19,7 +19,7 @@ func (l look) withheld() *Finding {
 			continue
 		}
 		function := look{host: l.host, device: d, ask: l.ask}
-		for _, f := range slices.Concat(function.group(), function.display()) {
+		for _, f := range slices.Concat(function.group(), function.display(), function.claimed()) {
 			if f.Status == Fail && slices.Contains(ofHosts, f.ID) {
 				return &f
 			}
@@ -28,10 +28,11 @@ func (l look) withheld() *Finding {
 	return nil
 }
 
-// goesWith is a device with the functions of its card that go with it, without those that are withheld.
+// goesWith is a device with the functions of its card that go with it, without those that are withheld, and those of other groups that
+// are in use.
 func (l look) goesWith() []facts.Device {
 	return slices.DeleteFunc(alongWith(l.host, l.device), func(d facts.Device) bool {
-		return look{host: l.host, device: d, ask: l.ask}.withheld() != nil
+		return d.Group != l.device.Group && onIt(d) != "" || look{host: l.host, device: d, ask: l.ask}.withheld() != nil
 	})
 }
 
@@ -39,6 +40,10 @@ func (l look) goesWith() []facts.Device {
 func partOf(host *facts.Host, devices []facts.Device, ask Question) (given []facts.Device, notes []string) {
 	notes = []string{}
 	for _, d := range devices {
+		if host.TopologyOnly {
+			notes = append(notes, fmt.Sprintf("what gives %s to a virtual machine: the recording has not what that depends on", d.Address))
+			continue
+		}
 		if f := (look{host: host, device: d, ask: ask}).withheld(); f != nil {
 			notes = append(notes, fmt.Sprintf("nothing that takes %s from the host, because of %s: %s", d.Address, f.ID, f.Evidence))
 			continue
@@ -50,6 +55,9 @@ func partOf(host *facts.Host, devices []facts.Device, ask Question) (given []fac
 
 // barred says why the device cannot be given as a whole, empty where it can.
 func (l look) barred() string {
+	if l.host.TopologyOnly {
+		return notRecorded
+	}
 	if f := l.withheld(); f != nil {
 		return f.Evidence
 	}

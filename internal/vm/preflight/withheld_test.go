@@ -46,8 +46,8 @@ func TestWithheld(t *testing.T) {
 		for _, platform := range Platforms {
 			h := sound()
 			test.spoil(h)
-			if platform == ESXi || h.Xen && platform != Xen {
-				continue // Linux drives nothing there; Xen alone
+			if h.Xen && platform != Xen {
+				continue
 			}
 			h.Rules = []string{"options vfio-pci ids=144d:a80a,10de:2684,10de:22ba"}
 			find(h, test.asked).Driver = "nouveau"
@@ -56,9 +56,29 @@ func TestWithheld(t *testing.T) {
 				t.Errorf("%s, %s: needs %+v, notes %q", test.name, platform, r.Needs, r.Notes)
 			}
 			for _, f := range r.Findings {
-				if strings.Contains(f.Command, "vfio-pci") && f.ID == "driver.first" {
+				if f.ID == "drm" && f.Command != "" || strings.Contains(f.Command, "vtconsole/*/bind") || strings.Contains(f.Command, "vfio-pci") && f.ID == "driver.first" {
 					t.Errorf("%s, %s: %s has command %s", test.name, platform, f.ID, f.Command)
 				}
+			}
+		}
+	}
+}
+
+// A function of the card in a group of its own that people use goes with no command, and one that nobody uses does.
+func TestCompanionInUse(t *testing.T) {
+	for _, platform := range Platforms {
+		for _, attached := range [][]string{nil, {"Keyboard"}} {
+			h := sound()
+			d := find(h, audioAt)
+			d.Group, d.Class, d.Driver, d.Attached = 9, 0x0c0330, "xhci_hcd", attached
+			find(h, gpuAt).Driver = "nouveau"
+			var all strings.Builder
+			for _, s := range NewReport(h, []facts.Device{*find(h, gpuAt)}, Question{For: platform}, "test").Needs {
+				all.WriteString(s.Text)
+			}
+			goes := slices.ContainsFunc([]string{audioAt, "function='0x1'", "0000:01:00,"}, func(text string) bool { return strings.Contains(all.String(), text) })
+			if goes != (attached == nil) {
+				t.Errorf("%s, with %q plugged in: it goes: %v in\n%s", platform, attached, goes, all.String())
 			}
 		}
 	}
@@ -75,9 +95,6 @@ func TestWithheldBeside(t *testing.T) {
 		var all strings.Builder
 		for _, s := range r.Needs {
 			all.WriteString(s.Text)
-		}
-		if platform == ESXi {
-			continue
 		}
 		if len(r.Notes) != 1 || len(r.Needs) == 0 {
 			t.Errorf("%s: needs %+v, notes %q", platform, r.Needs, r.Notes)
