@@ -17,14 +17,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
-// ownPatience is how long an agent is waited for that tells what Divvy gave to virtual machines.
-const ownPatience = 5 * time.Second
+// ownTime is how long an agent is waited for that tells what Divvy gave to virtual machines.
+const ownTime = 5 * time.Second
 
 // own is what Divvy has done to this machine's devices: what the system agent tells, or its books where none answers. No agent is
 // started for that.
 func (a *app) own(ctx context.Context) preflight.Own {
 	endpoint := a.endpoint("").System()
-	ctx, cancel := context.WithTimeout(ctx, ownPatience)
+	ctx, cancel := context.WithTimeout(ctx, ownTime)
 	defer cancel()
 	client, err := control.Find(ctx, endpoint)
 	var away *control.AwayError
@@ -34,8 +34,8 @@ func (a *app) own(ctx context.Context) preflight.Own {
 	case err != nil:
 		return preflight.Own{Unknown: err.Error()}
 	}
-	defer client.Close()
 	all, err := client.Devices(ctx)
+	_ = client.Close() // it has answered
 	if err != nil {
 		return preflight.Own{Unknown: err.Error()}
 	}

@@ -39,17 +39,7 @@ func busy(all []facts.Device) (free []facts.Device, inUse []string) {
 // companions looks at the other functions of a card. None is advised to go that somebody uses.
 func (l look) companions() []Finding {
 	d := l.device
-	var with, without []facts.Device
-	for _, other := range l.host.Devices {
-		if other.Address == d.Address || !facts.SameSlot(other.Address, d.Address) || other.Virtual || d.Virtual || other.IsBridge() {
-			continue
-		}
-		if other.Group == d.Group || slices.Contains(forGuests, other.Driver) {
-			with = append(with, other)
-		} else {
-			without = append(without, other)
-		}
-	}
+	with, without := l.beside()
 	show := fmt.Sprintf("lspci -k -s %04x:%02x:%02x", d.Address.Domain, d.Address.Bus, d.Address.Device)
 	if len(without) > 0 {
 		evidence, remedy := "functions of the same card are in other groups: "+named(without), ""
@@ -76,4 +66,19 @@ func (l look) companions() []Finding {
 		}
 	}
 	return fine("companion", "functions of the same card go along: "+named(with))
+}
+
+// beside are the other functions of the card of a physical one: those that go with it anyway, and those that do not.
+func (l look) beside() (with, without []facts.Device) {
+	d := l.device
+	for _, other := range l.host.Devices {
+		switch {
+		case other.Address == d.Address || !facts.SameSlot(other.Address, d.Address) || other.Virtual || d.Virtual || other.IsBridge():
+		case other.Group == d.Group || slices.Contains(forGuests, other.Driver):
+			with = append(with, other)
+		default:
+			without = append(without, other)
+		}
+	}
+	return with, without
 }

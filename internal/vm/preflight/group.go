@@ -12,44 +12,52 @@ import (
 var forGuests = []string{"", "vfio-pci", "nvgrace_gpu_vfio_pci", "pciback", "xen-pciback", "pci-stub"}
 
 func (l look) group() []Finding {
-	h, d := l.host, l.device
+	d := l.device
 	switch {
-	case !l.linux() && l.ask.For != ESXi && len(d.Uses) == 0:
-		return nil
-	case l.ask.For == ESXi && d.Group == facts.NoGroup && len(d.Uses) == 0:
+	case len(d.Uses) == 0 && !l.linux() && (l.ask.For != ESXi || d.Group == facts.NoGroup):
 		return nil
 	case d.Group == facts.NoGroup:
 		return l.ungrouped()
 	}
-	list := fmt.Sprintf("ls /sys/kernel/iommu_groups/%d/devices", d.Group)
-	members := h.InGroup(d.Group)
+	members := l.host.InGroup(d.Group)
 	var others []facts.Device
 	for _, m := range members {
 		if len(m.Uses) > 0 {
 			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", d.Group, describe(m), uses(m.Uses)),
-				"move the card to another slot, or what the host uses to another device; "+l.apart(), list)
+				"move the card to another slot, or what the host uses to another device; "+l.apart(), l.membersShown())
 		}
 		if !m.IsBridge() && !facts.SameSlot(m.Address, d.Address) && !slices.Contains(forGuests, m.Driver) {
 			others = append(others, m)
 		}
 	}
-	_, inUse := busy(others)
-	usb := l.allUSB(others)
+	usb := len(others) > 0 && l.allUSB(others)
 	switch {
-	case l.ask.For == ESXi && (len(others) == 0 || !usb):
+	case l.ask.For == ESXi && !usb:
 		return nil // it has groups of its own
 	case len(others) == 0:
 		return fine("group", fmt.Sprintf("group %d has %s", d.Group, named(endpoints(members))))
-	case usb:
-		return one("usb.all", Fail, strings.Join(append([]string{fmt.Sprintf("group %d has every USB controller of the host: %s", d.Group, named(others))}, inUse...), "; "),
-			"giving the group takes keyboard and console away: give single USB devices by QEMU's usb-host instead, log in by network, or add a USB card in a group of its own", list)
 	}
-	evidence := strings.Join(append([]string{fmt.Sprintf("group %d also has %s", d.Group, named(others))}, inUse...), "; ")
+	return l.shared(others, usb)
+}
+
+// membersShown is what shows the members of the device's group.
+func (l look) membersShown() string {
+	return fmt.Sprintf("ls /sys/kernel/iommu_groups/%d/devices", l.device.Group)
+}
+
+// shared tells of other cards in the group, and what is on them. What is in use is not advised to go.
+func (l look) shared(others []facts.Device, usb bool) []Finding {
+	_, inUse := busy(others)
+	told := func(text string) string { return strings.Join(append([]string{text + named(others)}, inUse...), "; ") }
+	if usb {
+		return one("usb.all", Fail, told(fmt.Sprintf("group %d has every USB controller of the host: ", l.device.Group)),
+			"giving the group takes keyboard and console away: give single USB devices by QEMU's usb-host instead, log in by network, or add a USB card in a group of its own", l.membersShown())
+	}
 	remedy := "move the card to a slot with a group of its own, or give these devices away as well (`divvy vm claim` with --also for each card); "
 	if len(inUse) > 0 {
 		remedy = "move the card to a slot with a group of its own: of these devices some are in use; "
 	}
-	return one("group.shared", Fail, evidence, remedy+l.apart(), list)
+	return one("group.shared", Fail, told(fmt.Sprintf("group %d also has ", l.device.Group)), remedy+l.apart(), l.membersShown())
 }
 
 // ungrouped judges a device that is in no group.

@@ -64,6 +64,21 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
+// While the console is on the GPU, no command takes nvidia_drm away, which draws it.
+func TestConsoleKeepsItsModule(t *testing.T) {
+	for _, console := range []bool{false, true} {
+		h := sound()
+		find(h, gpuAt).Driver, h.Modules["nvidia_drm"] = "nvidia", facts.Module{Loaded: true}
+		if console {
+			h.Framebuffers = []facts.Framebuffer{{Name: "fb0", OnPCI: true, Device: at(gpuAt)}}
+		}
+		found := look{host: h, device: *find(h, gpuAt), ask: Question{For: QEMU}}.drm()
+		if len(found) != 1 || (found[0].Command == "") != console {
+			t.Errorf("console %v: %+v", console, found)
+		}
+	}
+}
+
 // A function of the card in a group of its own that people use goes with no command, and one that nobody uses does.
 func TestCompanionInUse(t *testing.T) {
 	for _, platform := range Platforms {
