@@ -341,7 +341,7 @@ func TestUnreset(t *testing.T) {
 // Where interrupts are not remapped vfio refuses every group, so no plan is made, unless vfio was told to take it.
 func TestNotRemapped(t *testing.T) {
 	gpu := address(t, "0000:3d:00.0")
-	host := modelled(t, "a100")
+	host := vmtest.Model(t, root, "a100")
 	host.IOMMU.Remapping, host.Parameters = facts.No, []string{"intremap=off"}
 	_, err := binding.Passthrough(host, gpu)
 	if !errors.Is(err, binding.ErrRemap) || !strings.Contains(err.Error(), facts.NotRemapped) || !strings.Contains(err.Error(), "take intremap=off out") {
