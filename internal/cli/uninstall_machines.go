@@ -24,6 +24,8 @@ type givenAway struct {
 	claims map[string]string
 	// functions are the addresses of devices whose virtual functions Divvy enabled.
 	functions map[string]bool
+	// reserved are the claims of a cluster whose containers use functions by the host's driver, such as those of RDMA cards.
+	reserved map[string]bool
 	// served is true where an agent answers, which puts it back.
 	served bool
 	// unknown is why more may be given, nil where all is known.
@@ -54,7 +56,7 @@ func (a *app) given(ctx context.Context) givenAway {
 // givenBy is what the files in an agent's directory tell. A ledger that cannot be read is none, as for the agent: the book has all
 // devices.
 func givenBy(dir string) givenAway {
-	l := givenAway{claims: map[string]string{}, functions: map[string]bool{}}
+	l := givenAway{claims: map[string]string{}, functions: map[string]bool{}, reserved: map[string]bool{}}
 	book, err := vfio.Open(vfio.Config{Path: filepath.Join(dir, vfio.FileName)})
 	switch {
 	case err == nil:
@@ -74,6 +76,9 @@ func givenBy(dir string) givenAway {
 		all, _ := ledger.List()
 		for _, c := range all {
 			l.claims[c.Name] = c.Cluster
+		}
+		for _, r := range ledger.Reserved() {
+			l.reserved[r.Name] = true
 		}
 	}
 	return l
@@ -98,6 +103,9 @@ func (l givenAway) removable() error {
 	}
 	if devices := slices.Sorted(maps.Keys(l.functions)); len(devices) > 0 {
 		found = append(found, fmt.Sprintf("virtual functions are enabled (of %s): take them away with `divvy vm functions %s --count 0`, as root", firstOf(devices), devices[0]))
+	}
+	if names := slices.Sorted(maps.Keys(l.reserved)); len(names) > 0 {
+		found = append(found, fmt.Sprintf("containers use cards by claims of the cluster (%s): they end with their pods", firstOf(names)))
 	}
 	if len(found) > 0 && !l.served {
 		found = append(found, "the agent has to run for that")

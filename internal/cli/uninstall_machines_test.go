@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
@@ -63,6 +64,22 @@ func TestNotRemovableWhileDevicesAreLeft(t *testing.T) {
 		"virtual functions are enabled (of 0000:c1:00.0): take them away with `divvy vm functions 0000:c1:00.0 --count 0`, as root; the agent has to run for that; then remove Divvy again"
 	if status, said := l.call("agent", "--check-uninstall"); status != 1 || !strings.Contains(said, want) {
 		t.Errorf("status %d, %s, want %s", status, said, want)
+	}
+	for _, name := range []string{filepath.Join(dir, "claims.json"), path} {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ledger, err := claims.Open(claims.Config{Path: filepath.Join(dir, claims.FileName)})
+	if err == nil {
+		err = ledger.Reserve(claims.Reserved{Key: "u-1", Name: "lab/train-nic", Functions: []pci.Address{gpu}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reserved = "containers use cards by claims of the cluster (lab/train-nic): they end with their pods; the agent has to run for that; then remove Divvy again"
+	if status, said := l.call("agent", "--check-uninstall"); status != 1 || !strings.Contains(said, reserved) {
+		t.Errorf("status %d, %s, want %s", status, said, reserved)
 	}
 	if err := os.WriteFile(path, []byte("nonsense"), 0o600); err != nil {
 		t.Fatal(err)

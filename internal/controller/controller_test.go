@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -308,13 +309,18 @@ func TestInUse(t *testing.T) {
 	unbound.Name = "unbound"
 	plain := pending(t, `nodeName: n1, containers: [{name: main}]`)
 	plain.Name = "plain"
-	client := fake.NewClientset(held, other, waits, slotted, unbound, plain)
+	machine := pending(t, `nodeName: n2, containers: [{name: main, resources: {limits: {divvy.dev/vgpu_471: 1, divvy.dev/passthrough_10de_2331: 2, divvy.dev/vf_1002_74b9: 0}}}]`)
+	machine.Name = "virt-launcher"
+	foreign := pending(t, `nodeName: n2, containers: [{name: main, resources: {limits: {example.com/vgpu_471: 1, divvy.dev/gpu: 1}}}]`)
+	foreign.Name = "foreign"
+	client := fake.NewClientset(held, other, waits, slotted, unbound, plain, machine, foreign)
 	lines, err := ClaimsInUse(context.Background(), client)
 	if want := "claim space/held holds 1 GPU, used by pods/a"; err != nil || len(lines) != 1 || lines[0] != want {
 		t.Errorf("%q, %v", lines, err)
 	}
 	lines, err = SlotsInUse(context.Background(), client)
-	if want := "pod space/p holds shares on node n1"; err != nil || len(lines) != 1 || lines[0] != want {
-		t.Errorf("%q, %v", lines, err)
+	want := []string{"pod space/p holds shares on node n1", "pod space/virt-launcher holds divvy.dev/passthrough_10de_2331, divvy.dev/vgpu_471 on node n2"}
+	if slices.Sort(lines); err != nil || !slices.Equal(lines, want) {
+		t.Errorf("%q, %v, want %q", lines, err, want)
 	}
 }

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,7 +56,7 @@ func ClaimsInUse(ctx context.Context, client kubernetes.Interface) ([]string, er
 	}
 }
 
-// SlotsInUse returns a line for each pod that is not finished and holds counted slots.
+// SlotsInUse returns a line for each pod that is not finished and holds counted slots, or devices for virtual machines.
 func SlotsInUse(ctx context.Context, client kubernetes.Interface) ([]string, error) {
 	var lines []string
 	options := metav1.ListOptions{Limit: page, FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"}
@@ -65,8 +66,9 @@ func SlotsInUse(ctx context.Context, client kubernetes.Interface) ([]string, err
 			return nil, fmt.Errorf("list the pods: %w", err)
 		}
 		for i := range pods.Items {
-			if pod := &pods.Items[i]; holdsSlots(pod) {
-				lines = append(lines, fmt.Sprintf("pod %s/%s holds shares on node %s", pod.Namespace, pod.Name, pod.Spec.NodeName))
+			pod := &pods.Items[i]
+			if held := heldSlots(pod); held != "" {
+				lines = append(lines, fmt.Sprintf("pod %s/%s holds %s on node %s", pod.Namespace, pod.Name, held, pod.Spec.NodeName))
 			}
 		}
 		if options.Continue = pods.Continue; options.Continue == "" {
@@ -75,16 +77,31 @@ func SlotsInUse(ctx context.Context, client kubernetes.Interface) ([]string, err
 	}
 }
 
-func holdsSlots(pod *corev1.Pod) bool {
+// heldSlots says what a pod holds that is counted, "" for nothing.
+func heldSlots(pod *corev1.Pod) string {
 	if pod.Spec.NodeName == "" {
-		return false
+		return ""
 	}
+	var held []string
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			if slots := list[i].Resources.Limits[v1alpha1.SlotResource]; !slots.IsZero() {
-				return true
+			for name, count := range list[i].Resources.Limits {
+				what := "shares"
+				if isMachines(name) {
+					what = string(name)
+				}
+				if (name == v1alpha1.SlotResource || isMachines(name)) && !count.IsZero() && !slices.Contains(held, what) {
+					held = append(held, what)
+				}
 			}
 		}
 	}
-	return false
+	slices.Sort(held)
+	return strings.Join(held, ", ")
+}
+
+// isMachines tells whether a resource counts devices for virtual machines, such as divvy.dev/vgpu_471.
+func isMachines(name corev1.ResourceName) bool {
+	form, _, kind := strings.Cut(strings.TrimPrefix(string(name), v1alpha1.Domain+"/"), "_")
+	return kind && strings.HasPrefix(string(name), v1alpha1.Domain+"/") && v1alpha1.Backend(form).ForMachines()
 }
