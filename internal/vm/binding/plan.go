@@ -19,7 +19,7 @@ func Passthrough(host *facts.Host, device pci.Address, also ...pci.Address) (Pla
 	if err != nil {
 		return Plan{}, err
 	}
-	members := endpoints(host.InGroup(d.Group))
+	members := facts.Endpoints(host.InGroup(d.Group))
 	for _, at := range also {
 		if err := goes(host, d, at); err != nil {
 			return Plan{}, err
@@ -90,7 +90,7 @@ func Function(host *facts.Host, device pci.Address) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	for _, m := range endpoints(host.InGroup(d.Group)) {
+	for _, m := range facts.Endpoints(host.InGroup(d.Group)) {
 		if m.Address != device && m.Driver != "" && m.Driver != stub && !slices.Contains(givers, m.Driver) {
 			return Plan{}, refuse(device, m, ErrShared, "driver "+m.Driver+" has it")
 		}
@@ -139,11 +139,6 @@ func Remapped(host *facts.Host, device pci.Address) error {
 	return &Refusal{Asked: device, Device: device, Why: ErrRemap, Detail: facts.NotRemapped + ": " + host.Remap()}
 }
 
-// endpoints are what is no bridge: those stay with the host.
-func endpoints(members []facts.Device) []facts.Device {
-	return slices.DeleteFunc(slices.Clone(members), facts.Device.IsBridge)
-}
-
 func used(_ *facts.Host, d facts.Device, members []facts.Device) error {
 	for _, m := range members {
 		if uses := UsesOf(m); uses != "" {
@@ -170,14 +165,7 @@ func connected(m facts.Device) string {
 func UsesOf(d facts.Device) string {
 	var parts []string
 	for _, u := range d.Uses {
-		switch {
-		case u.Kind == "route":
-			parts = append(parts, "the default route leads through "+u.Name)
-		case !strings.HasPrefix(u.At, "/"):
-			parts = append(parts, u.Name+" is "+u.At)
-		default:
-			parts = append(parts, u.Name+" is mounted at "+u.At)
-		}
+		parts = append(parts, u.String())
 	}
 	return listed(parts)
 }

@@ -35,7 +35,7 @@ func (l look) group() []Finding {
 	case l.ask.For == ESXi && !usb:
 		return nil // it has groups of its own
 	case len(others) == 0:
-		return fine("group", fmt.Sprintf("group %d has %s", d.Group, named(endpoints(members))))
+		return fine("group", fmt.Sprintf("group %d has %s", d.Group, named(facts.Endpoints(members))))
 	}
 	return l.shared(others, usb)
 }
@@ -106,11 +106,6 @@ func (l look) apart() string {
 	return price
 }
 
-// endpoints are devices without bridges.
-func endpoints(all []facts.Device) []facts.Device {
-	return slices.DeleteFunc(slices.Clone(all), facts.Device.IsBridge)
-}
-
 // named names devices with their drivers, of many the first.
 func named(all []facts.Device) string {
 	const most = 5
@@ -142,14 +137,7 @@ func describe(d facts.Device) string {
 func uses(all []facts.Use) string {
 	var parts []string
 	for _, u := range all {
-		switch {
-		case u.Kind == "route":
-			parts = append(parts, "the default route leads through "+u.Name)
-		case !strings.HasPrefix(u.At, "/"):
-			parts = append(parts, u.Name+" is "+u.At)
-		default:
-			parts = append(parts, u.Name+" is mounted at "+u.At)
-		}
+		parts = append(parts, u.String())
 	}
 	return strings.Join(parts, ", ")
 }

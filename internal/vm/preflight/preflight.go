@@ -132,7 +132,7 @@ func (l look) along() []facts.Device {
 	if l.device.Virtual {
 		return all
 	}
-	for _, m := range endpoints(l.host.InGroup(l.device.Group)) {
+	for _, m := range facts.Endpoints(l.host.InGroup(l.device.Group)) {
 		if m.Address != l.device.Address && (facts.SameSlot(m.Address, l.device.Address) || slices.Contains(forGuests, m.Driver)) {
 			all = append(all, m)
 		}

@@ -64,7 +64,7 @@ func (l look) reset() []Finding {
 	}
 	given := []pci.Address{d.Address}
 	if !d.Virtual {
-		for _, m := range endpoints(l.host.InGroup(d.Group)) {
+		for _, m := range facts.Endpoints(l.host.InGroup(d.Group)) {
 			given = append(given, m.Address)
 		}
 	}
