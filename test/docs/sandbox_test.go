@@ -24,7 +24,7 @@ const (
 	// longest bounds each command, on a busy machine.
 	longest = 60 * time.Second
 	// settles is how long a command that may be repeated has to print what the page says.
-	settles = 15 * time.Second
+	settles = time.Minute
 )
 
 // shell is the shell of a user on a machine of their own. It ends with all that its commands started.
