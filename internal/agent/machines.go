@@ -27,8 +27,10 @@ type Machines interface {
 	Release(ctx context.Context, name string) (left []string, err error)
 	// List are all devices, also those that somebody else than the ledger has, with a channel that is closed when they change.
 	List() (all []claims.Claim, changed <-chan struct{})
-	// Has tells who has a PCI function, or a part of it.
+	// Has tells who has a PCI function, or a part of it, such as one of its virtual functions.
 	Has(function pci.Address) (h claims.Holder, taken bool)
+	// Physical is the function of which another one is a virtual function.
+	Physical(function pci.Address) (at pci.Address, virtual bool)
 	reservations
 }
 
@@ -134,7 +136,7 @@ func machineError(err error) error {
 }
 
 // TakeDevice claims a device. GPUs of its IOMMU group that the agent serves must have no shares, and leave the driver; a part
-// of a GPU only keeps shares away from it. What the same claim has already is not taken again.
+// of a GPU, by whatever address it is named, only keeps shares away from it. What the same claim has already is not taken again.
 func (a *Agent) TakeDevice(ctx context.Context, w claims.Want) (c claims.Claim, err error) {
 	if a.config.Machines == nil {
 		return c, control.Errorf(control.CodeInvalid, "this agent gives no devices to virtual machines")
@@ -162,9 +164,9 @@ func (a *Agent) TakeDevice(ctx context.Context, w claims.Want) (c claims.Claim, 
 	case there: // it has the GPU already, or it is somebody else's
 		err = take()
 	case w.Form == v1alpha1.BackendVGPU:
-		err = a.withPartOf(ctx, named, take)
+		err = a.withPartOf(ctx, append(a.physical(named), named...), take)
 	default:
-		err = a.WithGPUs(ctx, named, take)
+		err = a.WithGPUs(ctx, named, func() error { return a.withPartOf(ctx, a.physical(named), take) })
 	}
 	a.tellMachines()
 	if err != nil {
@@ -254,7 +256,7 @@ func (a *Agent) closeUnshared(ctx context.Context, gpu backend.GPU) (release fun
 // withPartOf is WithGPUs for a part of a GPU, which stays with its driver.
 func (a *Agent) withPartOf(ctx context.Context, functions []pci.Address, do func() error) error {
 	for _, gpu := range a.among(functions) {
-		if h, taken := a.machineOf(gpu); taken && h.Form == v1alpha1.BackendVGPU {
+		if h, taken := a.machineOf(gpu); taken && (h.Form == v1alpha1.BackendVGPU || h.Form == v1alpha1.BackendVF) {
 			continue
 		}
 		release, err := a.closeUnshared(ctx, gpu)
@@ -264,6 +266,16 @@ func (a *Agent) withPartOf(ctx context.Context, functions []pci.Address, do func
 		defer release()
 	}
 	return do()
+}
+
+// physical are the functions of which some functions are virtual ones, each once.
+func (a *Agent) physical(functions []pci.Address) (all []pci.Address) {
+	for _, f := range functions {
+		if at, virtual := a.config.Machines.Physical(f); virtual && !slices.Contains(all, at) {
+			all = append(all, at)
+		}
+	}
+	return all
 }
 
 // releaseDevice ends a claim.

@@ -74,7 +74,7 @@ func (l *ledgerOf) Limited() []pci.Address        { return nil }
 func (l *ledgerOf) Has(function pci.Address) (h claims.Holder, taken bool) {
 	all, _ := l.List()
 	for _, c := range all {
-		if c.Has(function) {
+		if at, virtual := l.Physical(c.Device); c.Has(function) || virtual && at == function {
 			return claims.Holder{Owner: c.Name, Form: c.Form, Fault: c.Fault}, true
 		}
 	}

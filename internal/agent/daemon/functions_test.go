@@ -24,6 +24,23 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
+// The physical function of a virtual one is where its link leads.
+func TestPhysical(t *testing.T) {
+	m := machines{root: sysfstest.Tree(map[string]string{
+		"sys/bus/pci/devices/0000:3b:00.4": "->../../../devices/pci0000:3a/0000:3b:00.4", "sys/devices/pci0000:3a/0000:3b:00.4/physfn": "->../0000:3b:00.0",
+		"sys/bus/pci/devices/0000:3b:00.0": "->../../../devices/pci0000:3a/0000:3b:00.0", "sys/devices/pci0000:3a/0000:3b:00.0/vendor": "0x10de\n",
+	})}
+	whole := pci.Address{Bus: 0x3b}
+	if at, virtual := m.Physical(pci.Address{Bus: 0x3b, Function: 4}); !virtual || at != whole {
+		t.Errorf("a virtual function is %t of %s", virtual, at)
+	}
+	for _, f := range []pci.Address{whole, {Bus: 1}} {
+		if at, virtual := m.Physical(f); virtual {
+			t.Errorf("%s is of %s", f, at)
+		}
+	}
+}
+
 // The configuration's functions are enabled where there are none, again until all are there, and what is there stays.
 func TestEnabler(t *testing.T) {
 	at := func(bus uint8) pci.Address { return pci.Address{Bus: bus} }

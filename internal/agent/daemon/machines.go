@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"path"
 	"path/filepath"
 	"slices"
 	"time"
@@ -27,7 +29,8 @@ type machines struct {
 	*claims.Ledger
 	book  *vfio.Book
 	vgpus *vgpu.Backend
-	// facts reads the host.
+	// root has the host's files, and facts reads them.
+	root  fs.FS
 	facts func() (*facts.Host, error)
 	// broken is why the book cannot be read, nil where it can.
 	broken error
@@ -50,7 +53,7 @@ func (s *service) openMachines(ctx context.Context) error {
 		host = &vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command}}
 	}
 	dir := o.Endpoint.Dir()
-	m := &machines{facts: func() (*facts.Host, error) { return facts.Read(vfio.Files(host.Root)) }}
+	m := &machines{root: vfio.Files(host.Root), facts: func() (*facts.Host, error) { return facts.Read(vfio.Files(host.Root)) }}
 	var err error
 	m.book, m.broken, err = openBook(vfio.Config{Path: filepath.Join(dir, vfio.FileName), Machine: *host, Limits: vfio.Usual, Step: o.Step})
 	if err != nil {
@@ -174,11 +177,21 @@ var phases = map[vfio.Phase]claims.Phase{vfio.Binding: claims.Taking, vfio.Bound
 func (m *machines) Has(function pci.Address) (h claims.Holder, taken bool) {
 	all, _ := m.List()
 	for _, c := range all {
-		if c.Has(function) {
+		if physical, virtual := m.Physical(c.Device); c.Has(function) || virtual && physical == function {
 			return claims.Holder{Owner: c.Name, Form: c.Form, Foreign: c.Foreign, Fault: c.Fault}, true
 		}
 	}
 	return h, false
+}
+
+// Physical implements [agent.Machines].
+func (m *machines) Physical(function pci.Address) (at pci.Address, virtual bool) {
+	target, err := fs.ReadLink(m.root, "sys/bus/pci/devices/"+function.String()+"/physfn")
+	if err != nil {
+		return at, false
+	}
+	at, err = pci.ParseAddress(path.Base(target))
+	return at, err == nil
 }
 
 // letGo calls do while no process of the agent's has the driver open.
