@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +22,8 @@ const (
 	lentDevice         = "passthrough-0000-3c-00-0"
 )
 
-// vfioNodes are those of a node from which virtual machines get lentGPU. Nobody has the last one.
-var vfioNodes = []string{"vfio/vfio", "vfio/" + lentGroup, "vfio/8"}
+// vfioNodes are those of a node from which virtual machines get lentGPU and parts of devices. Nobody has the last one.
+var vfioNodes = []string{"vfio/vfio", "vfio/" + lentGroup, "vfio/21", "vfio/22", "vfio/31", "vfio/32", "vfio/41", "vfio/8"}
 
 // modelVFIO gives a simulated GPU what the kernel shows of one that could be given to a virtual machine: its IOMMU group, the
 // driver that has it, and vfio-pci. The agents of test/e2e/crashing change these files as the kernel does.
@@ -128,7 +129,7 @@ func lentByClaim(l *lab) {
 	l.must(l.tryInstall("agent.backends.passthrough={" + lentGPU + "}"))
 	l.startLending()
 	l.serving()
-	l.lends(n)
+	l.lends(n, lentDevice)
 	l.must(l.ApplyText(l.ctx, fmt.Sprintf("{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {namespace: %s, name: whole-gpu}, "+
 		"spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: passthrough.divvy.dev}}]}}}}", l.namespace)))
 	usesTemplate := func(p *corev1.Pod) *corev1.Pod {
@@ -170,13 +171,15 @@ func lentByClaim(l *lab) {
 	}
 }
 
-// lends waits until a node publishes its GPU for virtual machines.
-func (l *lab) lends(n *cluster.Machine) {
+// lends waits until a node publishes devices for virtual machines.
+func (l *lab) lends(n *cluster.Machine, want ...string) {
 	l.t.Helper()
-	l.eventually(n.Name+" lends its GPU", func() string {
+	l.eventually(n.Name+" lends its devices", func() string {
 		names, err := l.Kubectl(l.ctx, "get", "resourceslices", "--field-selector=spec.nodeName="+n.Name, "-o", "jsonpath={.items[*].spec.devices[*].name}")
-		if err == nil && !strings.Contains(names, lentDevice) {
-			return "it publishes " + names
+		for _, name := range want {
+			if err == nil && !slices.Contains(strings.Fields(names), name) {
+				return "it publishes " + names
+			}
 		}
 		return reason(err)
 	})
