@@ -31,7 +31,7 @@ type Machines interface {
 	Has(function pci.Address) (h claims.Holder, taken bool)
 	// Physical is the function of which another one is a virtual function.
 	Physical(function pci.Address) (at pci.Address, virtual bool)
-	reservations
+	reserver
 }
 
 // machineOf tells who has a GPU for a virtual machine.

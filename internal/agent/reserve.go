@@ -5,8 +5,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
-// reservations are the functions that containers use by the host's driver, which no virtual machine gets.
-type reservations interface {
+// reserver keeps virtual machines from functions that containers use by the host's driver.
+type reserver interface {
 	Reserve(r claims.Reserved) error
 	Unreserve(key string) error
 	Reserved() []claims.Reserved
