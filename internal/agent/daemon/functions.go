@@ -99,12 +99,15 @@ func (m *machines) userOf(device pci.Address, functions []pci.Address) string {
 	all, _ := m.Ledger.List()
 	for _, c := range all {
 		if slices.ContainsFunc(functions, c.Has) || len(functions) > 0 && c.Form == v1alpha1.BackendVGPU && c.Device == device {
-			return fmt.Sprintf("claim %s (%s)", c.Name, c.Form)
+			if c.Cluster != "" {
+				return fmt.Sprintf("claim %s (%s), which ends with its pod in the cluster (%s)", c.Name, c.Form, c.Cluster)
+			}
+			return fmt.Sprintf("claim %s (%s): `divvy vm release %s` takes it back", c.Name, c.Form, c.Name)
 		}
 	}
 	for _, r := range m.Reserved() {
 		if slices.ContainsFunc(functions, func(f pci.Address) bool { return slices.Contains(r.Functions, f) }) {
-			return "containers have one for " + r.Name
+			return "containers have one for " + r.Name + ": end its pods first"
 		}
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path"
 	"path/filepath"
@@ -116,7 +117,7 @@ func TestOthersAreFaster(t *testing.T) {
 		"on the first":             {[]error{syscall.EBUSY}, 1, nil, []uint8{1, 2}},
 		"by another owner":         {[]error{vfio.ErrTaken}, 0, nil, []uint8{1, 2}},
 		"open by somebody":         {[]error{vfio.ErrOpen}, 0, nil, []uint8{1, 2}},
-		"on both":                  {[]error{syscall.ENOSPC, syscall.ENOSPC}, 2, types.ErrType, []uint8{1, 2}},
+		"on both":                  {[]error{syscall.ENOSPC, syscall.ENOSPC}, 2, types.ErrFull, []uint8{1, 2}},
 		"both are given meanwhile": {[]error{vfio.ErrTaken, vfio.ErrTaken}, 0, binding.ErrFull, []uint8{1, 2}},
 		"the device is stuck":      {[]error{&vfio.StuckError{}}, 0, &vfio.StuckError{}, []uint8{1}},
 	} {
@@ -237,6 +238,34 @@ func TestMaker(t *testing.T) {
 	m.open = false
 	if left, err := maker.Release(ctx, "desk"); err != nil || len(left) > 0 || maker.Standing("desk").There {
 		t.Errorf("released: %v, %v", left, err)
+	}
+}
+
+// unasked makes no instances, and fails the test that asks for one.
+type unasked struct {
+	vgpu.Instances
+	t *testing.T
+}
+
+func (u unasked) Make(context.Context, pci.Address, string, string) (int, error) {
+	u.t.Error("an instance was asked for")
+	return 0, errors.New("none")
+}
+
+func (unasked) Take(context.Context, string) error { return nil }
+
+// A GPU that can have no vGPU is told so before an instance is made for it, and nothing is changed.
+func TestNoInstanceForNothing(t *testing.T) {
+	m := newModelled()
+	for i := 1; i <= 2; i++ {
+		delete(m.files, fmt.Sprintf("%s/virtfn%d", folderOfGPU, i-1))
+	}
+	m.files[folderOfGPU+"/driver"] = &fstest.MapFile{Data: []byte("../../../bus/pci/drivers/nvidia"), Mode: fs.ModeSymlink | 0o777}
+	b := vgpu.New(vgpu.Options{Root: m.files, Book: m, Instances: unasked{t: t}})
+	for _, kind := range []string{backed, "471"} {
+		if _, err := b.Claim(t.Context(), "one", modelledGPU, kind); !errors.Is(err, types.ErrFunctions) || !strings.Contains(err.Error(), "`divvy vm functions 0000:01:00.0 --count all`") || len(m.entries) > 0 {
+			t.Errorf("%s: %v; the book has %+v", kind, err, m.entries)
+		}
 	}
 }
 

@@ -220,18 +220,44 @@ func (b *Backend) DisableFunctions(ctx context.Context, device pci.Address) ([]v
 		return fmt.Errorf("disable the virtual functions of %s: %w: %s", device, ErrUsed, fmt.Sprintf(format, args...))
 	}
 	if len(made) > 0 {
-		return nil, used("%s has a vGPU", made[0].Function)
+		return nil, used("%s", ofVGPU(made[0]))
 	}
 	for _, f := range found.Virtual {
 		for _, e := range b.options.Book.Entries() {
 			if e.Plan.Device == f.Address && e.Owner != FunctionsOwner(device) {
-				return nil, used("claim %s has %s", e.Owner, f.Address)
+				return nil, used("claim %s has %s: `divvy vm release %s` takes it back", e.Owner, f.Address, e.Owner)
 			}
 		}
 		// No driver got one from Divvy but the one that makes vGPUs of it.
 		if f.Driver != "" && (f.Driver != found.Driver || f.Driver != binding.VGPUDriver) {
-			return nil, used("%s is with %s", f.Address, f.Driver)
+			return nil, used("%s", b.withDriver(f))
 		}
 	}
 	return b.options.Book.Release(ctx, FunctionsOwner(device))
+}
+
+// ofVGPU says whose a vGPU is that is in the way, and how it is taken away.
+func ofVGPU(d Device) string {
+	switch {
+	case d.Owner != "":
+		return fmt.Sprintf("%s has a vGPU of claim %s: `divvy vm release %s` takes it away", d.Function, d.Owner, d.Owner)
+	case d.UUID != "":
+		return fmt.Sprintf("%s has a vGPU of somebody else's: whoever made it takes it away, or root by `echo 1 > /sys/%s/remove`", d.Function, binding.MediatedFolder(d.UUID))
+	}
+	return fmt.Sprintf("%s has a vGPU of somebody else's: whoever made it takes it away, or root by `echo 0 > /sys/%s/nvidia/current_vgpu_type`", d.Function, binding.DeviceFolder(d.Function))
+}
+
+// withDriver says which driver has a function to which Divvy gave none, who uses it, and how it is taken from that.
+func (b *Backend) withDriver(f vgpu.Function) string {
+	d := b.factsOf(f.Address)
+	who := "nobody is seen to have it open"
+	switch {
+	case len(d.Holders) > 0:
+		who = binding.Named(d.Holders) + ": end that first"
+	case binding.UsesOf(d) != "":
+		who = "the host uses it: " + binding.UsesOf(d) + ": end that first"
+	case len(d.Connected) > 0:
+		who = fmt.Sprintf("network device %s has an address or a route: end that first", d.Connected[0])
+	}
+	return fmt.Sprintf("%s is with %s, a driver that it has by somebody else; %s; then, as root, `echo %s > /sys/bus/pci/drivers/%s/unbind`", f.Address, f.Driver, who, f.Address, f.Driver)
 }

@@ -109,6 +109,20 @@ func (c card) refused(err error, why error, words ...string) {
 	}
 }
 
+// hold has a process hold the VFIO node of a function's group while something is refused that says so.
+func (c card) hold(at pci.Address, words string, do func() error) {
+	c.t.Helper()
+	for file, content := range map[string]string{"class": "0x020000", "vendor": "0x1002", "device": "0x74b5"} {
+		c.must(os.WriteFile(filepath.Join(c.root, c.folder(at), file), []byte(content), 0o600))
+	}
+	c.link(c.folder(at)+"/iommu_group", "../../../kernel/iommu_groups/7")
+	c.must(os.MkdirAll(filepath.Join(c.root, "proc/4711/fd"), 0o700))
+	c.must(os.WriteFile(filepath.Join(c.root, "proc/4711/comm"), []byte("qemu\n"), 0o600))
+	c.link("proc/4711/fd/3", "/dev/vfio/7")
+	c.refused(do(), vgpu.ErrUsed, words)
+	c.must(os.RemoveAll(filepath.Join(c.root, "proc/4711")))
+}
+
 // Functions are enabled from none, stay over the end of the agent, and go only as Divvy enabled them, while nobody uses one.
 func TestFunctions(t *testing.T) {
 	ctx, c := t.Context(), newCard(t, "gim")
@@ -137,11 +151,13 @@ func TestFunctions(t *testing.T) {
 		t.Errorf("the functions are %v, %v", all, err)
 	}
 	_, err = b.DisableFunctions(ctx, cardAt)
-	c.refused(err, vgpu.ErrUsed, "0000:41:00.1 is with vfio-pci")
+	c.refused(err, vgpu.ErrUsed, "0000:41:00.1 is with vfio-pci, a driver that it has by somebody else; nobody is seen to have it open; then, as root, "+
+		"`echo 0000:41:00.1 > /sys/bus/pci/drivers/vfio-pci/unbind`")
+	c.hold(one, "process 4711 (qemu) has /dev/vfio/7: end that first; then, as root", func() error { _, err := b.DisableFunctions(ctx, cardAt); return err })
 	c.must(os.Remove(filepath.Join(c.root, c.folder(one), "driver")))
 	c.must(book.Bind(ctx, "desk", binding.Plan{Form: binding.FormFunction, Device: one, Group: -1, Members: []pci.Address{one}}))
 	_, err = b.DisableFunctions(ctx, cardAt)
-	c.refused(err, vgpu.ErrUsed, "claim desk has 0000:41:00.1")
+	c.refused(err, vgpu.ErrUsed, "claim desk has 0000:41:00.1: `divvy vm release desk` takes it back")
 	_, err = book.Release(ctx, "desk")
 	c.must(err)
 	c.is("2 of drivers 0")

@@ -124,7 +124,7 @@ func TestTypes(t *testing.T) {
 		t.Fatalf("%+v\n%s", made, state(functions...))
 	}
 	// A virtual function that is named is nobody else's.
-	if r, _ := a.ask(order{Do: "claim", Owner: "two", GPU: made.Function, Type: "472"}); !strings.Contains(r.Fault, "the GPU offers none now") {
+	if r, _ := a.ask(order{Do: "claim", Owner: "two", GPU: made.Function, Type: "472"}); !strings.Contains(r.Fault, "no vGPU of the type is left: \"472\": the GPU is full") {
 		t.Errorf("two claims for one function: %s", r.Fault)
 	}
 	for _, isBlind := range []bool{false, true} {

@@ -213,6 +213,9 @@ func (b *Backend) try(ctx context.Context, owner string, gpu pci.Address, kind s
 	if err != nil {
 		return at, err
 	}
+	if err := found.Offers(); err != nil { // before an instance is made for it
+		return at, fmt.Errorf("make a vGPU of type %+q: %w", kind, err)
+	}
 	choice, err := found.Resolve(kind)
 	profile := vgpu.Profile(choice.Name)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 )
 
 // VGPUDriver is the host's driver that makes vGPUs. It has to have the virtual functions of its GPUs itself.
-const VGPUDriver = "nvidia"
+const VGPUDriver = vgpu.Driver
 
 // EnableFunctions plans to give a device virtual functions, which it must not have yet: others may use those it has. Drivers of the
 // host get them where they make vGPUs of them, and else not, because a driver that has one keeps it from a virtual machine.

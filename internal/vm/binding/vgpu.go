@@ -14,7 +14,7 @@ import (
 
 // Why no vGPU is planned. A [Refusal] has one of them.
 var (
-	ErrFull      = errors.New("no vGPU of the type is left")
+	ErrFull      = vgpu.ErrFull
 	ErrUUID      = errors.New("it is not a UUID such as 5f0b7d4e-0f5c-4a3c-9c83-3c0e7a3f1d52")
 	ErrUUIDTaken = errors.New("a mediated device has this UUID already")
 )
@@ -115,9 +115,9 @@ func left(gpu *vgpu.GPU, w Wanted) string {
 	}
 	text := w.Type.ID
 	if len(parts) > 0 {
-		text += "; there are " + listed(parts)
+		return text + "; there are " + listed(parts)
 	}
-	return text
+	return text + ": release one first: `divvy vm ls` lists those of Divvy's"
 }
 
 func mediated(f vgpu.Function, w Wanted) Plan {

@@ -20,6 +20,11 @@ import (
 var (
 	// ErrType marks a type that no function of the GPU offers now or has.
 	ErrType = errors.New("no such vGPU type")
+	// ErrDriver says that the host has no driver that makes vGPUs of the GPU, ErrFunctions that the GPU has no virtual functions yet.
+	ErrDriver    = errors.New("no driver makes vGPUs of it")
+	ErrFunctions = errors.New("it has no virtual functions yet, of which its driver makes vGPUs")
+	// ErrFull says that a type that there is has none left.
+	ErrFull = errors.New("no vGPU of the type is left")
 	// ErrAmbiguous marks a name that several types have.
 	ErrAmbiguous = errors.New("several vGPU types have this name")
 )
@@ -147,13 +152,59 @@ func (g *GPU) Resolve(wanted string) (Choice, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return Choice{}, fmt.Errorf("%w: %q: %s", ErrType, wanted, listed(choices))
+		return Choice{}, g.without(wanted, choices)
 	}
 	return Choice{}, fmt.Errorf("%w: %q: name one by its number: %s", ErrAmbiguous, wanted, listed(found))
 }
 
 // NumberOf is that of a type's ID: 471 of nvidia-471, or of 471.
 func NumberOf(id string) string { return id[strings.LastIndexByte(id, '-')+1:] }
+
+// Driver is the host's driver that makes vGPUs. It has to have the virtual functions of its GPUs itself.
+const Driver = "nvidia"
+
+// Offers returns why the GPU can have no vGPUs of any type, and what helps; nil where it can.
+func (g *GPU) Offers() error {
+	const host = "NVIDIA's host driver for vGPU, which comes with its vGPU software, has to have it"
+	switch {
+	case len(g.Functions) > 0:
+		return nil
+	case g.Driver == "":
+		return fmt.Errorf("%s: %w: it has no driver: %s", g.Address, ErrDriver, host)
+	case g.Driver != Driver:
+		return fmt.Errorf("%s: %w: driver %s has it: %s", g.Address, ErrDriver, g.Driver, host)
+	case g.FunctionsNow > 0:
+		return fmt.Errorf("%s: %w: of its %d virtual functions none offers any: they need driver %s too, and it the host driver for vGPU; "+
+			"`divvy vm functions %s --count 0` and then `--count all` makes them anew", g.Address, ErrDriver, g.FunctionsNow, Driver, g.Address)
+	case g.FunctionsTotal > 0:
+		return fmt.Errorf("%s: %w: `divvy vm functions %s --count all` enables them", g.Address, ErrFunctions, g.Address)
+	}
+	return fmt.Errorf("%s: %w: its driver %s is not the host driver for vGPU, or the GPU can have none", g.Address, ErrDriver, g.Driver)
+}
+
+// without says why the GPU has no type of a name now, and what helps.
+func (g *GPU) without(wanted string, choices []Choice) error {
+	if err := g.Offers(); err != nil {
+		return err
+	}
+	made := 0
+	for _, f := range g.Functions {
+		made += len(f.Made)
+		if f.Current != "" {
+			made++
+		}
+	}
+	const release = "release one first: `divvy vm ls` lists those of Divvy's"
+	switch {
+	case len(choices) == 0 && made > 0:
+		return fmt.Errorf("%w: %q: the GPU is full, vGPUs on it: %d: %s", ErrFull, wanted, made, release)
+	case slices.ContainsFunc(g.Functions, func(f Function) bool { return f.Current != "" && f.Current == wanted }):
+		return fmt.Errorf("%w: %q: %s; or %s", ErrFull, wanted, listed(choices), release)
+	case made > 0:
+		return fmt.Errorf("%w: %q: %s; with no vGPUs on it the GPU may offer more", ErrType, wanted, listed(choices))
+	}
+	return fmt.Errorf("%w: %q: %s", ErrType, wanted, listed(choices))
+}
 
 func lastWord(name string) string { return name[strings.LastIndexByte(name, ' ')+1:] }
 

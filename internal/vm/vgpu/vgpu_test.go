@@ -144,6 +144,37 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// Each cause for which there is no vGPU is told apart, with what helps.
+func TestWithoutTheType(t *testing.T) {
+	bare := func(number string) map[string]string {
+		return map[string]string{
+			"sys/bus/pci/devices/0000:01:00." + number: "->../../../devices/pci0000:00/0000:00:01.0/0000:01:00." + number,
+			gpuFolder + "/virtfn" + number:             "->../0000:01:00." + number, vfFolder + number + "/class": "0x030200\n",
+		}
+	}
+	for name, c := range map[string]struct {
+		files []map[string]string
+		why   error
+		says  string
+	}{
+		"no driver":                  {[]map[string]string{{gpuFolder + "/driver": "-"}}, ErrDriver, "0000:01:00.0: no driver makes vGPUs of it: it has no driver: NVIDIA's host driver for vGPU, which comes"},
+		"another driver":             {[]map[string]string{{gpuFolder + "/driver": "->../../../../bus/pci/drivers/vfio-pci"}}, ErrDriver, "driver vfio-pci has it: NVIDIA's host driver"},
+		"a driver that makes none":   {[]map[string]string{{gpuFolder + "/sriov_totalvfs": "0\n"}}, ErrDriver, "its driver nvidia is not the host driver for vGPU, or the GPU can have none"},
+		"no functions":               {nil, ErrFunctions, "0000:01:00.0: it has no virtual functions yet, of which its driver makes vGPUs: `divvy vm functions 0000:01:00.0 --count all` enables them"},
+		"functions that offer none":  {[]map[string]string{{gpuFolder + "/sriov_numvfs": "1\n"}, bare("1")}, ErrDriver, "of its 1 virtual functions none offers any: they need driver nvidia too"},
+		"unknown":                    {[]map[string]string{vendor("1", "0\n", creatable)}, ErrType, `no such vGPU type: "473": the GPU offers 471 ("NVIDIA A100-10C", 1 left), 472 ("NVIDIA A100-20C", 1 left)`},
+		"unknown beside others":      {[]map[string]string{vendor("1", "0\n", creatable), vendor("2", "471\n", "ID    : vGPU Name\n")}, ErrType, "; with no vGPUs on it the GPU may offer more"},
+		"full":                       {[]map[string]string{vendor("1", "471\n", "ID    : vGPU Name\n"), vendor("2", "471\n", "ID    : vGPU Name\n")}, ErrFull, `no vGPU of the type is left: "473": the GPU is full, vGPUs on it: 2: release one first: ` + "`divvy vm ls` lists"},
+		"none of the type is left":   {[]map[string]string{vendor("1", "473\n", ""), vendor("2", "0\n", "ID    : vGPU Name\n471   : NVIDIA A100-10C\n")}, ErrFull, `"473": the GPU offers 471 ("NVIDIA A100-10C", 1 left); or release one first`},
+		"no type at all by mdev yet": {[]map[string]string{{gpuFolder + "/mdev_supported_types/.keep": ""}}, ErrType, "the GPU offers none now"},
+	} {
+		_, err := read(t, c.files...).Resolve("473")
+		if !errors.Is(err, c.why) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %s", name, err, c.says)
+		}
+	}
+}
+
 func TestProfile(t *testing.T) {
 	for name, want := range map[string]string{
 		"NVIDIA A100-1-5C": "1g.5gb", "GRID A100D-3-40c": "3g.40gb", "NVIDIA H100-1-10CME": "1g.10gb+me", "NVIDIA A100-10C": "", "NVIDIA A100-4-20Q": "",
