@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,11 +36,20 @@ func (a *app) own(ctx context.Context) preflight.Own {
 		return preflight.Own{Unknown: err.Error()}
 	}
 	all, err := client.Devices(ctx)
+	list, fault := client.List(ctx)
 	_ = client.Close() // it has answered
 	if err != nil {
 		return preflight.Own{Unknown: err.Error()}
 	}
-	own := preflight.Own{Agent: true}
+	own := preflight.Own{Agent: true, Shares: map[string][]string{}}
+	if fault != nil {
+		list, own.Unknown = &control.Listing{}, fault.Error()
+	}
+	for _, t := range list.Tenants {
+		for _, share := range t.Shares {
+			own.Shares[share.UUID] = append(own.Shares[share.UUID], cmp.Or(t.Name, t.ID))
+		}
+	}
 	for _, c := range all.Claims {
 		own.Claims = append(own.Claims, preflight.Claim{Name: c.Name, Form: string(c.Form), Device: c.Device, Members: c.Members, Mediated: c.Mediated, Cluster: c.Cluster != ""})
 	}

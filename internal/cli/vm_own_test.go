@@ -29,8 +29,11 @@ func TestPreflightAsksTheAgent(t *testing.T) {
 	at := whole.Device
 	l := succession(t, deeds{control.MethodDevices: func() (any, error) {
 		return control.Devices{Claims: []control.DeviceClaim{whole, vgpu}, Functions: []control.Functions{{Device: at, Count: 4}}}, nil
+	}, control.MethodList: func() (any, error) {
+		share := []control.Share{{UUID: "GPU-0"}}
+		return control.Listing{Tenants: []control.Tenant{{Name: "train", Shares: share}, {Name: "eval", Shares: share}}}, nil
 	}})
-	want := preflight.Own{Agent: true, Functions: []pci.Address{at}, Claims: []preflight.Claim{
+	want := preflight.Own{Agent: true, Shares: map[string][]string{"GPU-0": {"train", "eval"}}, Functions: []pci.Address{at}, Claims: []preflight.Claim{
 		{Name: "train", Form: "passthrough", Device: at, Members: []pci.Address{at}},
 		{Name: "desk", Form: "vgpu", Device: at, Members: []pci.Address{at}, Mediated: vgpu.Mediated, Cluster: true},
 	}}
@@ -50,10 +53,16 @@ func TestPreflightAsksTheAgent(t *testing.T) {
 
 // An agent that does not tell leaves it unknown.
 func TestPreflightOfAnAgentThatDoesNotTell(t *testing.T) {
-	succession(t, deeds{control.MethodDevices: func() (any, error) { return nil, errors.New("no way") }})
-	a := &app{rundir: rundir.Path(), out: io.Discard, err: io.Discard}
-	if got := a.own(t.Context()); !strings.Contains(got.Unknown, "no way") || got.Agent {
-		t.Errorf("%+v", got)
+	devices := func() (any, error) {
+		return control.Devices{Claims: []control.DeviceClaim{deviceClaim("train", v1alpha1.BackendPassthrough, "")}}, nil
+	}
+	fails := func() (any, error) { return nil, errors.New("no way") }
+	for told, do := range []deeds{{control.MethodDevices: fails, control.MethodList: fails}, {control.MethodDevices: devices, control.MethodList: fails}} {
+		succession(t, do)
+		a := &app{rundir: rundir.Path(), out: io.Discard, err: io.Discard}
+		if got := a.own(t.Context()); !strings.Contains(got.Unknown, "no way") || len(got.Claims) != told {
+			t.Errorf("%+v, want %d claims", got, told)
+		}
 	}
 }
 

@@ -36,6 +36,7 @@ var Catalogue = []Entry{
 	{"driver.override", "some tool has said which driver alone may take the device", "end that tool's use of it"},
 	{"driver", "tells which driver has the device", "nothing: it is changed for the virtual machine"},
 	{"claimed", "`divvy vm claim` or a cluster has given the device to a virtual machine", "`divvy vm release`, once that has ended"},
+	{"shares", "the GPU has shares", "end them"},
 	{"holder", "processes have the device open", "end them"},
 	{"drm", "`nvidia_drm` is loaded, by which displays and the console can take the GPU at any time", "unload it where GPUs go to virtual machines"},
 	{"display.boot", "the console or a display server draws on the device", "another GPU as the first one; a console without it"},

@@ -13,6 +13,8 @@ type Own struct {
 	Claims []Claim
 	// Functions are the devices of which Divvy enabled the virtual functions.
 	Functions []pci.Address
+	// Shares are the names of shares on each GPU that has some, by its UUID.
+	Shares map[string][]string
 	// Agent is true where an agent serves the host: its own processes let go of a GPU for a claim.
 	Agent bool
 	// Unknown says why none of this is known, "" where it is.
@@ -81,6 +83,21 @@ func (l look) claimed() []Finding {
 		}
 		remedy, command := c.release()
 		return one("claimed", Fail, evidence, remedy, command)
+	}
+	return nil
+}
+
+// shares tells of shares on the GPU, with which no claim takes it.
+func (l look) shares() []Finding {
+	const most = 5
+	for _, m := range l.along() {
+		if names := l.ask.Own.Shares[m.UUID]; m.UUID != "" && len(names) > 0 {
+			text := strings.Join(names[:min(len(names), most)], ", ")
+			if more := len(names) - most; more > 0 {
+				text += fmt.Sprintf(", %d more", more)
+			}
+			return one("shares", Fail, fmt.Sprintf("%s has shares of Divvy's: %s", m.Address, text), "end them first: a claim refuses a GPU with shares", "divvy ls")
+		}
 	}
 	return nil
 }

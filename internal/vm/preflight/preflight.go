@@ -75,7 +75,7 @@ type look struct {
 var (
 	ofHost   = []func(look) []Finding{look.virtualisation, look.iommu, look.interrupts, look.unsafe, look.override, look.modules, look.secureBoot, look.memory, look.unseen}
 	ofDevice = []func(look) []Finding{
-		look.group, look.driver, look.claimed, look.holders, look.drm, look.display, look.vgpu, look.virtual, look.instances, look.regions, look.window, look.reset,
+		look.group, look.driver, look.claimed, look.shares, look.holders, look.drm, look.display, look.vgpu, look.virtual, look.instances, look.regions, look.window, look.reset,
 		look.switches, look.companions, look.hidden, look.licence,
 	}
 )

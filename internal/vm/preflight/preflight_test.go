@@ -141,6 +141,7 @@ var faults = []struct {
 	{"holder", Fail, Question{Own: Own{Agent: true}}, func(h *facts.Host) {
 		find(h, gpuAt).Holders = []facts.Holder{{PID: 9, Name: "divvy", Node: "nvidia0"}, {PID: 10, Name: "python3", Node: "nvidia0"}}
 	}, "process 10 (python3)"},
+	{"shares", Fail, Question{Own: Own{Shares: map[string][]string{"GPU-a": {"a", "b", "c", "d", "e", "f"}, "GPU-b": {"x"}}}}, func(h *facts.Host) { find(h, gpuAt).UUID = "GPU-a" }, "0000:01:00.0 has shares of Divvy's: a, b, c, d, e, 1 more"},
 	{"claimed", Fail, Question{Own: Own{Claims: []Claim{{Name: "train", Form: "passthrough", Device: at(gpuAt), Members: []pci.Address{at(gpuAt), at(audioAt)}}}}}, func(h *facts.Host) {
 		for _, address := range []string{gpuAt, audioAt} { // whoever has the group open has both
 			find(h, address).Holders = []facts.Holder{{PID: 77, Name: "qemu-system-x86", Node: "vfio/2"}}
