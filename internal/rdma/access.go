@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -104,6 +105,23 @@ func (h *Host) told() (all []string) {
 		all = append(all, "adapters are seen in one network namespace alone here, so a container sees one only after that has been moved to it")
 	}
 	return all
+}
+
+// Limitable are the functions on whose adapters containers can have limits, in their order: of cards that can be shared, and what
+// soft adapters are on.
+func (h *Host) Limitable() (all []pci.Address) {
+	for i := range h.Adapters {
+		a := &h.Adapters[i]
+		if h.Limits == facts.No || !a.OnPCI || a.Virtual() && !a.Soft {
+			continue
+		}
+		all = append(all, a.PCI.Address)
+		if a.Virtual() {
+			all = append(all, a.Physical)
+		}
+	}
+	slices.SortFunc(all, pci.Address.Compare)
+	return slices.Compact(all)
 }
 
 // together puts parts of one adapter together, in the order in which they come first. All of it is more than slots of it.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -140,6 +141,29 @@ func TestAccessToNothing(t *testing.T) {
 	odd.Name = "a hca_handle=max"
 	if _, err := h.Access([]Part{{odd, 1}}, Limits{1, 1}, hook); !errors.Is(err, ErrGone) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Containers can have limits on cards and on what soft adapters are on, unless the kernel has no limits; virtual functions they have alone.
+func TestLimitable(t *testing.T) {
+	cards := []pci.Address{{Bus: 0x14}, {Bus: 0x81}}
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  []pci.Address
+	}{
+		"cards":         {nil, cards},
+		"not known":     {map[string]string{"sys/fs/cgroup/cgroup.controllers": "-"}, cards},
+		"no controller": {map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpu\n"}, nil},
+	} {
+		if got := read(t, test.files).Limitable(); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+	h := read(t, nil)
+	soft := h.find(t, "mlx5_2")
+	soft.Soft = true
+	if got := h.Limitable(); !slices.Equal(got, append(cards, pci.Address{Bus: 0x81, Function: 1})) {
+		t.Errorf("with a soft adapter on a virtual function: %v", got)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/rdma"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
@@ -64,7 +65,9 @@ func (s *service) openMachines(ctx context.Context) error {
 	}
 	s.closers = append(s.closers, func() error { m.book.Close(); return nil })
 	m.vgpus = vgpu.New(vgpu.Options{Root: vfio.Files(host.Root), Book: m.book, Later: !o.MachinesOnly, Log: o.Log})
+	opened := 0
 	err = s.readOrSetAside(filepath.Join(dir, claims.FileName), func(path string) (err error) {
+		opened++
 		m.Ledger, err = claims.Open(claims.Config{
 			Path: path, Nodes: claims.HostNodes{}, Now: time.Now, Log: o.Log, Step: o.Step, Broken: m.broken,
 			Makers: map[v1alpha1.Backend]claims.Maker{
@@ -78,11 +81,30 @@ func (s *service) openMachines(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if lost := opened > 1; lost {
+		m.limitAll(ctx, vfio.Files(host.Root), o.Log)
+	}
 	s.machines = m
 	if knows := m.broken == nil; knows {
 		m.putBack(ctx, o.Log)
 	}
 	return nil
+}
+
+// limitAll takes every RDMA card for one on which containers had limits, because the ledger is lost that would tell: the kernel may stop
+// when such a card leaves its driver.
+func (m *machines) limitAll(ctx context.Context, root fs.FS, log *slog.Logger) {
+	devices, err := facts.ReadUsed(root)
+	if err == nil {
+		err = m.Limit(rdma.Read(root, devices).Limitable())
+	}
+	if err != nil {
+		log.ErrorContext(ctx, "cannot keep RDMA cards on which containers may have had limits from virtual machines: give these none until the host restarts", "error", err)
+		return
+	}
+	if cards := m.Limited(); len(cards) > 0 {
+		log.WarnContext(ctx, "it is not known on which RDMA cards containers had limits, so none leaves its driver until the host restarts", "cards", cards)
+	}
 }
 
 // putBack puts back what an earlier agent left half done. What cannot be put back now is put back later.

@@ -362,12 +362,23 @@ func (r *reconciler) matchCards(ctx context.Context, uid types.UID) {
 	if !known || r.cards == nil || errors.Is(err, rdma.ErrGone) || errors.Is(err, claims.ErrTaken) {
 		err = errors.Join(err, cdi.Remove(r.cdiDir, cardSpecPrefix+string(uid)))
 	}
-	if !known {
+	if !known && !r.mayUse(uid) {
 		err = errors.Join(err, r.reserver.Unreserve(string(uid)))
 	}
 	if err != nil {
 		r.log.WarnContext(ctx, "cannot make a claim's cards as they should be", "claim", uid, "error", oneLine(err))
 	}
+}
+
+// mayUse reports whether a pod may have what is reserved for a claim of which there is no record, as after that was lost: one that names
+// the claim lives, or it is not known which do.
+func (r *reconciler) mayUse(uid types.UID) bool {
+	for _, reserved := range r.reserver.Reserved() {
+		if namespace, name, _ := strings.Cut(reserved.Name, "/"); reserved.Key == string(uid) {
+			return !r.pods.known() || len(r.pods.users(namespace, name)) > 0
+		}
+	}
+	return false
 }
 
 // changedCards is closed when a card is not any more as it was.

@@ -151,7 +151,7 @@ func TestCardAndVirtualMachineAtOnce(t *testing.T) {
 	}
 }
 
-// What an agent reserved that died before it wrote down for whom is given back, and a record without reserved functions, as of an agent of
+// What an agent reserved that died before it wrote down for whom is given back once no pod can have it, and a record without reserved functions, as of an agent of
 // an earlier version, gets one unless a virtual machine was faster. Then no container starts with the card.
 func TestReservedFunctionsFollowTheRecords(t *testing.T) {
 	claim, pod := one("nic-v0-vf", "")
@@ -162,6 +162,17 @@ func TestReservedFunctionsFollowTheRecords(t *testing.T) {
 	}
 	r := m.start()
 	own := functionOf["nic-v0-vf"][0]
+	kept := func(when string) {
+		t.Helper()
+		newReconciler(r.driver).cardSpecifications(t.Context())
+		if err := m.claimed("vm", own); !errors.Is(err, claims.ErrTaken) {
+			t.Errorf("while %s: %v", when, err)
+		}
+	}
+	kept("it is not known which pods live")
+	watch := m.watched(r)
+	kept("a pod of the claim lives, which may have it where the record was lost")
+	m.removePod(watch, pod)
 	newReconciler(r.driver).cardSpecifications(t.Context())
 	if err := m.claimed("vm", own); err != nil {
 		t.Errorf("what is reserved for nobody: %v", err)

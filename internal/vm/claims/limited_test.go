@@ -47,3 +47,20 @@ func TestFunctionThatHadLimits(t *testing.T) {
 		t.Errorf("without limits: %v", err)
 	}
 }
+
+// What is taken for limited stays so, beside what is.
+func TestLimit(t *testing.T) {
+	k, path := newKernel(), filepath.Join(t.TempDir(), FileName)
+	l := open(t, path, k, nil)
+	one, other := companion(pci.Address{Bus: 3}), companion(pci.Address{Bus: 2})
+	for _, functions := range [][]pci.Address{{one}, {other, one}, nil} {
+		if err := l.Limit(functions); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l = open(t, path, k, nil)
+	equal(t, "limited", l.Limited(), []pci.Address{other, one})
+	if err := l.MayLeave([]pci.Address{one}); !errors.Is(err, ErrLimited) {
+		t.Error(err)
+	}
+}
