@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
@@ -21,7 +22,7 @@ import (
 // deviceChecks tell of devices that the system agent gave to virtual machines, by its book in a directory: that it cannot be read,
 // and which are left where no agent answers. Only root may read it. The machine's sysfs is below root.
 func deviceChecks(dir, root string, served bool) []doctor.Check {
-	config := vfio.Config{Path: filepath.Join(dir, vfio.FileName), Machine: vfio.Host{Root: root}}
+	config := vfio.Config{Path: filepath.Join(dir, vfio.FileName), Machine: vfio.Host{Root: root, Wait: stuckTime}}
 	book, err := vfio.Open(config)
 	switch {
 	case errors.Is(err, checkpoint.ErrDamaged), errors.Is(err, checkpoint.ErrVersion):
@@ -131,6 +132,9 @@ func claimsIn(dir string) []claims.Claim {
 	all, _ := ledger.List()
 	return all
 }
+
+// stuckTime is how long a file of a device may take to be read. Some cannot be read while the device is stuck.
+const stuckTime = 250 * time.Millisecond
 
 // ledgerChecks tell that an agent set the ledger of devices aside in a directory.
 func ledgerChecks(dir string) []doctor.Check {

@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/pci"
@@ -212,4 +214,29 @@ func TestQuoted(t *testing.T) {
 			t.Errorf("%q is %s, want %s", word, got, want)
 		}
 	}
+}
+
+// What cannot be read, as while a device is stuck, is taken for what the book says: its command is there.
+func TestByHandOfAStuckDevice(t *testing.T) {
+	plan, err := binding.Passthrough(settledHost(), gpu)
+	must(t, err)
+	kernel := vmtest.NewKernel(settledHost())
+	for _, s := range plan.Steps {
+		must(t, kernel.Do(s))
+	}
+	entry := vfio.Entry{Owner: "ada", Plan: plan, Phase: vfio.Bound, Begun: len(plan.Steps)}
+	b, shell := booked(t, kernel, entry)
+	want := lines(b)
+	path := filepath.Join(t.TempDir(), vfio.FileName)
+	must(t, checkpoint.NewFile[[]vfio.Entry](path, "vfio", 1).Save([]vfio.Entry{entry}))
+	b = open(t, vfio.Config{Path: path, Machine: vfio.Host{Root: shell.Root, Wait: time.Millisecond}})
+	file := filepath.Join(shell.Root, "sys", binding.DeviceFolder(gpu), "driver_override")
+	must(t, os.Remove(file))
+	must(t, syscall.Mkfifo(file, 0o600))
+	if got := lines(b); !slices.Equal(got, want) || len(got) == 0 {
+		t.Errorf("%q, want %q", got, want)
+	}
+	end, err := os.OpenFile(file, os.O_RDWR, 0) // whoever reads it wakes up
+	must(t, err)
+	must(t, end.Close())
 }

@@ -2,6 +2,7 @@ package vfio
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type Host struct {
 	// Program and Args start a process that calls [Main].
 	Program string
 	Args    []string
+	// Wait is how long a file may take to be read that tells whether a step holds, 0 for as long as a step may wait for it.
+	Wait time.Duration
 }
 
 var _ Machine = Host{}
@@ -56,7 +59,7 @@ func (h Host) State(s binding.State) (string, error) {
 		}
 	default:
 		var content []byte
-		content, err = filesFor(h.Root, stateLimit).ReadFile("sys/" + s.Path)
+		content, err = filesFor(h.Root, cmp.Or(h.Wait, stateLimit)).ReadFile("sys/" + s.Path)
 		told = strings.TrimSpace(string(content))
 	}
 	switch {
