@@ -148,6 +148,7 @@ func (d *driver) attach(ctx context.Context, claim *resourcev1.ResourceClaim) (d
 	d.step("cards-spec")
 	if !had {
 		d.teller.attaches(claim, pods, told)
+		d.teller.raw(claim, pods, cards)
 	}
 	for _, c := range cards {
 		at := slices.IndexFunc(views, func(v view) bool { return slices.Contains(v, c.base) })

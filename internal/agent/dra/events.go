@@ -22,6 +22,8 @@ const (
 	reasonAdmin = "AdminAccess"
 	// reasonCards is of claims with RDMA cards.
 	reasonCards = "CardsAttached"
+	// reasonRaw is of pods with a part of a shared card that can send raw packets.
+	reasonRaw = "RawPackets"
 	// reasonLost is of pods whose claim the cluster has lost.
 	reasonLost = "ClaimLost"
 )
