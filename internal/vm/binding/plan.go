@@ -144,21 +144,15 @@ func used(_ *facts.Host, d facts.Device, members []facts.Device) error {
 		if uses := UsesOf(m); uses != "" {
 			return refuse(d.Address, m, ErrUsed, uses)
 		}
-		if len(m.Connected) > 0 {
-			return refuse(d.Address, m, ErrUsed, connected(m))
+		if what, takeDown := m.Network(); what != "" {
+			what += ": where the host does not need it, take it down first"
+			if takeDown != "" {
+				what += ", as root: `" + takeDown + "`"
+			}
+			return refuse(d.Address, m, ErrUsed, what)
 		}
 	}
 	return nil
-}
-
-// connected names the network device by which the host is on a network through a card, and how it is taken down.
-func connected(m facts.Device) string {
-	name := m.Connected[0]
-	text := fmt.Sprintf("network device %s has an address or a route: where the host does not need it, take it down first", listed(m.Connected))
-	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@") != "" {
-		return text // a shell may not take it as it is
-	}
-	return fmt.Sprintf("%s, as root: `ip address flush dev %s && ip link set %s down`", text, name, name)
 }
 
 // UsesOf names what the host does with a device, "" for nothing.

@@ -28,7 +28,7 @@ var Catalogue = []Entry{
 	{"iommu.unsafe", "`vfio` was told to go on without protection", "take the option away"},
 	{"acs.override", "the kernel was told to pretend that ports keep devices apart", "take the parameter away before tenants come who are not trusted"},
 	{"group.none", "the device is in no IOMMU group", "see `iommu`"},
-	{"group.used", "the host uses a device of the group: a mounted disk, the default route", "another slot; move the disk or the route"},
+	{"group.used", "the host uses a device of the group: a mounted disk, a network address or route", "another slot; move the disk, or take the network device down"},
 	{"usb.all", "all USB controllers are in the group, the keyboard's too", "give single USB devices; log in by network"},
 	{"group.shared", "other devices are in the group, and all of it must go", "another slot; give all; a firmware option for ACS"},
 	{"group", "tells what is in the device's group", "nothing"},

@@ -26,6 +26,10 @@ func (l look) group() []Finding {
 			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", d.Group, describe(m), uses(m.Uses)),
 				"move the card to another slot, or what the host uses to another device; "+l.apart(), l.membersShown())
 		}
+		if what, takeDown := m.Network(); what != "" && l.linux() {
+			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", d.Group, describe(m), what),
+				"where the host does not need it, take it down; else another slot or another card", takeDown)
+		}
 		if !m.IsBridge() && !facts.SameSlot(m.Address, d.Address) && !slices.Contains(forGuests, m.Driver) {
 			others = append(others, m)
 		}

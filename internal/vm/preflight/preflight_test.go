@@ -90,6 +90,7 @@ var faults = []struct {
 		d.Group, d.Uses = 2, []facts.Use{{Kind: "disk", Name: "nvme0n1p2", At: "/"}}
 	}, "nvme0n1p2 is mounted at /"},
 	{"group.used", Fail, Question{}, func(h *facts.Host) { find(h, gpuAt).Uses = []facts.Use{{Kind: "route", Name: "eth0"}} }, "default route leads through eth0"},
+	{"group.used", Fail, Question{}, func(h *facts.Host) { find(h, gpuAt).Connected = []string{"ens5", "vlan7"} }, "network device ens5, vlan7 has an address or a route"},
 	{"group.used", Fail, Question{}, func(h *facts.Host) {
 		find(h, gpuAt).Uses = []facts.Use{{Kind: "disk", Name: "sda", At: "perhaps in a pool of ZFS"}}
 	}, "sda is perhaps in a pool of ZFS"},
