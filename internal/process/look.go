@@ -23,8 +23,15 @@ type Opened struct {
 	Nameless []ID
 }
 
-// LookLimit is how long [Look] takes at most. A process that sleeps in the kernel or has very much open is cut off then.
-const LookLimit = time.Second
+// limits are when a look ends: once so many descriptors and mappings were looked at; after enough time, if nobody has ended a part of
+// it for a while, as all who look sleep in the kernel; and at last in any case. A slow machine takes longer for the same.
+type limits struct {
+	cost                  int
+	enough, quiet, atLast time.Duration
+}
+
+// usual costs about a second.
+var usual = limits{cost: 300_000, enough: time.Second, quiet: time.Second / 2, atLast: 10 * time.Second}
 
 const (
 	// chunk is how many descriptors of a process are looked at before others have their turn.
@@ -42,9 +49,9 @@ const (
 // because a node may be mounted elsewhere or made anew; where a file is not here, by its name. What each process has open is
 // looked through in turns, and so are the users, so that nobody who has much hides what another one has.
 func Look(paths ...string) Opened {
-	l, begun := newLook(paths), time.Now()
-	l.list(begun.Add(LookLimit))
-	return l.run(LookLimit - time.Since(begun))
+	l := newLook(paths)
+	l.list(time.Now().Add(usual.atLast))
+	return l.run(usual)
 }
 
 // look is one of them.
@@ -66,11 +73,14 @@ type look struct {
 	spent   map[int]int
 	busy    map[ID]time.Time
 	ended   bool
-	others  map[string]bool // files that are mapped and not looked for, as maps has them
-	found   []map[ID]bool
-	vfio    map[ID]grip
-	cut     map[ID]bool
-	closed  map[ID]bool
+	// cost is what all parts cost until now, and most what they may; moved is when the last one ended.
+	cost, most int
+	moved      time.Time
+	others     map[string]bool // files that are mapped and not looked for, as maps has them
+	found      []map[ID]bool
+	vfio       map[ID]grip
+	cut        map[ID]bool
+	closed     map[ID]bool
 }
 
 // part is what is looked at without a break.
@@ -125,20 +135,22 @@ func newLook(paths []string) *look {
 	return l
 }
 
-// run looks at the processes that wait until the limit.
-func (l *look) run(limit time.Duration) Opened {
-	over := time.NewTimer(limit)
-	defer over.Stop()
+// run looks at the processes that wait until they are through, or the limits are reached.
+func (l *look) run(most limits) Opened {
+	begun := time.Now()
+	l.mu.Lock()
+	l.most, l.moved = most.cost, begun
+	l.mu.Unlock()
 	done := make(chan struct{})
-	begun := l.workers
-	for range begun {
+	workers := l.workers
+	for range workers {
 		go l.work()
 	}
 	go func() {
 		defer close(done)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for !l.ended && (len(l.busy) > 0 || l.left() > 0) {
+		for !l.ended && l.cost < l.most && (len(l.busy) > 0 || l.left() > 0) {
 			l.ready.Wait()
 		}
 	}()
@@ -148,11 +160,12 @@ func (l *look) run(limit time.Duration) Opened {
 		select {
 		case <-done:
 			return l.end()
-		case <-over.C:
-			return l.end()
 		case <-beside.C:
-			if begun < l.workers+mostBeside && l.areLate() {
-				begun++
+			if took := time.Since(begun); took > most.atLast || took > most.enough && l.quiet() > most.quiet {
+				return l.end()
+			}
+			if workers < l.workers+mostBeside && l.areLate() {
+				workers++
 				go l.work()
 			}
 		}
@@ -194,6 +207,13 @@ func (l *look) left() (n int) {
 		n += len(parts)
 	}
 	return n
+}
+
+// quiet is for how long nobody has ended a part.
+func (l *look) quiet() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.moved)
 }
 
 // areLate tells whether all who look wait for a process.
@@ -246,6 +266,7 @@ func (l *look) work() {
 		cost, more := l.step(&p)
 		l.mu.Lock()
 		l.spent[p.user] += cost
+		l.cost, l.moved = l.cost+cost, time.Now()
 		if more {
 			l.waiting[p.user] = append(l.waiting[p.user], p)
 		}

@@ -190,6 +190,9 @@ func TestLookComparesNumbers(t *testing.T) {
 	}
 }
 
+// endless are limits that no test reaches.
+var endless = limits{cost: 1 << 40, enough: time.Hour, quiet: time.Hour, atLast: time.Hour}
+
 // stepped is a look at processes that stand for others, of which each has some descriptors, by one worker.
 func stepped(users map[int][]int, step func(*part) (int, bool)) *look {
 	l := newLook(nil)
@@ -212,7 +215,7 @@ func TestLookTakesTurns(t *testing.T) {
 		p.from -= chunk
 		return chunk, p.from > 0
 	})
-	if told := l.run(time.Hour); len(told.Cut) > 0 {
+	if told := l.run(endless); len(told.Cut) > 0 {
 		t.Errorf("cut off: %v", told.Cut)
 	}
 	if want := []int{1, 3, 2, 4, 1, 4, 1}; !slices.Equal(order[:len(want)], want) || len(order) != 1000+1+1+2 {
@@ -232,7 +235,7 @@ func TestLookLeavesWhoSleeps(t *testing.T) {
 		looked = append(looked, p.id.PID)
 		return 1, false
 	})
-	told := l.run(20 * late)
+	told := l.run(limits{cost: endless.cost, enough: 2 * late, quiet: 2 * late, atLast: time.Hour})
 	if want := []ID{{1, 1 << 60}}; !slices.Equal(told.Cut, want) || !slices.Equal(looked, []int{2, 3}) {
 		t.Errorf("cut off %v, looked at %v", told.Cut, looked)
 	}
@@ -268,13 +271,14 @@ func TestLookCutsOff(t *testing.T) {
 	}
 	l := newLook([]string{full})
 	l.list(time.Now())
-	if told := l.run(time.Hour); !slices.Contains(told.Cut, own) {
+	if told := l.run(endless); !slices.Contains(told.Cut, own) {
 		t.Errorf("without time cut off: %v, want process %d", told.Cut, os.Getpid())
 	}
-	l = stepped(map[int][]int{0: {1, 1}}, nil)
-	l.step = func(*part) (int, bool) { return 1, true }
-	if told := l.run(1); len(told.Cut) != 2 {
-		t.Errorf("of two that never end were cut off: %v", told.Cut)
+	for name, most := range map[string]limits{"cost": {cost: 100, enough: time.Hour, atLast: time.Hour}, "time": {cost: endless.cost, enough: time.Hour, atLast: 1}} {
+		l = stepped(map[int][]int{0: {1, 1}}, func(*part) (int, bool) { return 1, true })
+		if told := l.run(most); len(told.Cut) != 2 {
+			t.Errorf("%s: of two that never end were cut off: %v", name, told.Cut)
+		}
 	}
 }
 

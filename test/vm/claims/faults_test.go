@@ -1,10 +1,11 @@
 package claims
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,18 +16,22 @@ import (
 	"github.com/divvy-gpu/divvy/test/vm/machine"
 )
 
-// alias opens a node by another name, under which nobody sees who has the device open: so it is planned for, and then held.
-func alias(t *testing.T, node string) *os.File {
+// hide opens a node and has the descriptor on its way through a socket, where nobody sees who has the device open: so it is planned
+// for, and then held until show is called.
+func hide(t *testing.T, node string) (show func()) {
 	t.Helper()
-	var info unix.Stat_t
-	if err := unix.Stat(node, &info); err != nil {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "alias")
-	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(info.Rdev)); err != nil { //nolint:gosec // a number of a device
+	show = sync.OnceFunc(func() { _ = errors.Join(unix.Close(ends[0]), unix.Close(ends[1])) })
+	t.Cleanup(show)
+	file := opened(t, node)
+	if err := unix.Sendmsg(ends[0], []byte{0}, unix.UnixRights(int(file.Fd())), nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	return opened(t, path)
+	_ = file.Close()
+	return show
 }
 
 func opened(t *testing.T, path string) *os.File {
@@ -61,11 +66,11 @@ var me = fmt.Sprintf("process %d", os.Getpid())
 // stuck claims a GPU and opens its node meanwhile: the claim fails and says who holds it. It returns how long that took.
 func stuck(t *testing.T, gpu guest.Function) (holder *os.File, took time.Duration) {
 	t.Helper()
-	hidden := alias(t, "/dev/nvidia0")
+	show := hide(t, "/dev/nvidia0")
 	claimed := claiming("first", "--pci", string(gpu), "--form", "passthrough")
 	guest.WaitFor(t, "the kernel begins to take the GPU from its driver", func() bool { return gpu.Driver() == "" })
 	holder = opened(t, "/dev/nvidia0")
-	_ = hidden.Close()
+	show()
 	said := <-claimed
 	if said.err == nil || !strings.Contains(said.err.Error(), "stuck") || !strings.Contains(said.err.Error(), me) {
 		t.Errorf("a device that is held: %v, want that it is stuck by %s", said.err, me)
