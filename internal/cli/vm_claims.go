@@ -63,7 +63,8 @@ func newClaims(a *app) *cobra.Command {
 		Short:   "List the devices that virtual machines have",
 		Long: `List the devices that virtual machines have, whose they are, and how far each is:
 "held", on the way there or back ("taking", "leaving"), or "stuck": then the kernel
-does not end a change while somebody holds the device, and who does stands below. Virtual
+does not end a change while somebody holds the device, and who does stands below.
+"fault" says that the device is gone, or that somebody else changed it since. Virtual
 functions that 'divvy vm functions' enabled follow, by the device that has them.`,
 		Example: "  divvy vm ls\n  divvy vm ls -o json | jq '.claims[].device'",
 		Args:    noArgs,

@@ -44,7 +44,7 @@ func TestClaimOfALostLedger(t *testing.T) {
 	m.Ledger, err = claims.Open(claims.Config{
 		Path: filepath.Join(dir, claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Makers: map[v1alpha1.Backend]claims.Maker{
-			v1alpha1.BackendPassthrough: passthrough.Whole(m.book, host), v1alpha1.BackendVF: passthrough.Function(m.book, host),
+			v1alpha1.BackendPassthrough: passthrough.Whole(m.book, nil, host), v1alpha1.BackendVF: passthrough.Function(m.book, nil, host),
 			v1alpha1.BackendVGPU: vgpu.Maker{Backend: vgpu.New(vgpu.Options{Root: os.DirFS(dir), Book: m.book})},
 		},
 	})

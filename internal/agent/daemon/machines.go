@@ -71,8 +71,8 @@ func (s *service) openMachines(ctx context.Context) error {
 		m.Ledger, err = claims.Open(claims.Config{
 			Path: path, Nodes: claims.HostNodes{}, Now: time.Now, Log: o.Log, Step: o.Step, Broken: m.broken,
 			Makers: map[v1alpha1.Backend]claims.Maker{
-				v1alpha1.BackendPassthrough: passthrough.Whole(m.book, m.facts),
-				v1alpha1.BackendVF:          passthrough.Function(m.book, m.facts),
+				v1alpha1.BackendPassthrough: passthrough.Whole(m.book, m.root, m.facts),
+				v1alpha1.BackendVF:          passthrough.Function(m.book, m.root, m.facts),
 				v1alpha1.BackendVGPU:        vgpu.Maker{Backend: m.vgpus},
 			},
 		})

@@ -5,6 +5,7 @@ package passthrough
 import (
 	"context"
 	"fmt"
+	"io/fs"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
@@ -23,7 +24,8 @@ type Book interface {
 // Backend gives devices of one form.
 type Backend struct {
 	book Book
-	// host reads the machine's facts.
+	// root has the machine's files, nil where nobody looks at them; host reads facts of them.
+	root fs.FS
 	host func() (*facts.Host, error)
 	plan func(host *facts.Host, want claims.Want) (binding.Plan, error)
 }
@@ -31,15 +33,15 @@ type Backend struct {
 var _ claims.Maker = (*Backend)(nil)
 
 // Whole returns the backend of whole devices, each with the rest of its group.
-func Whole(book Book, host func() (*facts.Host, error)) *Backend {
-	return &Backend{book, host, func(h *facts.Host, w claims.Want) (binding.Plan, error) {
+func Whole(book Book, root fs.FS, host func() (*facts.Host, error)) *Backend {
+	return &Backend{book, root, host, func(h *facts.Host, w claims.Want) (binding.Plan, error) {
 		return binding.Passthrough(h, w.Device, w.Also...)
 	}}
 }
 
 // Function returns the backend of single virtual functions.
-func Function(book Book, host func() (*facts.Host, error)) *Backend {
-	return &Backend{book, host, func(h *facts.Host, w claims.Want) (binding.Plan, error) { return binding.Function(h, w.Device) }}
+func Function(book Book, root fs.FS, host func() (*facts.Host, error)) *Backend {
+	return &Backend{book, root, host, func(h *facts.Host, w claims.Want) (binding.Plan, error) { return binding.Function(h, w.Device) }}
 }
 
 // Take implements [claims.Maker].
@@ -67,4 +69,6 @@ func (b *Backend) Release(ctx context.Context, owner string) (left []string, err
 }
 
 // Standing implements [claims.Maker].
-func (b *Backend) Standing(owner string) claims.Standing { return claims.StandingIn(b.book, owner) }
+func (b *Backend) Standing(owner string) claims.Standing {
+	return claims.StandingIn(b.book, b.root, owner)
+}

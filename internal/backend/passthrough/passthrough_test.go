@@ -27,7 +27,7 @@ func TestGivenTellsWhatNothingResets(t *testing.T) {
 		d := facts.Device{Group: 7, Driver: "nvidia", ResetKnown: true, Resets: ways}
 		d.Address = at
 		host := &facts.Host{Modules: map[string]facts.Module{"vfio_pci": {Loaded: true}}, Devices: []facts.Device{d}}
-		given, err := passthrough.Whole(book{}, func() (*facts.Host, error) { return host, nil }).Take(t.Context(),
+		given, err := passthrough.Whole(book{}, nil, func() (*facts.Host, error) { return host, nil }).Take(t.Context(),
 			claims.Want{Name: "train", Device: at}, func([]pci.Address) error { return nil })
 		if err != nil || !slices.Equal(given.Members, []pci.Address{at}) || len(given.Unreset) != want {
 			t.Errorf("by %v: %+v, %v", ways, given, err)
@@ -39,7 +39,7 @@ func TestGivenTellsWhatNothingResets(t *testing.T) {
 func TestGivenTellsWhatOthersHadSet(t *testing.T) {
 	d := facts.Device{Group: 7, Driver: "nvidia", Override: "nvidia"}
 	host := &facts.Host{Modules: map[string]facts.Module{"vfio_pci": {Loaded: true}}, Devices: []facts.Device{d}}
-	given, err := passthrough.Whole(book{}, func() (*facts.Host, error) { return host, nil }).Take(t.Context(),
+	given, err := passthrough.Whole(book{}, nil, func() (*facts.Host, error) { return host, nil }).Take(t.Context(),
 		claims.Want{Name: "train"}, func([]pci.Address) error { return nil })
 	if err != nil || len(given.Notes) != 1 || !strings.Contains(given.Notes[0], `driver_override of 0000:00:00.0 to "nvidia"`) {
 		t.Errorf("%q, %v", given.Notes, err)

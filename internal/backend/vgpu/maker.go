@@ -44,5 +44,5 @@ func (m Maker) Release(ctx context.Context, owner string) (left []string, err er
 
 // Standing implements [claims.Maker].
 func (m Maker) Standing(owner string) claims.Standing {
-	return claims.StandingIn(m.Backend.options.Book, owner)
+	return claims.StandingIn(m.Backend.options.Book, m.Backend.options.Root, owner)
 }

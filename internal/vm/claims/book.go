@@ -3,7 +3,11 @@ package claims
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
+	"strings"
 
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
@@ -26,16 +30,55 @@ func (e openError) Unwrap() error { return e.error }
 // Is makes it an [ErrOpen].
 func (openError) Is(target error) bool { return target == ErrOpen }
 
-// StandingIn is what an owner has in a book, as a [Maker] tells it.
-func StandingIn(book interface{ Entries() []vfio.Entry }, owner string) (s Standing) {
+// StandingIn is what an owner has in a book, as a [Maker] tells it, and what the machine from its root, which may be nil, shows of it.
+func StandingIn(book interface{ Entries() []vfio.Entry }, root fs.FS, owner string) (s Standing) {
 	for _, e := range book.Entries() {
 		if e.Owner != owner {
 			continue
 		}
 		s.There, s.What = true, fmt.Sprintf("%s (%s)", e.Plan.Device, e.Plan.Form)
-		if e.Stuck != nil {
+		switch {
+		case e.Stuck != nil:
 			s.Stuck = e.Stuck.Error()
+		case e.Phase == vfio.Bound && root != nil:
+			s.Lost = lost(root, e)
 		}
 	}
 	return s
+}
+
+// lost tells what is not any more as it was given: a function that is gone, or whose driver, type or mediated device somebody else
+// changed. What cannot be read now is taken to stand.
+func lost(root fs.FS, e vfio.Entry) string {
+	for _, s := range e.Plan.Steps {
+		if _, err := fs.Stat(root, "sys/"+binding.DeviceFolder(s.Device)); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Sprintf("device %s is gone", s.Device)
+		}
+		what := map[binding.Kind]string{binding.Probe: "driver", binding.Mediate: "mediated device", binding.Type: "type"}[s.Kind]
+		if what == "" || s.State.Mark {
+			continue
+		}
+		switch now, err := found(root, s.State); {
+		case err != nil || now == s.After:
+		case now == "" || now == s.Before:
+			return fmt.Sprintf("the %s of %s was taken away by somebody else", what, s.Device)
+		default:
+			return fmt.Sprintf("the %s of %s is %q now: somebody else changed it", what, s.Device, now)
+		}
+	}
+	return ""
+}
+
+// found is what a file or a link below sys tells now.
+func found(root fs.FS, s binding.State) (string, error) {
+	name := "sys/" + s.Path
+	if s.Link {
+		target, err := fs.ReadLink(root, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+		return path.Base(target), err
+	}
+	text, err := fs.ReadFile(root, name)
+	return strings.TrimSpace(string(text)), err
 }

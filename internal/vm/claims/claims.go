@@ -177,6 +177,8 @@ type Standing struct {
 	What string
 	// Stuck says why a change does not end, and who holds the device; empty where none is stuck.
 	Stuck string
+	// Lost says what is gone of it, or was changed by somebody else since; empty where all is as it was given.
+	Lost string
 }
 
 // Maker gives devices of one form. Owners are the names of claims. Its functions may be called at the same time.

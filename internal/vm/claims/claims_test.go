@@ -22,9 +22,9 @@ type kernel struct {
 	mu    sync.Mutex
 	has   map[string]Given
 	nodes map[string]Ownership
-	// fail is what the next change fails with, stuck what keeps one from ending, open who has a device open.
-	fail        error
-	stuck, open string
+	// fail is what the next change fails with, stuck what keeps one from ending, open who has a device open, lost what others changed of it.
+	fail              error
+	stuck, open, lost string
 	// rest keeps a part of what was given, after the device is back.
 	rest error
 	// left is what somebody else has changed of a device that is put back.
@@ -92,7 +92,7 @@ func (k *kernel) Standing(owner string) Standing {
 	g, there := k.has[owner]
 	s := Standing{There: there, What: fmt.Sprintf("bus %d", g.Group)}
 	if there {
-		s.Stuck = k.stuck
+		s.Stuck, s.Lost = k.stuck, k.lost
 	}
 	return s
 }

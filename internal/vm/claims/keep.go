@@ -65,7 +65,10 @@ func (l *Ledger) Look(ctx context.Context) {
 		switch {
 		case standing.Stuck != "":
 			l.fault(c.Name, standing.Stuck)
+		case c.Phase == Held && standing.Lost != "":
+			l.fault(c.Name, standing.Lost)
 		case c.Phase == Held && standing.There:
+			l.sound(c.Name)
 			l.keepGiven(ctx, c.Name)
 		case c.Phase == Held:
 			l.fault(c.Name, "its device is gone")
@@ -75,6 +78,16 @@ func (l *Ledger) Look(ctx context.Context) {
 				l.told(c, "its device was put back")
 			}
 		}
+	}
+}
+
+// sound forgets what was wrong with a claim that is held.
+func (l *Ledger) sound(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := l.find(name); at >= 0 && !l.working[name] && l.claims[at].Phase == Held && l.faults[name] != "" {
+		delete(l.faults, name)
+		l.announce()
 	}
 }
 

@@ -1,9 +1,11 @@
 package claims
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -153,6 +155,16 @@ func TestStuck(t *testing.T) {
 	})
 }
 
+// isGone waits until the list says that a claim's device is gone.
+func isGone(t *testing.T, device guest.Function) {
+	t.Helper()
+	listed(t, "train")
+	guest.WaitFor(t, "the list says that the device is gone", func() bool {
+		list, err := divvy("vm", "ls")
+		return err == nil && strings.Contains(list, fmt.Sprintf("device %s is gone", device))
+	})
+}
+
 // A device that is taken out of the machine while a claim has it leaves nothing behind, and is as it was once it is there again.
 func TestVanishes(t *testing.T) {
 	guest.Require(t)
@@ -169,10 +181,57 @@ func TestVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = guest.Write("/sys/bus/pci/rescan", "1") })
-	listed(t, "train")
+	isGone(t, nvme)
 	if _, err := divvy("vm", "claim", "other", "--pci", string(nvme), "--form", "passthrough"); err == nil {
 		t.Error("a device that is gone is given")
 	}
+	if _, err := settled("vm", "release", "train"); err != nil {
+		t.Error(err)
+	}
+	listed(t, nothing)
+	if err := guest.Write("/sys/bus/pci/rescan", "1"); err != nil {
+		t.Fatal(err)
+	}
+	guest.WaitFor(t, "it is as it was", func() bool { return drivers([]guest.Function{nvme}) == before })
+}
+
+// A device that is taken out of the machine while a virtual machine has it open: the kernel waits for the virtual machine. A release is
+// refused with its process meanwhile, and ends once the device is gone.
+func TestVanishesUnderAVM(t *testing.T) {
+	guest.Require(t)
+	nvme := guest.Function(machine.RootedNVMe)
+	before := drivers([]guest.Function{nvme})
+	agent(t)
+	out, err := settled("vm", "claim", "train", "--pci", string(nvme), "--form", "passthrough", "--user", strconv.Itoa(guest.User), "--memory", fmt.Sprintf("%dMi", guest.Memory), "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c claim
+	if err := json.Unmarshal([]byte(out), &c); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	vm := started(t, c.Arguments, nvme)
+	removed := make(chan error, 1)
+	go func() { removed <- nvme.Write("remove", "1") }()
+	t.Cleanup(func() { _ = guest.Write("/sys/bus/pci/rescan", "1") })
+	guest.WaitFor(t, "the kernel begins to take the device away", func() bool { return nvme.Driver() == "" })
+	listed(t, "train")
+	if _, err := divvy("vm", "release", "train"); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d", vm.Pid())) {
+		t.Errorf("released under a VM, process %d: %v", vm.Pid(), err)
+	}
+	select {
+	case err := <-removed:
+		t.Errorf("the device is taken from the virtual machine: %v", err)
+	default:
+	}
+	vm.Stop()
+	if err := <-removed; err != nil {
+		t.Errorf("taken out: %v", err)
+	}
+	if _, err := os.Stat(nvme.Path("")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+	isGone(t, nvme)
 	if _, err := settled("vm", "release", "train"); err != nil {
 		t.Error(err)
 	}
