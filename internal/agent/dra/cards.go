@@ -356,6 +356,7 @@ func (r *reconciler) matchCards(ctx context.Context, uid types.UID) {
 	a, known := r.attached.get(uid)
 	var err error
 	if known && r.cards != nil {
+		a = r.divide(ctx, a)
 		if err = r.reserve(a); err == nil {
 			_, err = r.writeCardSpec(a)
 		}

@@ -65,6 +65,29 @@ func partsOf(pod *corev1.Pod, claim *resourcev1.ResourceClaim, container, node s
 	return parts, nil
 }
 
+// divide leaves a claim its own cards alone once no pod lives that names it beside another claim: a pod that comes later by this claim
+// has no part of the other one's limits.
+func (r *reconciler) divide(ctx context.Context, a attached) attached {
+	several := func(pod *corev1.Pod) bool {
+		names, err := claimsOfPod(pod)
+		return err != nil || len(names) > 1
+	}
+	has := func(v attachedView) bool { return len(v.Together) > 0 }
+	if !slices.ContainsFunc(a.Views, has) || !r.pods.known() || slices.ContainsFunc(r.pods.users(a.Namespace, a.Claim), several) {
+		return a
+	}
+	alone := a
+	alone.Views = slices.Clone(a.Views)
+	for i := range alone.Views {
+		alone.Views[i].Together = nil
+	}
+	if err := r.attached.put(alone); err != nil {
+		r.log.WarnContext(ctx, "cannot take what a pod that has ended had by another claim from a claim's limits", "claim", a.name(), "error", err)
+		return a
+	}
+	return alone
+}
+
 // agreed are the parts that the containers of each view have by all their claims. They have one CDI device, so they must have the same.
 func agreed(requests []string, views []view, uses []use, all [][]CardPart) ([][]CardPart, error) {
 	together := make([][]CardPart, len(views))

@@ -118,6 +118,35 @@ func TestCardsByTwoClaims(t *testing.T) {
 	m.mustBeEmpty(r)
 }
 
+// What a container has by two claims counts while its pod lives. A pod that comes later and names one of them has the limits of that one.
+func TestCardsByTwoClaimsOfAPodThatEnded(t *testing.T) {
+	a, b, pod := twoClaims()
+	m, _ := newCardMachine(t, a, b, pod)
+	r := m.start()
+	m.mustPrepare(r, a)
+	m.mustPrepare(r, b)
+	const both = "=v0,c1,c0[/dev/rdma_cm /dev/uverbs0 /dev/uverbs1] map[c0:hca_handle=8 hca_object=100 c1:hca_handle=24 hca_object=300]"
+	rec := newReconciler(r.driver)
+	rec.cardSpecifications(t.Context())
+	m.apply(uidA).is(t, both) // it is not known which pods live
+	watch := m.watched(r)
+	if err := m.unprepare(r, b); err != nil {
+		t.Fatal(err)
+	}
+	rec.cardSpecifications(t.Context())
+	m.apply(uidA).is(t, both)
+	later := podOf("later", map[string][]ref{"main": {{"a", ""}}})
+	later.Spec.ResourceClaims = later.Spec.ResourceClaims[:1]
+	m.addPod(watch, later)
+	m.removePod(watch, pod)
+	rec.cardSpecifications(t.Context())
+	m.apply(uidA).is(t, "=c0,c1[/dev/rdma_cm /dev/uverbs0 /dev/uverbs1] map[c0:hca_handle=8 hca_object=100 c1:hca_handle=8 hca_object=100]")
+	if err := m.unprepare(r, a); err != nil {
+		t.Fatal(err)
+	}
+	m.mustBeEmpty(r)
+}
+
 // Where the cards of two claims cannot be told together, no container starts with half of them.
 func TestCardsByTwoClaimsRefuse(t *testing.T) {
 	for name, test := range map[string]struct {
