@@ -23,8 +23,29 @@ import (
 // source is where the guest has the source tree.
 const source = "/source"
 
+// errBooting says that a guest never came to its tests.
+var errBooting = errors.New("the guest did not boot")
+
 // boot runs the tests in a guest and returns their exit status. It returns an error where the guest ended without one.
 func boot(ctx context.Context, k kit.Kit, p place, o options) (int, error) {
+	return again(ctx, func() (int, error) { return once(ctx, k, p, o) })
+}
+
+// again boots a guest that does not come to its tests once more. Emulation by several threads now and then stands still, or
+// ends, while the kernel starts, and no test has begun then.
+func again(ctx context.Context, once func() (int, error)) (status int, err error) {
+	for range boots {
+		status, err = once()
+		if !errors.Is(err, errBooting) || ctx.Err() != nil {
+			break
+		}
+		_, _ = fmt.Fprintln(os.Stderr, "guest:", err)
+	}
+	return status, err
+}
+
+// once boots a guest and runs the tests in it.
+func once(ctx context.Context, k kit.Kit, p place, o options) (int, error) {
 	folder, err := os.MkdirTemp("", "divvy-vm-")
 	if err != nil {
 		return 0, fmt.Errorf("make a folder for the guest: %w", err)
@@ -39,8 +60,6 @@ func boot(ctx context.Context, k kit.Kit, p place, o options) (int, error) {
 		return 0, err
 	}
 	begun := time.Now()
-	ctx, stop := context.WithTimeout(ctx, o.limit)
-	defer stop()
 	cmd := k.Emulator(o.shape, files)
 	var faults bytes.Buffer
 	cmd.Stderr = &faults
@@ -56,18 +75,22 @@ func boot(ctx context.Context, k kit.Kit, p place, o options) (int, error) {
 	}
 	ended := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer ended()
-	heard := follow(line, os.Stdout, os.Stderr)
+	late := time.AfterFunc(booting, func() { _ = cmd.Process.Kill() })
+	heard := follow(line, os.Stdout, os.Stderr, func() { late.Reset(o.limit) })
+	over := !late.Stop()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if heard.ready.IsZero() {
-		heard.ready = time.Now()
-	}
 	if heard.err == nil {
 		fmt.Printf("guest: ready after %.1f s, tests %.1f s\n", heard.ready.Sub(begun).Seconds(), time.Since(heard.ready).Seconds())
 		return heard.status, nil
 	}
-	if context.Cause(ctx) != nil {
-		heard.err = fmt.Errorf("the guest is ended after %.0f s: %w", time.Since(begun).Seconds(), context.Cause(ctx))
+	switch took := time.Since(begun).Seconds(); {
+	case ctx.Err() != nil:
+		heard.err = fmt.Errorf("the guest is ended after %.0f s: %w", took, context.Cause(ctx))
+	case heard.ready.IsZero():
+		heard.err = fmt.Errorf("%w within %.0f s: %w", errBooting, took, heard.err)
+	case over:
+		heard.err = fmt.Errorf("the guest is ended after %.0f s: %w", took, context.DeadlineExceeded)
 	}
 	return 0, fmt.Errorf("%w\n%s%s", heard.err, faults.String(), tail(files.Console))
 }
@@ -81,8 +104,8 @@ type heard struct {
 
 var errSilent = errors.New("the guest ended without a result: its kernel panicked, or QEMU failed")
 
-// follow copies what the tests write, until their result or the end of the wire.
-func follow(line io.Reader, output, faults io.Writer) heard {
+// follow copies what the tests write, until their result or the end of the wire. It calls ready before the tests begin.
+func follow(line io.Reader, output, faults io.Writer, ready func()) heard {
 	h := heard{err: errSilent}
 	for in := bufio.NewReader(line); ; {
 		kind, payload, err := wire.Read(in)
@@ -96,6 +119,7 @@ func follow(line io.Reader, output, faults io.Writer) heard {
 		switch kind {
 		case wire.Ready:
 			h.ready = time.Now()
+			ready()
 		case wire.Output:
 			_, _ = output.Write(payload)
 		case wire.Faults:

@@ -83,11 +83,49 @@ func TestFollow(t *testing.T) {
 	if err := wire.Write(whole, wire.Result, []byte{2}); err != nil {
 		t.Fatal(err)
 	}
-	if h := follow(&line, &output, &faults); !errors.Is(h.err, errSilent) || h.ready.IsZero() {
+	began := 0
+	ready := func() { began++ }
+	if h := follow(&line, &output, &faults, ready); !errors.Is(h.err, errSilent) || h.ready.IsZero() {
 		t.Errorf("without a result: %+v, want an error", h)
 	}
-	if h := follow(whole, &output, &faults); h.err != nil || h.status != 2 || output.String() != "outout" || faults.String() != "err err " {
+	if h := follow(whole, &output, &faults, ready); h.err != nil || h.status != 2 || output.String() != "outout" || faults.String() != "err err " {
 		t.Errorf("with a result: %+v, output %q and %q", h, output.String(), faults.String())
+	}
+	if began != 2 {
+		t.Errorf("two guests were ready %d times", began)
+	}
+}
+
+// A guest that did not boot boots again, and one whose tests had begun does not.
+func TestAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		ends []error
+		want error
+	}{
+		"at once":      {[]error{nil}, nil},
+		"later":        {[]error{errBooting, errBooting, nil}, nil},
+		"never":        {[]error{errBooting, errBooting, errBooting, nil}, errBooting},
+		"in its tests": {[]error{errSilent, nil}, errSilent},
+		"between":      {[]error{errBooting, errSilent, nil}, errSilent},
+	} {
+		count := 0
+		status, err := again(t.Context(), func() (int, error) {
+			count++
+			return count, test.ends[count-1]
+		})
+		if !errors.Is(err, test.want) || status != count || err == nil && count != len(test.ends) {
+			t.Errorf("%s: %d, %v after %d boots", name, status, err, count)
+		}
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	count := 0
+	_, err := again(stopped, func() (int, error) {
+		count++
+		stop()
+		return 0, errBooting
+	})
+	if count != 1 || err == nil {
+		t.Errorf("stopped: %v after %d boots", err, count)
 	}
 }
 
@@ -143,18 +181,18 @@ func TestGuestsEnd(t *testing.T) {
 		return boot(ctx, k, p, options{tests: self, arguments: []string{act + what}, limit: limit})
 	}
 	t.Run("failing", func(t *testing.T) {
-		if status, err := run(t.Context(), "fail", booting); err != nil || status != 3 {
+		if status, err := run(t.Context(), "fail", time.Minute); err != nil || status != 3 {
 			t.Errorf("the status is %d, %v; want 3", status, err)
 		}
 	})
 	t.Run("panicking", func(t *testing.T) {
-		_, err := run(t.Context(), "panic", booting)
+		_, err := run(t.Context(), "panic", time.Minute)
 		if !errors.Is(err, errSilent) || !strings.Contains(err.Error(), "Kernel panic - not syncing") {
 			t.Errorf("%v, want what the kernel said", err)
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
-		_, err := run(t.Context(), "hang", 15*time.Second)
+		_, err := run(t.Context(), "hang", 5*time.Second)
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want that it is ended", err)
 		}

@@ -18,9 +18,11 @@ import (
 	"github.com/divvy-gpu/divvy/test/vm/machine"
 )
 
-// Times that a guest may take. Booting takes a few seconds, and a minute on a machine that is busy.
+// Times that a guest may take. Booting takes a few seconds, and half a minute on a machine that is busy.
 const (
-	booting = 4 * time.Minute
+	booting = 2 * time.Minute
+	// boots is how often a guest boots that does not come to its tests.
+	boots = 3
 	// unbounded is for tests without a limit of their own.
 	unbounded = 30 * time.Minute
 )
@@ -33,7 +35,7 @@ type options struct {
 	with    []string
 	console string
 	tests   string
-	// arguments are those of the tests, limit the time that they may take.
+	// arguments are those of the tests, limit the time that they may take once the guest has booted.
 	arguments []string
 	limit     time.Duration
 }
@@ -98,7 +100,7 @@ func parsed(arguments []string) (options, error) {
 	}
 	shape.Append = *words
 	o.shape, o.tests, o.arguments = shape, set.Arg(0), set.Args()[1:]
-	o.limit = limit(o.arguments) + booting
+	o.limit = limit(o.arguments)
 	return o, nil
 }
 
