@@ -18,9 +18,9 @@ import (
 	"github.com/divvy-gpu/divvy/test/vm/machine"
 )
 
-// Times that a guest may take. Booting takes a few seconds, and half a minute on a machine that is busy.
+// Times that a guest may take. Booting takes a few seconds, and most of a minute on a machine that is busy.
 const (
-	booting = 2 * time.Minute
+	booting = 3 * time.Minute
 	// boots is how often a guest boots that does not come to its tests.
 	boots = 3
 	// unbounded is for tests without a limit of their own.
