@@ -47,8 +47,9 @@ vm-parts: $(B)/vm/init $(B)/vm/exec $(B)/vm/bin/divvy $(COVER) $(if $(wildcard $
 # Packages whose tests run in the guest that has all, each in a boot of its own, and the other shapes in which hosts are judged.
 VM_PACKAGES := ./test/vm/suite ./test/vm/hosts ./test/vm/cards ./test/vm/claims ./test/vm/binding ./internal/backend/vgpu
 VM_SHAPES := iommu-none iommu-off no-remapper
-# The program that limits containers is for the tests of cards, divvy for those of claims.
-IN_GUEST = GO="$(GO)" hack/only.sh "$$ONLY" -exec "$(abspath $(B)/vm/exec) -shape $(1) -with $(B)/vm/bin -with $(COVER)" -p 1 -count=1 -timeout 5m -v $(2)
+# Two guests run at a time: a test is mostly one thread of emulation. The program that limits containers is for the tests of cards, divvy
+# for those of claims.
+IN_GUEST = GO="$(GO)" hack/only.sh "$$ONLY" -exec "$(abspath $(B)/vm/exec) -shape $(1) -with $(B)/vm/bin -with $(COVER)" -p 2 -count=1 -timeout 5m -v $(2)
 
 test-vm: test-vm-whole ## tests inside a guest of QEMU; without make vm-kit each says SKIP (ONLY=TestName for a part)
 	[ -n "$$ONLY" ] || for shape in $(VM_SHAPES); do $(call IN_GUEST,$$shape,./test/vm/hosts) || exit; done

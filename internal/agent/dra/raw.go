@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -46,8 +47,8 @@ func (t *teller) raw(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, cards 
 	for _, pod := range pods {
 		if names := rawContainers(pod); shared >= 0 && len(names) > 0 {
 			t.recorder.Eventf(podObject(pod), claimObject(claim), corev1.EventTypeWarning, reasonRaw, "Prepare",
-				"%s adds the capability %s, and the pod has a part of shared card %s: it can send packets there with addresses of its choice, and perhaps read those of the card's other users: drop the capability, or ask for a function (class nic-vf.divvy.dev)",
-				note("container "+strings.Join(names, ", ")), netRaw, cards[shared].Device)
+				"%s adds the capability %s, and the pod has a part of shared card %s: it can send packets there with addresses of its choice, and perhaps read those of the card's other users: drop the capability, or ask for a function (class %s)",
+				note("container "+strings.Join(names, ", ")), netRaw, cards[shared].Device, v1alpha1.ClassNICFunction)
 		}
 	}
 }

@@ -20,16 +20,11 @@ func (l look) group() []Finding {
 		return l.ungrouped()
 	}
 	members := l.host.InGroup(d.Group)
+	if found := l.used(members); found != nil {
+		return found
+	}
 	var others []facts.Device
 	for _, m := range members {
-		if len(m.Uses) > 0 {
-			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", d.Group, describe(m), uses(m.Uses)),
-				"move the card to another slot, or what the host uses to another device; "+l.apart(), l.membersShown())
-		}
-		if what, takeDown := m.Network(); what != "" && l.linux() {
-			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", d.Group, describe(m), what),
-				"where the host does not need it, take it down; else another slot or another card", takeDown)
-		}
 		if !m.IsBridge() && !facts.SameSlot(m.Address, d.Address) && !slices.Contains(forGuests, m.Driver) {
 			others = append(others, m)
 		}
@@ -42,6 +37,21 @@ func (l look) group() []Finding {
 		return fine("group", fmt.Sprintf("group %d has %s", d.Group, named(facts.Endpoints(members))))
 	}
 	return l.shared(others, usb)
+}
+
+// used tells of what the host uses in the device's group.
+func (l look) used(members []facts.Device) []Finding {
+	for _, m := range members {
+		if len(m.Uses) > 0 {
+			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", l.device.Group, describe(m), uses(m.Uses)),
+				"move the card to another slot, or what the host uses to another device; "+l.apart(), l.membersShown())
+		}
+		if what, takeDown := m.Network(); what != "" && l.linux() {
+			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", l.device.Group, describe(m), what),
+				"where the host does not need it, take it down; else another slot or another card", takeDown)
+		}
+	}
+	return nil
 }
 
 // membersShown is what shows the members of the device's group.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -17,7 +18,7 @@ func (w writer) byClaim() []Snippet {
 		if address := fmt.Sprintf("%q", at.String()); !slices.Contains(offers[form], address) {
 			offers[form] = append(offers[form], address)
 		}
-		fmt.Fprintf(&requests, "        - name: device%d\n          exactly: {deviceClassName: %s.divvy.dev}\n", i, form)
+		fmt.Fprintf(&requests, "        - name: device%d\n          exactly: {deviceClassName: %s.%s}\n", i, form, v1alpha1.Domain)
 		into := &others
 		if d.IsGPU() {
 			into = &gpus

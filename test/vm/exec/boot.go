@@ -219,7 +219,9 @@ func cached(k kit.Kit, folder string) (string, error) {
 	}
 	old, _ := filepath.Glob(filepath.Join(folder, "root-*"))
 	for _, path := range old {
-		_ = os.Remove(path)
+		if path != root { // another guest that boots may have written it since
+			_ = os.Remove(path)
+		}
 	}
 	file, err := os.CreateTemp(folder, "new-root-")
 	if err != nil {
