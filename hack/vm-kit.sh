@@ -46,11 +46,13 @@ tools=(iproute2 ibverbs-utils ibverbs-providers)
 packages=("${emulator[@]/%//$backports}" "$image/$backports" "${headers[@]/%//$backports}" "${libraries[@]/%//bookworm}"
     "${tools[@]/%//bookworm}")
 
-cd "$folder/packages"
+# apt lists no package that is in the working directory already.
+cd "$folder/apt"
 apt-get "${options[@]}" --print-uris download "${packages[@]}" |
     sed -nE "s/^'[^']+' ([^ ]+) [0-9]+ SHA256:([0-9a-f]{64})$/\2  \1/p" | sort -k2 >"$folder/digests.new"
 [ "$(wc -l <"$folder/digests.new")" -eq ${#packages[@]} ] || { echo "Debian's list lacks some of: ${packages[*]}" >&2; exit 1; }
 grep -qE ' qemu-system-x86_1%3a10\.' "$folder/digests.new" || { echo "$backports has no QEMU 10 any more" >&2; exit 1; }
+cd "$folder/packages"
 # A file that an interrupted run left short is fetched again.
 sha256sum --check --quiet "$folder/digests.new" 2>/dev/null | sed -nE 's/^(.+): FAILED.*$/\1/p' | xargs -r rm -f || true
 apt-get "${options[@]}" download "${packages[@]}"

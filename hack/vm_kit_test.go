@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// apt stands for apt-get, apt-cache and dpkg: packages are files with their name in them. Where BROKEN is set a download ends after a
-// part of one, with a fault or, as "short", without.
+// apt stands for apt-get, apt-cache and dpkg: packages are files with their name in them. As apt does, it lists none that is
+// in the working directory already. Where BROKEN is set a download ends after a part of one, with a fault or, as "short", without.
 const apt = `#!/bin/bash
 name() { echo "${1%%/*}_1%3a10.0_amd64.deb"; }
 case "${0##*/} $*" in
@@ -18,6 +18,7 @@ dpkg*) mkdir -p "$3/boot" && touch "$3/boot/vmlinuz-6.12.1-amd64" "$3/$(basename
 *--print-uris*)
     for word; do case $word in */bookworm*)
         file=$(name "$word")
+        [ ! -e "$file" ] || continue
         echo "'http://nowhere/$file' $file 1 SHA256:$(echo "$file" | sha256sum | cut -d' ' -f1)" ;;
     esac; done ;;
 *download*)
