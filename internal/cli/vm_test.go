@@ -40,7 +40,7 @@ func TestPreflightOfAModelledHost(t *testing.T) {
 // Of a card that the host uses people read why nothing is printed for it.
 func TestPreflightLeavesOut(t *testing.T) {
 	_, out, _ := call(t, "vm", "preflight", "--host", filepath.Join(hosts, "vm", "a100.host"), "0000:18:00.0", "--for", "qemu")
-	if !strings.Contains(out, "\nLeft out:\n    nothing that takes 0000:18:00.0 from the host, because of group.used: ") || strings.Contains(out, "unbind") || strings.Contains(out, "Arguments of QEMU") {
+	if !strings.Contains(out, "\nLeft out:\n    nothing that takes 0000:18:00.0 from its driver, because of group.used: ") || strings.Contains(out, "unbind") || strings.Contains(out, "Arguments of QEMU") {
 		t.Errorf("got\n%s", out)
 	}
 }

@@ -16,10 +16,32 @@ func (l look) driver() []Finding {
 	where, reserved := l.host.Reserved(d)
 	if reserved && !slices.Contains(forGuests, d.Driver) {
 		remedy, command := l.earlier()
-		if f := l.withheld(); f != nil {
+		if f := l.needed(); f != nil {
 			remedy, command = "leave it with its driver because of "+string(f.ID)+", and take the reservation away", ""
 		}
 		return one("driver.first", Fail, fmt.Sprintf("%s is reserved for vfio-pci by %s, and driver %s took it first", d.Address, where, d.Driver), remedy, command)
+	}
+	if found := l.overridden(); found != nil {
+		return found
+	}
+	switch {
+	case d.Driver == "":
+		return fine("driver", d.Address.String()+" has no driver")
+	case d.Driver == "vfio-pci":
+		return fine("driver", d.Address.String()+" is on vfio-pci already")
+	case d.Virtual && d.VGPU != nil:
+		return fine("driver", d.Address.String()+" is on driver "+d.Driver+", which makes vGPUs of it: it stays there")
+	}
+	if slices.Contains(forGuests, d.Driver) {
+		return fine("driver", d.Address.String()+" is on "+d.Driver+", which keeps it for virtual machines")
+	}
+	return fine("driver", d.Address.String()+" is on driver "+d.Driver+", which lets go of it for the virtual machine")
+}
+
+// overridden tells of a device that another tool keeps for a driver.
+func (l look) overridden() []Finding {
+	if l.ask.For == ESXi {
+		return nil
 	}
 	for _, m := range l.along() {
 		if m.Override != "" && m.Override != m.Driver {
@@ -27,16 +49,7 @@ func (l look) driver() []Finding {
 				"end that tool's use of the device, then clear it", fmt.Sprintf("echo > /sys/bus/pci/devices/%s/driver_override", m.Address))
 		}
 	}
-	switch d.Driver {
-	case "":
-		return fine("driver", d.Address.String()+" has no driver")
-	case "vfio-pci":
-		return fine("driver", d.Address.String()+" is on vfio-pci already")
-	}
-	if slices.Contains(forGuests, d.Driver) {
-		return fine("driver", d.Address.String()+" is on "+d.Driver+", which keeps it for virtual machines")
-	}
-	return fine("driver", d.Address.String()+" is on driver "+d.Driver+", which lets go of it for the virtual machine")
+	return nil
 }
 
 // earlier says why a driver came before vfio-pci and how that changes.
@@ -143,7 +156,7 @@ func (l look) drm() []Finding {
 		return nil
 	}
 	command := "modprobe -r nvidia_drm"
-	if l.withheld() != nil {
+	if l.needed() != nil {
 		command = "" // it would take from the host what it draws on
 	}
 	return one("drm", Warn, "module nvidia_drm is loaded: a display server or the console can take "+l.device.Address.String()+" by it at any time",

@@ -43,8 +43,8 @@ func (l look) vgpus() (found []part) {
 
 func (l look) vgpu() []Finding {
 	found := l.vgpus()
-	if len(found) == 0 || l.device.Virtual {
-		return nil
+	if v := l.device.Virtual; len(found) == 0 || v && (len(l.device.VGPU.Mdevs) == 0 || len(l.claimed()) > 0) {
+		return nil // a function with a type is given as it is
 	}
 	var texts []string
 	var ours *Claim
@@ -60,7 +60,10 @@ func (l look) vgpu() []Finding {
 			ours = p.claim
 		}
 	}
-	const instead = "; or give a vGPU instead of the whole GPU"
+	instead := "; or give a vGPU instead of the whole GPU"
+	if l.device.Virtual {
+		instead = "; or have a vGPU made on another function of " + l.device.Parent.String()
+	}
 	remedy, command := "end their virtual machines, and have who made them clear them"+instead, "nvidia-smi vgpu -q"
 	if ours != nil {
 		remedy, command = ours.release()

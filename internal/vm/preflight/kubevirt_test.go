@@ -11,7 +11,8 @@ import (
 
 // For KubeVirt claims come first. A list of permitted devices is for older versions alone, and every snippet of that way says so.
 func TestKubeVirtByClaims(t *testing.T) {
-	h := withFunction(&facts.VGPU{Interface: "vendor-vfio"})
+	h := withFunction(&facts.VGPU{Interface: "vendor-vfio", Types: []facts.VGPUType{{ID: "nvidia-471", Available: -1}}})
+	find(h, gpuAt).VFs = 0 // else the whole GPU goes to nobody
 	plain := *find(h, vfAt)
 	plain.Address, plain.VGPU = at("0000:01:00.5"), nil
 	h.Devices = slices.Insert(h.Devices, 5, plain)
@@ -47,7 +48,8 @@ func TestKubeVirtByClaims(t *testing.T) {
 
 // QEMU and libvirt are told of a claim before anything else, with the form that the device has.
 func TestClaimIsNamedFirst(t *testing.T) {
-	h := withFunction(&facts.VGPU{Interface: "vendor-vfio"})
+	h := withFunction(&facts.VGPU{Interface: "vendor-vfio", Types: []facts.VGPUType{{ID: "nvidia-471", Available: -1}}})
+	find(h, gpuAt).VFs = 0 // else the whole GPU goes to nobody
 	plain := *find(h, vfAt)
 	plain.Address, plain.VGPU = at("0000:01:00.5"), nil
 	h.Devices = slices.Insert(h.Devices, 5, plain)

@@ -78,8 +78,8 @@ func forms(host *facts.Host, d facts.Device) []Form {
 		return []Form{{"passthrough", false, notRecorded}, {"vf", false, notRecorded}, {"vgpu", false, notRecorded}}
 	}
 	if d.Virtual {
-		if d.VGPU != nil && d.VGPU.Interface == "vendor-vfio" {
-			return []Form{{"vgpu", d.VGPU.Current != "", vendorVFIO(d)}}
+		if d.VGPU != nil {
+			return []Form{vgpuOfFunction(host, d)}
 		}
 		return []Form{{"vf", true, "a virtual function of " + d.Parent.String()}}
 	}
@@ -126,11 +126,24 @@ func vgpuForm(d facts.Device, virtual []facts.Device) Form {
 	return Form{"vgpu", false, "the host driver offers none: that takes NVIDIA's driver for vGPU hosts" + needsLicence}
 }
 
-func vendorVFIO(d facts.Device) string {
-	if d.VGPU.Current == "" {
-		return "vendor VFIO, no type is set; the function stays on driver nvidia" + needsLicence
+// vgpuOfFunction is the form of a virtual function of which its driver makes vGPUs: it has one, or can have one more.
+func vgpuOfFunction(host *facts.Host, d facts.Device) Form {
+	left := 0
+	for _, t := range typesOf(host, d) {
+		if t.Free > 0 {
+			left++
+		}
 	}
-	return "vendor VFIO, type " + d.VGPU.Current + "; the function stays on driver nvidia" + needsLicence
+	stays := "; the function stays on driver " + d.Driver + needsLicence
+	switch {
+	case !vendor(d):
+		return Form{"vgpu", left > 0, fmt.Sprintf("mediated devices (mdev), %d types are left", left) + stays}
+	case d.VGPU.Current != "":
+		return Form{"vgpu", true, "vendor VFIO, type " + d.VGPU.Current + stays}
+	case left > 0:
+		return Form{"vgpu", true, fmt.Sprintf("vendor VFIO, one of %d types can be set", left) + stays}
+	}
+	return Form{"vgpu", false, "vendor VFIO, no type is set and none is left" + stays}
 }
 
 // unchecked is what no look at the host tells.

@@ -11,16 +11,37 @@ import (
 // away the host's disk, its network, its keyboard or its console, or a virtual machine's device.
 var ofHosts = []ID{"group.used", "usb.all", "display.boot", "claimed"}
 
-// withheld is the finding for which nothing is printed that takes the device from the host, nil where there is none. The functions of
-// its card in the same group go with it, so they count as well.
+// needed is the finding for which the device is the host's or a claim's, nil where there is none.
+func (l look) needed() *Finding {
+	return l.failing(func(function look) []Finding {
+		return slices.DeleteFunc(slices.Concat(function.group(), function.display(), function.claimed()), func(f Finding) bool { return !slices.Contains(ofHosts, f.ID) })
+	})
+}
+
+// withheld is the finding for which nothing is printed that takes the device from its driver, nil where there is none: somebody would
+// lose what they use, the driver would wait for them for ever, or no virtual machine could have the device afterwards.
 func (l look) withheld() *Finding {
+	if f := l.needed(); f != nil {
+		return f
+	}
+	return l.failing(func(function look) []Finding {
+		found := slices.Concat(function.group(), function.overridden(), function.shares(), function.holders(), function.vgpu(), function.virtual(), function.instances(), function.switches())
+		if function.device.Group == facts.NoGroup {
+			found = append(found, function.iommu()...)
+		}
+		return slices.Concat(found, function.interrupts(), function.modules())
+	})
+}
+
+// failing is the first failure that a check has of the device. The functions of its card in the same group go with it, so they count
+// as well.
+func (l look) failing(check func(look) []Finding) *Finding {
 	for _, d := range alongWith(l.host, l.device) {
 		if d.Group != l.device.Group {
 			continue
 		}
-		function := look{host: l.host, device: d, ask: l.ask}
-		for _, f := range slices.Concat(function.group(), function.display(), function.claimed()) {
-			if f.Status == Fail && slices.Contains(ofHosts, f.ID) {
+		for _, f := range check(look{host: l.host, device: d, ask: l.ask}) {
+			if f.Status == Fail {
 				return &f
 			}
 		}
@@ -45,7 +66,11 @@ func partOf(host *facts.Host, devices []facts.Device, ask Question) (given []fac
 			continue
 		}
 		if f := (look{host: host, device: d, ask: ask}).withheld(); f != nil {
-			notes = append(notes, fmt.Sprintf("nothing that takes %s from the host, because of %s: %s", d.Address, f.ID, f.Evidence))
+			notes = append(notes, fmt.Sprintf("nothing that takes %s from its driver, because of %s: %s", d.Address, f.ID, f.Evidence))
+			continue
+		}
+		if d.Virtual && d.VGPU != nil && !vendor(d) {
+			notes = append(notes, fmt.Sprintf("nothing that takes %s from its driver, which makes vGPUs of it", d.Address))
 			continue
 		}
 		given = append(given, d)
@@ -59,15 +84,7 @@ func (l look) barred() string {
 		return notRecorded
 	}
 	if f := l.withheld(); f != nil {
-		return f.Evidence
-	}
-	if !l.linux() || l.device.Group != facts.NoGroup {
-		return ""
-	}
-	for _, f := range slices.Concat(l.group(), l.iommu()) {
-		if f.Status == Fail {
-			return f.Evidence
-		}
+		return string(f.ID) + ": " + f.Evidence
 	}
 	return ""
 }
