@@ -37,9 +37,9 @@ func (e *enabling) EnabledFunctions() []control.Functions { return e.all }
 
 // Root enables functions of a GPU without shares, while no process of the agent's has the driver open.
 func TestSetFunctions(t *testing.T) {
-	n, e, letGo := newNode(t), &enabling{}, 0
+	n, e, l, letGo := newNode(t), &enabling{}, &ledgerOf{}, 0
 	c := n.settings(onBus{n.backend, -1})
-	c.Machines, c.Functions = &ledgerOf{}, e
+	c.Machines, c.Functions = l, e
 	c.LetGo = func(do func() error) error {
 		letGo++
 		return do()
@@ -78,6 +78,10 @@ func TestSetFunctions(t *testing.T) {
 	}
 	if d, err := r.devices(t.Context(), root, struct{}{}); err != nil || len(d.Functions) != 2 || *d.Functions[0].Index != 1 {
 		t.Errorf("listed are %+v, %v", d, err)
+	}
+	l.lost = errors.New("the book is damaged")
+	if d, err := r.devices(t.Context(), root, struct{}{}); err != nil || d.Unread != "the book is damaged" {
+		t.Errorf("of a book that cannot be read: %+v, %v", d, err)
 	}
 	e.fail = errors.New("the kernel refuses")
 	if _, err := r.setFunctions(t.Context(), root, control.SetFunctionsParams{GPU: "1", Count: 2}); control.CodeOf(err) != control.CodeRefused || !says(err, "the kernel refuses") {

@@ -27,6 +27,8 @@ type Machines interface {
 	Release(ctx context.Context, name string) (left []string, err error)
 	// List are all devices, also those that somebody else than the ledger has, with a channel that is closed when they change.
 	List() (all []claims.Claim, changed <-chan struct{})
+	// Unread is why it cannot tell all that virtual machines have, nil where it can.
+	Unread() error
 	// Has tells who has a PCI function, or a part of it, such as one of its virtual functions.
 	Has(function pci.Address) (h claims.Holder, taken bool)
 	// Physical is the function of which another one is a virtual function.
@@ -370,7 +372,13 @@ func (a *Agent) TellMachine(c claims.Claim, text string) {
 
 // devices lists what virtual machines have.
 func (a *Agent) devices(context.Context, *control.Peer, struct{}) (*control.Devices, error) {
-	return &control.Devices{Info: a.config.Info, Claims: a.describeDevices(), Functions: a.enabledFunctions()}, nil
+	all := control.Devices{Info: a.config.Info, Claims: a.describeDevices(), Functions: a.enabledFunctions()}
+	if a.config.Machines != nil {
+		if err := a.config.Machines.Unread(); err != nil {
+			all.Unread = err.Error()
+		}
+	}
+	return &all, nil
 }
 
 func (a *Agent) describeDevices() []control.DeviceClaim {

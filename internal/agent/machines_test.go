@@ -25,6 +25,7 @@ type ledgerOf struct {
 	fail  error
 	left  []string // what others changed of each device
 	again bool     // whether what a claim has already is given again
+	lost  error    // why not all are known
 }
 
 func (l *ledgerOf) Take(_ context.Context, w claims.Want, admit func([]pci.Address) error) (claims.Claim, error) {
@@ -70,6 +71,7 @@ func (l *ledgerOf) Reserve(claims.Reserved) error { return nil }
 func (l *ledgerOf) Unreserve(string) error        { return nil }
 func (l *ledgerOf) Reserved() []claims.Reserved   { return nil }
 func (l *ledgerOf) Limited() []pci.Address        { return nil }
+func (l *ledgerOf) Unread() error                 { return l.lost }
 
 func (l *ledgerOf) Has(function pci.Address) (h claims.Holder, taken bool) {
 	all, _ := l.List()

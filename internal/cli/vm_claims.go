@@ -77,8 +77,8 @@ functions that 'divvy vm functions' enabled follow, by the device that has them.
 			if err != nil {
 				return err
 			}
-			return output.print(a.out, all, func(w *strings.Builder) {
-				if len(all.Claims) == 0 {
+			err = output.print(a.out, all, func(w *strings.Builder) {
+				if len(all.Claims) == 0 && all.Unread == "" {
 					w.WriteString("No virtual machine has a device.\n")
 				}
 				printClaims(w, all.Claims, time.Now(), a.style(false))
@@ -87,6 +87,10 @@ functions that 'divvy vm functions' enabled follow, by the device that has them.
 				}
 				printFunctions(w, all.Functions, a.style(false))
 			})
+			if err == nil && all.Unread != "" {
+				return fmt.Errorf("this list is not whole: %s", text.Plain(all.Unread, 500))
+			}
+			return err
 		},
 	}
 	addMachine(command, &machine)

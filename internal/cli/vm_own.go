@@ -41,9 +41,9 @@ func (a *app) own(ctx context.Context) preflight.Own {
 	if err != nil {
 		return preflight.Own{Unknown: err.Error()}
 	}
-	own := preflight.Own{Agent: true, Shares: map[string][]string{}}
+	own := preflight.Own{Agent: true, Shares: map[string][]string{}, Unknown: all.Unread}
 	if fault != nil {
-		list, own.Unknown = &control.Listing{}, fault.Error()
+		list, own.Unknown = &control.Listing{}, cmp.Or(all.Unread, fault.Error())
 	}
 	for _, t := range list.Tenants {
 		for _, share := range t.Shares {

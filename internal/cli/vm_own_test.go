@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
@@ -62,6 +63,25 @@ func TestPreflightOfAnAgentThatDoesNotTell(t *testing.T) {
 		a := &app{rundir: rundir.Path(), out: io.Discard, err: io.Discard}
 		if got := a.own(t.Context()); !strings.Contains(got.Unknown, "no way") || len(got.Claims) != told {
 			t.Errorf("%+v, want %d claims", got, told)
+		}
+	}
+}
+
+// Where the agent cannot read its book the list may lack something: the command fails, and preflight does not take the list for all.
+func TestListOfADamagedBook(t *testing.T) {
+	for _, all := range []control.Devices{{}, {Claims: []control.DeviceClaim{deviceClaim("train", v1alpha1.BackendPassthrough, "")}}} {
+		all.Unread = "the book is damaged"
+		l := succession(t, deeds{control.MethodDevices: func() (any, error) { return all, nil }, control.MethodList: func() (any, error) { return control.Listing{}, nil }})
+		status, said := l.call("vm", "ls")
+		if status != program.ExitFailure || !strings.Contains(said, "divvy: this list is not whole: the book is damaged\n") || strings.Contains(said, "No virtual machine") || strings.Contains(said, "train") != (len(all.Claims) > 0) {
+			t.Errorf("status %d, %s", status, said)
+		}
+		if status, said := l.call("vm", "ls", "-o", "json"); status != program.ExitFailure || !strings.Contains(said, `"unread": "the book is damaged"`) {
+			t.Errorf("status %d, %s", status, said)
+		}
+		a := &app{rundir: rundir.Path(), out: io.Discard, err: io.Discard}
+		if got := a.own(t.Context()); got.Unknown != all.Unread || len(got.Claims) != len(all.Claims) {
+			t.Errorf("preflight has %+v", got)
 		}
 	}
 }

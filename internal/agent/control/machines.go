@@ -76,6 +76,8 @@ type Devices struct {
 	Claims []DeviceClaim `json:"claims"`
 	// Functions are the virtual functions that Divvy enabled.
 	Functions []Functions `json:"functions"`
+	// Unread is why the book of devices cannot be read, "" where it can. Then there may be more of both than is listed.
+	Unread string `json:"unread,omitempty"`
 }
 
 // TakeDevice claims a device for a virtual machine.

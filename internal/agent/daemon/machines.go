@@ -182,6 +182,9 @@ func (m *machines) List() (all []claims.Claim, changed <-chan struct{}) {
 	return all, changed
 }
 
+// Unread implements [agent.Machines].
+func (m *machines) Unread() error { return m.broken }
+
 // Release implements [agent.Machines]. What is in the book and in no ledger, as after that was lost, is put back as well.
 func (m *machines) Release(ctx context.Context, name string) (left []string, err error) {
 	left, err = m.PutBack(ctx, name)
