@@ -61,13 +61,16 @@ func compareOfServer(t *testing.T, real, simulated control, servers [2]string, s
 	}
 }
 
-// another waits until the only server is not that one.
+// another waits until the only server is not that one, and runs: of a process that is not yet the server's program the daemon
+// answers otherwise.
 func (c control) another(t *testing.T, server string) string {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		pid := strings.TrimSpace(c.say(t, "get_server_list\n", nil).out)
 		if digits.MatchString(pid) && pid != server {
-			return pid
+			if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && strings.HasPrefix(string(line), "sleep\x00") {
+				return pid
+			}
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
