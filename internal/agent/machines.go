@@ -184,7 +184,7 @@ func (a *Agent) TakeDevice(ctx context.Context, w claims.Want) (c claims.Claim, 
 
 // logClaim writes what became of a claim to the log.
 func (a *Agent) logClaim(ctx context.Context, happened string, c claims.Claim, more ...any) {
-	attrs := []any{"claim", c.Name, "form", c.Form, "devices", c.Members, "user", process.UserName(c.UID)}
+	attrs := []any{"claim", c.Name, "form", c.Form, "devices", c.Members, "user", claimantOf(c)}
 	if len(c.Members) == 0 {
 		attrs[5] = []pci.Address{c.Device}
 	}
@@ -322,7 +322,7 @@ func (a *Agent) endClaim(ctx context.Context, name string) (left []string, err e
 		return left, err
 	}
 	a.logClaim(ctx, "a device of a virtual machine was put back", c, "left", len(left))
-	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: fmt.Sprintf("claim %s has ended, and %s was put back", c.Name, c.Device)})
+	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: claimantOf(c), Text: fmt.Sprintf("claim %s has ended, and %s was put back", c.Name, c.Device)})
 	a.welcome(c)
 	return left, nil
 }
@@ -366,34 +366,6 @@ func (a *Agent) TellMachine(c claims.Claim, text string) {
 			a.config.Renew()
 		}
 	}
-	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: process.UserName(c.UID), Text: repeated(fmt.Sprintf("claim %s of a virtual machine, %s: %s", c.Name, c.Device, text))})
+	a.events.add(control.Event{Kind: control.EventGPU, UUID: c.GPU, User: claimantOf(c), Text: repeated(fmt.Sprintf("claim %s of a virtual machine, %s: %s", c.Name, c.Device, text))})
 	a.tellMachines()
-}
-
-// devices lists what virtual machines have.
-func (a *Agent) devices(context.Context, *control.Peer, struct{}) (*control.Devices, error) {
-	all := control.Devices{Info: a.config.Info, Claims: a.describeDevices(), Functions: a.enabledFunctions()}
-	if a.config.Machines != nil {
-		if err := a.config.Machines.Unread(); err != nil {
-			all.Unread = err.Error()
-		}
-	}
-	return &all, nil
-}
-
-func (a *Agent) describeDevices() []control.DeviceClaim {
-	described := []control.DeviceClaim{}
-	all, _ := a.Devices()
-	for _, c := range all {
-		described = append(described, a.describeDevice(c))
-	}
-	return described
-}
-
-func (a *Agent) describeDevice(c claims.Claim) control.DeviceClaim {
-	v := control.DeviceClaim{Want: c.Want, Given: c.Given, Times: c.Times, User: process.UserName(c.UID), Foreign: c.Foreign, Fault: c.Fault}
-	if gpus := a.among([]pci.Address{c.Device}); len(gpus) > 0 {
-		v.Index = &gpus[0].Index
-	}
-	return v
 }

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
 )
 
 // A claim is in the log once, with its device, its user, and what became of it. Who asks for it again is told that it was there.
@@ -60,5 +62,29 @@ func TestClaimsInTheLog(t *testing.T) {
 	logged("a device of a virtual machine was put back", 1, "claim=vm", "form=passthrough", addressOf(1).String(), "user="+user, "left=1")
 	if lines := strings.Count(log.String(), "claim="); lines != 4 {
 		t.Errorf("claims are in %d lines of\n%s", lines, log.String())
+	}
+}
+
+// Of a claim that is in no ledger any more nobody knows whose it is: neither the list nor the log names root.
+func TestClaimOfALostLedger(t *testing.T) {
+	n := newNode(t)
+	l := &ledgerOf{all: []claims.Claim{{Want: claims.Want{Name: "vm", Form: v1alpha1.BackendPassthrough, Device: addressOf(1)}, Times: claims.Times{Phase: claims.Held}, Foreign: true}}}
+	var log bytes.Buffer
+	settings := n.settings(onBus{n.backend, -1})
+	settings.Machines, settings.Log = l, slog.New(slog.NewTextHandler(&log, nil))
+	r := n.startAs(settings)
+	if d, err := r.devices(t.Context(), root, struct{}{}); err != nil || len(d.Claims) != 1 || d.Claims[0].User != "" {
+		t.Errorf("listed are %+v, %v", d, err)
+	}
+	if err := r.ReleaseDevice(t.Context(), "vm"); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), `msg="a device of a virtual machine was put back" claim=vm form=passthrough devices=[0000:3c:00.0] user="" `) {
+		t.Errorf("logged is\n%s", log.String())
+	}
+	for _, e := range n.list(r).Events {
+		if e.User != "" {
+			t.Errorf("an event names %s: %s", e.User, e.Text)
+		}
 	}
 }

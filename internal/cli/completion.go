@@ -69,7 +69,7 @@ func claimsThat(all survey, are func(control.DeviceClaim) bool) (names []string)
 	for _, l := range all.agents {
 		for _, c := range l.Devices {
 			if are(c) {
-				names = append(names, text.Plain(c.Name, 128)+"\t"+formOf(c)+" of "+text.Plain(c.User, 64))
+				names = append(names, text.Plain(c.Name, 128)+"\t"+formOf(c)+" of "+orDash(text.Plain(c.User, 64)))
 			}
 		}
 	}

@@ -200,10 +200,12 @@ func TestClaimForUserWithoutProcesses(t *testing.T) {
 func TestPrintClaims(t *testing.T) {
 	held, stuck := deviceClaim("train", v1alpha1.BackendPassthrough, ""), deviceClaim("desk", v1alpha1.BackendVGPU, "nvidia-\x1b[2J")
 	held.Index = new(int)
+	lost := deviceClaim("old", v1alpha1.BackendPassthrough, "")
+	lost.User = "" // its ledger was lost
 	stuck.Phase, stuck.Fault = claims.Leaving, "process 2211 (\x1b[2J) has /dev/nvidia0 open"
 	var w strings.Builder
-	printClaims(&w, []control.DeviceClaim{held, stuck}, time.Unix(1e9+120, 0), look{})
-	for _, want := range []string{"VM CLAIM", "train     ada   passthrough", "held", "stuck", "! claim desk: process 2211", `\x1b[2J`} {
+	printClaims(&w, []control.DeviceClaim{held, stuck, lost}, time.Unix(1e9+120, 0), look{})
+	for _, want := range []string{"VM CLAIM", "train     ada   passthrough", "old       -     passthrough", "held", "stuck", "! claim desk: process 2211", `\x1b[2J`} {
 		if !strings.Contains(w.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, w.String())
 		}

@@ -134,7 +134,7 @@ func printClaims(w *strings.Builder, all []control.DeviceClaim, now time.Time, a
 		if !c.Since.IsZero() {
 			since = age(now.Sub(c.Since))
 		}
-		table.Row(c.Name, cmp.Or(c.Cluster, c.User), formOf(c), c.Device.String(), gpu, group, c.State(), since)
+		table.Row(c.Name, cmp.Or(c.Cluster, orDash(c.User)), formOf(c), c.Device.String(), gpu, group, c.State(), since)
 	}
 	table.Show(w, as.width, "AGE", "GROUP", "GPU")
 	for _, c := range all {
