@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -14,7 +15,7 @@ func (w writer) byClaim() []Snippet {
 	offers := map[string][]string{}
 	var requests, gpus, others strings.Builder
 	for i, d := range w.devices {
-		form, at := offered(d)
+		form, at := w.offered(d)
 		if address := fmt.Sprintf("%q", at.String()); !slices.Contains(offers[form], address) {
 			offers[form] = append(offers[form], address)
 		}
@@ -31,9 +32,13 @@ func (w writer) byClaim() []Snippet {
 			devices += "          " + list.name + ":\n" + list.text
 		}
 	}
+	what := ""
+	if w.part {
+		what = " with a vGPU of a TYPE above"
+	}
 	return []Snippet{
-		{"KubeVirt 1.9 and later, in the configuration of the node's agent", agentOffers(offers)},
-		{"KubeVirt 1.9 and later, a claim for each virtual machine", fmt.Sprintf(claims, requests.String(), w.amount()+"i", devices)},
+		{"KubeVirt 1.9 and later, in the configuration of the node's agent" + what, agentOffers(offers)},
+		{"KubeVirt 1.9 and later, a claim for each virtual machine" + what, fmt.Sprintf(claims, requests.String(), w.amount()+"i", devices)},
 	}
 }
 
@@ -61,10 +66,12 @@ spec:
 %s`
 
 // offered is the form in which an agent offers a device to a cluster, and the address by which it does.
-func offered(d facts.Device) (form string, at fmt.Stringer) {
+func (w writer) offered(d facts.Device) (form string, at pci.Address) {
 	switch {
-	case vendor(d):
+	case w.part && d.Virtual:
 		return formVGPU, d.Parent
+	case w.part:
+		return formVGPU, d.Address
 	case d.Virtual:
 		return "vf", d.Parent
 	}

@@ -65,10 +65,15 @@ func NewReport(host *facts.Host, devices []facts.Device, ask Question, divvy str
 		}
 		r.Devices = append(r.Devices, sum)
 	}
-	devices, r.Notes = partOf(host, devices, ask)
-	if len(devices) > 0 {
-		r.Needs = needs(host, devices, ask)
+	whole, notes := partOf(host, devices, ask)
+	if len(whole) > 0 {
+		r.Needs = needs(host, whole, ask)
 	}
+	for _, d := range devices {
+		parts, why := look{host: host, device: d, ask: ask}.parts()
+		r.Needs, notes = append(r.Needs, parts...), append(notes, why...)
+	}
+	r.Notes = notes
 	return r
 }
 
@@ -137,11 +142,11 @@ func vgpuOfFunction(host *facts.Host, d facts.Device) Form {
 	stays := "; the function stays on driver " + d.Driver + needsLicence
 	switch {
 	case !vendor(d):
-		return Form{"vgpu", left > 0, fmt.Sprintf("mediated devices (mdev), %d types are left", left) + stays}
+		return Form{"vgpu", left > 0, fmt.Sprintf("mediated devices (mdev), types left: %d", left) + stays}
 	case d.VGPU.Current != "":
 		return Form{"vgpu", true, "vendor VFIO, type " + d.VGPU.Current + stays}
 	case left > 0:
-		return Form{"vgpu", true, fmt.Sprintf("vendor VFIO, one of %d types can be set", left) + stays}
+		return Form{"vgpu", true, fmt.Sprintf("vendor VFIO, types that can be set: %d", left) + stays}
 	}
 	return Form{"vgpu", false, "vendor VFIO, no type is set and none is left" + stays}
 }

@@ -16,10 +16,10 @@ func TestFormsOfVirtualFunctions(t *testing.T) {
 		why  string
 	}{
 		{nil, "vf", true, "of 0000:01:00.0"},
-		{&facts.VGPU{Interface: "mdev"}, "vgpu", false, "0 types are left"},
-		{&facts.VGPU{Interface: "mdev", Types: []facts.VGPUType{{ID: "nvidia-689", Available: 1}, {ID: "nvidia-694"}}}, "vgpu", true, "1 types are left"},
+		{&facts.VGPU{Interface: "mdev"}, "vgpu", false, "types left: 0"},
+		{&facts.VGPU{Interface: "mdev", Types: []facts.VGPUType{{ID: "nvidia-689", Available: 1}, {ID: "nvidia-694"}}}, "vgpu", true, "types left: 1"},
 		{&facts.VGPU{Interface: "vendor-vfio"}, "vgpu", false, "no type is set"},
-		{&facts.VGPU{Interface: "vendor-vfio", Types: []facts.VGPUType{{ID: "1428", Available: -1}}}, "vgpu", true, "one of 1 types can be set"},
+		{&facts.VGPU{Interface: "vendor-vfio", Types: []facts.VGPUType{{ID: "1428", Available: -1}}}, "vgpu", true, "types that can be set: 1"},
 		{&facts.VGPU{Interface: "vendor-vfio", Current: "1428"}, "vgpu", true, "type 1428"},
 	} {
 		h := sound()

@@ -45,6 +45,8 @@ type writer struct {
 	ask            Question
 	// ready is what was made ready for the virtual machine, nil where the platform or a person does that.
 	ready *Handover
+	// part is true where a vGPU of the devices is given.
+	part bool
 }
 
 // alongWith is a device with the functions of its card that go with it, itself first.
@@ -71,12 +73,12 @@ const withoutDivvy = "Without Divvy's agent: "
 func (w writer) claim() []Snippet {
 	var b strings.Builder
 	for _, d := range w.devices {
-		at, form := d.Address, "passthrough"
-		switch {
-		case vendor(d):
-			at, form = d.Parent, "vgpu:TYPE"
-		case d.Virtual:
-			form = "vf"
+		form, at := w.offered(d)
+		switch form {
+		case formVGPU:
+			form += ":TYPE"
+		case "vf":
+			at = d.Address
 		}
 		fmt.Fprintf(&b, "divvy vm claim --pci %s --form %s --user USER", at, form)
 		if w.ask.Memory > 0 {
@@ -86,6 +88,9 @@ func (w writer) claim() []Snippet {
 			b.WriteString(" --for libvirt")
 		}
 		b.WriteString("\n")
+	}
+	if w.part {
+		return []Snippet{{"By Divvy, as root: a claim has a vGPU made of a TYPE above until `divvy vm release`, and prints what the virtual machine needs", b.String()}}
 	}
 	return []Snippet{{"By Divvy, as root: a claim takes the device from the host until `divvy vm release`, and prints what the virtual machine needs", b.String()}}
 }

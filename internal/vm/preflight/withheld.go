@@ -69,7 +69,7 @@ func partOf(host *facts.Host, devices []facts.Device, ask Question) (given []fac
 			notes = append(notes, fmt.Sprintf("nothing that takes %s from its driver, because of %s: %s", d.Address, f.ID, f.Evidence))
 			continue
 		}
-		if d.Virtual && d.VGPU != nil && !vendor(d) {
+		if d.Virtual && d.VGPU != nil {
 			notes = append(notes, fmt.Sprintf("nothing that takes %s from its driver, which makes vGPUs of it", d.Address))
 			continue
 		}
@@ -95,6 +95,11 @@ func (l look) forms() []Form {
 	for i, f := range all {
 		if whole := f.Form == "passthrough" || f.Form == "vf" && l.device.Virtual; whole && f.Offered && why != "" {
 			all[i].Offered, all[i].Why = false, why
+		}
+		if f.Form == formVGPU && f.Offered {
+			if why := l.barredParts(); why != "" {
+				all[i].Offered, all[i].Why = false, why
+			}
 		}
 	}
 	return all
