@@ -67,7 +67,7 @@ func together(d facts.Device, members []facts.Device, also []pci.Address) ([]fac
 		case m.Address == d.Address:
 		case m.Driver == stub && !named: // it is kept from the host already, and vfio takes such a group
 		case !named && m.Driver != "" && !slices.Contains(givers, m.Driver):
-			return nil, refuse(d.Address, m, ErrShared, "driver "+m.Driver+" has it")
+			return nil, refuse(d.Address, m, ErrShared, fmt.Sprintf("driver %s has it: --also %s lets it go too", m.Driver, m.Address))
 		default:
 			given = append(given, m)
 		}

@@ -25,7 +25,8 @@ func (l look) group() []Finding {
 	}
 	var others []facts.Device
 	for _, m := range members {
-		if !m.IsBridge() && !facts.SameSlot(m.Address, d.Address) && !slices.Contains(forGuests, m.Driver) {
+		along := m.Address == d.Address || !d.Virtual && facts.SameSlot(m.Address, d.Address)
+		if !m.IsBridge() && !along && !slices.Contains(forGuests, m.Driver) {
 			others = append(others, m)
 		}
 	}
@@ -67,11 +68,25 @@ func (l look) shared(others []facts.Device, usb bool) []Finding {
 		return one("usb.all", Fail, told(fmt.Sprintf("group %d has every USB controller of the host: ", l.device.Group)),
 			"giving the group takes keyboard and console away: give single USB devices by QEMU's usb-host instead, log in by network, or add a USB card in a group of its own", l.membersShown())
 	}
-	remedy := "move the card to a slot with a group of its own, or give these devices away as well (`divvy vm claim` with --also for each card); "
-	if len(inUse) > 0 {
+	remedy := "move the card to a slot with a group of its own, or give these devices away as well, all by one claim: `" + l.withAlso(others) + "`; "
+	switch {
+	case len(inUse) > 0:
 		remedy = "move the card to a slot with a group of its own: of these devices some are in use; "
+	case l.device.Virtual:
+		remedy = "move the card to another slot, or have nobody use these devices: a claim of a virtual function takes no other with it; "
 	}
 	return one("group.shared", Fail, told(fmt.Sprintf("group %d also has ", l.device.Group)), remedy+l.apart(), l.membersShown())
+}
+
+// withAlso is the claim of the device which lets each of the other cards of its group go too.
+func (l look) withAlso(others []facts.Device) string {
+	claim := fmt.Sprintf("divvy vm claim --pci %s --form passthrough", l.device.Address)
+	for i, o := range others {
+		if !slices.ContainsFunc(others[:i], func(before facts.Device) bool { return facts.SameSlot(before.Address, o.Address) }) {
+			claim += " --also " + o.Address.String()
+		}
+	}
+	return claim
 }
 
 // ungrouped judges a device that is in no group.

@@ -101,7 +101,7 @@ var faults = []struct {
 	}, "port 0000:00:01.0 has ACS, switched off"},
 	{"group.shared", Fail, Question{}, func(h *facts.Host) { find(h, diskAt).Group = 2; find(h, portAt).Port = &facts.Port{} }, "only root can read"},
 	{"group.shared", Fail, Question{}, func(h *facts.Host) { find(h, diskAt).Group = 2 }, "only split the groups on paper"},
-	{"group.shared", Fail, Question{}, func(h *facts.Host) { find(h, diskAt).Group = 2 }, "--also for each card"},
+	{"group.shared", Fail, Question{}, func(h *facts.Host) { find(h, diskAt).Group = 2 }, "`divvy vm claim --pci 0000:01:00.0 --form passthrough --also 0000:02:00.0`"},
 	{"group.shared", Fail, Question{}, func(h *facts.Host) {
 		find(h, diskAt).Group, find(h, diskAt).Class, find(h, diskAt).Attached = 2, 0x0c0330, []string{"Mouse"}
 	}, "0000:02:00.0 has Mouse plugged into itmove the card to a slot with a group of its own: of these devices some are in use"},

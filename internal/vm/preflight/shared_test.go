@@ -1,0 +1,49 @@
+package preflight
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
+	"github.com/divvy-gpu/divvy/internal/vm/facts"
+)
+
+// The claim that is advised for a group with other cards names each of them once, and is not refused. What has a group with others and cannot
+// take them along is told so.
+func TestSharedGroup(t *testing.T) {
+	h := sound()
+	h.Modules["vfio_pci"] = facts.Module{Loaded: true, Available: true}
+	find(h, diskAt).Group = 2
+	second := *find(h, diskAt)
+	second.Address.Function = 1
+	card := second
+	card.Address, card.Driver = at("0000:03:00.0"), "mlx5_core"
+	h.Devices = append(h.Devices, second, card)
+	found := Judge(h, []facts.Device{*find(h, gpuAt)}, Question{For: QEMU})[0]
+	_, claim, _ := strings.Cut(found.Remedy, "`")
+	claim, _, _ = strings.Cut(claim, "`")
+	if found.ID != "group.shared" || claim != "divvy vm claim --pci 0000:01:00.0 --form passthrough --also 0000:02:00.0 --also 0000:03:00.0" {
+		t.Fatalf("%+v", found)
+	}
+	var also []pci.Address
+	for _, text := range strings.Split(claim, " --also ")[1:] {
+		also = append(also, at(text))
+	}
+	if plan, err := binding.Passthrough(h, at(gpuAt), also...); err != nil || len(plan.Members) != 5 {
+		t.Errorf("%v, %v", plan.Members, err)
+	}
+	if _, err := binding.Passthrough(h, at(gpuAt)); err == nil || !strings.Contains(err.Error(), "--also 0000:02:00.0") {
+		t.Errorf("%v", err)
+	}
+	h = withFunction(nil)
+	find(h, vfAt).Group, find(h, diskAt).Group = 8, 8
+	if f := Judge(h, []facts.Device{*find(h, vfAt)}, Question{For: QEMU})[0]; f.ID != "group.shared" || strings.Contains(f.Remedy, "--also") {
+		t.Errorf("a virtual function: %+v", f)
+	}
+	h = withFunction(nil)
+	find(h, vfAt).Group, find(h, gpuAt).Driver = 2, "nvidia"
+	if f := Judge(h, []facts.Device{*find(h, vfAt)}, Question{For: QEMU})[0]; f.ID != "group.shared" {
+		t.Errorf("in the group of its card: %+v", f)
+	}
+}
