@@ -25,8 +25,7 @@ func (l look) group() []Finding {
 	}
 	var others []facts.Device
 	for _, m := range members {
-		along := m.Address == d.Address || !d.Virtual && facts.SameSlot(m.Address, d.Address)
-		if !m.IsBridge() && !along && !slices.Contains(forGuests, m.Driver) {
+		if !m.IsBridge() && !l.takes(m) && !slices.Contains(forGuests, m.Driver) {
 			others = append(others, m)
 		}
 	}
@@ -40,12 +39,20 @@ func (l look) group() []Finding {
 	return l.shared(others, usb)
 }
 
+// takes tells whether a device of the group is itself, or goes along as a function of its card.
+func (l look) takes(m facts.Device) bool {
+	return m.Address == l.device.Address || !l.device.Virtual && facts.SameSlot(m.Address, l.device.Address)
+}
+
 // used tells of what the host uses in the device's group.
 func (l look) used(members []facts.Device) []Finding {
 	for _, m := range members {
 		if len(m.Uses) > 0 {
-			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", l.device.Group, describe(m), uses(m.Uses)),
-				"move the card to another slot, or what the host uses to another device; "+l.apart(), l.membersShown())
+			evidence := fmt.Sprintf("group %d has %s, which the host uses: %s", l.device.Group, describe(m), uses(m.Uses))
+			if m.Address == l.device.Address || facts.SameSlot(m.Address, l.device.Address) {
+				return one("group.used", Fail, evidence, l.moved(m), "lspci -k -s "+m.Address.String())
+			}
+			return one("group.used", Fail, evidence, "move the card to another slot, or what the host uses to another device; "+l.apart(), l.membersShown())
 		}
 		if what, takeDown := m.Network(); what != "" && l.linux() {
 			return one("group.used", Fail, fmt.Sprintf("group %d has %s, which the host uses: %s", l.device.Group, describe(m), what),
@@ -53,6 +60,15 @@ func (l look) used(members []facts.Device) []Finding {
 		}
 	}
 	return nil
+}
+
+// moved says what helps where the host uses the card itself: no slot and no smaller group does.
+func (l look) moved(used facts.Device) string {
+	to := "move what the host uses to another device"
+	if used.Uses[0].Kind == "route" {
+		to = "have the default route lead through another network card"
+	}
+	return to + ", or give another card: another slot does not help, because it is this card that the host uses"
 }
 
 // membersShown is what shows the members of the device's group.
@@ -94,7 +110,7 @@ func (l look) ungrouped() []Finding {
 	d := l.device
 	switch {
 	case len(d.Uses) > 0:
-		return one("group.used", Fail, "the host uses "+describe(d)+": "+uses(d.Uses), "move what the host uses to another device", "lspci -k -s "+d.Address.String())
+		return one("group.used", Fail, "the host uses "+describe(d)+": "+uses(d.Uses), l.moved(d), "lspci -k -s "+d.Address.String())
 	case len(l.host.IOMMU.Units) == 0:
 		return nil // the IOMMU's own finding says it
 	}

@@ -9,6 +9,22 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
+// Where the host uses the card itself no other slot is advised, and no override of what ports keep apart. Beside another card both are.
+func TestUsedCardItself(t *testing.T) {
+	for used, helps := range map[string]bool{gpuAt: false, audioAt: false, diskAt: true} {
+		for kind, want := range map[string]string{"route": "lead through another network card", "disk": "move what the host uses"} {
+			h := sound()
+			find(h, diskAt).Group = 2
+			find(h, used).Uses = []facts.Use{{Kind: kind, Name: "x", At: "/"}}
+			f := Judge(h, []facts.Device{*find(h, gpuAt)}, Question{For: QEMU})[0]
+			advised := strings.Contains(f.Remedy, "pcie_acs_override") && strings.Contains(f.Remedy, "to another slot")
+			if f.ID != "group.used" || advised != helps || !helps && !strings.Contains(f.Remedy, want) {
+				t.Errorf("%s, %s: %+v", used, kind, f)
+			}
+		}
+	}
+}
+
 // The claim that is advised for a group with other cards names each of them once, and is not refused. What has a group with others and cannot
 // take them along is told so.
 func TestSharedGroup(t *testing.T) {
