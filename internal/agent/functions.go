@@ -2,11 +2,15 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/vm/claims"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // Functions enables virtual functions of devices.
@@ -68,7 +72,11 @@ func (a *Agent) SetFunctions(ctx context.Context, device pci.Address, count int)
 		change = func() error { return a.config.LetGo(set) }
 	}
 	before := a.enabledOf(device)
-	if err := a.withPartOf(ctx, []pci.Address{device}, change); err != nil {
+	err = a.withPartOf(ctx, []pci.Address{device}, change)
+	if slow := new(vfio.StuckError); count == 0 && errors.As(err, &slow) && slow.Slow {
+		err = a.outlast(ctx, device, err)
+	}
+	if err != nil {
 		a.tellMachines() // it may be stuck
 		return f, err
 	}
@@ -90,6 +98,32 @@ func (a *Agent) SetFunctions(ctx context.Context, device pci.Address, count int)
 		return f, nil
 	}
 	return after, nil
+}
+
+// How long a command waits for a kernel that takes functions away slowly, and the time between two looks.
+const (
+	removeTime = 20 * time.Second
+	removePace = 100 * time.Millisecond
+)
+
+// outlast waits until the kernel has taken a device's functions away, and returns an error where it is still at work. Shares and the
+// driver do not wait meanwhile.
+func (a *Agent) outlast(ctx context.Context, device pci.Address, slow error) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	ticker := time.NewTicker(removePace)
+	defer ticker.Stop()
+	for a.enabledOf(device).Phase == claims.Leaving {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return slow
+		}
+	}
+	if a.enabledOf(device).Phase != "" {
+		return slow
+	}
+	return nil
 }
 
 // enabledFunctions are the virtual functions that Divvy enabled.

@@ -11,6 +11,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
+	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
 // enabling are virtual functions as a test says, with what was asked for.
@@ -18,6 +19,8 @@ type enabling struct {
 	asked []string
 	all   []control.Functions
 	fail  error
+	looks int    // after which slow functions are gone, 0 for never
+	stop  func() // who asked goes away at the fourth look
 }
 
 func (e *enabling) SetFunctions(_ context.Context, device pci.Address, count int) ([]string, error) {
@@ -33,7 +36,44 @@ func (e *enabling) SetFunctions(_ context.Context, device pci.Address, count int
 	return []string{"somebody changed it"}, nil
 }
 
-func (e *enabling) EnabledFunctions() []control.Functions { return e.all }
+func (e *enabling) EnabledFunctions() []control.Functions {
+	if e.looks--; e.looks == 0 {
+		e.all = nil
+	}
+	if e.looks == -4 && e.stop != nil {
+		e.stop()
+	}
+	return e.all
+}
+
+// Functions that the kernel takes away slowly are waited for, and one that is still at work is no holder that is not seen. Of one that
+// somebody holds the command tells at once.
+func TestFunctionsThatGoSlowly(t *testing.T) {
+	slow := &vfio.StuckError{Step: "disable 2 virtual functions", Slow: true}
+	for name, c := range map[string]struct {
+		fail  error
+		looks int
+		want  string
+	}{
+		"it ends":       {fmt.Errorf("wait: %w", slow), 4, ""},
+		"it goes on":    {slow, 0, "the kernel is still at work to disable 2 virtual functions: nobody is seen"},
+		"it is held":    {&vfio.StuckError{Step: "disable 2 virtual functions"}, 4, "is stuck"},
+		"it is refused": {errors.New("no way"), 4, "no way"},
+	} {
+		e := &enabling{fail: c.fail, looks: c.looks, all: []control.Functions{{Device: pci.Address{Bus: 0x99}, Count: 2, Phase: claims.Leaving}}}
+		n := newNode(t)
+		s := n.settings(onBus{n.backend, -1})
+		s.Machines, s.Functions = &ledgerOf{}, e
+		r := n.startAs(s)
+		ctx, cancel := context.WithCancel(t.Context())
+		e.stop = cancel
+		f, err := r.SetFunctions(ctx, pci.Address{Bus: 0x99}, 0)
+		cancel()
+		if c.want == "" && (err != nil || f.Count != 0) || c.want != "" && !says(err, c.want) || len(e.asked) != 1 {
+			t.Errorf("%s: %+v, %v, asked %q", name, f, err, e.asked)
+		}
+	}
+}
 
 // Root enables functions of a GPU without shares, while no process of the agent's has the driver open.
 func TestSetFunctions(t *testing.T) {

@@ -283,7 +283,10 @@ func (b *Book) stick(j *job, s binding.Step, begun time.Time, over bool) {
 	if returning {
 		name = s.Undoing()
 	}
-	j.entry.Stuck = &StuckError{Device: j.entry.Plan.Device, Step: name, Returning: returning, Since: begun, Holders: held.Holders, Unseen: strings.Join(held.Unseen, "; ")}
+	j.entry.Stuck = &StuckError{
+		Device: j.entry.Plan.Device, Step: name, Returning: returning, Since: begun, Holders: held.Holders, Unseen: strings.Join(held.Unseen, "; "),
+		Slow: j.entry.Plan.Form == binding.FormFunctions && len(held.Holders) == 0,
+	}
 	j.changed()
 }
 

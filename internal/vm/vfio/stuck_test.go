@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
@@ -50,6 +51,27 @@ func TestStuckGoesOn(t *testing.T) {
 		t.Errorf("it came to %+v", got)
 	}
 	must(t, b.Bind(t.Context(), "ada", planned(t, gpu)))
+}
+
+// Functions for which the kernel needs long, while nobody is seen in its way, are not said to be held.
+func TestSlowFunctions(t *testing.T) {
+	plan := planned(t, gpu)
+	plan.Form = binding.FormFunctions
+	for _, holders := range [][]facts.Holder{nil, {{PID: 4242, Name: "python", Node: "nvidia0"}}} {
+		m := newMachine()
+		late, told := listener()
+		b := open(t, vfio.Config{Path: filepath.Join(t.TempDir(), vfio.FileName), Machine: m, Limits: hasty, Late: told})
+		release := m.Hold(gpu)
+		defer release()
+		m.hold(holders...)
+		err := b.Bind(t.Context(), "functions", plan)
+		var stuck *vfio.StuckError
+		if slow := len(holders) == 0; !errors.As(err, &stuck) || stuck.Slow != slow || strings.Contains(err.Error(), "the kernel is still at work to ") != slow || strings.Contains(err.Error(), "is stuck") == slow {
+			t.Errorf("held by %v: %v", holders, err)
+		}
+		release()
+		<-late
+	}
 }
 
 // What is stuck on its way back is told as that, and that it goes on by itself; on its way there it is not.

@@ -55,9 +55,14 @@ type StuckError struct {
 	Holders []facts.Holder
 	// Unseen says why there may be other holders, empty where all are seen.
 	Unseen string
+	// Slow is true where virtual functions come or go, for which the kernel may need long by itself, and nobody is seen in its way.
+	Slow bool
 }
 
 func (e *StuckError) Error() string {
+	if e.Slow {
+		return fmt.Sprintf("the kernel is still at work to %s: nobody is seen in its way, and it goes on by itself; `divvy vm ls` shows how far it is", e.Step)
+	}
 	who := "nobody that can be seen holds it"
 	switch {
 	case len(e.Holders) > 0:

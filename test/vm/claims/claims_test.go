@@ -82,7 +82,7 @@ func settled(arguments ...string) (string, error) {
 	}
 }
 
-var unsettled = []string{"cannot be read now", "the kernel does not answer now", "their number changes just now", "nobody that can be seen holds it", "it is being made or put back just now"}
+var unsettled = []string{"cannot be read now", "the kernel does not answer now", "their number changes just now", "nobody that can be seen holds it", "the kernel is still at work", "it is being made or put back just now"}
 
 // claim is what `divvy vm claim -o json` prints, as far as a virtual machine needs it.
 type claim struct {
