@@ -21,6 +21,9 @@ type Opened struct {
 	Cut    []ID
 	// Nameless have devices of VFIO open of which the kernel does not tell the group.
 	Nameless []ID
+	// NamesOnly is true where so many looks sleep already that names alone were compared: who has a node open by another name, or
+	// mapped, was not seen.
+	NamesOnly bool
 }
 
 // limits are when a look ends: once so many descriptors and mappings were looked at; after enough time, if nobody has ended a part of
@@ -47,7 +50,7 @@ const (
 
 // Look finds who has each of some files or device nodes open or mapped, by whatever name. Nodes are compared by their numbers,
 // because a node may be mounted elsewhere or made anew; where a file is not here, by its name. What each process has open is
-// looked through in turns, and so are the users, so that nobody who has much hides what another one has.
+// looked through in turns, and so are the cgroups and their users, so that nobody who has much hides what another one has.
 func Look(paths ...string) Opened {
 	l := newLook(paths)
 	l.list(time.Now().Add(usual.atLast))
@@ -58,9 +61,9 @@ func Look(paths ...string) Opened {
 type look struct {
 	paths []string
 	files map[identity]int
-	// places are where the files lie. Names are of files that are not here.
-	places map[File]int
-	names  map[string]int
+	// places are where the files lie. Names are of files that are not here, and allNames of all of them.
+	places          map[File]int
+	names, allNames map[string]int
 	// shy is true where too many looks sleep already: then names alone are compared.
 	shy bool
 	// workers is how many look at once. step looks at a part of what a process has open, and tells what is left of it.
@@ -69,8 +72,8 @@ type look struct {
 
 	mu      sync.Mutex
 	ready   *sync.Cond
-	waiting map[int][]part // by user
-	spent   map[int]int
+	waiting turns
+	left    int // how many parts wait
 	busy    map[ID]time.Time
 	ended   bool
 	// cost is what all parts cost until now, and most what they may; moved is when the last one ended.
@@ -85,8 +88,9 @@ type look struct {
 
 // part is what is looked at without a break.
 type part struct {
-	id   ID
-	user int
+	id ID
+	// whose are the turns in which it is looked at.
+	whose *turns
 	// dir is the folder of a process or of one of its threads.
 	dir  string
 	what stage
@@ -118,13 +122,14 @@ var asleep = struct {
 
 func newLook(paths []string) *look {
 	l := &look{
-		paths: paths, files: map[identity]int{}, places: map[File]int{}, names: map[string]int{},
-		workers: min(runtime.NumCPU(), 4), waiting: map[int][]part{}, spent: map[int]int{}, busy: map[ID]time.Time{},
+		paths: paths, files: map[identity]int{}, places: map[File]int{}, names: map[string]int{}, allNames: map[string]int{},
+		workers: min(runtime.NumCPU(), 4), busy: map[ID]time.Time{},
 		others: map[string]bool{}, vfio: map[ID]grip{}, cut: map[ID]bool{}, closed: map[ID]bool{},
 	}
 	l.ready, l.step = sync.NewCond(&l.mu), l.lookAt
 	for i, path := range paths {
 		l.found = append(l.found, map[ID]bool{})
+		l.allNames[path] = i
 		id, at, err := identify(path)
 		if err != nil {
 			l.names[path] = i
@@ -150,7 +155,7 @@ func (l *look) run(most limits) Opened {
 		defer close(done)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for !l.ended && l.cost < l.most && (len(l.busy) > 0 || l.left() > 0) {
+		for !l.ended && l.cost < l.most && (len(l.busy) > 0 || l.left > 0) {
 			l.ready.Wait()
 		}
 	}()
@@ -172,7 +177,7 @@ func (l *look) run(most limits) Opened {
 	}
 }
 
-// list has all processes looked at.
+// list has all processes looked at, of each user those first that have room for few descriptors: they are through at once.
 func (l *look) list(until time.Time) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -182,6 +187,7 @@ func (l *look) list(until time.Time) {
 	sleep := maps.Clone(asleep.ids)
 	asleep.Unlock()
 	l.shy = len(sleep) >= mostAsleep
+	var all []listed
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -196,17 +202,25 @@ func (l *look) list(until time.Time) {
 			l.cut[id] = true
 			continue
 		}
-		user := Owner(pid)
-		l.waiting[user] = append(l.waiting[user], part{id: id, user: user, dir: "/proc/" + entry.Name()})
+		path, room := party(pid)
+		all = append(all, listed{part{id: id, whose: l.waiting.of(path...), dir: "/proc/" + entry.Name()}, room})
+	}
+	slices.SortStableFunc(all, func(a, b listed) int { return cmp.Compare(a.room, b.room) })
+	for _, a := range all {
+		l.wait(a.part)
 	}
 }
 
-// left is how many parts wait. The caller holds the lock.
-func (l *look) left() (n int) {
-	for _, parts := range l.waiting {
-		n += len(parts)
-	}
-	return n
+// listed is the first part of a process, which has room for so many descriptors.
+type listed struct {
+	part
+	room int
+}
+
+// wait has a part wait for its turn.
+func (l *look) wait(p part) {
+	p.whose.put(p)
+	l.left++
 }
 
 // quiet is for how long nobody has ended a part.
@@ -220,7 +234,7 @@ func (l *look) quiet() time.Duration {
 func (l *look) areLate() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.busy) == 0 || l.left() == 0 {
+	if len(l.busy) == 0 || l.left == 0 {
 		return false
 	}
 	for _, since := range l.busy {
@@ -231,20 +245,13 @@ func (l *look) areLate() bool {
 	return true
 }
 
-// take is the next part: of the user at whose processes was looked least.
+// take is the next part: of those at whose processes was looked least.
 func (l *look) take() (p part, found bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !l.ended {
-		least, any := 0, false
-		for user, parts := range l.waiting {
-			if len(parts) > 0 && (!any || l.spent[user] < l.spent[least] || l.spent[user] == l.spent[least] && user < least) {
-				least, any = user, true
-			}
-		}
-		if any {
-			parts := l.waiting[least]
-			p, l.waiting[least] = parts[0], parts[1:]
+		if p, found = l.waiting.take(); found {
+			l.left--
 			l.busy[p.id] = time.Now()
 			return p, true
 		}
@@ -265,10 +272,10 @@ func (l *look) work() {
 		}
 		cost, more := l.step(&p)
 		l.mu.Lock()
-		l.spent[p.user] += cost
+		p.whose.spend(cost)
 		l.cost, l.moved = l.cost+cost, time.Now()
 		if more {
-			l.waiting[p.user] = append(l.waiting[p.user], p)
+			l.wait(p)
 		}
 		delete(l.busy, p.id)
 		l.ready.Broadcast()
@@ -294,12 +301,11 @@ func (l *look) end() Opened {
 	for id := range l.busy {
 		l.cut[id], asleep.ids[id] = true, true
 	}
-	for _, parts := range l.waiting {
-		for _, p := range parts {
-			l.cut[p.id] = true
-		}
+	for p, waits := l.waiting.take(); waits; p, waits = l.waiting.take() {
+		l.cut[p.id] = true
 	}
-	told := Opened{Closed: len(l.closed), Cut: sorted(l.cut)}
+	l.left = 0
+	told := Opened{Closed: len(l.closed), Cut: sorted(l.cut), NamesOnly: l.shy}
 	for _, ids := range l.found {
 		told.By = append(told.By, sorted(ids))
 	}

@@ -201,7 +201,7 @@ func stepped(users map[int][]int, step func(*part) (int, bool)) *look {
 	for user := range len(users) {
 		for _, open := range users[user] {
 			pid++
-			l.waiting[user] = append(l.waiting[user], part{id: ID{PID: pid, Start: 1 << 60}, user: user, from: open})
+			l.wait(part{id: ID{PID: pid, Start: 1 << 60}, whose: l.waiting.of("user " + strconv.Itoa(user)), from: open})
 		}
 	}
 	return l

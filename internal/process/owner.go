@@ -12,6 +12,11 @@ import (
 // another one. The owner of its folder in /proc is neither.
 func Owner(pid int) int {
 	real, _ := users(pid)
+	return owner(pid, real)
+}
+
+// owner is [Owner] of a process whose real user is known.
+func owner(pid, real int) int {
 	if real <= 0 || sharesUsers(pid) {
 		return real
 	}

@@ -33,8 +33,18 @@ func identify(path string) (id identity, at File, err error) {
 	return identity{file: at}, at, nil
 }
 
-// lookAt is the step of a look.
+// lookAt is the step of a look: a process that has little is looked through in one.
 func (l *look) lookAt(p *part) (cost int, more bool) {
+	for more = true; more && cost < chunk && !l.isOver(); {
+		var stage int
+		stage, more = l.lookOn(p)
+		cost += stage
+	}
+	return cost, more
+}
+
+// lookOn looks at the next stage, or a part of it.
+func (l *look) lookOn(p *part) (cost int, more bool) {
 	const visit = 16 // what a process costs in descriptors
 	switch p.what {
 	case descriptors:
@@ -136,7 +146,9 @@ func (l *look) grips(id ID, has grip) {
 func (l *look) compare(id ID, path, target string, at File) (isOther bool) {
 	i, is := l.names[target]
 	sure := false
-	if !l.shy {
+	if l.shy {
+		i, is = l.allNames[target]
+	} else {
 		file, _, err := identify(path)
 		sure = err == nil
 		if j, same := l.files[file]; sure && same {

@@ -54,6 +54,9 @@ func unseenIn(told process.Opened) (why []string) {
 	if len(told.Cut) > 0 {
 		why = append(why, fmt.Sprintf("%d processes could not be looked through in time: %s", len(told.Cut), named(told.Cut)))
 	}
+	if told.NamesOnly {
+		why = append(why, "too many looks at processes have not ended, so who has it open by another name, or mapped, is not seen")
+	}
 	if len(told.Nameless) > 0 {
 		why = append(why, "a device of VFIO is open, and the kernel does not tell which, in "+named(told.Nameless))
 	}
