@@ -132,7 +132,7 @@ func writeFunctions(w *strings.Builder, host *facts.Host, all virtualFunctions) 
 		fmt.Fprintf(w, "! %s\n", text.Plain(left, 300))
 	}
 	if all.Count > 0 && bare > 0 && d.Driver == binding.VGPUDriver {
-		fmt.Fprintf(w, "! %d of them have no driver, and only driver %s makes vGPUs of them: see /sys/bus/pci/devices/%s/sriov_drivers_autoprobe\n", bare, d.Driver, all.Device)
+		fmt.Fprintf(w, "! %d of them have no driver, and only driver %s makes vGPUs of them: either /sys/bus/pci/devices/%s/sriov_drivers_autoprobe is 0, or the driver refused them, which the kernel's log says\n", bare, d.Driver, all.Device)
 	}
 	if all.Count > 0 {
 		fmt.Fprintf(w, "\n`divvy vm functions %s --count 0` takes them away.\n", all.Device)

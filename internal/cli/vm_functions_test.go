@@ -61,7 +61,7 @@ func TestWriteFunctions(t *testing.T) {
 	want := `0000:c1:00.0 has 2 virtual functions of 16:
     0000:c1:00.1  driver nvidia, IOMMU group 5
     0000:c1:00.2  no driver, no IOMMU group
-! 1 of them have no driver, and only driver nvidia makes vGPUs of them: see /sys/bus/pci/devices/0000:c1:00.0/sriov_drivers_autoprobe
+! 1 of them have no driver, and only driver nvidia makes vGPUs of them: either /sys/bus/pci/devices/0000:c1:00.0/sriov_drivers_autoprobe is 0, or the driver refused them, which the kernel's log says
 
 ` + "`divvy vm functions 0000:c1:00.0 --count 0` takes them away.\n"
 	if w.String() != want {

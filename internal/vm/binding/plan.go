@@ -179,13 +179,13 @@ func divided(host *facts.Host, d facts.Device, members []facts.Device) error {
 	for _, m := range members {
 		var parts []string
 		if vgpus := vgpusOn(host, m); vgpus > 0 {
-			parts = append(parts, fmt.Sprintf("%d vGPUs", vgpus))
+			parts = append(parts, facts.Counted(vgpus, "vGPU", "vGPUs"))
 		}
 		if m.VFs > 0 {
-			parts = append(parts, fmt.Sprintf("%d virtual functions", m.VFs))
+			parts = append(parts, facts.Counted(m.VFs, "virtual function", "virtual functions"))
 		}
 		if m.Instances > 0 {
-			parts = append(parts, fmt.Sprintf("%d MIG instances", m.Instances))
+			parts = append(parts, facts.Counted(m.Instances, "MIG instance", "MIG instances"))
 		}
 		if len(parts) > 0 {
 			return refuse(d.Address, m, ErrDivided, "it has "+strings.Join(parts, ", "))

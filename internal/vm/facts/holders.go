@@ -128,7 +128,7 @@ func (r *reader) openers(nodes []string) []Opener {
 		}
 	}
 	if closed > 0 {
-		r.host.Blind = append(r.host.Blind, fmt.Sprintf("what %d processes have open may not be read: look as root", closed))
+		r.host.Blind = append(r.host.Blind, "the open files of "+Counted(closed, "process", "processes")+" may not be read")
 	}
 	return found
 }
@@ -144,7 +144,7 @@ func (r *reader) hidden() (why []string) {
 		hides = hides || does && at == "/proc"
 	}
 	if sees, known := Traces(r.text("proc/self/status")); hides && (!known || !sees) {
-		why = append(why, "/proc is mounted with hidepid, which hides processes of other users: look as root")
+		why = append(why, "/proc is mounted with hidepid, which hides processes of other users")
 	}
 	return why
 }

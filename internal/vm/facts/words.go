@@ -2,11 +2,20 @@ package facts
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // Endpoints are devices without bridges: those stay with the host.
 func Endpoints(all []Device) []Device { return slices.DeleteFunc(slices.Clone(all), Device.IsBridge) }
+
+// Counted is a number of things.
+func Counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + more
+}
 
 // String tells it to people.
 func (u Use) String() string {

@@ -83,7 +83,7 @@ func (l look) virtual() []Finding {
 	for _, d := range l.along() {
 		if d.VFs > 0 {
 			remedy, command := l.without(d)
-			return one("sriov.on", Fail, fmt.Sprintf("%s has %d virtual functions, of %d at most", d.Address, d.VFs, d.VFsTotal), remedy, command)
+			return one("sriov.on", Fail, fmt.Sprintf("%s has %s, of %d at most", d.Address, facts.Counted(d.VFs, "virtual function", "virtual functions"), d.VFsTotal), remedy, command)
 		}
 	}
 	return nil
@@ -114,7 +114,7 @@ func (l look) without(d facts.Device) (remedy, command string) {
 func (l look) instances() []Finding {
 	for _, d := range l.along() {
 		if d.Instances > 0 {
-			return one("mig.instances", Fail, fmt.Sprintf("%s has %d MIG instances", d.Address, d.Instances), "take them away: they do not outlive the reset", "divvy gpu ls")
+			return one("mig.instances", Fail, fmt.Sprintf("%s has %s", d.Address, facts.Counted(d.Instances, "MIG instance", "MIG instances")), "take them away: they do not outlive the reset", "divvy gpu ls")
 		}
 	}
 	return nil

@@ -80,14 +80,21 @@ func (w writer) sysfs(d facts.Device) string {
 	return ""
 }
 
+// cpu is the processor that QEMU gives a guest.
+func (w writer) cpu() string {
+	if w.host.KVM == facts.No {
+		return "max"
+	}
+	return "host,host-phys-bits=on"
+}
+
 // qemuLines are the arguments of QEMU, those of one line together.
 func (w writer) qemuLines() [][]string {
 	accelerator := "kvm"
 	if w.host.KVM == facts.No {
 		accelerator = "tcg"
 	}
-	cpu := map[string]string{"kvm": "host,host-phys-bits=on", "tcg": "max"}[accelerator]
-	lines := [][]string{{"-machine", "q35,accel=" + accelerator, "-cpu", cpu, "-m", w.amount()}}
+	lines := [][]string{{"-machine", "q35,accel=" + accelerator, "-cpu", w.cpu(), "-m", w.amount()}}
 	if mib := w.windowMiB(); mib > 0 {
 		lines = append(lines, []string{"-fw_cfg", fmt.Sprintf("name=opt/ovmf/X-PciMmio64Mb,string=%d", mib)})
 	}

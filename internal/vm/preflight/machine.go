@@ -192,14 +192,14 @@ func (l look) unseen() []Finding {
 		found = one("unseen", Unknown, "what Divvy gave to virtual machines is not known: "+why, "look as root, or start the agent", "divvy vm ls")
 	}
 	for _, why := range l.host.Blind {
-		found = append(found, one("unseen", Unknown, why, "look as root, outside of containers", "")...)
+		found = append(found, one("unseen", Unknown, why, "look as root of the machine itself, outside of containers", "")...)
 	}
 	if unread := l.host.Unread; len(unread) > 0 {
 		more := ""
 		if len(unread) > 3 {
 			more = fmt.Sprintf(" and %d more", len(unread)-3)
 		}
-		found = append(found, one("unseen", Unknown, "may not be read: /"+strings.Join(unread[:min(3, len(unread))], ", /")+more, "look as root, outside of containers", "")...)
+		found = append(found, one("unseen", Unknown, "may not be read: /"+strings.Join(unread[:min(3, len(unread))], ", /")+more, "look as root of the machine itself, outside of containers", "")...)
 	}
 	return found
 }

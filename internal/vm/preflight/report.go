@@ -116,14 +116,14 @@ func vgpuForm(d facts.Device, virtual []facts.Device) Form {
 		switch {
 		case f.VGPU == nil:
 		case f.VGPU.Interface == "mdev":
-			return Form{"vgpu", true, fmt.Sprintf("mediated devices (mdev), %d types on %s", len(f.VGPU.Types), f.Address) + needsLicence}
+			return Form{"vgpu", true, fmt.Sprintf("mediated devices (mdev), %s on %s", facts.Counted(len(f.VGPU.Types), "type", "types"), f.Address) + needsLicence}
 		default:
 			vendor++
 			kinds = max(kinds, len(f.VGPU.Types))
 		}
 	}
 	if vendor > 0 {
-		return Form{"vgpu", true, fmt.Sprintf("vendor VFIO on %d virtual functions, %d types can be made", vendor, kinds) + needsLicence}
+		return Form{"vgpu", true, fmt.Sprintf("vendor VFIO on %s, types that can be made: %d", facts.Counted(vendor, "virtual function", "virtual functions"), kinds) + needsLicence}
 	}
 	if d.VFsTotal > 0 && d.VFs == 0 {
 		return Form{"vgpu", false, fmt.Sprintf("no virtual functions are made, of %d; NVIDIA's host driver for vGPU makes them: divvy vm functions %s --count all", d.VFsTotal, d.Address) + needsLicence}

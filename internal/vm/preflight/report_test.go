@@ -55,7 +55,7 @@ func TestGuestMemory(t *testing.T) {
 // What a platform needs names the device and its companion, and nothing of others.
 func TestNeeds(t *testing.T) {
 	for platform, want := range map[Platform][]string{
-		QEMU:      {"host=0000:01:00.0,bus=gpu0,addr=0x0.0x0,multifunction=on", "host=0000:01:00.1,bus=gpu0,addr=0x0.0x1", "X-PciMmio64Mb,string=65536"},
+		QEMU:      {"\nchown USER /dev/vfio/2\n", "-cpu host,host-phys-bits=on,kvm=off,hv-vendor-id=none\n", "host=0000:01:00.0,bus=gpu0,addr=0x0.0x0,multifunction=on", "host=0000:01:00.1,bus=gpu0,addr=0x0.0x1", "X-PciMmio64Mb,string=65536"},
 		Libvirt:   {"bus='0x01' slot='0x00' function='0x1'", "<hidden state='on'/>"},
 		Proxmox:   {"--hostpci0 0000:01:00,pcie=1"},
 		OpenStack: {`"address": "0000:01:00.1"`, `"product_id": "2684", "device_type": "type-PCI"`},

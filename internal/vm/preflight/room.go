@@ -88,18 +88,19 @@ func (l look) switches() []Finding {
 			count++
 		}
 	}
+	switches := facts.Counted(count, "NVSwitch", "NVSwitches")
 	const config = "grep FABRIC_MODE /usr/share/nvidia/nvswitch/fabricmanager.cfg"
 	switch {
 	case count == 0:
 		return nil
 	case l.host.FabricMode == "1" || l.host.FabricMode == "2":
-		return one("nvswitch", Unknown, fmt.Sprintf("the host has %d NVSwitches, and the fabric manager's mode is %s: whether a partition of just these GPUs is active is not seen here", count, l.host.FabricMode),
+		return one("nvswitch", Unknown, fmt.Sprintf("the host has %s, and the fabric manager's mode is %s: whether a partition of just these GPUs is active is not seen here", switches, l.host.FabricMode),
 			"activate one before the virtual machine starts", "fmpm -l")
 	}
 	mode := l.host.FabricMode
 	if mode == "" {
 		mode = "not set"
 	}
-	return one("nvswitch", Fail, fmt.Sprintf("the host has %d NVSwitches, and the fabric manager's FABRIC_MODE is %s: the GPU would start in the guest without NVLink, or not at all", count, mode),
+	return one("nvswitch", Fail, fmt.Sprintf("the host has %s, and the fabric manager's FABRIC_MODE is %s: the GPU would start in the guest without NVLink, or not at all", switches, mode),
 		"FABRIC_MODE=1 and a partition of just these GPUs; or give all GPUs and all NVSwitches to one guest", config)
 }

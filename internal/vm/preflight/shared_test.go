@@ -63,3 +63,40 @@ func TestSharedGroup(t *testing.T) {
 		t.Errorf("in the group of its card: %+v", f)
 	}
 }
+
+// One of anything is told in the singular.
+func TestOne(t *testing.T) {
+	for _, one := range []int{1, 2} {
+		h := sound()
+		find(h, gpuAt).VFs, find(h, gpuAt).VFsTotal = one, 16
+		find(h, audioAt).Instances = one
+		addSwitch(h)
+		if one == 2 {
+			addSwitch(h)
+		}
+		said := ""
+		for _, f := range Judge(h, []facts.Device{*find(h, gpuAt)}, Question{For: QEMU}) {
+			said += f.Evidence + "\n"
+		}
+		_, err := binding.Passthrough(func() *facts.Host { h.Modules["vfio_pci"] = facts.Module{Loaded: true}; return h }(), at(gpuAt))
+		for _, things := range [][2]string{{" 1 virtual function,", " 2 virtual functions,"}, {" 1 MIG instance\n", " 2 MIG instances\n"}, {" 1 NVSwitch,", " 2 NVSwitches,"}} {
+			if !strings.Contains(said, things[one-1]) {
+				t.Errorf("there is no %q in\n%s", things[one-1], said)
+			}
+		}
+		if want := []string{"it has 1 virtual function", "it has 2 virtual functions"}[one-1]; err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// What is not seen is told with root once.
+func TestUnseenOnce(t *testing.T) {
+	h := sound()
+	h.Blind = []string{"the open files of 1 process may not be read"}
+	for _, f := range Judge(h, []facts.Device{*find(h, gpuAt)}, Question{For: QEMU}) {
+		if f.ID == "unseen" && (strings.Contains(f.Evidence, "root") || !strings.Contains(f.Remedy, "root of the machine itself")) {
+			t.Errorf("%+v", f)
+		}
+	}
+}

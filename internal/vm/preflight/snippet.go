@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
@@ -22,7 +23,7 @@ func needs(host *facts.Host, devices []facts.Device, ask Question) []Snippet {
 	w := writer{host: host, devices: devices, given: given, ask: ask}
 	switch ask.For {
 	case QEMU:
-		return append(append(w.claim(), w.bind(withoutDivvy)...), w.qemu())
+		return append(append(append(w.claim(), w.bind(withoutDivvy)...), w.hiding()...), w.qemu())
 	case Libvirt:
 		return append(w.claim(), w.libvirt()...)
 	case Proxmox:
@@ -103,7 +104,7 @@ func (w writer) bind(title string) []Snippet {
 			addresses = append(addresses, d.Address.String())
 		}
 	}
-	if len(addresses) == 0 {
+	if len(addresses) == 0 && w.owners() == "" {
 		return nil
 	}
 	if title == "" {
@@ -111,13 +112,27 @@ func (w writer) bind(title string) []Snippet {
 	} else {
 		title += "as root, before the virtual machine starts"
 	}
+	if len(addresses) == 0 {
+		return []Snippet{{title, w.owners()}}
+	}
 	return []Snippet{{title, fmt.Sprintf(`modprobe vfio-pci
 for f in %s; do
     echo vfio-pci > /sys/bus/pci/devices/$f/driver_override
     [ ! -e /sys/bus/pci/devices/$f/driver ] || echo $f > /sys/bus/pci/devices/$f/driver/unbind
     echo $f > /sys/bus/pci/drivers_probe
 done
-`, strings.Join(addresses, " "))}}
+`, strings.Join(addresses, " ")) + w.owners()}}
+}
+
+// owners gives the nodes of the groups to who runs QEMU; other platforms see to that themselves.
+func (w writer) owners() string {
+	var lines []string
+	for _, d := range w.given {
+		if line := fmt.Sprintf("chown USER /dev/vfio/%d\n", d.Group); w.ask.For == QEMU && d.Group != facts.NoGroup && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
 }
 
 // windowMiB is the 64-bit window that a guest's firmware must be told to have, 0 where it finds room by itself.
@@ -179,6 +194,14 @@ func (w writer) libvirt() []Snippet {
 		}
 	}
 	return all
+}
+
+// hiding is what QEMU is told instead where the guest's driver is an old one.
+func (w writer) hiding() []Snippet {
+	if cpu, is := strings.CutPrefix(w.cpu(), "host,"); is && slices.ContainsFunc(w.devices, hides) {
+		return []Snippet{{"Instead of that -cpu, for drivers of GeForce cards before 465 alone", "-cpu host," + cpu + ",kvm=off,hv-vendor-id=none\n"}}
+	}
+	return nil
 }
 
 // hides tells whether old drivers of a card do not start under a hypervisor.

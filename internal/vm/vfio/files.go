@@ -49,10 +49,10 @@ func (l live) Openers(nodes []string) (found []facts.Opener, unseen []string, er
 // unseenIn says of which processes a look did not tell what they have open.
 func unseenIn(told process.Opened) (why []string) {
 	if told.Closed > 0 {
-		why = append(why, fmt.Sprintf("what %d processes have open may not be read: look as root", told.Closed))
+		why = append(why, "the open files of "+facts.Counted(told.Closed, "process", "processes")+" may not be read")
 	}
 	if len(told.Cut) > 0 {
-		why = append(why, fmt.Sprintf("%d processes could not be looked through in time: %s", len(told.Cut), named(told.Cut)))
+		why = append(why, facts.Counted(len(told.Cut), "process", "processes")+" could not be looked through in time: "+named(told.Cut))
 	}
 	if told.NamesOnly {
 		why = append(why, "too many looks at processes have not ended, so who has it open by another name, or mapped, is not seen")
