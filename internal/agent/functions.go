@@ -45,6 +45,8 @@ func (a *Agent) deviceNamed(gpu string, at *pci.Address) (device pci.Address, er
 		return device, control.Errorf(control.CodeInvalid, "name one device: a GPU by its index or UUID, or any device by its PCI address")
 	case at != nil:
 		return *at, nil
+	case len(a.gpus) == 0:
+		return device, control.Errorf(control.CodeNotFound, "GPU %s is not known: this agent serves none of NVIDIA's driver, by which a GPU has an index and a UUID; name it by its PCI address, such as 0000:3b:00.0 (`lspci -D` lists them)", repeated(gpu))
 	}
 	uuids, err := a.resolve([]string{gpu})
 	if err != nil {

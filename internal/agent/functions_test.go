@@ -75,6 +75,14 @@ func TestFunctionsThatGoSlowly(t *testing.T) {
 	}
 }
 
+// Where the agent serves no GPU nobody counts them, and the refusal says what names one.
+func TestIndexWithoutTheDriver(t *testing.T) {
+	_, err := (&Agent{}).deviceNamed("0", nil)
+	if control.CodeOf(err) != control.CodeNotFound || !says(err, "GPU 0 is not known", "by its PCI address, such as 0000:3b:00.0") || says(err, "divvy ls") {
+		t.Error(err)
+	}
+}
+
 // Root enables functions of a GPU without shares, while no process of the agent's has the driver open.
 func TestSetFunctions(t *testing.T) {
 	n, e, l, letGo := newNode(t), &enabling{}, &ledgerOf{}, 0

@@ -316,6 +316,9 @@ func writeClaim(w *strings.Builder, c claimed) {
 	}
 	for _, f := range c.Warnings {
 		fmt.Fprintf(w, "\n! %s\n%s%s\n", text.Plain(f.Evidence, most), "→ ", text.Plain(f.Remedy, most))
+		if f.Command != "" {
+			fmt.Fprintf(w, "$ %s\n", text.Plain(f.Command, most))
+		}
 	}
 	fmt.Fprintf(w, "\n`divvy vm release %s` puts it back.\n", c.Claim.Name)
 }

@@ -191,7 +191,7 @@ func TestClaimForUserWithoutProcesses(t *testing.T) {
 	succession(t, deeds{control.MethodTakeDevice: func() (any, error) { return c, nil }})
 	var out, errOut strings.Builder
 	status := Main([]string{"vm", "claim", "--gpu", "0", "--form", "passthrough", "--user", "4294000001", "--memory", "64Mi"}, &out, &errOut)
-	if status != 0 || !strings.Contains(out.String(), "\n! how much memory programs of ada may lock is not known") {
+	if status != 0 || !strings.Contains(out.String(), "\n! how much memory programs of ada may lock is not known") || !strings.Contains(out.String(), "\n$ ulimit -l\n") {
 		t.Errorf("status %d: %s%s", status, out.String(), errOut.String())
 	}
 }

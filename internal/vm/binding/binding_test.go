@@ -237,6 +237,15 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// Where another tool says which driver alone may have a device, the refusal says how that ends.
+func TestRefusalOfAnOverride(t *testing.T) {
+	_, err := binding.Passthrough(cards(func(h *facts.Host) { h.Devices[2].Override = "pci-stub" }), pci.Address{Bus: 2})
+	const want = "it is pci-stub: end that tool's use of the device, then clear it, as root: `echo > /sys/bus/pci/devices/0000:02:00.0/driver_override`"
+	if !errors.Is(err, binding.ErrOverride) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // random is a host with groups of functions in all states of drivers and overrides.
 func random(r *rand.Rand) *facts.Host {
 	host := &facts.Host{Modules: map[string]facts.Module{"vfio_pci": {Loaded: true}}}

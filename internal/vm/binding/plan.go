@@ -221,7 +221,7 @@ func overridden(host *facts.Host, d facts.Device, members []facts.Device) error 
 			return refuse(d.Address, m, ErrBusy, "its driver_override cannot be read now")
 		}
 		if m.Override != "" && m.Override != m.Driver {
-			return refuse(d.Address, m, ErrOverride, "it is "+m.Override)
+			return refuse(d.Address, m, ErrOverride, fmt.Sprintf("it is %s: end that tool's use of the device, then clear it, as root: `echo > /sys/%s/driver_override`", m.Override, DeviceFolder(m.Address)))
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func Read(root fs.FS, gpu pci.Address) (*GPU, error) {
 	r := &reader{sys: sys, gpu: &GPU{Address: gpu}}
 	if r.gpu.Folder, err = pci.Folder(sys, path.Join("bus/pci/devices", gpu.String())); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: %w", ErrVanished, err)
+			return nil, fmt.Errorf("%w: no PCI device has address %s (`lspci -D` lists them)", ErrVanished, gpu)
 		}
 		return nil, fmt.Errorf("read the vGPUs of %s: %w", gpu, err)
 	}

@@ -223,8 +223,8 @@ func TestHostile(t *testing.T) {
 }
 
 func TestVanished(t *testing.T) {
-	if _, err := Read(tree(), pci.Address{Bus: 9}); !errors.Is(err, ErrVanished) {
-		t.Errorf("%v, want ErrVanished", err)
+	if _, err := Read(tree(), pci.Address{Bus: 9}); !errors.Is(err, ErrVanished) || err.Error() != "the device is not there: no PCI device has address 0000:09:00.0 (`lspci -D` lists them)" {
+		t.Errorf("%v, want ErrVanished with the address", err)
 	}
 }
 
