@@ -85,7 +85,7 @@ func giveDevices(t *testing.T, settled bool) givenHost {
 type maker struct{ plan binding.Plan }
 
 func (m maker) Take(_ context.Context, _ claims.Want, admit func([]pci.Address) error) (claims.Given, error) {
-	return claims.Given{Group: m.plan.Group, Members: m.plan.Members, Nodes: m.plan.Nodes}, admit(m.plan.Members)
+	return claims.Given{Group: m.plan.Group, Members: m.plan.Members}, admit(m.plan.Members) // its nodes are not of this machine
 }
 func (maker) Release(context.Context, string) ([]string, error) { return nil, nil }
 func (maker) Standing(string) claims.Standing                   { return claims.Standing{} }

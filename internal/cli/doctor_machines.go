@@ -136,18 +136,41 @@ func claimsIn(dir string) []claims.Claim {
 // stuckTime is how long a file of a device may take to be read. Some cannot be read while the device is stuck.
 const stuckTime = 250 * time.Millisecond
 
-// ledgerChecks tell that an agent set the ledger of devices aside in a directory.
+// ledgerChecks tell that an agent set the ledger of devices aside in a directory, or that it was removed.
 func ledgerChecks(dir string) []doctor.Check {
-	aside, err := filepath.Glob(filepath.Join(dir, claims.FileName+".unreadable*"))
-	if err != nil || len(aside) == 0 {
-		return nil
-	}
-	return []doctor.Check{{
+	check := doctor.Check{
 		ID: "vm.ledger", Name: "claims of virtual machines", Status: doctor.Warn,
-		Found: "an agent could not read whose the devices of virtual machines are, and goes on without: " + strings.Join(aside, ", "),
 		Next: "`divvy vm release` what `divvy vm ls` shows without its user, and claim it again; restart the host before a device goes to another user, " +
-			"or a card with RDMA to a virtual machine. The line goes once the file is removed",
-	}}
+			"or a card with RDMA to a virtual machine",
+	}
+	if aside, err := filepath.Glob(filepath.Join(dir, claims.FileName+".unreadable*")); err == nil && len(aside) > 0 {
+		check.Found = "an agent could not read whose the devices of virtual machines are, and goes on without: " + strings.Join(aside, ", ")
+		check.Next += ". The line goes once the file is removed"
+		return []doctor.Check{check}
+	}
+	if lost := unclaimed(dir); len(lost) > 0 {
+		check.Found = "it is not known any more whose these devices are, as after " + filepath.Join(dir, claims.FileName) + " was removed: " + strings.Join(lost, ", ")
+		return []doctor.Check{check}
+	}
+	return nil
+}
+
+// unclaimed are the devices that virtual machines have by the book in a directory and by no claim there. Only root may read them.
+func unclaimed(dir string) (lost []string) {
+	all := claimsIn(dir) // a claim is written down before its device, and crossed out after it
+	book, err := vfio.Open(vfio.Config{Path: filepath.Join(dir, vfio.FileName)})
+	if err != nil {
+		return nil // another check tells
+	}
+	defer book.Close()
+	all = append(all, claimsIn(dir)...)
+	for _, e := range book.Entries() {
+		known := slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == e.Owner })
+		if !known && v1alpha1.Backend(e.Plan.Form).ForMachines() {
+			lost = append(lost, fmt.Sprintf("%s (%s)", e.Plan.Device, text.Plain(e.Owner, 64)))
+		}
+	}
+	return lost
 }
 
 // limitedIn are the PCI functions on whose RDMA adapters containers had limits, by the system agent's ledger in a directory. Only root

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/pci"
@@ -121,5 +122,28 @@ func TestDoctorOfALedgerSetAside(t *testing.T) {
 	}
 	if checks := ledgerChecks(dir); len(checks) != 1 || checks[0].ID != "vm.ledger" || checks[0].Status != doctor.Warn || !strings.Contains(checks[0].Found, aside) || checks[0].Next == "" {
 		t.Errorf("set aside: %+v", checks)
+	}
+}
+
+// A ledger that was removed while the book has devices is told, with the names that have them, until each is a claim's.
+func TestDoctorOfARemovedLedger(t *testing.T) {
+	dir, card := t.TempDir(), pci.Address{Bus: 0x3d}
+	err := checkpoint.NewFile[[]vfio.Entry](filepath.Join(dir, vfio.FileName), "vfio", 1).Save([]vfio.Entry{
+		{Owner: "train", Phase: vfio.Bound, Plan: binding.Plan{Form: binding.FormPassthrough, Device: card}},
+		{Owner: "functions.0000:3d:00.0", Phase: vfio.Bound, Plan: binding.Plan{Form: binding.FormFunctions, Device: card}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks := ledgerChecks(dir)
+	if len(checks) != 1 || checks[0].ID != "vm.ledger" || checks[0].Status != doctor.Warn || !strings.HasSuffix(checks[0].Found, "was removed: 0000:3d:00.0 (train)") {
+		t.Errorf("removed: %+v", checks)
+	}
+	g := givenHost{dir: dir}
+	if err := g.claim(t.Context(), "train", v1alpha1.BackendPassthrough, binding.Plan{Device: card}); err != nil {
+		t.Fatal(err)
+	}
+	if checks := ledgerChecks(dir); len(checks) != 0 {
+		t.Errorf("of a claim: %+v", checks)
 	}
 }

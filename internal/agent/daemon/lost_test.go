@@ -61,3 +61,29 @@ func TestClaimOfALostLedger(t *testing.T) {
 		t.Errorf("there are %+v", all)
 	}
 }
+
+// nodes are whose each device node is.
+type nodes map[string]claims.Ownership
+
+func (n nodes) Owner(node string) (claims.Ownership, error)     { return n[node], nil }
+func (n nodes) SetOwner(node string, to claims.Ownership) error { n[node] = to; return nil }
+
+// What the book alone has is put back with its node root's: whose user's it was is lost, and its next tenant's must not stay theirs.
+func TestReleaseOfALostLedger(t *testing.T) {
+	dir, node, of := t.TempDir(), "/dev/vfio/7", nodes{"/dev/vfio/7": {UID: 1000, GID: 36, Mode: 0o666}}
+	m := &machines{book: bookWith(t, dir, vfio.Entry{Owner: "desk", Plan: binding.Plan{Form: binding.FormPassthrough, Device: pci.Address{Bus: 0x41}, Nodes: []string{node}}, Phase: vfio.Bound})}
+	var err error
+	m.Ledger, err = claims.Open(claims.Config{Path: filepath.Join(dir, claims.FileName), Nodes: of, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Release(t.Context(), "another"); !errors.Is(err, claims.ErrUnknown) || of[node].UID != 1000 {
+		t.Errorf("another name: %v, %+v", err, of)
+	}
+	if _, err := m.Release(t.Context(), "desk"); err != nil {
+		t.Fatal(err)
+	}
+	if want := (claims.Ownership{Mode: 0o600}); of[node] != want || len(m.book.Entries()) > 0 {
+		t.Errorf("the node is %+v, want %+v; the book has %d", of[node], want, len(m.book.Entries()))
+	}
+}

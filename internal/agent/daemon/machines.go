@@ -188,11 +188,22 @@ func (m *machines) Unread() error { return m.broken }
 // Release implements [agent.Machines]. What is in the book and in no ledger, as after that was lost, is put back as well.
 func (m *machines) Release(ctx context.Context, name string) (left []string, err error) {
 	left, err = m.PutBack(ctx, name)
-	ours := slices.ContainsFunc(m.book.Entries(), func(e vfio.Entry) bool { return e.Owner == name && v1alpha1.Backend(e.Plan.Form).ForMachines() })
+	var nodes []string
+	ours := false
+	for _, e := range m.book.Entries() {
+		if e.Owner == name && v1alpha1.Backend(e.Plan.Form).ForMachines() {
+			ours, nodes = true, append(nodes, e.Plan.Nodes...)
+		}
+	}
 	if !errors.Is(err, claims.ErrUnknown) || !ours {
 		return left, err
 	}
-	return claims.Released(m.book.Release(ctx, name))
+	again := m.Disown(ctx, nodes) // they may be its user's, who must not open them after it is free
+	left, err = claims.Released(m.book.Release(ctx, name))
+	if errors.Is(err, claims.ErrOpen) {
+		again()
+	}
+	return left, err
 }
 
 // phases are those of the book in the words of claims.

@@ -114,8 +114,44 @@ func (l *Ledger) giveAgain(ctx context.Context, c Claim) {
 		if err != nil || now.UID != before.UID || now.UID == c.UID {
 			continue
 		}
-		if err := l.config.Nodes.SetOwner(c.Nodes[i], Ownership{UID: c.UID, GID: before.GID, Mode: before.Mode}); err != nil {
+		if err := l.config.Nodes.SetOwner(c.Nodes[i], c.owns(before)); err != nil {
 			l.config.Log.WarnContext(ctx, "cannot give a device node to its user again", "node", c.Nodes[i], "error", err)
+		}
+	}
+}
+
+// rootsAlone is a node that only root opens, which does so whatever its mode is.
+var rootsAlone = Ownership{Mode: 0o600}
+
+// owns is whose a node of the claim is while it lasts. One of root's keeps no group and no mode by which somebody else opens it; of a
+// cluster's, those that the host's administrator chose are also for its containers.
+func (c Claim) owns(before Ownership) Ownership {
+	switch {
+	case c.UID == 0 && c.Cluster != "" && before.UID == 0:
+		return before
+	case c.UID == 0:
+		return rootsAlone
+	}
+	return Ownership{UID: c.UID, GID: before.GID, Mode: before.Mode}
+}
+
+// Disown makes nodes root's alone of which no claim tells whose they were. Again makes them what they were just now.
+func (l *Ledger) Disown(ctx context.Context, nodes []string) (again func()) {
+	var back []func()
+	set := func(node string, to Ownership) {
+		if err := l.config.Nodes.SetOwner(node, to); err != nil {
+			l.config.Log.WarnContext(ctx, "cannot change whose a device node is", "node", node, "error", err)
+		}
+	}
+	for _, node := range nodes {
+		if now, err := l.config.Nodes.Owner(node); err == nil { // else it is gone
+			set(node, rootsAlone)
+			back = append(back, func() { set(node, now) })
+		}
+	}
+	return func() {
+		for _, undo := range back {
+			undo()
 		}
 	}
 }

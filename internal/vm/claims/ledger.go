@@ -194,9 +194,6 @@ func (l *Ledger) done(name string) {
 
 // give makes the nodes of a claim its user's. Whose they were is written down first.
 func (l *Ledger) give(c *Claim) error {
-	if c.UID == 0 {
-		return nil // root opens all
-	}
 	for _, node := range c.Nodes {
 		before, err := l.config.Nodes.Owner(node)
 		if err != nil {
@@ -212,7 +209,7 @@ func (l *Ledger) give(c *Claim) error {
 	}
 	l.step("recorded")
 	for i, node := range c.Nodes {
-		if err := l.config.Nodes.SetOwner(node, Ownership{UID: c.UID, GID: c.Before[i].GID, Mode: c.Before[i].Mode}); err != nil {
+		if err := l.config.Nodes.SetOwner(node, c.owns(c.Before[i])); err != nil {
 			return fmt.Errorf("give %s to user %d: %w", node, c.UID, err)
 		}
 	}

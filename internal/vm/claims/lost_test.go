@@ -53,3 +53,39 @@ func TestRefusedMakesNothing(t *testing.T) {
 		t.Error("what had the name was taken away")
 	}
 }
+
+// The node of a device that root claims is root's alone, whoever had it, such as the user of a claim whose ledger was lost. It is theirs
+// again afterwards.
+func TestRootsClaimHasItsNode(t *testing.T) {
+	ctx, k := t.Context(), newKernel()
+	before := Ownership{UID: 1000, GID: 36, Mode: 0o660}
+	l := open(t, filepath.Join(t.TempDir(), FileName), k, func(step string) {
+		if step == "claim-taken" {
+			k.set(func() { k.nodes["/dev/vfio/3"] = before })
+		}
+	})
+	w := want("desk", 3)
+	w.UID = 0
+	if _, err := l.Take(ctx, w, nil); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "claimed", k.nodes["/dev/vfio/3"], Ownership{Mode: 0o600})
+	k.set(func() { k.nodes["/dev/vfio/3"] = before }) // as somebody gives it again
+	l.Look(ctx)
+	equal(t, "looked after", k.nodes["/dev/vfio/3"], Ownership{Mode: 0o600})
+	if err := l.Release(ctx, "desk"); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "while it was freed", k.whose, []Ownership{before})
+}
+
+// Nodes of which no claim tells are root's alone, and can be again what they were.
+func TestDisown(t *testing.T) {
+	k := newKernel()
+	was := Ownership{UID: 1000, GID: 36, Mode: 0o666}
+	k.nodes["/dev/vfio/3"] = was
+	again := open(t, filepath.Join(t.TempDir(), FileName), k, nil).Disown(t.Context(), []string{"/dev/vfio/3", "/dev/vfio/4"})
+	equal(t, "nodes", k.nodes, map[string]Ownership{"/dev/vfio/3": {Mode: 0o600}})
+	again()
+	equal(t, "nodes again", k.nodes, map[string]Ownership{"/dev/vfio/3": was})
+}
