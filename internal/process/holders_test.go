@@ -37,7 +37,7 @@ func TestHolders(t *testing.T) {
 		input.Close()
 		_ = cmd.Wait() // it ends when its input does
 	}()
-	found, err := Holders(path)
+	found, _, err := Holders(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +51,10 @@ func TestHolders(t *testing.T) {
 	if !slices.Equal(pids, want) {
 		t.Errorf("held by %v, want %v", pids, want)
 	}
-	if found, err := Holders(twin); err != nil || len(found) != 0 {
+	if found, _, err := Holders(twin); err != nil || len(found) != 0 {
 		t.Errorf("a file of the same name: %v, %v", found, err)
 	}
-	if _, err := Holders(filepath.Join(dir, "none")); err == nil {
+	if _, _, err := Holders(filepath.Join(dir, "none")); err == nil {
 		t.Error("a file that is not there has no error")
 	}
 }

@@ -39,6 +39,7 @@ type Cards interface {
 	// Limited returns those of Functions where the kernel limits what containers take.
 	Limited(parts []CardPart) ([]pci.Address, error)
 	// Openers are the processes in containers that have the adapters of virtual functions among parts open. Those that are gone have none.
+	// It is an error where that cannot be told for now.
 	Openers(parts []CardPart) ([]facts.Holder, error)
 	// Changed returns a channel that is closed when the cards are not any more what they are now.
 	Changed() <-chan struct{}

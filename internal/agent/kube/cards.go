@@ -204,7 +204,7 @@ func (c *cards) Limited(parts []dra.CardPart) ([]pci.Address, error) {
 }
 
 // Openers implements [dra.Cards]. A process outside of containers is the host's own, such as a daemon that has every adapter open, and
-// a card that is gone has nobody.
+// a card that is gone has nobody. Where none is seen and one in a container was not looked through in time, nobody can tell yet.
 func (c *cards) Openers(parts []dra.CardPart) ([]facts.Holder, error) {
 	var functions []pci.Address
 	c.mu.Lock()
@@ -218,7 +218,16 @@ func (c *cards) Openers(parts []dra.CardPart) ([]facts.Holder, error) {
 		return nil, nil
 	}
 	held, err := facts.Holders(c.root, functions)
-	return slices.DeleteFunc(held.Holders, func(h facts.Holder) bool { return h.Container == "" }), err
+	if err != nil {
+		return nil, err
+	}
+	isHost := func(h facts.Holder) bool { return h.Container == "" }
+	open, cut := slices.DeleteFunc(held.Holders, isHost), slices.DeleteFunc(held.Cut, isHost)
+	if len(open) == 0 && len(cut) > 0 {
+		return nil, fmt.Errorf("see whether a container has an adapter open: %d of their processes could not be looked through in time, such as process %d (%s) in container %s",
+			len(cut), cut[0].PID, cut[0].Name, cut[0].Container)
+	}
+	return open, nil
 }
 
 // functions are those of parts. A virtual function goes when its card leaves its driver. c.mu is held.

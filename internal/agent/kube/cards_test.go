@@ -125,6 +125,16 @@ func TestCardsFollowTheNode(t *testing.T) {
 	}
 }
 
+// cutOff is a node of which one process was not looked through.
+type cutOff struct {
+	fstest.MapFS
+	pid int
+}
+
+func (c cutOff) Openers([]string) ([]facts.Opener, []string, error) {
+	return []facts.Opener{{PID: c.pid}}, []string{"a process could not be looked through in time"}, nil
+}
+
 // A part of a card keeps virtual machines from its function, and one of a virtual function from its card's as well.
 func TestFunctionsOfCards(t *testing.T) {
 	root := oneCard()
@@ -173,6 +183,12 @@ func TestFunctionsOfCards(t *testing.T) {
 	}
 	openers("[{812 ib_write_bw infiniband/uverbs1 abababababab}]", dra.CardPart{Device: "nic-0000-12-00-0-vf"}, dra.CardPart{Device: "nic-0000-11-00-1-vf"})
 	openers("[]", dra.CardPart{Device: "nic-0000-11-00-0-shared", Slots: 1}, dra.CardPart{Device: "nic-0000-12-00-0-vf"})
+	part := []dra.CardPart{{Device: "nic-0000-11-00-1-vf"}}
+	for pid, kept := range map[int]bool{812: true, 813: false, 999: false} { // one in a container, a daemon and one that has ended
+		if got, err := cardsIn(cutOff{root, pid}, "", covered).Openers(part); len(got) > 0 || (err != nil) != kept || kept && !strings.Contains(err.Error(), "process 812 (ib_write_bw) in container abababababab") {
+			t.Errorf("process %d was not looked through: %v, %v", pid, got, err)
+		}
+	}
 	limited := func(want string, parts ...dra.CardPart) {
 		t.Helper()
 		if got, err := c.Limited(parts); err != nil || fmt.Sprint(got) != want {

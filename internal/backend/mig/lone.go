@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/mig"
@@ -29,25 +30,44 @@ func (l Lone) Alone(gpu backend.GPU, do func(mig.Switch) error) error {
 
 // users name who holds a GPU besides the agent and its helpers, whether or not they run programs there.
 func (l Lone) users(gpu backend.GPU) (names []string, err error) {
-	holders, err := l.holders(gpu)
-	for _, id := range holders {
+	holders, cut, err := l.holders(gpu)
+	if err != nil {
+		return nil, err
+	}
+	return others(holders, cut)
+}
+
+// others names the holders that are not the agent and its helpers. Where there are none, nobody else may have been cut off.
+func others(holders, cut []process.ID) (names []string, err error) {
+	if names = foreign(holders); len(names) > 0 {
+		return names, nil
+	}
+	if unseen := foreign(cut); len(unseen) > 0 {
+		return nil, fmt.Errorf("see what processes have open: these could not be looked through in time, so try again: %s", strings.Join(unseen, ", "))
+	}
+	return nil, nil
+}
+
+// foreign names processes besides the agent and its helpers.
+func foreign(ids []process.ID) (names []string) {
+	for _, id := range ids {
 		if id.PID != os.Getpid() && !slices.Contains(process.Ancestors(id.PID), os.Getpid()) {
 			names = append(names, nameOf(id))
 		}
 	}
-	return names, err
+	return names
 }
 
-func (l Lone) holders(gpu backend.GPU) ([]process.ID, error) {
+func (l Lone) holders(gpu backend.GPU) (by, cut []process.ID, err error) {
 	path, err := l.Holding(gpu.PCI)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	holders, err := process.Holders(path)
+	by, cut, err = process.Holders(path)
 	if err != nil {
-		return nil, fmt.Errorf("see who has %s open: %w", path, err)
+		return nil, nil, fmt.Errorf("see who has %s open: %w", path, err)
 	}
-	return holders, nil
+	return by, cut, nil
 }
 
 // nameOf is such as "nv-hostengine (pid 1234, root)".

@@ -299,7 +299,7 @@ func TestModeOfAGPUThatAMonitorHolds(t *testing.T) {
 	if !errors.Is(err, nvml.ErrInUse) {
 		t.Errorf("held: %v", err)
 	}
-	users, err := Lone{Holding: func(string) (string, error) { return b.instance.Dir + "/state", nil }}.holders(b.gpu)
+	users, _, err := Lone{Holding: func(string) (string, error) { return b.instance.Dir + "/state", nil }}.holders(b.gpu)
 	if err != nil {
 		t.Fatal(err)
 	}

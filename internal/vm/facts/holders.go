@@ -25,9 +25,12 @@ type Held struct {
 	Holders []Holder
 	// Unseen are reasons, none where all processes are seen.
 	Unseen []string
+	// Cut were not looked through in time, so they may have nodes open too.
+	Cut []Holder
 }
 
-// Opener is a process that has a device node open, which is named from /dev.
+// Opener is a process that has a device node open, which is named from /dev. Without a node, it is one that was not looked through in
+// time.
 type Opener struct {
 	PID  int
 	Node string
@@ -59,7 +62,7 @@ func Holders(root fs.FS, functions []pci.Address) (Held, error) {
 		r.host.Devices = append(r.host.Devices, d)
 	}
 	r.holders()
-	held := Held{Unseen: r.host.Blind}
+	held := Held{Unseen: r.host.Blind, Cut: r.cut}
 	for _, d := range r.host.Devices {
 		for _, h := range d.Holders {
 			if !slices.ContainsFunc(held.Holders, func(other Holder) bool { return other.PID == h.PID }) {
@@ -85,6 +88,9 @@ func (r *reader) holders() {
 		}
 	}
 	for _, o := range r.openers(slices.Sorted(maps.Keys(at))) {
+		if o.Node == "" {
+			r.cut = append(r.cut, r.holder(o.PID, ""))
+		}
 		for _, i := range at[o.Node] {
 			r.hold(&r.host.Devices[i], o.PID, o.Node)
 		}
@@ -174,8 +180,12 @@ func (r *reader) hold(d *Device, pid int, node string) {
 	if slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.PID == pid && h.Node == node }) {
 		return
 	}
+	d.Holders = append(d.Holders, r.holder(pid, node))
+}
+
+func (r *reader) holder(pid int, node string) Holder {
 	folder := "proc/" + strconv.Itoa(pid)
-	d.Holders = append(d.Holders, Holder{PID: pid, Name: r.line(folder + "/comm"), Node: node, Container: containerOf(r.text(folder + "/cgroup"))})
+	return Holder{PID: pid, Name: r.line(folder + "/comm"), Node: node, Container: containerOf(r.text(folder + "/cgroup"))}
 }
 
 // containerOf finds the id of a container in a process's cgroups: 64 hexadecimal digits, of which runtimes show twelve.

@@ -70,6 +70,7 @@ func ReadIOMMU(root fs.FS) *Host {
 type reader struct {
 	root, sys fs.FS
 	host      *Host
+	cut       []Holder // who was not looked through in time
 }
 
 // text reads a file from the root. It is "" where there is none.

@@ -43,6 +43,9 @@ func (l live) Openers(nodes []string) (found []facts.Opener, unseen []string, er
 			found = append(found, facts.Opener{PID: id.PID, Node: nodes[i]})
 		}
 	}
+	for _, id := range told.Cut {
+		found = append(found, facts.Opener{PID: id.PID})
+	}
 	return found, unseenIn(told), nil
 }
 
