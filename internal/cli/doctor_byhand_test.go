@@ -119,13 +119,20 @@ func TestDoctorsLinesPutBackWhatIsLeft(t *testing.T) {
 	}
 }
 
-// So has who follows those of a book that cannot be read, where no override was set before, and the claims can be released then.
+// So has who follows those of a book that cannot be read or is gone, where no override was set before, and the claims can be released then.
 func TestDoctorsLinesPutBackWhatADamagedBookHad(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root's book is told as damaged")
 	}
+	for _, damage := range []func(name string) error{os.Remove, func(name string) error { return os.WriteFile(name, []byte("nonsense"), 0o600) }} {
+		putBackDamaged(t, damage)
+	}
+}
+
+func putBackDamaged(t *testing.T, damage func(name string) error) {
+	t.Helper()
 	g := giveDevices(t, false)
-	if err := os.WriteFile(filepath.Join(g.dir, vfio.FileName), []byte("nonsense"), 0o600); err != nil {
+	if err := damage(filepath.Join(g.dir, vfio.FileName)); err != nil {
 		t.Fatal(err)
 	}
 	checks := deviceChecks(g.dir, g.Root, true)

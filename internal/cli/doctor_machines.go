@@ -19,8 +19,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/vm/vfio"
 )
 
-// deviceChecks tell of devices that the system agent gave to virtual machines, by its book in a directory: that it cannot be read,
-// and which are left where no agent answers. Only root may read it. The machine's sysfs is below root.
+// deviceChecks tell of devices that the system agent gave to virtual machines, by its book in a directory: that it cannot be read
+// or is gone, and which are left where no agent answers. Only root may read it. The machine's sysfs is below root.
 func deviceChecks(dir, root string, served bool) []doctor.Check {
 	config := vfio.Config{Path: filepath.Join(dir, vfio.FileName), Machine: vfio.Host{Root: root, Wait: stuckTime}}
 	book, err := vfio.Open(config)
@@ -29,11 +29,17 @@ func deviceChecks(dir, root string, served bool) []doctor.Check {
 		if os.Getuid() != 0 {
 			return nil // another user's is told as damaged
 		}
-		return []doctor.Check{unreadableBook(config, root, err)}
-	case err != nil || served:
+		return []doctor.Check{unreadableBook(config, root, err, "start the agent with the version of Divvy that wrote the file")}
+	case err != nil:
 		return nil // another user's, whose agent tells
 	}
 	defer book.Close()
+	if gone := claims.Booked(config.Path, claimsIn(dir)); gone != nil {
+		return []doctor.Check{unreadableBook(config, root, gone, "move the file back if somebody has it, while no agent runs, and start the agent again")}
+	}
+	if served {
+		return nil
+	}
 	var left []string
 	for _, e := range book.Entries() {
 		left = append(left, leftDevice(root, e))
@@ -51,8 +57,9 @@ func deviceChecks(dir, root string, served bool) []doctor.Check {
 	}}
 }
 
-// unreadableBook tells of a book that cannot be read, and how what is in it comes back as far as other files tell of it.
-func unreadableBook(c vfio.Config, root string, why error) doctor.Check {
+// unreadableBook tells of a book that cannot be read, and how what is in it comes back: by what makes it readable, or else as far as other
+// files tell of it.
+func unreadableBook(c vfio.Config, root string, why error, first string) doctor.Check {
 	dir := filepath.Dir(c.Path)
 	all := claimsIn(dir)
 	var given []vfio.Entry
@@ -71,7 +78,7 @@ func unreadableBook(c vfio.Config, root string, why error) doctor.Check {
 	check := doctor.Check{
 		ID: "vm.book", Name: "devices of virtual machines", Status: doctor.Warn,
 		Found: "which devices virtual machines have is not known, so Divvy gives none and puts none back: " + why.Error(),
-		Next: "start the agent with the version of Divvy that wrote the file. Else end the virtual machines and run these lines, by which what Divvy can tell is its own comes back, " +
+		Next: first + ". Else end the virtual machines and run these lines, by which what Divvy can tell is its own comes back, " +
 			"each function with the driver that takes it by itself and without an override; start the agent again, and `divvy vm release` each claim of which `divvy vm ls` then says that its device is gone. " +
 			"A restart of the host does all of this",
 		Commands: commands,
@@ -104,14 +111,10 @@ func byHand(book *vfio.Book, dir string, all []claims.Claim) (lines []string, ke
 			kept += "; " + text.Plain(f.String(), 256)
 		}
 	}
-	last := "rm -rf"
-	for _, file := range vfio.BookFiles(dir) {
-		last += " " + vfio.Quoted(file)
-	}
 	for i := range lines {
 		lines[i] += " &&"
 	}
-	return append(lines, last), kept
+	return append(lines, vfio.Emptied(dir)), kept
 }
 
 // nodeByHand gives a node back that is still a user's.

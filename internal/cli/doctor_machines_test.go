@@ -100,7 +100,7 @@ func TestDoctorOfADamagedBookOfDevices(t *testing.T) {
 		if len(checks) != 1 || checks[0].ID != "vm.book" || checks[0].Status != doctor.Warn || !strings.Contains(checks[0].Found, path) || checks[0].Next == "" {
 			t.Fatalf("served %t: %+v", served, checks)
 		}
-		if want := []string{"rm -rf " + path + " " + filepath.Join(dir, "vfio-receipts")}; !slices.Equal(checks[0].Commands, want) {
+		if lines := checks[0].Commands; len(lines) != 1 || !strings.HasPrefix(lines[0], "rm -rf "+path+" "+filepath.Join(dir, "vfio-receipts")+" && echo ") {
 			t.Errorf("where nothing is known to be given, the lines are %q", checks[0].Commands)
 		}
 	}

@@ -73,7 +73,7 @@ var ofGPUs = []Finding{
 	{"form.timeslice", "the length of time slices cannot be set", "install `nvidia-smi`"},
 	{"modes.left", "an agent that is gone left modes of GPUs changed", "start the agent"},
 	{"vm.left", "no agent answers that puts back devices which one gave to virtual machines", "start the agent, then `divvy vm release`; without Divvy the commands below the line"},
-	{"vm.book", "the file of the devices that virtual machines have cannot be read, so Divvy touches none of them", "the version that wrote it, or the commands below the line and what it says"},
+	{"vm.book", "the file of the devices that virtual machines have is gone or cannot be read, so Divvy touches none of them", "the version that wrote it, or the commands below the line and what it says"},
 	{"vm.ledger", "the file of claims was removed, or an agent set it aside that could not read it", "release and claim again what has no user, as the line says"},
 	{"mps.daemon", "no control daemon of MPS serves a GPU of form mps", "wait ten seconds, then look at the agent's log"},
 	{"mps.foreign", "a control daemon of MPS runs that is not Divvy's", "`echo quit | nvidia-cuda-mps-control` as its user, with the pipe directory that the line names"},

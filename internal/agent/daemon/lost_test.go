@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -85,5 +87,50 @@ func TestReleaseOfALostLedger(t *testing.T) {
 	}
 	if want := (claims.Ownership{Mode: 0o600}); of[node] != want || len(m.book.Entries()) > 0 {
 		t.Errorf("the node is %+v, want %+v; the book has %d", of[node], want, len(m.book.Entries()))
+	}
+}
+
+// made gives what it is asked for, and has it when it is asked.
+type made struct{}
+
+func (made) Take(_ context.Context, w claims.Want, admit func([]pci.Address) error) (claims.Given, error) {
+	return claims.Given{}, admit([]pci.Address{w.Device})
+}
+func (made) Release(context.Context, string) ([]string, error) { return nil, nil }
+func (made) Standing(string) claims.Standing                   { return claims.Standing{} }
+
+// A book that is gone while a claim has a device by it is no empty one. One that is empty, as after the doctor's commands, is known.
+func TestBookThatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	config := vfio.Config{Path: filepath.Join(dir, vfio.FileName), Machine: vfio.Host{Root: dir}}
+	broken := func() error {
+		t.Helper()
+		book, broken, err := openBook(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		book.Close()
+		return broken
+	}
+	if err := broken(); err != nil {
+		t.Errorf("before the first claim: %v", err)
+	}
+	ledger, err := claims.Open(claims.Config{
+		Path: filepath.Join(dir, claims.FileName), Now: time.Now, Makers: map[v1alpha1.Backend]claims.Maker{v1alpha1.BackendPassthrough: made{}},
+	})
+	if err == nil {
+		_, err = ledger.Take(t.Context(), claims.Want{Name: "desk", Form: v1alpha1.BackendPassthrough}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := broken(); err == nil || !strings.Contains(err.Error(), config.Path+" is gone, by which claims have devices: desk; `divvy doctor`") {
+		t.Errorf("while a claim is held: %v", err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", vfio.Emptied(dir)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := broken(); err != nil {
+		t.Errorf("once the book is empty: %v", err)
 	}
 }

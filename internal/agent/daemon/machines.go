@@ -121,15 +121,30 @@ func (m *machines) putBack(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// openBook opens the book of devices. One that cannot be understood is left where it is, and not taken for an empty one: virtual
-// machines may have the devices that are in it. Broken says why nothing is given or put back then.
+// openBook opens the book of devices. One that cannot be understood, or that is gone while claims have devices by it, is left as it is, and
+// not taken for an empty one: virtual machines may have the devices that are in it. Broken says why nothing is given or put back then.
 func openBook(c vfio.Config) (book *vfio.Book, broken, err error) {
 	book, err = vfio.Open(c)
-	if !errors.Is(err, checkpoint.ErrDamaged) && !errors.Is(err, checkpoint.ErrVersion) {
-		return book, nil, err
+	if err == nil {
+		if err = booked(c.Path); err == nil {
+			return book, nil, nil
+		}
+		book.Close()
+	} else if !errors.Is(err, checkpoint.ErrDamaged) && !errors.Is(err, checkpoint.ErrVersion) {
+		return nil, nil, err
 	}
 	broken = fmt.Errorf("which devices virtual machines have is not known, so all are left as they are: %w; `divvy doctor`, as root, says what to do", err)
 	return vfio.Broken(c, broken), broken, nil
+}
+
+// booked returns an error if a book is gone by which claims of the ledger beside it have devices.
+func booked(path string) error {
+	ledger, err := claims.Open(claims.Config{Path: filepath.Join(filepath.Dir(path), claims.FileName)})
+	if err != nil {
+		return nil //nolint:nilerr // it is set aside once it is opened
+	}
+	all, _ := ledger.List()
+	return claims.Booked(path, all)
 }
 
 // backVGPUs gives vGPUs the GPU instances behind them, once the driver and the book of instances are open, takes those away

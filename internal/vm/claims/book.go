@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 
@@ -45,6 +46,23 @@ func StandingIn(book interface{ Entries() []vfio.Entry }, root fs.FS, owner stri
 		}
 	}
 	return s
+}
+
+// Booked returns an error if the file of a book is gone by which claims have devices. An empty book is a file too.
+func Booked(file string, all []Claim) error {
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		return nil // who reads it tells
+	}
+	var have []string
+	for _, c := range all {
+		if c.Phase != Taking { // before that there may be no book yet
+			have = append(have, c.Name)
+		}
+	}
+	if len(have) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is gone, by which claims have devices: %s", file, strings.Join(have, ", "))
 }
 
 // lost tells what is not any more as it was given: a function that is gone, or whose driver, type or mediated device somebody else

@@ -1,11 +1,13 @@
 package vfio
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
@@ -69,9 +71,12 @@ func made(k binding.Kind) int {
 	return 0
 }
 
-// BookFiles are the files of a book in a directory, of which there is nothing left once all was put back.
-func BookFiles(dir string) []string {
-	return []string{filepath.Join(dir, FileName), filepath.Join(dir, receiptsFolder)}
+// Emptied is the command by which the book in a directory has nothing any more, once all was put back. One that is gone is not taken for
+// an empty one while claims have devices.
+func Emptied(dir string) string {
+	file := filepath.Join(dir, FileName)
+	empty, _ := checkpoint.NewFile[[]Entry](file, "vfio", 1).Encode([]Entry{}) // an empty list has no error
+	return fmt.Sprintf("rm -rf %s %s && %s >%[1]s", Quoted(file), Quoted(filepath.Join(dir, receiptsFolder)), "echo "+Quoted(strings.TrimSpace(string(empty))))
 }
 
 // Given are the functions on [binding.Driver].
