@@ -12,7 +12,8 @@ import (
 )
 
 // Opened is who has files or device nodes open, and of whom that could not be told. A descriptor that is on its way through
-// a socket, or that io_uring alone keeps, is in no process's list: who has it is in neither.
+// a socket, or that io_uring alone keeps, is in no process's list: who has it is in neither, though fdinfo
+// counts them (scm_fds, UserFiles).
 type Opened struct {
 	// By are the living processes that have each one open or mapped.
 	By [][]ID
