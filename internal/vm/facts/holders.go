@@ -208,8 +208,14 @@ func (r *reader) nodes() {
 		if !found {
 			continue
 		}
-		for line := range strings.Lines(r.text(link + "/uevent")) {
-			if node, is := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); is && fs.ValidPath(node) {
+		if node := devName(r.text(link + "/uevent")); node != "" {
+			of[address] = append(of[address], node)
+		}
+	}
+	for _, number := range r.list("sys/dev/block") { // whoever has a disk open raw, as Ceph and virtual machines do
+		link := "sys/dev/block/" + number
+		for _, address := range r.functionsOf(link) {
+			if node := devName(r.text(link + "/uevent")); node != "" {
 				of[address] = append(of[address], node)
 			}
 		}

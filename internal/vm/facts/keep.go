@@ -65,6 +65,8 @@ var keepers = []keeper{
 	{"etc/nvidia-fabricmanager", false, "", eachLine(beginsWith("FABRIC_MODE="))},
 	{"sys/bus/usb/devices", true, "product", func(string) string { return "" }}, // people name their telephones
 	{"sys/dev/char", true, "uevent", eachLine(beginsWith("DEVNAME="))},
+	{"sys/dev/block", true, "uevent", eachLine(beginsWith("DEVNAME="))},
+	{"sys/devices/virtual/block", true, "backing_file", eachLine(beginsWith("/dev/"))}, // others name people's files
 	{"sys/devices", true, "config", func(content string) string { return string(keptConfig([]byte(content))) }},
 	{"sys/devices", true, "resource", keptResource},
 	{"sys/devices", true, "description", func(content string) string {
@@ -130,17 +132,19 @@ func keptRules(content string) string {
 	return strings.Join(rules, "\n") + "\n"
 }
 
-// KeepLink tells whether a recording needs a link: of the many character devices those of PCI functions, and of what processes have
+// KeepLink tells whether a recording needs a link: of the many device nodes those of PCI functions, and of what processes have
 // open the device nodes that can be of one.
 func KeepLink(name, target string) bool {
 	switch {
-	case strings.HasPrefix(name, "sys/dev/char/"):
+	case strings.HasPrefix(name, "sys/dev/block/") && strings.Contains(target, "/nvme-subsystem/"):
+		return true
+	case strings.HasPrefix(name, "sys/dev/char/"), strings.HasPrefix(name, "sys/dev/block/"):
 		return slices.ContainsFunc(strings.Split(target, "/"), func(part string) bool {
 			_, err := pci.ParseAddress(part)
 			return err == nil
 		})
 	case strings.HasPrefix(name, "proc/") && path.Base(path.Dir(name)) == "fd":
-		return slices.ContainsFunc([]string{"nvidia", "vfio/", "dri/", "infiniband/", "fb", "nvme", "snd/", "input/"}, func(node string) bool {
+		return slices.ContainsFunc([]string{"nvidia", "vfio/", "dri/", "infiniband/", "fb", "nvme", "sd", "vd", "snd/", "input/"}, func(node string) bool {
 			return strings.HasPrefix(target, "/dev/"+node)
 		})
 	}

@@ -35,6 +35,7 @@ func Read(root fs.FS) (*Host, error) {
 	r.framebuffers()
 	r.attached()
 	r.holders()
+	r.alone()
 	slices.Sort(r.host.Unread)
 	r.host.Unread = slices.Compact(r.host.Unread)
 	return r.host, nil

@@ -56,20 +56,6 @@ func (r *reader) disks() {
 	r.raw()
 }
 
-// raw notes disks on which volumes or RAIDs stand that are mounted nowhere, as those that virtual machines and Ceph use. A device
-// of which a use is known already needs no second one.
-func (r *reader) raw() {
-	for _, name := range r.list("sys/class/block") {
-		folder := "sys/class/block/" + name
-		holders := r.list(folder + "/holders")
-		address, found := r.owner(folder)
-		known := slices.ContainsFunc(r.host.Devices, func(d Device) bool { return d.Address == address && len(d.Uses) > 0 })
-		if found && !known && len(holders) > 0 {
-			r.use(address, Use{Kind: "disk", Name: name, At: "below " + holders[0]})
-		}
-	}
-}
-
 // inUse tells where disks are mounted or that they are swap, by major:minor and by name, and whether there are pools of
 // ZFS, which name no disk.
 func (r *reader) inUse() (at map[string]string, pools bool) {
@@ -118,26 +104,15 @@ func (r *reader) diskUse(name, block, at string, seen map[string]bool) {
 		return
 	}
 	seen[block] = true
-	link := "sys/class/block/" + block
-	if address, found := r.owner(link); found {
+	functions := r.functionsOf("sys/class/block/" + block)
+	for _, address := range functions {
 		r.use(address, Use{Kind: "disk", Name: name, At: at})
+	}
+	if len(functions) > 0 {
 		return
 	}
-	for _, lower := range r.list(link + "/slaves") {
-		if r.there(link + "/slaves/" + lower) {
-			r.diskUse(name, lower, at, seen)
-		}
-	}
-	// An NVMe disk that several controllers reach lies below none; its subsystem names them.
-	to, err := fs.ReadLink(r.root, link)
-	subsystem := path.Join("sys/class/block", path.Dir(to))
-	if err != nil || !strings.HasPrefix(subsystem, "sys/devices/virtual/nvme-subsystem/") {
-		return
-	}
-	for _, name := range r.list(subsystem) {
-		if address, found := r.owner(path.Join(subsystem, name)); found {
-			r.use(address, Use{Kind: "disk", Name: block, At: at})
-		}
+	for _, lower := range r.lowerBlocks(block) {
+		r.diskUse(name, lower, at, seen)
 	}
 }
 

@@ -146,25 +146,32 @@ func (b bounded) ReadFile(name string) ([]byte, error) {
 	if !locked(name) {
 		return fs.ReadFile(b.FS, name)
 	}
-	timer := time.NewTimer(b.limit)
-	defer timer.Stop()
-	late := &fs.PathError{Op: "read", Path: name, Err: os.ErrDeadlineExceeded}
 	folder, r := b.root+" "+path.Dir(name), &reader{over: make(chan struct{})}
+	if !r.within(b.limit, folder, func() { r.content, r.err = fs.ReadFile(b.FS, name) }) {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: os.ErrDeadlineExceeded}
+	}
+	return r.content, r.err
+}
+
+// within does what may sleep, and reports whether it ended in time.
+func (r *reader) within(limit time.Duration, folder string, do func()) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	if !r.begin(folder, timer.C) {
-		return nil, late
+		return false
 	}
 	go func() {
 		defer r.end(folder)
-		r.content, r.err = fs.ReadFile(b.FS, name)
+		do()
 	}()
 	select {
 	case <-r.over:
-		return r.content, r.err
+		return true
 	case <-timer.C:
 		reading.Lock()
 		defer reading.Unlock()
 		r.late = true
-		return nil, late
+		return false
 	}
 }
 
