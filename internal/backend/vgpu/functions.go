@@ -251,13 +251,14 @@ func ofVGPU(d Device) string {
 func (b *Backend) withDriver(f vgpu.Function) string {
 	d := b.factsOf(f.Address)
 	who := "nobody is seen to have it open"
+	network, _ := d.Network()
 	switch {
 	case len(d.Holders) > 0:
 		who = binding.Named(d.Holders) + ": end that first"
 	case binding.UsesOf(d) != "":
 		who = "the host uses it: " + binding.UsesOf(d) + ": end that first"
-	case len(d.Connected) > 0:
-		who = fmt.Sprintf("network device %s has an address or a route: end that first", d.Connected[0])
+	case network != "":
+		who = network + ": end that first"
 	}
 	return fmt.Sprintf("%s is with %s, a driver that it has by somebody else; %s; then, as root, `echo %s > /sys/bus/pci/drivers/%s/unbind`", f.Address, f.Driver, who, f.Address, f.Driver)
 }

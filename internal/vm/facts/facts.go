@@ -158,6 +158,8 @@ type Device struct {
 	Uses    []Use
 	// Connected are the network devices on it, or on what it is a part of, that have an address or a route.
 	Connected []string
+	// Ties are what else joins its network devices to others.
+	Ties []Tie
 }
 
 // BAR is a region of memory or ports.

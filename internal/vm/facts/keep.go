@@ -55,6 +55,8 @@ var keepers = []keeper{
 	{"proc", true, "mountinfo", eachLine(keptMount)},
 	{"proc", true, "route", eachLine(keptRoute)},
 	{"proc", true, "ipv6_route", eachLine(keptRoute)},
+	{"proc", true, "dev", eachLine(keptName)},
+	{"proc", true, "dev_mcast", eachLine(keptShared)},
 	{"proc", true, "if_inet6", eachLine(keptAddress)},
 	{"proc", true, "cgroup", keptGroups},
 	{"lib/modules", true, "", eachLine(keptModule)},

@@ -133,6 +133,7 @@ func (r *reader) routes() {
 		},
 	}
 	r.connections()
+	r.ties()
 	hidden := ""
 	for table, read := range tables {
 		text := r.text("proc/1/net/" + table)

@@ -31,11 +31,14 @@ func (u Use) String() string {
 // plainName are the letters of names that a shell takes as they are.
 const plainName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@"
 
-// Network says by which network devices the host is on a network through a card, and the command that takes the first of them down where
-// a shell takes its name as it is. Both are empty where there is none.
+// Network says by which network devices the host or a container is on a network through a card, and the command that takes the first of
+// them down where a shell takes its name as it is. Both are empty where there is none.
 func (d Device) Network() (what, takeDown string) {
-	if len(d.Connected) == 0 {
+	switch {
+	case len(d.Connected) == 0 && len(d.Ties) == 0:
 		return "", ""
+	case len(d.Connected) == 0:
+		return d.Ties[0].tied()
 	}
 	what = "network device " + strings.Join(d.Connected, ", ") + " has an address or a route"
 	if name := d.Connected[0]; strings.Trim(name, plainName) == "" {
