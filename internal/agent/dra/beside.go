@@ -13,7 +13,7 @@ import (
 
 // beside warns pods that came later to a prepared claim and use it differently from
 // how it was divided. The kubelet prepares a claim only once, so such a pod cannot be
-// refused: it runs with what the first pods were given. Each is warned once.
+// refused: it runs with what the first pods were given. Each is warned once, of raw packets too.
 func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim) {
 	if metav1.GetControllerOf(claim) != nil {
 		return // made for one pod
@@ -29,6 +29,9 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 	pods, err := r.podsOf(ctx, claim)
 	if err != nil {
 		r.log.WarnContext(ctx, "cannot see how a claim's pods use it", "claim", claim.Namespace+"/"+claim.Name, "error", err)
+	}
+	if cards, err := cardsOf(claim, r.node); err == nil {
+		r.teller.raw(claim, pods, cards)
 	}
 	for _, pod := range pods {
 		uses, err := usesOf(pod, claim)

@@ -2,6 +2,7 @@ package dra
 
 import (
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -31,6 +32,8 @@ const (
 // teller writes events; equal ones are counted in one object by the recorder.
 type teller struct {
 	recorder events.EventRecorder
+	// raws has a [rawPod] for each pod that was warned of raw packets.
+	raws sync.Map
 }
 
 // refused tells a claim and its pods why they cannot start.

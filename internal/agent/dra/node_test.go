@@ -189,7 +189,7 @@ func (m *machine) start() *running {
 		opener: a, openings: openings, machines: m.machines, handed: handed, handlers: handlers{client: m.client},
 		cards: m.cards, attached: attached, reserver: m.reserver,
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
-		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},
+		teller: &teller{recorder: m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},
 	}}
 	r.stop = func() { cancel(); done.Wait() }
 	m.t.Cleanup(r.stop)

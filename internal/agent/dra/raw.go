@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
@@ -40,15 +41,31 @@ func addsRaw(security *corev1.SecurityContext) bool {
 	return !has(drop, netRaw) && (has(add, netRaw) || has(add, "ALL") && !has(drop, "ALL"))
 }
 
-// raw warns pods that have a part of a shared card and a container with raw packets. A container without the card is meant too: another
+// rawPod is a pod that uses a claim.
+type rawPod struct{ claim, pod types.UID }
+
+// raw warns pods, each once, that have a part of a shared card and a container with raw packets. A container without the card is meant too: another
 // one of its pod can pass the open adapter to it.
 func (t *teller) raw(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, cards []card) {
 	shared := slices.IndexFunc(cards, func(c card) bool { return c.Slots > 0 })
 	for _, pod := range pods {
 		if names := rawContainers(pod); shared >= 0 && len(names) > 0 {
+			if _, told := t.raws.LoadOrStore(rawPod{claim.UID, pod.UID}, true); told {
+				continue
+			}
 			t.recorder.Eventf(podObject(pod), claimObject(claim), corev1.EventTypeWarning, reasonRaw, "Prepare",
 				"%s adds the capability %s, and the pod has a part of shared card %s: it can send packets there with addresses of its choice, and perhaps read those of the card's other users: drop the capability, or ask for a function (class %s)",
 				note("container "+strings.Join(names, ", ")), netRaw, cards[shared].Device, v1alpha1.ClassNICFunction)
 		}
 	}
+}
+
+// forgetRaws drops what was told of claims that are gone.
+func (t *teller) forgetRaws(gone func(claim types.UID) bool) {
+	t.raws.Range(func(told, _ any) bool {
+		if is, ok := told.(rawPod); ok && gone(is.claim) {
+			t.raws.Delete(told)
+		}
+		return true
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -57,5 +58,33 @@ func TestRawPacketsOnSharedCards(t *testing.T) {
 		case test.want != "" && !strings.Contains(told[0], test.want+" the capability NET_RAW, and the pod has a part of shared card nic-c0-shared"):
 			t.Errorf("%s: told is %q", name, told)
 		}
+	}
+}
+
+// A pod that comes later to a prepared claim, and adds raw packets, is warned too, once.
+func TestRawPacketsOfALaterPod(t *testing.T) {
+	claim, pod := one("nic-c0-shared", "1")
+	m, _ := newCardMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	w := m.watched(r)
+	later := podOf("later", map[string][]ref{"main": {{"b", ""}}})
+	later.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{netRaw}}}
+	reserve(claim, pod, later)
+	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), claim, claim.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	m.addPod(w, later)
+	for range 2 {
+		newReconciler(r.driver).look(t.Context())
+	}
+	var told []string
+	for len(m.events.Events) > 0 {
+		if text := <-m.events.Events; strings.Contains(text, reasonRaw) {
+			told = append(told, text)
+		}
+	}
+	if len(told) != 1 || !strings.Contains(told[0], "container main adds the capability NET_RAW") {
+		t.Errorf("told is %q", told)
 	}
 }

@@ -173,6 +173,7 @@ func (r *reconciler) forget(claims map[types.UID]agent.Tenancy) {
 	maps.DeleteFunc(r.gone, func(uid types.UID, _ time.Time) bool { return gone(uid) })
 	maps.DeleteFunc(r.read, func(uid types.UID, _ []types.UID) bool { return gone(uid) })
 	maps.DeleteFunc(r.kept, func(uid types.UID, _ bool) bool { return gone(uid) })
+	r.teller.forgetRaws(gone)
 	maps.DeleteFunc(r.told, func(uid types.UID, _ bool) bool { return !r.pods.lives(uid) })
 }
 

@@ -186,7 +186,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		return fmt.Errorf("record events: %w", err)
 	}
 	defer broadcaster.Shutdown()
-	d.driver.teller = &teller{broadcaster.NewRecorder(scheme.Scheme, component)}
+	d.driver.teller = &teller{recorder: broadcaster.NewRecorder(scheme.Scheme, component)}
 	watch, err := watchPods(d.config.Client, d.config.Node)
 	if err != nil {
 		return err
