@@ -117,12 +117,15 @@ func byHand(book *vfio.Book, dir string, all []claims.Claim) (lines []string, ke
 	return append(lines, vfio.Emptied(dir)), kept
 }
 
-// nodeByHand gives a node back that is still a user's.
+// nodeByHand gives a node back that is still a user's, without the access list that they may have set. Where no program takes that away,
+// nobody has the node by it or by its group: the bits of the group are the list's mask.
 func nodeByHand(node string, uid int, before claims.Ownership) string {
-	give := fmt.Sprintf("chown %d:%d %s", before.UID, before.GID, node)
+	const group = 0o070
+	listless, masked := ":", "chmod g= "+node
 	if before.Mode != 0 {
-		give += fmt.Sprintf(" && chmod %o %s", before.Mode, node)
+		listless, masked = fmt.Sprintf("chmod %o %s", before.Mode, node), fmt.Sprintf("chmod %o %s", before.Mode&^group, node)
 	}
+	give := fmt.Sprintf("chown %d:%d %s && if setfacl -b %[3]s 2>/dev/null; then %s; else %s; fi", before.UID, before.GID, node, listless, masked)
 	return fmt.Sprintf("if [ \"$(stat -c %%u %s 2>/dev/null)\" = %d ]; then %s; fi", node, uid, give)
 }
 

@@ -3,10 +3,13 @@ package cli
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
@@ -145,5 +148,51 @@ func TestDoctorOfARemovedLedger(t *testing.T) {
 	}
 	if checks := ledgerChecks(dir); len(checks) != 0 {
 		t.Errorf("of a claim: %+v", checks)
+	}
+}
+
+// A node that is given back by hand permits nobody what its user permitted by an access list, whether or not there is a program that takes
+// the list away.
+func TestNodeByHandLeavesNoAccessList(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives nodes back")
+	}
+	const list = "system.posix_acl_access"
+	// The owner, user 4321, the group, the mask and others, each with its bits.
+	permits := []byte{2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 6, 0, 0xe1, 0x10, 0, 0, 4, 0, 0, 0, 255, 255, 255, 255, 16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255}
+	for _, c := range []struct {
+		program string // is setfacl, "" for none
+		mode    uint32
+		want    os.FileMode
+	}{{"#!/bin/sh\necho $* >>$0.said\n", 0o660, 0o660}, {"", 0o660, 0o600}, {"", 0o600, 0o600}, {"", 0, 0o600}} {
+		dir := t.TempDir()
+		node, program := filepath.Join(dir, "node"), filepath.Join(dir, "setfacl")
+		err := os.WriteFile(node, nil, 0o600)
+		if c.program != "" {
+			err = errors.Join(err, os.WriteFile(program, []byte(c.program), 0o700))
+		}
+		for _, name := range []string{"chown", "chmod", "stat"} {
+			at, missing := exec.LookPath(name)
+			err = errors.Join(err, missing, os.Symlink(at, filepath.Join(dir, name)))
+		}
+		if err = errors.Join(err, os.Chown(node, 1000, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setxattr(node, list, permits, 0); err != nil {
+			t.Skipf("set an access list: %v", err)
+		}
+		sh := exec.CommandContext(t.Context(), "/bin/sh", "-c", nodeByHand(node, 1000, claims.Ownership{Mode: c.mode}))
+		sh.Env = []string{"PATH=" + dir}
+		out, err := sh.CombinedOutput()
+		info, told := os.Stat(node)
+		if err = errors.Join(err, told); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if info.Mode().Perm() != c.want {
+			t.Errorf("of mode %o, with %q: %v, want %v", c.mode, c.program, info.Mode(), c.want)
+		}
+		if said, err := os.ReadFile(program + ".said"); c.program != "" && string(said) != "-b "+node+"\n" {
+			t.Errorf("asked of setfacl: %q, %v", said, err)
+		}
 	}
 }
