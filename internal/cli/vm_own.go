@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/vm/binding"
 	"github.com/divvy-gpu/divvy/internal/vm/claims"
 	"github.com/divvy-gpu/divvy/internal/vm/preflight"
@@ -37,11 +38,12 @@ func (a *app) own(ctx context.Context) preflight.Own {
 	}
 	all, err := client.Devices(ctx)
 	list, fault := client.List(ctx)
+	agents := processesOf(client.Info().PID)
 	_ = client.Close() // it has answered
 	if err != nil {
 		return preflight.Own{Unknown: err.Error()}
 	}
-	own := preflight.Own{Agent: true, Shares: map[string][]string{}, Unknown: all.Unread}
+	own := preflight.Own{Agent: true, Processes: agents, Shares: map[string][]string{}, Unknown: all.Unread}
 	if fault != nil {
 		list, own.Unknown = &control.Listing{}, cmp.Or(all.Unread, fault.Error())
 	}
@@ -94,4 +96,13 @@ func ofCluster(dir, name string) bool {
 	}
 	all, _ := ledger.List()
 	return slices.ContainsFunc(all, func(c claims.Claim) bool { return c.Name == name && c.Cluster != "" })
+}
+
+// processesOf are an agent's process and those that it started.
+func processesOf(agent int) []int {
+	all := []int{agent}
+	for _, id := range process.Descendants(agent) {
+		all = append(all, id.PID)
+	}
+	return all
 }

@@ -71,7 +71,7 @@ func (l look) earlier() (remedy, command string) {
 		fmt.Sprintf("echo 'softdep %s pre: vfio-pci' >> /etc/modprobe.d/vfio.conf && update-initramfs -u", driver)
 }
 
-// ends are how known programs let go of a device, by the beginning of their names, of which the kernel tells 15 characters.
+// ends are how known programs of the host let go of a device, by their names, of which the kernel tells 15 characters.
 var ends = []struct{ name, command string }{
 	{"nvidia-persiste", "systemctl stop nvidia-persistenced"},
 	{"nv-hostengine", "systemctl stop nvidia-dcgm"},
@@ -120,10 +120,10 @@ func holding(h facts.Holder) string {
 	return text
 }
 
-// letsGo tells whether a process is the agent's, which lets go of a GPU for a claim.
+// letsGo tells whether a process is the agent's, which lets go of a GPU for a claim. Its name tells nothing: each process chooses its own.
 func (l look) letsGo(h facts.Holder) bool {
 	claims := slices.Contains([]Platform{QEMU, Libvirt, KubeVirt}, l.ask.For)
-	return claims && l.ask.Own.Agent && strings.HasPrefix(h.Name, "divvy")
+	return claims && l.ask.Own.Agent && slices.Contains(l.ask.Own.Processes, h.PID)
 }
 
 func (l look) holders() []Finding {
@@ -142,7 +142,7 @@ func (l look) holders() []Finding {
 	}
 	command := "fuser -v /dev/" + held[0].Node
 	for _, known := range ends {
-		if strings.HasPrefix(held[0].Name, known.name) {
+		if held[0].Name == known.name && held[0].Container == "" {
 			command = known.command
 			break
 		}

@@ -15,8 +15,9 @@ type Own struct {
 	Functions []pci.Address
 	// Shares are the names of shares on each GPU that has some, by its UUID.
 	Shares map[string][]string
-	// Agent is true where an agent serves the host: its own processes let go of a GPU for a claim.
-	Agent bool
+	// Agent is true where an agent serves the host, Processes are its own, which let go of a GPU for a claim.
+	Agent     bool
+	Processes []int
 	// Unknown says why none of this is known, "" where it is.
 	Unknown string
 }

@@ -142,6 +142,9 @@ var faults = []struct {
 	{"holder", Fail, Question{Own: Own{Agent: true}}, func(h *facts.Host) {
 		find(h, gpuAt).Holders = []facts.Holder{{PID: 9, Name: "divvy", Node: "nvidia0"}, {PID: 10, Name: "python3", Node: "nvidia0"}}
 	}, "process 10 (python3)"},
+	{"holder", Fail, Question{For: QEMU, Own: Own{Agent: true, Processes: []int{8}}}, func(h *facts.Host) {
+		find(h, gpuAt).Holders = []facts.Holder{{PID: 9, Name: "divvy-miner", Node: "nvidia0"}}
+	}, "process 9 (divvy-miner) has /dev/nvidia0 open"},
 	{"shares", Fail, Question{Own: Own{Shares: map[string][]string{"GPU-a": {"a", "b", "c", "d", "e", "f"}, "GPU-b": {"x"}}}}, func(h *facts.Host) { find(h, gpuAt).UUID = "GPU-a" }, "0000:01:00.0 has shares of Divvy's: a, b, c, d, e, 1 more"},
 	{"claimed", Fail, Question{Own: Own{Claims: []Claim{{Name: "train", Form: "passthrough", Device: at(gpuAt), Members: []pci.Address{at(gpuAt), at(audioAt)}}}}}, func(h *facts.Host) {
 		for _, address := range []string{gpuAt, audioAt} { // whoever has the group open has both
@@ -217,7 +220,7 @@ var well = []struct {
 	}, "keeps it for virtual machines"},
 	{"group", Question{For: QEMU}, func(*facts.Host) {}, "group 2 has 0000:01:00.0 (GPU, vfio-pci), 0000:01:00.1 (audio, vfio-pci)"},
 	{"holder", Question{For: QEMU}, func(*facts.Host) {}, "nobody has /dev/vfio/2 open"},
-	{"holder", Question{For: QEMU, Own: Own{Agent: true}}, func(h *facts.Host) {
+	{"holder", Question{For: QEMU, Own: Own{Agent: true, Processes: []int{8, 9}}}, func(h *facts.Host) {
 		find(h, gpuAt).Holders = []facts.Holder{{PID: 9, Name: "divvy", Node: "nvidia0"}}
 	}, "lets go of it for a claim"},
 	{"licence", Question{For: QEMU}, func(h *facts.Host) { find(h, gpuAt).VFsTotal = 16 }, "form vgpu needs NVIDIA's in each of its ways"},
