@@ -290,13 +290,19 @@ func (h *held) Owners() []string {
 	return []string{h.owner}
 }
 
+// rootsNodes are nodes of VFIO that are root's, and stay so.
+type rootsNodes struct{}
+
+func (rootsNodes) Owner(string) (claims.Ownership, error)  { return claims.Ownership{Mode: 0o600}, nil }
+func (rootsNodes) SetOwner(string, claims.Ownership) error { return nil }
+
 // A claim stays until also the GPU instance behind its vGPU is gone, and while it is not known whether there is one.
 func TestInstanceThatStays(t *testing.T) {
 	m, ctx := newModelled(), t.Context()
 	b := vgpu.New(vgpu.Options{Root: m.files, Book: m, Later: true})
 	ledger, err := claims.Open(claims.Config{
 		Path: filepath.Join(t.TempDir(), claims.FileName), Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Makers: map[v1alpha1.Backend]claims.Maker{v1alpha1.BackendVGPU: vgpu.Maker{Backend: b}},
+		Makers: map[v1alpha1.Backend]claims.Maker{v1alpha1.BackendVGPU: vgpu.Maker{Backend: b}}, Nodes: rootsNodes{},
 	})
 	if err != nil {
 		t.Fatal(err)
