@@ -197,8 +197,14 @@ func (a *Agent) logClaim(ctx context.Context, happened string, c claims.Claim, m
 	a.config.Log.InfoContext(ctx, happened, append(attrs, more...)...)
 }
 
-// admitMembers refuses a group with a GPU that was not named, on which there may be shares.
+// admitMembers refuses a group with a GPU that was not named, on which there may be shares. It looks for shares again: the claim of another
+// part, for which a GPU was not closed, may have ended before this one was in the ledger, by which none begins from now on.
 func (a *Agent) admitMembers(w claims.Want, named, members []pci.Address) error {
+	for _, gpu := range a.among(append(a.physical(named), named...)) {
+		if err := a.unshared(gpu); err != nil {
+			return err
+		}
+	}
 	for _, gpu := range a.among(members) {
 		at, _ := pci.ParseAddress(gpu.PCI) // it was one of them
 		if !slices.Contains(named, at) {
@@ -246,13 +252,21 @@ func (a *Agent) WithGPUs(ctx context.Context, functions []pci.Address, do func()
 
 // closeUnshared keeps shares from a GPU that has none. Release opens it again.
 func (a *Agent) closeUnshared(ctx context.Context, gpu backend.GPU) (release func(), err error) {
+	if err := a.unshared(gpu); err != nil {
+		return nil, err
+	}
+	return a.closeGPU(ctx, gpu, false, func(string) {})
+}
+
+// unshared returns an error that names the shares of a GPU.
+func (a *Agent) unshared(gpu backend.GPU) error {
 	a.mu.Lock()
 	users := a.usersOf(gpu)
 	a.mu.Unlock()
 	if len(users) > 0 {
-		return nil, control.Errorf(control.CodeRefused, "GPU %d has shares: %s: end them first", gpu.Index, strings.Join(users, ", "))
+		return control.Errorf(control.CodeRefused, "GPU %d has shares: %s: end them first", gpu.Index, strings.Join(users, ", "))
 	}
-	return a.closeGPU(ctx, gpu, false, func(string) {})
+	return nil
 }
 
 // withPartOf is WithGPUs for a part of a GPU, which stays with its driver.
