@@ -25,7 +25,7 @@ func (h Host) nics() []Check {
 	if entries, err := fs.ReadDir(root, "sys/class/infiniband"); err != nil || len(entries) == 0 {
 		return nil
 	}
-	host, err := facts.Read(root)
+	host, err := facts.Look(root)
 	if err != nil {
 		return nil // no PCI devices can be listed, so nothing is known of cards
 	}

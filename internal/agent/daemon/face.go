@@ -49,12 +49,12 @@ type Library interface {
 	MIGCapable(gpu int) bool
 }
 
-// facts reads the host whose devices virtual machines get, nil for none.
+// facts looks at the host whose devices virtual machines get, again and again; nil for none.
 func (s *service) facts() func() (*facts.Host, error) {
 	if s.machines == nil {
 		return nil
 	}
-	return s.machines.facts
+	return s.machines.look
 }
 
 // serveOthers watches the GPUs' health and serves the face, if there is one, until

@@ -30,9 +30,10 @@ type machines struct {
 	*claims.Ledger
 	book  *vfio.Book
 	vgpus *vgpu.Backend
-	// root has the host's files, and facts reads them.
+	// root has the host's files. Facts reads them for a claim, and look again and again.
 	root  fs.FS
 	facts func() (*facts.Host, error)
+	look  func() (*facts.Host, error)
 	// broken is why the book cannot be read, nil where it can.
 	broken error
 	going  going
@@ -54,7 +55,11 @@ func (s *service) openMachines(ctx context.Context) error {
 		host = &vfio.Host{Root: "/", Program: program, Args: []string{vfio.Command}}
 	}
 	dir := o.Endpoint.Dir()
-	m := &machines{root: vfio.Files(host.Root), facts: func() (*facts.Host, error) { return facts.Read(vfio.Files(host.Root)) }}
+	m := &machines{
+		root:  vfio.Files(host.Root),
+		facts: func() (*facts.Host, error) { return facts.Read(vfio.Files(host.Root)) },
+		look:  func() (*facts.Host, error) { return facts.Look(vfio.Files(host.Root)) },
+	}
 	var err error
 	m.book, m.broken, err = openBook(vfio.Config{Path: filepath.Join(dir, vfio.FileName), Machine: *host, Limits: vfio.Usual, Step: o.Step})
 	if err != nil {

@@ -148,7 +148,7 @@ func (b *Backend) hint(found *vgpu.GPU) string {
 // factsOf is what the host tells of a device.
 func (b *Backend) factsOf(device pci.Address) facts.Device {
 	d := facts.Device{Device: pci.Device{Address: device}}
-	if host, err := facts.Read(b.options.Root); err == nil {
+	if host, err := facts.Look(b.options.Root); err == nil {
 		if found, there := host.Find(device); there {
 			return found
 		}

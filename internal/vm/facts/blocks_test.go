@@ -120,6 +120,10 @@ func TestAlone(t *testing.T) {
 		if d := device(t, h, "0000:02:00.0"); len(d.Uses) != test.uses || !reflect.DeepEqual(root.nodes, test.asked) {
 			t.Errorf("%s: uses %+v, asked about %q", name, d.Uses, root.nodes)
 		}
+		root.nodes = nil
+		if _, err := Look(root); err != nil || root.nodes != nil {
+			t.Errorf("%s: a look asked about %q, %v", name, root.nodes, err)
+		}
 		if late := slices.Contains(h.Unread, "dev/nvme0n1"); late != errors.Is(test.err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: unread %q", name, h.Unread)
 		}

@@ -13,8 +13,14 @@ import (
 )
 
 // Read takes a snapshot of the machine whose root is given. A file that is missing, or vanishes, is a fact that is not known.
-// Only a sysfs that cannot be listed is an error.
-func Read(root fs.FS) (*Host, error) {
+// Only a sysfs that cannot be listed is an error. Disks of which no use is seen are opened for a moment, see [Look].
+func Read(root fs.FS) (*Host, error) { return snapshot(root, true) }
+
+// Look is [Read] without opening disks: for that moment who wants a disk for himself alone cannot have it. So it is for looks that
+// are repeated, and a disk that is mounted in a container only may seem free to it.
+func Look(root fs.FS) (*Host, error) { return snapshot(root, false) }
+
+func snapshot(root fs.FS, open bool) (*Host, error) {
 	sys, err := fs.Sub(root, "sys")
 	if err != nil {
 		return nil, fmt.Errorf("read the host's facts: %w", err)
@@ -35,7 +41,9 @@ func Read(root fs.FS) (*Host, error) {
 	r.framebuffers()
 	r.attached()
 	r.holders()
-	r.alone()
+	if open {
+		r.alone()
+	}
 	slices.Sort(r.host.Unread)
 	r.host.Unread = slices.Compact(r.host.Unread)
 	return r.host, nil
