@@ -58,7 +58,9 @@ func (r *reader) ties() {
 // nothing is to be seen in it. Of virtio it lies below the function's own device.
 func (r *reader) moved(function string) bool {
 	for _, folder := range append(r.ofVirtio(function), function) {
-		if r.there(folder+"/net") && len(r.list(folder+"/net")) == 0 {
+		// Each name is asked for: a recording keeps those alone.
+		seen := func(name string) bool { return r.there(folder + "/net/" + name) }
+		if r.there(folder+"/net") && !slices.ContainsFunc(r.list(folder+"/net"), seen) {
 			return true
 		}
 	}
