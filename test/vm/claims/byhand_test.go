@@ -22,6 +22,9 @@ var echo = regexp.MustCompile(`^\(?echo ?([^ <>]*)(?: 3<(\S+))? >(/sys/\S+?)(?: 
 // away, as in the guest.
 var giveBack = regexp.MustCompile(`^if \[ "\$\(stat -c %u (\S+) 2>/dev/null\)" = \d+ \]; then chown (\d+):(\d+) \S+ && if setfacl -b \S+ 2>/dev/null; then .*; else chmod ([0-7]+|g=) \S+; fi; fi(?: &&)?$`)
 
+// emptied is the line after which the book has nothing any more: its file and folder go, and the file is written anew.
+var emptied = regexp.MustCompile(`^rm -rf (\S+) (\S+) && echo '([^']*)' >(\S+)$`)
+
 // advised is what the doctor says of devices of virtual machines, by id.
 func advised(t *testing.T) map[string][]string {
 	t.Helper()
@@ -50,11 +53,10 @@ func obey(t *testing.T, lines []string) {
 	for _, line := range lines {
 		parts := echo.FindStringSubmatch(line)
 		switch {
-		case parts == nil && strings.HasPrefix(line, "rm -rf "):
-			for _, name := range strings.Fields(line)[2:] {
-				if err := os.RemoveAll(name); err != nil {
-					t.Fatal(err)
-				}
+		case parts == nil && emptied.MatchString(line):
+			book := emptied.FindStringSubmatch(line)
+			if err := errors.Join(os.RemoveAll(book[1]), os.RemoveAll(book[2]), os.WriteFile(book[4], []byte(book[3]+"\n"), 0o600)); err != nil {
+				t.Fatal(err)
 			}
 		case parts == nil && giveBack.MatchString(line):
 			returnNode(t, giveBack.FindStringSubmatch(line))

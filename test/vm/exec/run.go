@@ -23,6 +23,8 @@ const (
 	booting = 3 * time.Minute
 	// boots is how often a guest boots that does not come to its tests.
 	boots = 3
+	// telling is for tests that are over their own limit to say where they are.
+	telling = 30 * time.Second
 	// unbounded is for tests without a limit of their own.
 	unbounded = 30 * time.Minute
 )
@@ -100,7 +102,7 @@ func parsed(arguments []string) (options, error) {
 	}
 	shape.Append = *words
 	o.shape, o.tests, o.arguments = shape, set.Arg(0), set.Args()[1:]
-	o.limit = limit(o.arguments)
+	o.limit = limit(o.arguments) + telling
 	return o, nil
 }
 
