@@ -34,6 +34,8 @@ const (
 	account = "system:serviceaccount:divvy-system:divvy-scheduler"
 	// refused begins the names of pods whose claims an admission policy refuses.
 	refused = "refused"
+	// refusal is what that policy says.
+	refusal = "this pod gets nothing"
 )
 
 // world is a cluster whose API server, schedulers and nodes can be troubled.
@@ -116,6 +118,7 @@ func (w *world) install() {
 		w.must(err)
 	}
 	w.refuse()
+	w.inForce()
 }
 
 // refuse has an admission policy refuse allocations of claims of pods with certain names.
@@ -136,7 +139,7 @@ func (w *world) refuse() {
 			Validations: []admissionv1.Validation{{
 				Expression: fmt.Sprintf("!has(object.status) || !has(object.status.allocation) || !has(object.metadata.ownerReferences) || "+
 					"!object.metadata.ownerReferences.exists(o, o.name.startsWith('%s'))", refused),
-				Message: "this pod gets nothing",
+				Message: refusal,
 			}},
 		},
 	}, metav1.CreateOptions{})
