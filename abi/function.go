@@ -1,15 +1,11 @@
 package abi
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 )
 
 // Kind says what a call does, so far as Divvy treats calls alike.
@@ -50,6 +46,17 @@ type Function struct {
 	Reason  string   `json:"reason"`  // why there is no hook, where the kind needs one
 	Returns string   `json:"returns"` // C type of the result
 	Takes   []string `json:"takes"`   // C types of the parameters
+
+	Parameters []Parameter `json:"-"` // the same with what else is said of them
+	Remote     Remote      `json:"-"` // how it is called from another machine
+}
+
+// An entry is a function as its line writes it.
+type entry struct {
+	Function
+	Remote string `json:"remote"`
+	Front  string `json:"front"`
+	Back   string `json:"back"`
 }
 
 var (
@@ -86,62 +93,18 @@ func (f Function) Variant() string {
 	return "none"
 }
 
-// ParseFunctions reads a description of functions. Every fault is reported
+// VariantOf is the name without a stream variant's suffix, and whether it has one.
+func (f Function) VariantOf() (string, bool) {
+	v := f.Variant()
+	return strings.TrimSuffix(f.Name, "_"+v), v != "none"
+}
+
+// ParseFunctions reads the functions of a description. Every fault is reported
 // with file and line; the result is sorted by name. An absent "returns" means
 // the given type.
 func ParseFunctions(file string, text []byte, returns string) ([]Function, error) {
-	p := functionParser{file: file, returns: returns}
-	for i, line := range bytes.Split(text, []byte("\n")) {
-		p.line(i+1, string(line))
-	}
-	if len(p.functions) == 0 && len(p.faults) == 0 {
-		p.fault(1, "no functions")
-	}
-	return p.functions, errors.Join(p.faults...)
-}
-
-// functionParser reads line by line, because each entry is one line. So it knows
-// the line of every fault.
-type functionParser struct {
-	file, returns string
-	started       bool
-	functions     []Function
-	faults        []error
-}
-
-func (p *functionParser) fault(line int, format string, args ...any) {
-	p.faults = append(p.faults, fmt.Errorf("%s:%d: %s", p.file, line, fmt.Sprintf(format, args...)))
-}
-
-func (p *functionParser) line(n int, text string) {
-	trimmed := strings.TrimSpace(text)
-	switch {
-	case trimmed == "" || strings.HasPrefix(trimmed, "#"):
-		return
-	case text == "functions:" && !p.started:
-		p.started = true
-		return
-	case !p.started:
-		p.fault(n, "want \"functions:\" before %q", trimmed)
-		return
-	case !strings.HasPrefix(text, "  - {") || !strings.HasSuffix(text, "}"):
-		p.fault(n, "want one entry \"  - {name: ..., ...}\" on this line, have %q", trimmed)
-		return
-	}
-	f := Function{Returns: p.returns}
-	if err := yaml.UnmarshalStrict([]byte(strings.TrimPrefix(text, "  - ")), &f); err != nil {
-		p.fault(n, "read entry: %v", err)
-		return
-	}
-	if fault := f.fault(); fault != "" {
-		p.fault(n, "%s: %s", f.Name, fault)
-		return
-	}
-	if last := len(p.functions) - 1; last >= 0 && p.functions[last].Name >= f.Name {
-		p.fault(n, "%s: must be after %s: names are sorted and appear once", f.Name, p.functions[last].Name)
-		return
-	}
-	p.functions = append(p.functions, f)
+	d, err := parseInterface(file, text, returns)
+	return d.Functions, err
 }
 
 func (f Function) fault() string {
@@ -157,13 +120,8 @@ func (f Function) fault() string {
 	if f.Takes == nil {
 		return "takes is missing; write [] for no parameters"
 	}
-	if fault := f.hookFault(); fault != "" {
-		return fault
+	if !ctypePattern.MatchString(f.Returns) {
+		return fmt.Sprintf("%q is not a C type in the form \"const T *\"", f.Returns)
 	}
-	for _, t := range append([]string{f.Returns}, f.Takes...) {
-		if !ctypePattern.MatchString(t) {
-			return fmt.Sprintf("%q is not a C type in the form \"const T *\"", t)
-		}
-	}
-	return ""
+	return f.hookFault()
 }

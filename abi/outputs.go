@@ -27,10 +27,20 @@ var pages = []page{
 func Outputs(root fs.FS) ([]File, error) {
 	var files []File
 	var faults []error
+	var remotes remoteInterface
 	for _, l := range []Library{CUDA, NVML} {
-		out, err := l.outputs(root)
+		d, err := l.read(root)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		out, err := l.outputs(d.Functions)
 		files = append(files, out...)
 		faults = append(faults, err)
+		remotes = append(remotes, newRemoteLibrary(l, d))
+	}
+	if len(remotes) == 2 {
+		files = append(files, remoteOutputs(remotes)...)
 	}
 	for _, p := range pages {
 		out, err := p.outputs(root)
@@ -65,15 +75,16 @@ func (p page) outputs(root fs.FS) ([]File, error) {
 	}, nil
 }
 
-func (l Library) outputs(root fs.FS) ([]File, error) {
+// read reads a library's description.
+func (l Library) read(root fs.FS) (Interface, error) {
 	text, err := fs.ReadFile(root, l.Source)
 	if err != nil {
-		return nil, fmt.Errorf("read description: %w", err)
+		return Interface{}, fmt.Errorf("read description: %w", err)
 	}
-	functions, err := ParseFunctions(l.Source, text, l.Returns)
-	if err != nil {
-		return nil, err
-	}
+	return ParseInterface(l.Source, text, l.Returns)
+}
+
+func (l Library) outputs(functions []Function) ([]File, error) {
 	since, err := l.Since(functions, "simgpu")
 	if err != nil {
 		return nil, err

@@ -1,0 +1,24 @@
+package abi
+
+// remoteFolder is where the C files of client and worker go.
+const remoteFolder = "lib/remote/generated/"
+
+// remoteOutputs are the files with which calls are made from another machine.
+func remoteOutputs(ri remoteInterface) []File {
+	files := []File{
+		{remoteFolder + "numbers.h", ri.numbersHeader()},
+		{remoteFolder + "numbers.c", ri.numbersSource()},
+		{remoteFolder + "seeds.txt", ri.seeds()},
+	}
+	for _, r := range ri {
+		prefix := remoteFolder + r.lower()
+		files = append(files,
+			File{prefix + "_stubs.h", r.stubsHeader()},
+			File{prefix + "_stubs.c", r.stubs()},
+			File{prefix + "_decode.h", r.decodeHeader()},
+			File{prefix + "_decode.c", r.decoders()},
+			File{prefix + "_exercises.c", r.exercises()},
+		)
+	}
+	return files
+}

@@ -1,0 +1,373 @@
+#include "remote/decode.h"
+
+#include <string.h>
+
+/* A handle that no driver has: what is left of it was not written. */
+#define UNTOUCHED UINT64_C(0xfffffffffffffff0)
+#define ALIGNMENT 128u
+
+enum remote_outcome remote_decode(struct remote_decoder *decoder, const void *record,
+                                  size_t available) {
+    uint32_t size = 0;
+
+    if (available < sizeof decoder->head) {
+        return REMOTE_GARBLED;
+    }
+    /* The client can change the record at any time: its size is read once, and the rest from the copy. */
+    memcpy(&size, record, sizeof size);
+    if (size < sizeof decoder->head || size > REMOTE_RECORD_BYTES || size > available || size % 8) {
+        return REMOTE_GARBLED;
+    }
+    memcpy(decoder->record, record, size);
+    memcpy(&decoder->head, decoder->record, sizeof decoder->head);
+    decoder->head.size = size;
+    decoder->at = sizeof decoder->head;
+    decoder->used = decoder->filled = 0;
+    decoder->result = 0;
+    decoder->garbled = decoder->refused = false;
+    if (decoder->head.zero) {
+        return REMOTE_GARBLED;
+    }
+    uint16_t call = decoder->head.call;
+    remote_decode_one *one =
+        call < REMOTE_NVML ? remote_cuda_decoder(call) : remote_nvml_decoder(call);
+    if (!one) {
+        return remote_is_served(call) ? REMOTE_BY_HAND : REMOTE_GARBLED;
+    }
+    return one(decoder);
+}
+
+/* An answer of the worker's own, in place of a call. The first reason counts. */
+static void refuse(struct remote_decoder *decoder, int32_t result) {
+    if (!decoder->refused) {
+        decoder->refused = true;
+        decoder->result = result;
+    }
+}
+
+static void *garble(struct remote_decoder *decoder) {
+    decoder->garbled = true;
+    return NULL;
+}
+
+bool remote_words(struct remote_decoder *decoder, uint32_t words) {
+    if (8u * (size_t)words > decoder->head.size - decoder->at) {
+        return false;
+    }
+    decoder->words = (const uint64_t *)(const void *)(decoder->record + decoder->at);
+    decoder->at += 8u * words;
+    return true;
+}
+
+float remote_float(uint64_t word) {
+    union {
+        uint32_t bits;
+        float value;
+    } both = {.bits = (uint32_t)word};
+
+    return both.value;
+}
+
+uint64_t remote_length_less(uint64_t length, uint64_t less) {
+    return length > less ? length - less : 0;
+}
+
+static uint64_t resolve(struct remote_decoder *decoder, enum remote_kind kind, uint64_t number) {
+    const struct remote_kind_facts *facts = &remote_kinds[kind];
+    uint64_t handle = 0;
+
+    if (number <= facts->fixed) {
+        return number;
+    }
+    if (!remote_worker_resolve(decoder->worker, kind, number, &handle) &&
+        !(facts->also && remote_worker_resolve(decoder->worker, facts->also, number, &handle))) {
+        refuse(decoder, facts->unknown);
+        return 0;
+    }
+    return handle;
+}
+
+uint64_t remote_handle(struct remote_decoder *decoder, unsigned word, enum remote_kind kind) {
+    return resolve(decoder, kind, decoder->words[word]);
+}
+
+/* The next so many bytes of the record. */
+static unsigned char *piece(struct remote_decoder *decoder, uint64_t count, size_t size) {
+    size_t left = decoder->head.size - decoder->at;
+
+    /* What is left is a multiple of 8, so that a piece with its zeros fits if the piece does. */
+    if (count > left / size) {
+        return garble(decoder);
+    }
+    unsigned char *at = decoder->record + decoder->at;
+    decoder->at += remote_padded(count * size);
+    return at;
+}
+
+void *remote_in(struct remote_decoder *decoder, unsigned parameter, uint64_t count, size_t size) {
+    if (!remote_is_given(decoder, parameter) || decoder->garbled) {
+        return NULL;
+    }
+    return piece(decoder, count, size);
+}
+
+void *remote_in_handles(struct remote_decoder *decoder, unsigned parameter, enum remote_kind kind,
+                        uint64_t count) {
+    uint64_t *handles = remote_in(decoder, parameter, count, sizeof *handles);
+
+    for (uint64_t i = 0; handles && i < count; i++) {
+        handles[i] = resolve(decoder, kind, handles[i]);
+    }
+    return handles;
+}
+
+const char *remote_in_text(struct remote_decoder *decoder, unsigned parameter, unsigned word) {
+    uint64_t size = decoder->words[word];
+    const char *text = remote_in(decoder, parameter, size, 1);
+
+    if (text && (size == 0 || memchr(text, 0, size) != text + size - 1)) {
+        return garble(decoder);
+    }
+    return text;
+}
+
+const void *remote_in_image(struct remote_decoder *decoder, unsigned parameter, unsigned word) {
+    if (!remote_is_given(decoder, parameter) || decoder->garbled) {
+        return NULL;
+    }
+    const void *image = remote_worker_bulk(decoder->worker, decoder->words[word],
+                                           decoder->words[word + 1]);
+    return image ? image : garble(decoder);
+}
+
+/* Room in the scratch memory, at least a byte. */
+static unsigned char *room(struct remote_decoder *decoder, uint64_t count, size_t size) {
+    size_t left = REMOTE_RECORD_BYTES - decoder->filled;
+
+    if (count > REMOTE_ARRAY_BYTES / size || count * size + ALIGNMENT > left) {
+        return garble(decoder);
+    }
+    unsigned char *at = decoder->scratch + decoder->filled;
+    decoder->filled += (count * size + ALIGNMENT) & ~(size_t)(ALIGNMENT - 1);
+    return at;
+}
+
+void *remote_in_out(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
+                    size_t size) {
+    const void *from = remote_in(decoder, parameter, count, size);
+    void *copy = from ? room(decoder, count, size) : NULL;
+
+    if (copy) {
+        memcpy(copy, from, count * size);
+    }
+    return copy;
+}
+
+void *remote_in_versioned(struct remote_decoder *decoder, unsigned parameter, unsigned word,
+                          size_t most) {
+    uint64_t size = decoder->words[word];
+    uint32_t version = 0;
+
+    if (!remote_is_given(decoder, parameter) || decoder->garbled) {
+        return NULL;
+    }
+    if (size < sizeof version || size > most) {
+        return garble(decoder);
+    }
+    const void *from = piece(decoder, size, 1);
+    unsigned char *copy = from ? room(decoder, most, 1) : NULL;
+    if (!copy) {
+        return NULL;
+    }
+    memset(copy, 0, most);
+    memcpy(copy, from, size);
+    memcpy(&version, copy, sizeof version);
+    return (version & 0xffffffu) == size ? copy : garble(decoder);
+}
+
+void remote_in_field(struct remote_decoder *decoder, void *structure, size_t at,
+                     enum remote_kind kind) {
+    uint64_t number;
+
+    memcpy(&number, (unsigned char *)structure + at, sizeof number);
+    number = resolve(decoder, kind, number);
+    memcpy((unsigned char *)structure + at, &number, sizeof number);
+}
+
+void remote_in_nothing(void *structure, size_t at) {
+    memset((unsigned char *)structure + at, 0, sizeof(uint64_t));
+}
+
+bool remote_field_is(const void *structure, size_t at, uint32_t value) {
+    uint32_t field;
+
+    memcpy(&field, (const unsigned char *)structure + at, sizeof field);
+    return field == value;
+}
+
+void *remote_out(struct remote_decoder *decoder, unsigned parameter, uint64_t count, size_t size) {
+    if (!remote_is_given(decoder, parameter) || decoder->garbled) {
+        return NULL;
+    }
+    void *at = room(decoder, count, size);
+    if (at) {
+        memset(at, 0, count * size);
+    }
+    return at;
+}
+
+void *remote_out_handles(struct remote_decoder *decoder, unsigned parameter, uint64_t count) {
+    uint64_t *handles = remote_out(decoder, parameter, count, sizeof *handles);
+
+    for (uint64_t i = 0; handles && i < count; i++) {
+        handles[i] = UNTOUCHED;
+    }
+    return handles;
+}
+
+bool remote_taken(struct remote_decoder *decoder, bool has_function) {
+    if (decoder->at != decoder->head.size) {
+        decoder->garbled = true;
+    }
+    if (!has_function) {
+        refuse(decoder, decoder->head.call < REMOTE_NVML ? 801 : 13);
+    }
+    return !decoder->garbled && !decoder->refused;
+}
+
+enum remote_outcome remote_not_called(struct remote_decoder *decoder) {
+    if (decoder->garbled) {
+        return REMOTE_GARBLED;
+    }
+    /* Nothing was written, so the answer has nothing, whatever it has otherwise when a call fails. */
+    decoder->head.given = 0;
+    remote_answer(decoder, decoder->result);
+    return remote_finish(decoder);
+}
+
+void remote_answer(struct remote_decoder *decoder, int32_t result) {
+    memset(decoder->answer, 0, sizeof(struct remote_answer));
+    decoder->used = sizeof(struct remote_answer);
+    decoder->result = result;
+}
+
+/* Puts bytes into the answer. Their sum is bounded by the scratch memory that the driver wrote them to. */
+static void put(struct remote_decoder *decoder, const void *from, size_t size) {
+    size_t padded = remote_padded(size);
+
+    if (padded > REMOTE_RECORD_BYTES - decoder->used) {
+        decoder->garbled = true;
+        return;
+    }
+    if (size) {
+        memset(decoder->answer + decoder->used + padded - 8, 0, 8);
+        memcpy(decoder->answer + decoder->used, from, size);
+        decoder->used += padded;
+    }
+}
+
+static bool is_due(struct remote_decoder *decoder, unsigned parameter, bool always) {
+    struct remote_answer *answer = (struct remote_answer *)(void *)decoder->answer;
+
+    if (!remote_is_given(decoder, parameter) || !(always || decoder->result == 0)) {
+        return false;
+    }
+    answer->given |= 1u << parameter;
+    return true;
+}
+
+void remote_give(struct remote_decoder *decoder, unsigned parameter, const void *from, size_t size,
+                 bool always) {
+    if (is_due(decoder, parameter, always)) {
+        put(decoder, from, size);
+    }
+}
+
+void remote_give_some(struct remote_decoder *decoder, unsigned parameter, const void *from,
+                      uint64_t count, size_t size, bool always) {
+    uint64_t bytes = count * size;
+
+    if (is_due(decoder, parameter, always)) {
+        put(decoder, &bytes, sizeof bytes);
+        put(decoder, from, bytes);
+    }
+}
+
+void remote_give_text(struct remote_decoder *decoder, unsigned parameter, const char *from,
+                      uint64_t room_there, bool always) {
+    if (from) {
+        size_t length = strnlen(from, room_there);
+
+        remote_give_some(decoder, parameter, from, length < room_there ? length + 1 : length, 1,
+                         always);
+    }
+}
+
+void remote_give_handles(struct remote_decoder *decoder, unsigned parameter, enum remote_kind kind,
+                         void *from, uint64_t count, bool always) {
+    uint64_t *handles = from;
+
+    if (!handles || !(always || decoder->result == 0)) {
+        return;
+    }
+    while (count && handles[count - 1] == UNTOUCHED) {
+        count--;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        remote_out_field(decoder, handles, 8 * i, kind);
+    }
+    remote_give_some(decoder, parameter, handles, count, sizeof *handles, always);
+}
+
+void remote_give_handle(struct remote_decoder *decoder, unsigned parameter, enum remote_kind kind,
+                        uint64_t handle, bool always) {
+    if (remote_is_given(decoder, parameter) && (always || decoder->result == 0)) {
+        remote_out_field(decoder, &handle, 0, kind);
+        remote_give(decoder, parameter, &handle, sizeof handle, always);
+    }
+}
+
+void remote_give_count(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
+                       bool always) {
+    remote_give(decoder, parameter, &count, sizeof count, always);
+}
+
+void remote_out_field(struct remote_decoder *decoder, void *structure, size_t at,
+                      enum remote_kind kind) {
+    uint64_t handle;
+
+    memcpy(&handle, (unsigned char *)structure + at, sizeof handle);
+    if (handle == UNTOUCHED) {
+        handle = 0;
+    } else if (handle > remote_kinds[kind].fixed) {
+        handle = remote_worker_number(decoder->worker, kind, handle);
+    }
+    memcpy((unsigned char *)structure + at, &handle, sizeof handle);
+}
+
+void remote_give_made(struct remote_decoder *decoder, unsigned parameter, unsigned word,
+                      enum remote_kind kind, uint64_t handle) {
+    if (remote_is_given(decoder, parameter) && decoder->result == 0 &&
+        !remote_worker_bind(decoder->worker, kind, decoder->words[word], handle)) {
+        decoder->garbled = true;
+    }
+}
+
+void remote_give_ended(struct remote_decoder *decoder, unsigned word, enum remote_kind kind) {
+    if (decoder->result == 0 && decoder->words[word] > remote_kinds[kind].fixed) {
+        remote_worker_unbind(decoder->worker, kind, decoder->words[word]);
+    }
+}
+
+enum remote_outcome remote_finish(struct remote_decoder *decoder) {
+    struct remote_answer *answer = (struct remote_answer *)(void *)decoder->answer;
+
+    if (decoder->garbled) {
+        return REMOTE_GARBLED;
+    }
+    answer->size = (uint32_t)decoder->used;
+    answer->call = decoder->head.call;
+    answer->sequence = decoder->head.sequence;
+    answer->result = decoder->result;
+    return REMOTE_ANSWERED;
+}

@@ -1,0 +1,56 @@
+/* What goes over the wire between a program's client library and its worker: records there, answers back. Both are
+ * little-endian, and everything in them begins at a multiple of 8 bytes.
+ *
+ * A record is its head, a number of words that the call fixes, and pieces: memory of the program, in the order of the
+ * parameters, each filled up with zeros to 8 bytes. A word is a value, a handle's number, or how long a piece is. A
+ * length stands in one place alone: in a word, or in the parameter that says it. */
+#ifndef DIVVY_REMOTE_RECORD_H
+#define DIVVY_REMOTE_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The bounds of abi/check.go. */
+#define REMOTE_RECORD_BYTES (1u << 20)
+#define REMOTE_ARRAY_BYTES (1u << 17)
+#define REMOTE_MOST_WORDS 32u
+#define REMOTE_MOST_PIECES 16u
+
+struct remote_head {
+    uint32_t size;     /* of the whole record, a multiple of 8 */
+    uint16_t call;     /* enum remote_number */
+    uint16_t zero;     /* nothing yet */
+    uint64_t sequence; /* counts up, in the order of the process's calls */
+    uint64_t context;  /* number of the context that is current to the thread, 0 for none */
+    uint32_t thread;   /* of the program, numbered by the client */
+    uint32_t given;    /* bit i: parameter i is an address other than NULL */
+};
+
+struct remote_answer {
+    uint32_t size;
+    uint16_t call;
+    uint16_t zero;
+    uint64_t sequence; /* of the record */
+    int32_t result;    /* CUresult or nvmlReturn_t */
+    uint32_t given;    /* bit i: the answer has what was written to parameter i */
+    uint64_t late;     /* the first error of posted calls since the last answer, 0 for none */
+};
+
+/* Numbers of NVML's calls and handles begin here. */
+#define REMOTE_NVML 0x4000u
+
+struct remote_piece {
+    const void *at;
+    size_t size;
+};
+
+static inline size_t remote_padded(size_t size) {
+    return (size + 7u) & ~(size_t)7u;
+}
+
+_Static_assert(sizeof(struct remote_head) == 32, "remote_head");
+_Static_assert(sizeof(struct remote_answer) == 32, "remote_answer");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are little-endian");
+
+#endif

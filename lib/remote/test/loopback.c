@@ -1,0 +1,219 @@
+#include "remote/test/loopback.h"
+
+#include "test/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_HANDLES 65536u
+
+struct remote_decoder loopback;
+enum remote_outcome loopback_outcome;
+bool loopback_strict;
+unsigned char *loopback_record;
+size_t loopback_size;
+unsigned long loopback_sent;
+
+/* A number, its kind, and the worker's handle; of the client only whether it knows the number. */
+static struct entry {
+    enum remote_kind kind;
+    bool bound;
+    bool known;
+    uint64_t number;
+    uint64_t handle;
+} entries[MOST_HANDLES];
+static size_t entry_count;
+static uint64_t next_number, sequence, bulk_number;
+static const void *bulk;
+static size_t bulk_size;
+
+static struct entry *find(enum remote_kind kind, uint64_t number) {
+    for (size_t i = entry_count; i > 0; i--) {
+        if (entries[i - 1].kind == kind && entries[i - 1].number == number) {
+            return &entries[i - 1];
+        }
+    }
+    return NULL;
+}
+
+static struct entry *find_or_make(enum remote_kind kind, uint64_t number) {
+    struct entry *e = find(kind, number);
+
+    if (!e) {
+        CHECK(entry_count < MOST_HANDLES);
+        e = &entries[entry_count++];
+        *e = (struct entry){.kind = kind, .number = number};
+    }
+    return e;
+}
+
+static void *aligned(void) {
+    void *at = aligned_alloc(128, REMOTE_RECORD_BYTES);
+
+    CHECK(at);
+    memset(at, 0, REMOTE_RECORD_BYTES);
+    return at;
+}
+
+void loopback_start(const struct remote_cuda_driver *cuda, const struct remote_nvml_driver *nvml) {
+    if (!loopback.record) {
+        loopback.record = aligned();
+        loopback.answer = aligned();
+        loopback.scratch = aligned();
+        loopback_record = aligned();
+    }
+    loopback.cuda = cuda;
+    loopback.nvml = nvml;
+    loopback_forget();
+}
+
+void loopback_forget(void) {
+    entry_count = 0;
+    next_number = 0x1000;
+}
+
+uint64_t loopback_number(enum remote_kind kind, uint64_t handle) {
+    if (handle <= remote_kinds[kind].fixed) {
+        return handle;
+    }
+    uint64_t number = remote_worker_number(NULL, kind, handle);
+    find(kind, number)->known = true;
+    return number;
+}
+
+uint64_t loopback_handle(enum remote_kind kind, uint64_t number) {
+    uint64_t handle = 0;
+
+    if (number <= remote_kinds[kind].fixed) {
+        return number;
+    }
+    return remote_number_known(kind, number) &&
+                   remote_worker_resolve(NULL, kind, number, &handle)
+               ? handle
+               : 0;
+}
+
+/* The transport. */
+uint64_t remote_send(const struct remote_head *head, const struct remote_piece *pieces,
+                     size_t count) {
+    struct remote_head filled = *head;
+    unsigned char *to = loopback_record;
+
+    filled.sequence = ++sequence;
+    filled.context = 7;
+    filled.thread = 1;
+    memcpy(to, &filled, sizeof filled);
+    to += sizeof filled;
+    for (size_t i = 0; i < count; i++) {
+        size_t padded = remote_padded(pieces[i].size);
+
+        if (padded) {
+            memset(to + padded - 8, 0, 8);
+            memcpy(to, pieces[i].at, pieces[i].size);
+        }
+        to += padded;
+    }
+    loopback_size = (size_t)(to - loopback_record);
+    CHECK_EQUAL(loopback_size, head->size);
+    loopback_sent++;
+    loopback_outcome = remote_decode(&loopback, loopback_record, loopback_size);
+    return sequence;
+}
+
+uint64_t remote_send_bulk(const void *bytes, size_t size) {
+    bulk = bytes;
+    bulk_size = size;
+    return ++bulk_number;
+}
+
+bool remote_wait(uint64_t of, struct remote_reply *reply) {
+    CHECK_EQUAL(of, sequence);
+    if (loopback_outcome != REMOTE_ANSWERED) {
+        return false;
+    }
+    memcpy(&reply->head, loopback.answer, sizeof reply->head);
+    reply->body = loopback.answer + sizeof reply->head;
+    reply->size = reply->head.size - sizeof reply->head;
+    reply->at = 0;
+    return true;
+}
+
+bool remote_strict(void) {
+    return loopback_strict;
+}
+
+/* The client's handles. */
+uint64_t remote_number_new(enum remote_kind kind) {
+    uint64_t number = next_number++;
+
+    find_or_make(kind, number)->known = true;
+    return number;
+}
+
+void remote_number_learn(enum remote_kind kind, uint64_t number) {
+    find_or_make(kind, number)->known = true;
+}
+
+void remote_number_forget(enum remote_kind kind, uint64_t number) {
+    find_or_make(kind, number)->known = false;
+}
+
+bool remote_number_known(enum remote_kind kind, uint64_t number) {
+    const struct entry *e = find(kind, number);
+
+    return e && e->known;
+}
+
+/* The worker's handles. */
+bool remote_worker_resolve(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
+                           uint64_t *handle) {
+    const struct entry *e = find(kind, number);
+
+    (void)worker;
+    if (!e || !e->bound) {
+        return false;
+    }
+    *handle = e->handle;
+    return true;
+}
+
+bool remote_worker_bind(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
+                        uint64_t handle) {
+    (void)worker;
+    if (number <= remote_kinds[kind].fixed || number >> 62) {
+        return false;
+    }
+    struct entry *e = find_or_make(kind, number);
+    if (e->bound) {
+        return false;
+    }
+    e->bound = true;
+    e->handle = handle;
+    return true;
+}
+
+uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kind,
+                              uint64_t handle) {
+    static uint64_t own = UINT64_C(1) << 62;
+
+    (void)worker;
+    for (size_t i = entry_count; i > 0; i--) {
+        if (entries[i - 1].kind == kind && entries[i - 1].bound && entries[i - 1].handle == handle) {
+            return entries[i - 1].number;
+        }
+    }
+    struct entry *e = find_or_make(kind, ++own);
+    e->bound = true;
+    e->handle = handle;
+    return e->number;
+}
+
+void remote_worker_unbind(struct remote_worker *worker, enum remote_kind kind, uint64_t number) {
+    (void)worker;
+    find_or_make(kind, number)->bound = false;
+}
+
+const void *remote_worker_bulk(struct remote_worker *worker, uint64_t number, uint64_t size) {
+    (void)worker;
+    return number == bulk_number && size == bulk_size ? bulk : NULL;
+}

@@ -1,0 +1,27 @@
+/* A client and a worker in one process: the transport, and the tables of handles of both sides. */
+#ifndef DIVVY_REMOTE_TEST_LOOPBACK_H
+#define DIVVY_REMOTE_TEST_LOOPBACK_H
+
+#include "remote/call.h"
+#include "remote/decode.h"
+
+/* The decoder through which every record goes. */
+extern struct remote_decoder loopback;
+/* What became of the last record. */
+extern enum remote_outcome loopback_outcome;
+/* Whether posted calls wait. */
+extern bool loopback_strict;
+/* The last record as it was sent, and its size. */
+extern unsigned char *loopback_record;
+extern size_t loopback_size;
+/* How many records were sent, and answered. */
+extern unsigned long loopback_sent;
+
+void loopback_start(const struct remote_cuda_driver *cuda, const struct remote_nvml_driver *nvml);
+/* Forgets all handles. */
+void loopback_forget(void);
+/* The client's number of a driver's handle, and back; 0 for a number that nobody knows. */
+uint64_t loopback_number(enum remote_kind kind, uint64_t handle);
+uint64_t loopback_handle(enum remote_kind kind, uint64_t number);
+
+#endif

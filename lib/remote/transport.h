@@ -1,0 +1,41 @@
+/* What a client library's generated calls stand on: three functions of a transport, and the numbers of handles. */
+#ifndef DIVVY_REMOTE_TRANSPORT_H
+#define DIVVY_REMOTE_TRANSPORT_H
+
+#include "remote/generated/numbers.h"
+#include "remote/record.h"
+
+/* Appends a record to the process's one stream, and returns its sequence number, 0 when the link has ended. The head
+ * lacks sequence, context and thread, which the transport fills in. Each piece is followed by zeros up to 8 bytes; the
+ * pieces belong to the caller again when this returns. */
+uint64_t remote_send(const struct remote_head *head, const struct remote_piece *pieces,
+                     size_t count);
+
+/* Sends bytes beside the stream, before the record that names them. Returns their number, 0 when the link has ended. */
+uint64_t remote_send_bulk(const void *bytes, size_t size);
+
+/* What came back for a record. The body is valid until the thread's next call. */
+struct remote_reply {
+    struct remote_answer head;
+    const unsigned char *body;
+    size_t size; /* of the body */
+    size_t at;   /* how much of it has been read */
+    bool garbled;
+};
+
+/* Waits until the record with this number has been answered. False when the link has ended. */
+bool remote_wait(uint64_t sequence, struct remote_reply *reply);
+
+/* Whether posted calls have to wait too, DIVVY_REMOTE=strict. */
+bool remote_strict(void);
+
+/* The client's handles are numbers. One that the program makes is numbered here; one that the worker tells is learned. */
+uint64_t remote_number_new(enum remote_kind kind);
+void remote_number_learn(enum remote_kind kind, uint64_t number);
+void remote_number_forget(enum remote_kind kind, uint64_t number);
+bool remote_number_known(enum remote_kind kind, uint64_t number);
+
+/* How many bytes of code there are at an address, as its own header proves; 0 if it proves nothing. */
+size_t remote_image_size(const void *image);
+
+#endif

@@ -1,0 +1,23 @@
+/* What the worker's generated decoders stand on: the numbers of handles and the bytes that came beside the stream. */
+#ifndef DIVVY_REMOTE_WORKER_H
+#define DIVVY_REMOTE_WORKER_H
+
+#include "remote/generated/numbers.h"
+#include "remote/record.h"
+
+struct remote_worker;
+
+/* The driver's handle of a number; false if the number names none of this kind. NULL and the fixed numbers are not asked. */
+bool remote_worker_resolve(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
+                           uint64_t *handle);
+/* Notes that a number which the client chose is this handle. False if it cannot be chosen. */
+bool remote_worker_bind(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
+                        uint64_t handle);
+/* The number of a handle that the driver told, which gets one if it has none. */
+uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kind, uint64_t handle);
+/* Forgets a number, whose handle has ended. */
+void remote_worker_unbind(struct remote_worker *worker, enum remote_kind kind, uint64_t number);
+/* The bytes that were sent beside the stream, if they are so many; otherwise NULL. No client can change them. */
+const void *remote_worker_bulk(struct remote_worker *worker, uint64_t number, uint64_t size);
+
+#endif
