@@ -114,7 +114,7 @@ func (c *checker) sections() {
 
 func (c *checker) structure(s *Structure, name func(int, string)) {
 	name(s.line, s.Name)
-	c.structures[s.Name] = s
+	c.structures[s.Name], s.holds = s, nil
 	if s.Size < 4 || s.Size > ArrayBytes {
 		c.fault(s.line, s.Name, "size %d is not between 4 and %d", s.Size, ArrayBytes)
 	}

@@ -72,8 +72,6 @@ _Static_assert(sizeof(CUDA_ARRAY_SPARSE_PROPERTIES) == 48, "CUDA_ARRAY_SPARSE_PR
 _Static_assert(sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS) == 32, "CUDA_GRAPH_INSTANTIATE_PARAMS");
 _Static_assert(offsetof(CUDA_GRAPH_INSTANTIATE_PARAMS, hUploadStream) == 8, "CUDA_GRAPH_INSTANTIATE_PARAMS.hUploadStream");
 _Static_assert(offsetof(CUDA_GRAPH_INSTANTIATE_PARAMS, hErrNode_out) == 16, "CUDA_GRAPH_INSTANTIATE_PARAMS.hErrNode_out");
-_Static_assert(offsetof(CUDA_GRAPH_INSTANTIATE_PARAMS, hUploadStream) == 8, "CUDA_GRAPH_INSTANTIATE_PARAMS.hUploadStream");
-_Static_assert(offsetof(CUDA_GRAPH_INSTANTIATE_PARAMS, hErrNode_out) == 16, "CUDA_GRAPH_INSTANTIATE_PARAMS.hErrNode_out");
 _Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40, "CUDA_MEMSET_NODE_PARAMS");
 _Static_assert(sizeof(CUdevprop) == 56, "CUdevprop");
 _Static_assert(sizeof(CUexecAffinityParam) == 8, "CUexecAffinityParam");
@@ -81,15 +79,11 @@ _Static_assert(sizeof(CUgraphEdgeData) == 8, "CUgraphEdgeData");
 _Static_assert(sizeof(CUgraphExecUpdateResultInfo) == 24, "CUgraphExecUpdateResultInfo");
 _Static_assert(offsetof(CUgraphExecUpdateResultInfo, errorNode) == 8, "CUgraphExecUpdateResultInfo.errorNode");
 _Static_assert(offsetof(CUgraphExecUpdateResultInfo, errorFromNode) == 16, "CUgraphExecUpdateResultInfo.errorFromNode");
-_Static_assert(offsetof(CUgraphExecUpdateResultInfo, errorNode) == 8, "CUgraphExecUpdateResultInfo.errorNode");
-_Static_assert(offsetof(CUgraphExecUpdateResultInfo, errorFromNode) == 16, "CUgraphExecUpdateResultInfo.errorFromNode");
 _Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
 _Static_assert(offsetof(CUmemAllocationProp, win32HandleMetaData) == 16, "CUmemAllocationProp.win32HandleMetaData");
-_Static_assert(offsetof(CUmemAllocationProp, win32HandleMetaData) == 16, "CUmemAllocationProp.win32HandleMetaData");
 _Static_assert(sizeof(CUmemLocation) == 8, "CUmemLocation");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
-_Static_assert(offsetof(CUmemPoolProps, win32SecurityAttributes) == 16, "CUmemPoolProps.win32SecurityAttributes");
 _Static_assert(offsetof(CUmemPoolProps, win32SecurityAttributes) == 16, "CUmemPoolProps.win32SecurityAttributes");
 _Static_assert(sizeof(CUstreamAttrValue) == 64, "CUstreamAttrValue");
 _Static_assert(sizeof(CUstreamBatchMemOpParams) == 48, "CUstreamBatchMemOpParams");
@@ -99,26 +93,16 @@ static void in_CUDA_GRAPH_INSTANTIATE_PARAMS(struct remote_decoder *d, void *s) 
     (void)d;
     remote_in_field(d, s, 8, REMOTE_KIND_CUstream);
     remote_in_nothing(s, 16);
-    remote_in_field(d, s, 8, REMOTE_KIND_CUstream);
-    remote_in_nothing(s, 16);
 }
 
 static void out_CUDA_GRAPH_INSTANTIATE_PARAMS(struct remote_decoder *d, void *s) {
     (void)d;
     remote_out_field(d, s, 8, REMOTE_KIND_CUstream);
     remote_out_field(d, s, 16, REMOTE_KIND_CUgraphNode);
-    remote_out_field(d, s, 8, REMOTE_KIND_CUstream);
-    remote_out_field(d, s, 16, REMOTE_KIND_CUgraphNode);
 }
 
 static void in_CUDA_RESOURCE_DESC(struct remote_decoder *d, void *s) {
     (void)d;
-    if (remote_field_is(s, 0, 0)) {
-        remote_in_field(d, s, 8, REMOTE_KIND_CUarray);
-    }
-    if (remote_field_is(s, 0, 1)) {
-        remote_in_field(d, s, 8, REMOTE_KIND_CUmipmappedArray);
-    }
     if (remote_field_is(s, 0, 0)) {
         remote_in_field(d, s, 8, REMOTE_KIND_CUarray);
     }
@@ -135,18 +119,10 @@ static void out_CUDA_RESOURCE_DESC(struct remote_decoder *d, void *s) {
     if (remote_field_is(s, 0, 1)) {
         remote_out_field(d, s, 8, REMOTE_KIND_CUmipmappedArray);
     }
-    if (remote_field_is(s, 0, 0)) {
-        remote_out_field(d, s, 8, REMOTE_KIND_CUarray);
-    }
-    if (remote_field_is(s, 0, 1)) {
-        remote_out_field(d, s, 8, REMOTE_KIND_CUmipmappedArray);
-    }
 }
 
 static void out_CUgraphExecUpdateResultInfo(struct remote_decoder *d, void *s) {
     (void)d;
-    remote_out_field(d, s, 8, REMOTE_KIND_CUgraphNode);
-    remote_out_field(d, s, 16, REMOTE_KIND_CUgraphNode);
     remote_out_field(d, s, 8, REMOTE_KIND_CUgraphNode);
     remote_out_field(d, s, 16, REMOTE_KIND_CUgraphNode);
 }
@@ -154,18 +130,15 @@ static void out_CUgraphExecUpdateResultInfo(struct remote_decoder *d, void *s) {
 static void in_CUmemAllocationProp(struct remote_decoder *d, void *s) {
     (void)d;
     remote_in_nothing(s, 16);
-    remote_in_nothing(s, 16);
 }
 
 static void out_CUmemAllocationProp(struct remote_decoder *d, void *s) {
     (void)d;
     remote_in_nothing(s, 16);
-    remote_in_nothing(s, 16);
 }
 
 static void in_CUmemPoolProps(struct remote_decoder *d, void *s) {
     (void)d;
-    remote_in_nothing(s, 16);
     remote_in_nothing(s, 16);
 }
 

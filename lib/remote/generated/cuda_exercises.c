@@ -2278,8 +2278,6 @@ static CUresult mock_cuGraphExecUpdate_v2(CUgraphExec a0, CUgraph a1, CUgraphExe
         for (uint64_t i = 0; i < 1; i++) {
             mock_write_handles(&m, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24) + 8, 1);
             mock_write_handles(&m, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24) + 16, 1);
-            mock_write_handles(&m, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24) + 8, 1);
-            mock_write_handles(&m, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24) + 16, 1);
         }
     }
     return (CUresult)result;
@@ -2293,8 +2291,6 @@ static void exercise_cuGraphExecUpdate_v2(struct exercise *e) {
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecUpdate_v2)(a0, a1, a2) : mock_cuGraphExecUpdate_v2(a0, a1, a2)));
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
-            exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24), 8);
-            exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24), 16);
             exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24), 8);
             exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24), 16);
         }
@@ -2531,8 +2527,6 @@ static CUresult mock_cuGraphInstantiateWithParams(CUgraphExec *a0, CUgraph a1, C
         for (uint64_t i = 0; i < 1; i++) {
             mock_write_handles(&m, REMOTE_KIND_CUstream, ((unsigned char *)(uintptr_t)a2 + i * 32) + 8, 1);
             mock_write_handles(&m, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 32) + 16, 1);
-            mock_write_handles(&m, REMOTE_KIND_CUstream, ((unsigned char *)(uintptr_t)a2 + i * 32) + 8, 1);
-            mock_write_handles(&m, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 32) + 16, 1);
         }
     }
     return (CUresult)result;
@@ -2547,16 +2541,12 @@ static void exercise_cuGraphInstantiateWithParams(struct exercise *e) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_handle(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 8, REMOTE_KIND_CUstream);
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
-            exercise_put_handle(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 8, REMOTE_KIND_CUstream);
-            exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
         }
     }
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiateWithParams)(a0, a1, a2) : mock_cuGraphInstantiateWithParams(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphExec, a0, 1);
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
-            exercise_see_field(e, REMOTE_KIND_CUstream, ((unsigned char *)(uintptr_t)a2 + i * 32), 8);
-            exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
             exercise_see_field(e, REMOTE_KIND_CUstream, ((unsigned char *)(uintptr_t)a2 + i * 32), 8);
             exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
         }
@@ -2579,8 +2569,6 @@ static CUresult mock_cuGraphInstantiateWithParams_ptsz(CUgraphExec *a0, CUgraph 
         for (uint64_t i = 0; i < 1; i++) {
             mock_write_handles(&m, REMOTE_KIND_CUstream, ((unsigned char *)(uintptr_t)a2 + i * 32) + 8, 1);
             mock_write_handles(&m, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 32) + 16, 1);
-            mock_write_handles(&m, REMOTE_KIND_CUstream, ((unsigned char *)(uintptr_t)a2 + i * 32) + 8, 1);
-            mock_write_handles(&m, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 32) + 16, 1);
         }
     }
     return (CUresult)result;
@@ -2595,16 +2583,12 @@ static void exercise_cuGraphInstantiateWithParams_ptsz(struct exercise *e) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_handle(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 8, REMOTE_KIND_CUstream);
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
-            exercise_put_handle(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 8, REMOTE_KIND_CUstream);
-            exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
         }
     }
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiateWithParams_ptsz)(a0, a1, a2) : mock_cuGraphInstantiateWithParams_ptsz(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphExec, a0, 1);
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
-            exercise_see_field(e, REMOTE_KIND_CUstream, ((unsigned char *)(uintptr_t)a2 + i * 32), 8);
-            exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
             exercise_see_field(e, REMOTE_KIND_CUstream, ((unsigned char *)(uintptr_t)a2 + i * 32), 8);
             exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
         }
@@ -3687,7 +3671,6 @@ static void exercise_cuMemCreate(struct exercise *e) {
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
-            exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
         }
     }
     exercise_keep(e, a2, 1 * 32);
@@ -3811,7 +3794,6 @@ static void exercise_cuMemGetAllocationGranularity(struct exercise *e) {
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a1 + i * 32), 16);
-            exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a1 + i * 32), 16);
         }
     }
     exercise_keep(e, a1, 1 * 32);
@@ -3829,7 +3811,6 @@ static CUresult mock_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp 
         mock_write(&m, a0, 1 * 32);
         for (uint64_t i = 0; i < 1; i++) {
             mock_write_nothing(((unsigned char *)(uintptr_t)a0 + i * 32), 16);
-            mock_write_nothing(((unsigned char *)(uintptr_t)a0 + i * 32), 16);
         }
     }
     return (CUresult)result;
@@ -3842,7 +3823,6 @@ static void exercise_cuMemGetAllocationPropertiesFromHandle(struct exercise *e) 
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetAllocationPropertiesFromHandle)(a0, a1) : mock_cuMemGetAllocationPropertiesFromHandle(a0, a1)));
     if (a0) {
         for (uint64_t i = 0; i < 1; i++) {
-            exercise_forget_field(((unsigned char *)(uintptr_t)a0 + i * 32), 16);
             exercise_forget_field(((unsigned char *)(uintptr_t)a0 + i * 32), 16);
         }
     }
@@ -3985,7 +3965,6 @@ static void exercise_cuMemPoolCreate(struct exercise *e) {
     CUmemPoolProps *a1 = exercise_array(e, 1, 88);
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
-            exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a1 + i * 88), 16);
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a1 + i * 88), 16);
         }
     }
@@ -6712,12 +6691,6 @@ static void exercise_cuSurfObjectCreate(struct exercise *e) {
             if (remote_field_is(((unsigned char *)(uintptr_t)a1 + i * 144), 0, 1)) {
                 exercise_put_handle(e, ((unsigned char *)(uintptr_t)a1 + i * 144), 8, REMOTE_KIND_CUmipmappedArray);
             }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a1 + i * 144), 0, 0)) {
-                exercise_put_handle(e, ((unsigned char *)(uintptr_t)a1 + i * 144), 8, REMOTE_KIND_CUarray);
-            }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a1 + i * 144), 0, 1)) {
-                exercise_put_handle(e, ((unsigned char *)(uintptr_t)a1 + i * 144), 8, REMOTE_KIND_CUmipmappedArray);
-            }
         }
     }
     exercise_keep(e, a1, 1 * 144);
@@ -6755,12 +6728,6 @@ static CUresult mock_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *a0, CUsurfO
             if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 1)) {
                 mock_write_handles(&m, REMOTE_KIND_CUmipmappedArray, ((unsigned char *)(uintptr_t)a0 + i * 144) + 8, 1);
             }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 0)) {
-                mock_write_handles(&m, REMOTE_KIND_CUarray, ((unsigned char *)(uintptr_t)a0 + i * 144) + 8, 1);
-            }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 1)) {
-                mock_write_handles(&m, REMOTE_KIND_CUmipmappedArray, ((unsigned char *)(uintptr_t)a0 + i * 144) + 8, 1);
-            }
         }
     }
     return (CUresult)result;
@@ -6773,12 +6740,6 @@ static void exercise_cuSurfObjectGetResourceDesc(struct exercise *e) {
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectGetResourceDesc)(a0, a1) : mock_cuSurfObjectGetResourceDesc(a0, a1)));
     if (a0) {
         for (uint64_t i = 0; i < 1; i++) {
-            if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 0)) {
-                exercise_see_field(e, REMOTE_KIND_CUarray, ((unsigned char *)(uintptr_t)a0 + i * 144), 8);
-            }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 1)) {
-                exercise_see_field(e, REMOTE_KIND_CUmipmappedArray, ((unsigned char *)(uintptr_t)a0 + i * 144), 8);
-            }
             if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 0)) {
                 exercise_see_field(e, REMOTE_KIND_CUarray, ((unsigned char *)(uintptr_t)a0 + i * 144), 8);
             }
@@ -7021,12 +6982,6 @@ static void exercise_cuTexObjectCreate(struct exercise *e) {
             if (remote_field_is(((unsigned char *)(uintptr_t)a1 + i * 144), 0, 1)) {
                 exercise_put_handle(e, ((unsigned char *)(uintptr_t)a1 + i * 144), 8, REMOTE_KIND_CUmipmappedArray);
             }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a1 + i * 144), 0, 0)) {
-                exercise_put_handle(e, ((unsigned char *)(uintptr_t)a1 + i * 144), 8, REMOTE_KIND_CUarray);
-            }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a1 + i * 144), 0, 1)) {
-                exercise_put_handle(e, ((unsigned char *)(uintptr_t)a1 + i * 144), 8, REMOTE_KIND_CUmipmappedArray);
-            }
         }
     }
     exercise_keep(e, a1, 1 * 144);
@@ -7068,12 +7023,6 @@ static CUresult mock_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *a0, CUtexObj
             if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 1)) {
                 mock_write_handles(&m, REMOTE_KIND_CUmipmappedArray, ((unsigned char *)(uintptr_t)a0 + i * 144) + 8, 1);
             }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 0)) {
-                mock_write_handles(&m, REMOTE_KIND_CUarray, ((unsigned char *)(uintptr_t)a0 + i * 144) + 8, 1);
-            }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 1)) {
-                mock_write_handles(&m, REMOTE_KIND_CUmipmappedArray, ((unsigned char *)(uintptr_t)a0 + i * 144) + 8, 1);
-            }
         }
     }
     return (CUresult)result;
@@ -7086,12 +7035,6 @@ static void exercise_cuTexObjectGetResourceDesc(struct exercise *e) {
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetResourceDesc)(a0, a1) : mock_cuTexObjectGetResourceDesc(a0, a1)));
     if (a0) {
         for (uint64_t i = 0; i < 1; i++) {
-            if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 0)) {
-                exercise_see_field(e, REMOTE_KIND_CUarray, ((unsigned char *)(uintptr_t)a0 + i * 144), 8);
-            }
-            if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 1)) {
-                exercise_see_field(e, REMOTE_KIND_CUmipmappedArray, ((unsigned char *)(uintptr_t)a0 + i * 144), 8);
-            }
             if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 0)) {
                 exercise_see_field(e, REMOTE_KIND_CUarray, ((unsigned char *)(uintptr_t)a0 + i * 144), 8);
             }

@@ -6,8 +6,6 @@
 static void learn_CUDA_GRAPH_INSTANTIATE_PARAMS(const CUDA_GRAPH_INSTANTIATE_PARAMS *s) {
     remote_learn_field(s, 8, REMOTE_KIND_CUstream);
     remote_learn_field(s, 16, REMOTE_KIND_CUgraphNode);
-    remote_learn_field(s, 8, REMOTE_KIND_CUstream);
-    remote_learn_field(s, 16, REMOTE_KIND_CUgraphNode);
 }
 
 static void learn_CUDA_RESOURCE_DESC(const CUDA_RESOURCE_DESC *s) {
@@ -17,17 +15,9 @@ static void learn_CUDA_RESOURCE_DESC(const CUDA_RESOURCE_DESC *s) {
     if (remote_word_is(s, 0, 1)) {
         remote_learn_field(s, 8, REMOTE_KIND_CUmipmappedArray);
     }
-    if (remote_word_is(s, 0, 0)) {
-        remote_learn_field(s, 8, REMOTE_KIND_CUarray);
-    }
-    if (remote_word_is(s, 0, 1)) {
-        remote_learn_field(s, 8, REMOTE_KIND_CUmipmappedArray);
-    }
 }
 
 static void learn_CUgraphExecUpdateResultInfo(const CUgraphExecUpdateResultInfo *s) {
-    remote_learn_field(s, 8, REMOTE_KIND_CUgraphNode);
-    remote_learn_field(s, 16, REMOTE_KIND_CUgraphNode);
     remote_learn_field(s, 8, REMOTE_KIND_CUgraphNode);
     remote_learn_field(s, 16, REMOTE_KIND_CUgraphNode);
 }

@@ -51,8 +51,6 @@ _Static_assert(sizeof(nvmlBAR1Memory_t) == 24, "nvmlBAR1Memory_t");
 _Static_assert(sizeof(nvmlComputeInstanceInfo_t) == 32, "nvmlComputeInstanceInfo_t");
 _Static_assert(offsetof(nvmlComputeInstanceInfo_t, device) == 0, "nvmlComputeInstanceInfo_t.device");
 _Static_assert(offsetof(nvmlComputeInstanceInfo_t, gpuInstance) == 8, "nvmlComputeInstanceInfo_t.gpuInstance");
-_Static_assert(offsetof(nvmlComputeInstanceInfo_t, device) == 0, "nvmlComputeInstanceInfo_t.device");
-_Static_assert(offsetof(nvmlComputeInstanceInfo_t, gpuInstance) == 8, "nvmlComputeInstanceInfo_t.gpuInstance");
 _Static_assert(sizeof(nvmlComputeInstanceProfileInfo_t) == 36, "nvmlComputeInstanceProfileInfo_t");
 _Static_assert(sizeof(nvmlComputeInstanceProfileInfo_v2_t) <= 140, "nvmlComputeInstanceProfileInfo_v2_t");
 _Static_assert(sizeof(nvmlConfComputeMemSizeInfo_t) == 16, "nvmlConfComputeMemSizeInfo_t");
@@ -61,7 +59,6 @@ _Static_assert(sizeof(nvmlEccErrorCounts_t) == 32, "nvmlEccErrorCounts_t");
 _Static_assert(sizeof(nvmlEncoderSessionInfo_t) == 32, "nvmlEncoderSessionInfo_t");
 _Static_assert(sizeof(nvmlEventData_t) == 32, "nvmlEventData_t");
 _Static_assert(offsetof(nvmlEventData_t, device) == 0, "nvmlEventData_t.device");
-_Static_assert(offsetof(nvmlEventData_t, device) == 0, "nvmlEventData_t.device");
 _Static_assert(sizeof(nvmlExcludedDeviceInfo_t) == 148, "nvmlExcludedDeviceInfo_t");
 _Static_assert(sizeof(nvmlFBCSessionInfo_t) == 48, "nvmlFBCSessionInfo_t");
 _Static_assert(sizeof(nvmlFBCStats_t) == 12, "nvmlFBCStats_t");
@@ -69,7 +66,6 @@ _Static_assert(sizeof(nvmlFieldValue_t) == 40, "nvmlFieldValue_t");
 _Static_assert(sizeof(nvmlGpuDynamicPstatesInfo_t) == 132, "nvmlGpuDynamicPstatesInfo_t");
 _Static_assert(sizeof(nvmlGpuFabricInfo_t) == 28, "nvmlGpuFabricInfo_t");
 _Static_assert(sizeof(nvmlGpuInstanceInfo_t) == 24, "nvmlGpuInstanceInfo_t");
-_Static_assert(offsetof(nvmlGpuInstanceInfo_t, device) == 0, "nvmlGpuInstanceInfo_t.device");
 _Static_assert(offsetof(nvmlGpuInstanceInfo_t, device) == 0, "nvmlGpuInstanceInfo_t.device");
 _Static_assert(sizeof(nvmlGpuInstanceProfileInfo_t) == 48, "nvmlGpuInstanceProfileInfo_t");
 _Static_assert(sizeof(nvmlGpuInstanceProfileInfo_v2_t) <= 152, "nvmlGpuInstanceProfileInfo_v2_t");
@@ -92,13 +88,10 @@ static void out_nvmlComputeInstanceInfo_t(struct remote_decoder *d, void *s) {
     (void)d;
     remote_out_field(d, s, 0, REMOTE_KIND_nvmlDevice_t);
     remote_out_field(d, s, 8, REMOTE_KIND_nvmlGpuInstance_t);
-    remote_out_field(d, s, 0, REMOTE_KIND_nvmlDevice_t);
-    remote_out_field(d, s, 8, REMOTE_KIND_nvmlGpuInstance_t);
 }
 
 static void out_nvmlGpuInstanceInfo_t(struct remote_decoder *d, void *s) {
     (void)d;
-    remote_out_field(d, s, 0, REMOTE_KIND_nvmlDevice_t);
     remote_out_field(d, s, 0, REMOTE_KIND_nvmlDevice_t);
 }
 

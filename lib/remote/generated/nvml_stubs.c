@@ -6,17 +6,13 @@
 static void learn_nvmlComputeInstanceInfo_t(const nvmlComputeInstanceInfo_t *s) {
     remote_learn_field(s, 0, REMOTE_KIND_nvmlDevice_t);
     remote_learn_field(s, 8, REMOTE_KIND_nvmlGpuInstance_t);
-    remote_learn_field(s, 0, REMOTE_KIND_nvmlDevice_t);
-    remote_learn_field(s, 8, REMOTE_KIND_nvmlGpuInstance_t);
 }
 
 static void learn_nvmlEventData_t(const nvmlEventData_t *s) {
     remote_learn_field(s, 0, REMOTE_KIND_nvmlDevice_t);
-    remote_learn_field(s, 0, REMOTE_KIND_nvmlDevice_t);
 }
 
 static void learn_nvmlGpuInstanceInfo_t(const nvmlGpuInstanceInfo_t *s) {
-    remote_learn_field(s, 0, REMOTE_KIND_nvmlDevice_t);
     remote_learn_field(s, 0, REMOTE_KIND_nvmlDevice_t);
 }
 
