@@ -24,7 +24,7 @@ func (r remoteLibrary) exercises() string {
 	}
 	fmt.Fprintf(&b, "\nconst struct remote_%s_driver %s_mock = {\n", r.lower(), r.lower())
 	for _, c := range r.calls {
-		if c.Remote.Back == "" {
+		if c.exercised() {
 			fmt.Fprintf(&b, "    .%s = mock_%s,\n", c.Name, c.Name)
 		}
 	}
@@ -55,7 +55,7 @@ func (r remoteLibrary) back(b *strings.Builder, c call) {
 		b.WriteString("    return REMOTE_ANSWERS_LATER;\n}\n")
 		return
 	}
-	fmt.Fprintf(b, "    return (int32_t)mock_%s(%s);\n}\n", c.Name, c.passed())
+	fmt.Fprintf(b, "    return (int32_t)d->%s->%s(%s);\n}\n", r.lower(), c.Name, c.passed())
 }
 
 // passed is the list of arguments a0, a1, ...
@@ -179,7 +179,7 @@ func (r remoteLibrary) exercise(b *strings.Builder, c call) {
 			r.drawPointer(b, c, i, p)
 		}
 	}
-	fmt.Fprintf(b, "    exercise_result(e, (int32_t)(e->remote ? %s(%s) : mock_%s(%s)));\n", c.stubName(), c.passed(), c.Name, c.passed())
+	fmt.Fprintf(b, "    exercise_result(e, (int32_t)(e->remote ? %s(%s) : loopback.%s->%s(%s)));\n", c.stubName(), c.passed(), r.lower(), c.Name, c.passed())
 	for i, p := range c.Parameters {
 		r.see(b, c, i, p)
 	}
@@ -188,7 +188,7 @@ func (r remoteLibrary) exercise(b *strings.Builder, c call) {
 
 func (r remoteLibrary) drawValue(b *strings.Builder, c call, i int, p Parameter) {
 	counts := slices.ContainsFunc(c.Parameters, func(a Parameter) bool { return a.Length.Of == i+1 })
-	what := "exercise_next(e)"
+	what := "exercise_value(e)"
 	switch {
 	case r.kinds[p.Type]:
 		what = fmt.Sprintf("exercise_handle(e, %s)", kind(p.Type))
@@ -272,5 +272,9 @@ func (r remoteLibrary) see(b *strings.Builder, c call, i int, p Parameter) {
 		fmt.Fprintf(b, "    exercise_see(e, a%d, %s);\n", i, length)
 		return
 	}
-	fmt.Fprintf(b, "    exercise_see(e, a%d, %s * %s);\n", i, length, r.size(p))
+	see := "exercise_see"
+	if p.Element() == "CUdeviceptr" {
+		see = "exercise_see_addresses"
+	}
+	fmt.Fprintf(b, "    %s(e, a%d, %s * %s);\n", see, i, length, r.size(p))
 }

@@ -12,9 +12,7 @@ func (r remoteLibrary) decodeHeader() string {
 	fmt.Fprintf(&b, "%s#ifndef %s\n#define %s\n\n#include \"abi/generated/%s_functions.h\"\n#include \"remote/decode.h\"\n\n", r.banner(), guard, guard, r.lower())
 	fmt.Fprintf(&b, "/* The driver's functions, NULL where it lacks one. */\nstruct remote_%s_driver {\n", r.lower())
 	for _, c := range r.calls {
-		if c.Remote.Back == "" {
-			fmt.Fprintf(&b, "    __typeof__(%s) *%s;\n", c.Name, c.Name)
-		}
+		fmt.Fprintf(&b, "    __typeof__(%s) *%s;\n", c.Name, c.Name)
 	}
 	fmt.Fprintf(&b, "};\n\n/* Fills the table by looking every name up. */\nvoid remote_%s_driver_find(struct remote_%s_driver *driver, void *(*find)(const char *name));\n", r.lower(), r.lower())
 	b.WriteString("\n/* What the worker does by itself. Each answers as the driver would, or REMOTE_ANSWERS_LATER. */\n")
@@ -52,9 +50,7 @@ func (r remoteLibrary) decoders() string {
 	fmt.Fprintf(&b, "\nvoid remote_%s_driver_find(struct remote_%s_driver *driver, void *(*find)(const char *name)) {\n", r.lower(), r.lower())
 	b.WriteString("    /* dlsym answers with an object's address, which POSIX lets stand for a function. */\n    void *at;\n\n")
 	for _, c := range r.calls {
-		if c.Remote.Back == "" {
-			fmt.Fprintf(&b, "    at = find(\"%s\");\n    __builtin_memcpy(&driver->%s, &at, sizeof at);\n", c.Name, c.Name)
-		}
+		fmt.Fprintf(&b, "    at = find(\"%s\");\n    __builtin_memcpy(&driver->%s, &at, sizeof at);\n", c.Name, c.Name)
 	}
 	b.WriteString("}\n\n")
 	fmt.Fprintf(&b, "static remote_decode_one *const decoders[] = {\n")
@@ -173,11 +169,7 @@ func (r remoteLibrary) decoder(b *strings.Builder, c call) {
 			}
 		}
 	}
-	has := fmt.Sprintf("d->%s->%s != NULL", r.lower(), c.Name)
-	if c.Remote.Back != "" {
-		has = "true"
-	}
-	fmt.Fprintf(b, "    if (!remote_taken(d, %s)) {\n        return remote_not_called(d);\n    }\n", has)
+	fmt.Fprintf(b, "    if (!remote_taken(d, d->%s->%s != NULL)) {\n        return remote_not_called(d);\n    }\n", r.lower(), c.Name)
 	r.make(b, c)
 	b.WriteString("}\n")
 }

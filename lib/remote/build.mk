@@ -29,3 +29,9 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/call.o $(REMOTE_LOOP
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
+
+# The simulated driver is loaded, as a program does it; its machine is made by its own code.
+REMOTE_SIMGPU := $(B)/lib/simgpu/libcuda.so.1
+$(REMOTE_OBJ)/test/test_simgpu.o: CFLAGS += -DSIMGPU_LIBRARY='"$(abspath $(REMOTE_SIMGPU))"'
+$(REMOTE_TEST)/simgpu: $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+	| $(REMOTE_SIMGPU)

@@ -612,7 +612,7 @@ static enum remote_outcome decode_cuCtxSynchronize(struct remote_decoder *d) {
     if (!remote_words(d, 0)) {
         return REMOTE_GARBLED;
     }
-    if (!remote_taken(d, true)) {
+    if (!remote_taken(d, d->cuda->cuCtxSynchronize != NULL)) {
         return remote_not_called(d);
     }
     int32_t result = remote_back_cuCtxSynchronize(d);
@@ -629,7 +629,7 @@ static enum remote_outcome decode_cuCtxSynchronize_v2(struct remote_decoder *d) 
         return REMOTE_GARBLED;
     }
     CUcontext a0 = (CUcontext)remote_handle(d, 0, REMOTE_KIND_CUcontext);
-    if (!remote_taken(d, true)) {
+    if (!remote_taken(d, d->cuda->cuCtxSynchronize_v2 != NULL)) {
         return remote_not_called(d);
     }
     int32_t result = remote_back_cuCtxSynchronize_v2(d, a0);
@@ -1307,7 +1307,7 @@ static enum remote_outcome decode_cuEventSynchronize(struct remote_decoder *d) {
         return REMOTE_GARBLED;
     }
     CUevent a0 = (CUevent)remote_handle(d, 0, REMOTE_KIND_CUevent);
-    if (!remote_taken(d, true)) {
+    if (!remote_taken(d, d->cuda->cuEventSynchronize != NULL)) {
         return remote_not_called(d);
     }
     int32_t result = remote_back_cuEventSynchronize(d, a0);
@@ -4848,7 +4848,7 @@ static enum remote_outcome decode_cuStreamSynchronize(struct remote_decoder *d) 
         return REMOTE_GARBLED;
     }
     CUstream a0 = (CUstream)remote_handle(d, 0, REMOTE_KIND_CUstream);
-    if (!remote_taken(d, true)) {
+    if (!remote_taken(d, d->cuda->cuStreamSynchronize != NULL)) {
         return remote_not_called(d);
     }
     int32_t result = remote_back_cuStreamSynchronize(d, a0);
@@ -4865,7 +4865,7 @@ static enum remote_outcome decode_cuStreamSynchronize_ptsz(struct remote_decoder
         return REMOTE_GARBLED;
     }
     CUstream a0 = (CUstream)remote_handle(d, 0, REMOTE_KIND_CUstream);
-    if (!remote_taken(d, true)) {
+    if (!remote_taken(d, d->cuda->cuStreamSynchronize_ptsz != NULL)) {
         return remote_not_called(d);
     }
     int32_t result = remote_back_cuStreamSynchronize_ptsz(d, a0);
@@ -6003,6 +6003,10 @@ void remote_cuda_driver_find(struct remote_cuda_driver *driver, void *(*find)(co
     __builtin_memcpy(&driver->cuCtxSetLimit, &at, sizeof at);
     at = find("cuCtxSetSharedMemConfig");
     __builtin_memcpy(&driver->cuCtxSetSharedMemConfig, &at, sizeof at);
+    at = find("cuCtxSynchronize");
+    __builtin_memcpy(&driver->cuCtxSynchronize, &at, sizeof at);
+    at = find("cuCtxSynchronize_v2");
+    __builtin_memcpy(&driver->cuCtxSynchronize_v2, &at, sizeof at);
     at = find("cuCtxWaitEvent");
     __builtin_memcpy(&driver->cuCtxWaitEvent, &at, sizeof at);
     at = find("cuDeviceCanAccessPeer");
@@ -6091,6 +6095,8 @@ void remote_cuda_driver_find(struct remote_cuda_driver *driver, void *(*find)(co
     __builtin_memcpy(&driver->cuEventRecordWithFlags_ptsz, &at, sizeof at);
     at = find("cuEventRecord_ptsz");
     __builtin_memcpy(&driver->cuEventRecord_ptsz, &at, sizeof at);
+    at = find("cuEventSynchronize");
+    __builtin_memcpy(&driver->cuEventSynchronize, &at, sizeof at);
     at = find("cuFlushGPUDirectRDMAWrites");
     __builtin_memcpy(&driver->cuFlushGPUDirectRDMAWrites, &at, sizeof at);
     at = find("cuFuncGetAttribute");
@@ -6535,6 +6541,10 @@ void remote_cuda_driver_find(struct remote_cuda_driver *driver, void *(*find)(co
     __builtin_memcpy(&driver->cuStreamSetAttribute, &at, sizeof at);
     at = find("cuStreamSetAttribute_ptsz");
     __builtin_memcpy(&driver->cuStreamSetAttribute_ptsz, &at, sizeof at);
+    at = find("cuStreamSynchronize");
+    __builtin_memcpy(&driver->cuStreamSynchronize, &at, sizeof at);
+    at = find("cuStreamSynchronize_ptsz");
+    __builtin_memcpy(&driver->cuStreamSynchronize_ptsz, &at, sizeof at);
     at = find("cuStreamUpdateCaptureDependencies");
     __builtin_memcpy(&driver->cuStreamUpdateCaptureDependencies, &at, sizeof at);
     at = find("cuStreamUpdateCaptureDependencies_ptsz");

@@ -39,6 +39,8 @@ struct remote_cuda_driver {
     __typeof__(cuCtxSetFlags) *cuCtxSetFlags;
     __typeof__(cuCtxSetLimit) *cuCtxSetLimit;
     __typeof__(cuCtxSetSharedMemConfig) *cuCtxSetSharedMemConfig;
+    __typeof__(cuCtxSynchronize) *cuCtxSynchronize;
+    __typeof__(cuCtxSynchronize_v2) *cuCtxSynchronize_v2;
     __typeof__(cuCtxWaitEvent) *cuCtxWaitEvent;
     __typeof__(cuDeviceCanAccessPeer) *cuDeviceCanAccessPeer;
     __typeof__(cuDeviceComputeCapability) *cuDeviceComputeCapability;
@@ -83,6 +85,7 @@ struct remote_cuda_driver {
     __typeof__(cuEventRecordWithFlags) *cuEventRecordWithFlags;
     __typeof__(cuEventRecordWithFlags_ptsz) *cuEventRecordWithFlags_ptsz;
     __typeof__(cuEventRecord_ptsz) *cuEventRecord_ptsz;
+    __typeof__(cuEventSynchronize) *cuEventSynchronize;
     __typeof__(cuFlushGPUDirectRDMAWrites) *cuFlushGPUDirectRDMAWrites;
     __typeof__(cuFuncGetAttribute) *cuFuncGetAttribute;
     __typeof__(cuFuncGetModule) *cuFuncGetModule;
@@ -305,6 +308,8 @@ struct remote_cuda_driver {
     __typeof__(cuStreamQuery_ptsz) *cuStreamQuery_ptsz;
     __typeof__(cuStreamSetAttribute) *cuStreamSetAttribute;
     __typeof__(cuStreamSetAttribute_ptsz) *cuStreamSetAttribute_ptsz;
+    __typeof__(cuStreamSynchronize) *cuStreamSynchronize;
+    __typeof__(cuStreamSynchronize_ptsz) *cuStreamSynchronize_ptsz;
     __typeof__(cuStreamUpdateCaptureDependencies) *cuStreamUpdateCaptureDependencies;
     __typeof__(cuStreamUpdateCaptureDependencies_ptsz) *cuStreamUpdateCaptureDependencies_ptsz;
     __typeof__(cuStreamUpdateCaptureDependencies_v2) *cuStreamUpdateCaptureDependencies_v2;

@@ -19,7 +19,7 @@ static void exercise_cuArray3DCreate_v2(struct exercise *e) {
     CUarray *a0 = exercise_room(e, 1, 8);
     CUDA_ARRAY3D_DESCRIPTOR *a1 = exercise_array(e, 1, 40);
     exercise_keep(e, a1, 1 * 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArray3DCreate_v2)(a0, a1) : mock_cuArray3DCreate_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArray3DCreate_v2)(a0, a1) : loopback.cuda->cuArray3DCreate_v2(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUarray, a0, 1);
     exercise_end(e);
 }
@@ -39,7 +39,7 @@ static void exercise_cuArray3DGetDescriptor_v2(struct exercise *e) {
     (void)e;
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
     CUDA_ARRAY3D_DESCRIPTOR *a0 = exercise_room(e, 1, 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArray3DGetDescriptor_v2)(a0, a1) : mock_cuArray3DGetDescriptor_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArray3DGetDescriptor_v2)(a0, a1) : loopback.cuda->cuArray3DGetDescriptor_v2(a0, a1)));
     exercise_see(e, a0, 1 * 40);
     exercise_end(e);
 }
@@ -60,7 +60,7 @@ static void exercise_cuArrayCreate_v2(struct exercise *e) {
     CUarray *a0 = exercise_room(e, 1, 8);
     CUDA_ARRAY_DESCRIPTOR *a1 = exercise_array(e, 1, 24);
     exercise_keep(e, a1, 1 * 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayCreate_v2)(a0, a1) : mock_cuArrayCreate_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayCreate_v2)(a0, a1) : loopback.cuda->cuArrayCreate_v2(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUarray, a0, 1);
     exercise_end(e);
 }
@@ -75,7 +75,7 @@ static CUresult mock_cuArrayDestroy(CUarray a0) {
 static void exercise_cuArrayDestroy(struct exercise *e) {
     (void)e;
     CUarray a0 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayDestroy)(a0) : mock_cuArrayDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayDestroy)(a0) : loopback.cuda->cuArrayDestroy(a0)));
     exercise_end(e);
 }
 
@@ -94,7 +94,7 @@ static void exercise_cuArrayGetDescriptor_v2(struct exercise *e) {
     (void)e;
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
     CUDA_ARRAY_DESCRIPTOR *a0 = exercise_room(e, 1, 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayGetDescriptor_v2)(a0, a1) : mock_cuArrayGetDescriptor_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayGetDescriptor_v2)(a0, a1) : loopback.cuda->cuArrayGetDescriptor_v2(a0, a1)));
     exercise_see(e, a0, 1 * 24);
     exercise_end(e);
 }
@@ -114,9 +114,9 @@ static CUresult mock_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS
 static void exercise_cuArrayGetMemoryRequirements(struct exercise *e) {
     (void)e;
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     CUDA_ARRAY_MEMORY_REQUIREMENTS *a0 = exercise_room(e, 1, 32);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayGetMemoryRequirements)(a0, a1, a2) : mock_cuArrayGetMemoryRequirements(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayGetMemoryRequirements)(a0, a1, a2) : loopback.cuda->cuArrayGetMemoryRequirements(a0, a1, a2)));
     exercise_see(e, a0, 1 * 32);
     exercise_end(e);
 }
@@ -136,9 +136,9 @@ static CUresult mock_cuArrayGetPlane(CUarray *a0, CUarray a1, unsigned int a2) {
 static void exercise_cuArrayGetPlane(struct exercise *e) {
     (void)e;
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    unsigned int a2 = (unsigned int)exercise_next(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
     CUarray *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayGetPlane)(a0, a1, a2) : mock_cuArrayGetPlane(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayGetPlane)(a0, a1, a2) : loopback.cuda->cuArrayGetPlane(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUarray, a0, 1);
     exercise_end(e);
 }
@@ -158,7 +158,7 @@ static void exercise_cuArrayGetSparseProperties(struct exercise *e) {
     (void)e;
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
     CUDA_ARRAY_SPARSE_PROPERTIES *a0 = exercise_room(e, 1, 48);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayGetSparseProperties)(a0, a1) : mock_cuArrayGetSparseProperties(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayGetSparseProperties)(a0, a1) : loopback.cuda->cuArrayGetSparseProperties(a0, a1)));
     exercise_see(e, a0, 1 * 48);
     exercise_end(e);
 }
@@ -176,9 +176,9 @@ static CUresult mock_cuCtxAttach(CUcontext *a0, unsigned int a1) {
 
 static void exercise_cuCtxAttach(struct exercise *e) {
     (void)e;
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     CUcontext *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxAttach(a0, a1) : mock_cuCtxAttach(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxAttach(a0, a1) : loopback.cuda->cuCtxAttach(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUcontext, a0, 1);
     exercise_end(e);
 }
@@ -197,10 +197,10 @@ static CUresult mock_cuCtxCreate(CUcontext *a0, unsigned int a1, CUdevice a2) {
 
 static void exercise_cuCtxCreate(struct exercise *e) {
     (void)e;
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     CUcontext *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxCreate(a0, a1, a2) : mock_cuCtxCreate(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxCreate(a0, a1, a2) : loopback.cuda->cuCtxCreate(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUcontext, a0, 1);
     exercise_end(e);
 }
@@ -219,10 +219,10 @@ static CUresult mock_cuCtxCreate_v2(CUcontext *a0, unsigned int a1, CUdevice a2)
 
 static void exercise_cuCtxCreate_v2(struct exercise *e) {
     (void)e;
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     CUcontext *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxCreate_v2(a0, a1, a2) : mock_cuCtxCreate_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxCreate_v2(a0, a1, a2) : loopback.cuda->cuCtxCreate_v2(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUcontext, a0, 1);
     exercise_end(e);
 }
@@ -244,12 +244,12 @@ static CUresult mock_cuCtxCreate_v3(CUcontext *a0, CUexecAffinityParam *a1, int 
 static void exercise_cuCtxCreate_v3(struct exercise *e) {
     (void)e;
     int a2 = exercise_chance(e) ? -1 : (int)exercise_length(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    CUdevice a4 = (CUdevice)exercise_next(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    CUdevice a4 = (CUdevice)exercise_value(e);
     CUcontext *a0 = exercise_room(e, 1, 8);
     CUexecAffinityParam *a1 = exercise_array(e, (uint64_t)(a2 > 0 ? a2 : 0), 8);
     exercise_keep(e, a1, (uint64_t)(a2 > 0 ? a2 : 0) * 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxCreate_v3(a0, a1, a2, a3, a4) : mock_cuCtxCreate_v3(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxCreate_v3(a0, a1, a2, a3, a4) : loopback.cuda->cuCtxCreate_v3(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUcontext, a0, 1);
     exercise_end(e);
 }
@@ -264,7 +264,7 @@ static CUresult mock_cuCtxDestroy(CUcontext a0) {
 static void exercise_cuCtxDestroy(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxDestroy(a0) : mock_cuCtxDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxDestroy(a0) : loopback.cuda->cuCtxDestroy(a0)));
     exercise_end(e);
 }
 
@@ -278,7 +278,7 @@ static CUresult mock_cuCtxDestroy_v2(CUcontext a0) {
 static void exercise_cuCtxDestroy_v2(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxDestroy_v2(a0) : mock_cuCtxDestroy_v2(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxDestroy_v2(a0) : loopback.cuda->cuCtxDestroy_v2(a0)));
     exercise_end(e);
 }
 
@@ -292,7 +292,7 @@ static CUresult mock_cuCtxDetach(CUcontext a0) {
 static void exercise_cuCtxDetach(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxDetach(a0) : mock_cuCtxDetach(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxDetach(a0) : loopback.cuda->cuCtxDetach(a0)));
     exercise_end(e);
 }
 
@@ -306,7 +306,7 @@ static CUresult mock_cuCtxDisablePeerAccess(CUcontext a0) {
 static void exercise_cuCtxDisablePeerAccess(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxDisablePeerAccess)(a0) : mock_cuCtxDisablePeerAccess(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxDisablePeerAccess)(a0) : loopback.cuda->cuCtxDisablePeerAccess(a0)));
     exercise_end(e);
 }
 
@@ -321,8 +321,8 @@ static CUresult mock_cuCtxEnablePeerAccess(CUcontext a0, unsigned int a1) {
 static void exercise_cuCtxEnablePeerAccess(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxEnablePeerAccess)(a0, a1) : mock_cuCtxEnablePeerAccess(a0, a1)));
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxEnablePeerAccess)(a0, a1) : loopback.cuda->cuCtxEnablePeerAccess(a0, a1)));
     exercise_end(e);
 }
 
@@ -341,7 +341,7 @@ static void exercise_cuCtxGetApiVersion(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetApiVersion)(a0, a1) : mock_cuCtxGetApiVersion(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetApiVersion)(a0, a1) : loopback.cuda->cuCtxGetApiVersion(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -359,7 +359,7 @@ static CUresult mock_cuCtxGetCacheConfig(CUfunc_cache *a0) {
 static void exercise_cuCtxGetCacheConfig(struct exercise *e) {
     (void)e;
     CUfunc_cache *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetCacheConfig)(a0) : mock_cuCtxGetCacheConfig(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetCacheConfig)(a0) : loopback.cuda->cuCtxGetCacheConfig(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -379,7 +379,7 @@ static void exercise_cuCtxGetDevice_v2(struct exercise *e) {
     (void)e;
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     CUdevice *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetDevice_v2)(a0, a1) : mock_cuCtxGetDevice_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetDevice_v2)(a0, a1) : loopback.cuda->cuCtxGetDevice_v2(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -397,9 +397,9 @@ static CUresult mock_cuCtxGetExecAffinity(CUexecAffinityParam *a0, CUexecAffinit
 
 static void exercise_cuCtxGetExecAffinity(struct exercise *e) {
     (void)e;
-    CUexecAffinityType a1 = (CUexecAffinityType)exercise_next(e);
+    CUexecAffinityType a1 = (CUexecAffinityType)exercise_value(e);
     CUexecAffinityParam *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetExecAffinity)(a0, a1) : mock_cuCtxGetExecAffinity(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetExecAffinity)(a0, a1) : loopback.cuda->cuCtxGetExecAffinity(a0, a1)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -417,7 +417,7 @@ static CUresult mock_cuCtxGetFlags(unsigned int *a0) {
 static void exercise_cuCtxGetFlags(struct exercise *e) {
     (void)e;
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetFlags)(a0) : mock_cuCtxGetFlags(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetFlags)(a0) : loopback.cuda->cuCtxGetFlags(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -437,7 +437,7 @@ static void exercise_cuCtxGetId(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetId)(a0, a1) : mock_cuCtxGetId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetId)(a0, a1) : loopback.cuda->cuCtxGetId(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -455,9 +455,9 @@ static CUresult mock_cuCtxGetLimit(size_t *a0, CUlimit a1) {
 
 static void exercise_cuCtxGetLimit(struct exercise *e) {
     (void)e;
-    CUlimit a1 = (CUlimit)exercise_next(e);
+    CUlimit a1 = (CUlimit)exercise_value(e);
     size_t *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetLimit)(a0, a1) : mock_cuCtxGetLimit(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetLimit)(a0, a1) : loopback.cuda->cuCtxGetLimit(a0, a1)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -475,7 +475,7 @@ static CUresult mock_cuCtxGetSharedMemConfig(CUsharedconfig *a0) {
 static void exercise_cuCtxGetSharedMemConfig(struct exercise *e) {
     (void)e;
     CUsharedconfig *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetSharedMemConfig)(a0) : mock_cuCtxGetSharedMemConfig(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxGetSharedMemConfig)(a0) : loopback.cuda->cuCtxGetSharedMemConfig(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -498,7 +498,7 @@ static void exercise_cuCtxGetStreamPriorityRange(struct exercise *e) {
     (void)e;
     int *a0 = exercise_room(e, 1, 4);
     int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxGetStreamPriorityRange(a0, a1) : mock_cuCtxGetStreamPriorityRange(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxGetStreamPriorityRange(a0, a1) : loopback.cuda->cuCtxGetStreamPriorityRange(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
@@ -516,7 +516,7 @@ static void exercise_cuCtxRecordEvent(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     CUevent a1 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxRecordEvent)(a0, a1) : mock_cuCtxRecordEvent(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxRecordEvent)(a0, a1) : loopback.cuda->cuCtxRecordEvent(a0, a1)));
     exercise_end(e);
 }
 
@@ -528,7 +528,7 @@ static CUresult mock_cuCtxResetPersistingL2Cache(void) {
 
 static void exercise_cuCtxResetPersistingL2Cache(struct exercise *e) {
     (void)e;
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxResetPersistingL2Cache)() : mock_cuCtxResetPersistingL2Cache()));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxResetPersistingL2Cache)() : loopback.cuda->cuCtxResetPersistingL2Cache()));
     exercise_end(e);
 }
 
@@ -541,8 +541,8 @@ static CUresult mock_cuCtxSetCacheConfig(CUfunc_cache a0) {
 
 static void exercise_cuCtxSetCacheConfig(struct exercise *e) {
     (void)e;
-    CUfunc_cache a0 = (CUfunc_cache)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSetCacheConfig)(a0) : mock_cuCtxSetCacheConfig(a0)));
+    CUfunc_cache a0 = (CUfunc_cache)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSetCacheConfig)(a0) : loopback.cuda->cuCtxSetCacheConfig(a0)));
     exercise_end(e);
 }
 
@@ -555,8 +555,8 @@ static CUresult mock_cuCtxSetFlags(unsigned int a0) {
 
 static void exercise_cuCtxSetFlags(struct exercise *e) {
     (void)e;
-    unsigned int a0 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSetFlags)(a0) : mock_cuCtxSetFlags(a0)));
+    unsigned int a0 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSetFlags)(a0) : loopback.cuda->cuCtxSetFlags(a0)));
     exercise_end(e);
 }
 
@@ -570,9 +570,9 @@ static CUresult mock_cuCtxSetLimit(CUlimit a0, size_t a1) {
 
 static void exercise_cuCtxSetLimit(struct exercise *e) {
     (void)e;
-    CUlimit a0 = (CUlimit)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSetLimit)(a0, a1) : mock_cuCtxSetLimit(a0, a1)));
+    CUlimit a0 = (CUlimit)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSetLimit)(a0, a1) : loopback.cuda->cuCtxSetLimit(a0, a1)));
     exercise_end(e);
 }
 
@@ -585,8 +585,8 @@ static CUresult mock_cuCtxSetSharedMemConfig(CUsharedconfig a0) {
 
 static void exercise_cuCtxSetSharedMemConfig(struct exercise *e) {
     (void)e;
-    CUsharedconfig a0 = (CUsharedconfig)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSetSharedMemConfig)(a0) : mock_cuCtxSetSharedMemConfig(a0)));
+    CUsharedconfig a0 = (CUsharedconfig)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSetSharedMemConfig)(a0) : loopback.cuda->cuCtxSetSharedMemConfig(a0)));
     exercise_end(e);
 }
 
@@ -598,12 +598,12 @@ static CUresult mock_cuCtxSynchronize(void) {
 
 int32_t remote_back_cuCtxSynchronize(struct remote_decoder *d) {
     (void)d;
-    return (int32_t)mock_cuCtxSynchronize();
+    return (int32_t)d->cuda->cuCtxSynchronize();
 }
 
 static void exercise_cuCtxSynchronize(struct exercise *e) {
     (void)e;
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSynchronize)() : mock_cuCtxSynchronize()));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSynchronize)() : loopback.cuda->cuCtxSynchronize()));
     exercise_end(e);
 }
 
@@ -616,13 +616,13 @@ static CUresult mock_cuCtxSynchronize_v2(CUcontext a0) {
 
 int32_t remote_back_cuCtxSynchronize_v2(struct remote_decoder *d, CUcontext a0) {
     (void)d;
-    return (int32_t)mock_cuCtxSynchronize_v2(a0);
+    return (int32_t)d->cuda->cuCtxSynchronize_v2(a0);
 }
 
 static void exercise_cuCtxSynchronize_v2(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSynchronize_v2)(a0) : mock_cuCtxSynchronize_v2(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxSynchronize_v2)(a0) : loopback.cuda->cuCtxSynchronize_v2(a0)));
     exercise_end(e);
 }
 
@@ -638,7 +638,7 @@ static void exercise_cuCtxWaitEvent(struct exercise *e) {
     (void)e;
     CUcontext a0 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     CUevent a1 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxWaitEvent)(a0, a1) : mock_cuCtxWaitEvent(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuCtxWaitEvent)(a0, a1) : loopback.cuda->cuCtxWaitEvent(a0, a1)));
     exercise_end(e);
 }
 
@@ -656,10 +656,10 @@ static CUresult mock_cuDeviceCanAccessPeer(int *a0, CUdevice a1, CUdevice a2) {
 
 static void exercise_cuDeviceCanAccessPeer(struct exercise *e) {
     (void)e;
-    CUdevice a1 = (CUdevice)exercise_next(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUdevice a1 = (CUdevice)exercise_value(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceCanAccessPeer(a0, a1, a2) : mock_cuDeviceCanAccessPeer(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceCanAccessPeer(a0, a1, a2) : loopback.cuda->cuDeviceCanAccessPeer(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -681,10 +681,10 @@ static CUresult mock_cuDeviceComputeCapability(int *a0, int *a1, CUdevice a2) {
 
 static void exercise_cuDeviceComputeCapability(struct exercise *e) {
     (void)e;
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     int *a0 = exercise_room(e, 1, 4);
     int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceComputeCapability(a0, a1, a2) : mock_cuDeviceComputeCapability(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceComputeCapability(a0, a1, a2) : loopback.cuda->cuDeviceComputeCapability(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
@@ -703,9 +703,9 @@ static CUresult mock_cuDeviceGet(CUdevice *a0, int a1) {
 
 static void exercise_cuDeviceGet(struct exercise *e) {
     (void)e;
-    int a1 = (int)exercise_next(e);
+    int a1 = (int)exercise_value(e);
     CUdevice *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGet(a0, a1) : mock_cuDeviceGet(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGet(a0, a1) : loopback.cuda->cuDeviceGet(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -724,10 +724,10 @@ static CUresult mock_cuDeviceGetAttribute(int *a0, CUdevice_attribute a1, CUdevi
 
 static void exercise_cuDeviceGetAttribute(struct exercise *e) {
     (void)e;
-    CUdevice_attribute a1 = (CUdevice_attribute)exercise_next(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUdevice_attribute a1 = (CUdevice_attribute)exercise_value(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetAttribute(a0, a1, a2) : mock_cuDeviceGetAttribute(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetAttribute(a0, a1, a2) : loopback.cuda->cuDeviceGetAttribute(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -747,7 +747,7 @@ static void exercise_cuDeviceGetByPCIBusId(struct exercise *e) {
     (void)e;
     CUdevice *a0 = exercise_room(e, 1, 4);
     char *a1 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetByPCIBusId(a0, a1) : mock_cuDeviceGetByPCIBusId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetByPCIBusId(a0, a1) : loopback.cuda->cuDeviceGetByPCIBusId(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -765,7 +765,7 @@ static CUresult mock_cuDeviceGetCount(int *a0) {
 static void exercise_cuDeviceGetCount(struct exercise *e) {
     (void)e;
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetCount(a0) : mock_cuDeviceGetCount(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetCount(a0) : loopback.cuda->cuDeviceGetCount(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -783,9 +783,9 @@ static CUresult mock_cuDeviceGetDefaultMemPool(CUmemoryPool *a0, CUdevice a1) {
 
 static void exercise_cuDeviceGetDefaultMemPool(struct exercise *e) {
     (void)e;
-    CUdevice a1 = (CUdevice)exercise_next(e);
+    CUdevice a1 = (CUdevice)exercise_value(e);
     CUmemoryPool *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceGetDefaultMemPool)(a0, a1) : mock_cuDeviceGetDefaultMemPool(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceGetDefaultMemPool)(a0, a1) : loopback.cuda->cuDeviceGetDefaultMemPool(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmemoryPool, a0, 1);
     exercise_end(e);
 }
@@ -804,10 +804,10 @@ static CUresult mock_cuDeviceGetExecAffinitySupport(int *a0, CUexecAffinityType 
 
 static void exercise_cuDeviceGetExecAffinitySupport(struct exercise *e) {
     (void)e;
-    CUexecAffinityType a1 = (CUexecAffinityType)exercise_next(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUexecAffinityType a1 = (CUexecAffinityType)exercise_value(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetExecAffinitySupport(a0, a1, a2) : mock_cuDeviceGetExecAffinitySupport(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetExecAffinitySupport(a0, a1, a2) : loopback.cuda->cuDeviceGetExecAffinitySupport(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -826,10 +826,10 @@ static CUresult mock_cuDeviceGetGraphMemAttribute(CUdevice a0, CUgraphMem_attrib
 
 static void exercise_cuDeviceGetGraphMemAttribute(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    CUgraphMem_attribute a1 = (CUgraphMem_attribute)exercise_next(e);
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    CUgraphMem_attribute a1 = (CUgraphMem_attribute)exercise_value(e);
     void *a2 = exercise_room(e, 8, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceGetGraphMemAttribute)(a0, a1, a2) : mock_cuDeviceGetGraphMemAttribute(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceGetGraphMemAttribute)(a0, a1, a2) : loopback.cuda->cuDeviceGetGraphMemAttribute(a0, a1, a2)));
     exercise_see(e, a2, 8 * 1);
     exercise_end(e);
 }
@@ -850,11 +850,11 @@ static CUresult mock_cuDeviceGetHostAtomicCapabilities(unsigned int *a0, const C
 static void exercise_cuDeviceGetHostAtomicCapabilities(struct exercise *e) {
     (void)e;
     unsigned int a2 = (unsigned int)exercise_length(e);
-    CUdevice a3 = (CUdevice)exercise_next(e);
+    CUdevice a3 = (CUdevice)exercise_value(e);
     unsigned int *a0 = exercise_room(e, (uint64_t)a2, 4);
     CUatomicOperation *a1 = exercise_array(e, (uint64_t)a2, 4);
     exercise_keep(e, a1, (uint64_t)a2 * 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetHostAtomicCapabilities(a0, a1, a2, a3) : mock_cuDeviceGetHostAtomicCapabilities(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetHostAtomicCapabilities(a0, a1, a2, a3) : loopback.cuda->cuDeviceGetHostAtomicCapabilities(a0, a1, a2, a3)));
     exercise_see(e, a0, (uint64_t)a2 * 4);
     exercise_end(e);
 }
@@ -876,10 +876,10 @@ static CUresult mock_cuDeviceGetLuid(char *a0, unsigned int *a1, CUdevice a2) {
 
 static void exercise_cuDeviceGetLuid(struct exercise *e) {
     (void)e;
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     char *a0 = exercise_room(e, 8, 1);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetLuid(a0, a1, a2) : mock_cuDeviceGetLuid(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetLuid(a0, a1, a2) : loopback.cuda->cuDeviceGetLuid(a0, a1, a2)));
     exercise_see(e, a0, 8 * 1);
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
@@ -898,9 +898,9 @@ static CUresult mock_cuDeviceGetMemPool(CUmemoryPool *a0, CUdevice a1) {
 
 static void exercise_cuDeviceGetMemPool(struct exercise *e) {
     (void)e;
-    CUdevice a1 = (CUdevice)exercise_next(e);
+    CUdevice a1 = (CUdevice)exercise_value(e);
     CUmemoryPool *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceGetMemPool)(a0, a1) : mock_cuDeviceGetMemPool(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceGetMemPool)(a0, a1) : loopback.cuda->cuDeviceGetMemPool(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmemoryPool, a0, 1);
     exercise_end(e);
 }
@@ -920,9 +920,9 @@ static CUresult mock_cuDeviceGetName(char *a0, int a1, CUdevice a2) {
 static void exercise_cuDeviceGetName(struct exercise *e) {
     (void)e;
     int a1 = exercise_chance(e) ? -1 : (int)exercise_length(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     char *a0 = exercise_room(e, (uint64_t)(a1 > 0 ? a1 : 0), 1);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetName(a0, a1, a2) : mock_cuDeviceGetName(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetName(a0, a1, a2) : loopback.cuda->cuDeviceGetName(a0, a1, a2)));
     exercise_see(e, a0, (uint64_t)(a1 > 0 ? a1 : 0) * 1);
     exercise_end(e);
 }
@@ -944,12 +944,12 @@ static CUresult mock_cuDeviceGetP2PAtomicCapabilities(unsigned int *a0, const CU
 static void exercise_cuDeviceGetP2PAtomicCapabilities(struct exercise *e) {
     (void)e;
     unsigned int a2 = (unsigned int)exercise_length(e);
-    CUdevice a3 = (CUdevice)exercise_next(e);
-    CUdevice a4 = (CUdevice)exercise_next(e);
+    CUdevice a3 = (CUdevice)exercise_value(e);
+    CUdevice a4 = (CUdevice)exercise_value(e);
     unsigned int *a0 = exercise_room(e, (uint64_t)a2, 4);
     CUatomicOperation *a1 = exercise_array(e, (uint64_t)a2, 4);
     exercise_keep(e, a1, (uint64_t)a2 * 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetP2PAtomicCapabilities(a0, a1, a2, a3, a4) : mock_cuDeviceGetP2PAtomicCapabilities(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetP2PAtomicCapabilities(a0, a1, a2, a3, a4) : loopback.cuda->cuDeviceGetP2PAtomicCapabilities(a0, a1, a2, a3, a4)));
     exercise_see(e, a0, (uint64_t)a2 * 4);
     exercise_end(e);
 }
@@ -969,11 +969,11 @@ static CUresult mock_cuDeviceGetP2PAttribute(int *a0, CUdevice_P2PAttribute a1, 
 
 static void exercise_cuDeviceGetP2PAttribute(struct exercise *e) {
     (void)e;
-    CUdevice_P2PAttribute a1 = (CUdevice_P2PAttribute)exercise_next(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
-    CUdevice a3 = (CUdevice)exercise_next(e);
+    CUdevice_P2PAttribute a1 = (CUdevice_P2PAttribute)exercise_value(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
+    CUdevice a3 = (CUdevice)exercise_value(e);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetP2PAttribute(a0, a1, a2, a3) : mock_cuDeviceGetP2PAttribute(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetP2PAttribute(a0, a1, a2, a3) : loopback.cuda->cuDeviceGetP2PAttribute(a0, a1, a2, a3)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -993,9 +993,9 @@ static CUresult mock_cuDeviceGetPCIBusId(char *a0, int a1, CUdevice a2) {
 static void exercise_cuDeviceGetPCIBusId(struct exercise *e) {
     (void)e;
     int a1 = exercise_chance(e) ? -1 : (int)exercise_length(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     char *a0 = exercise_room(e, (uint64_t)(a1 > 0 ? a1 : 0), 1);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetPCIBusId(a0, a1, a2) : mock_cuDeviceGetPCIBusId(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetPCIBusId(a0, a1, a2) : loopback.cuda->cuDeviceGetPCIBusId(a0, a1, a2)));
     exercise_see(e, a0, (uint64_t)(a1 > 0 ? a1 : 0) * 1);
     exercise_end(e);
 }
@@ -1013,9 +1013,9 @@ static CUresult mock_cuDeviceGetProperties(CUdevprop *a0, CUdevice a1) {
 
 static void exercise_cuDeviceGetProperties(struct exercise *e) {
     (void)e;
-    CUdevice a1 = (CUdevice)exercise_next(e);
+    CUdevice a1 = (CUdevice)exercise_value(e);
     CUdevprop *a0 = exercise_room(e, 1, 56);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetProperties(a0, a1) : mock_cuDeviceGetProperties(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetProperties(a0, a1) : loopback.cuda->cuDeviceGetProperties(a0, a1)));
     exercise_see(e, a0, 1 * 56);
     exercise_end(e);
 }
@@ -1035,11 +1035,11 @@ static CUresult mock_cuDeviceGetTexture1DLinearMaxWidth(size_t *a0, CUarray_form
 
 static void exercise_cuDeviceGetTexture1DLinearMaxWidth(struct exercise *e) {
     (void)e;
-    CUarray_format a1 = (CUarray_format)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    CUdevice a3 = (CUdevice)exercise_next(e);
+    CUarray_format a1 = (CUarray_format)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    CUdevice a3 = (CUdevice)exercise_value(e);
     size_t *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetTexture1DLinearMaxWidth(a0, a1, a2, a3) : mock_cuDeviceGetTexture1DLinearMaxWidth(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetTexture1DLinearMaxWidth(a0, a1, a2, a3) : loopback.cuda->cuDeviceGetTexture1DLinearMaxWidth(a0, a1, a2, a3)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -1057,9 +1057,9 @@ static CUresult mock_cuDeviceGetUuid(CUuuid *a0, CUdevice a1) {
 
 static void exercise_cuDeviceGetUuid(struct exercise *e) {
     (void)e;
-    CUdevice a1 = (CUdevice)exercise_next(e);
+    CUdevice a1 = (CUdevice)exercise_value(e);
     CUuuid *a0 = exercise_room(e, 1, 16);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetUuid(a0, a1) : mock_cuDeviceGetUuid(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetUuid(a0, a1) : loopback.cuda->cuDeviceGetUuid(a0, a1)));
     exercise_see(e, a0, 1 * 16);
     exercise_end(e);
 }
@@ -1077,9 +1077,9 @@ static CUresult mock_cuDeviceGetUuid_v2(CUuuid *a0, CUdevice a1) {
 
 static void exercise_cuDeviceGetUuid_v2(struct exercise *e) {
     (void)e;
-    CUdevice a1 = (CUdevice)exercise_next(e);
+    CUdevice a1 = (CUdevice)exercise_value(e);
     CUuuid *a0 = exercise_room(e, 1, 16);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetUuid_v2(a0, a1) : mock_cuDeviceGetUuid_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceGetUuid_v2(a0, a1) : loopback.cuda->cuDeviceGetUuid_v2(a0, a1)));
     exercise_see(e, a0, 1 * 16);
     exercise_end(e);
 }
@@ -1093,8 +1093,8 @@ static CUresult mock_cuDeviceGraphMemTrim(CUdevice a0) {
 
 static void exercise_cuDeviceGraphMemTrim(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceGraphMemTrim)(a0) : mock_cuDeviceGraphMemTrim(a0)));
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceGraphMemTrim)(a0) : loopback.cuda->cuDeviceGraphMemTrim(a0)));
     exercise_end(e);
 }
 
@@ -1115,10 +1115,10 @@ static CUresult mock_cuDevicePrimaryCtxGetState(CUdevice a0, unsigned int *a1, i
 
 static void exercise_cuDevicePrimaryCtxGetState(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
+    CUdevice a0 = (CUdevice)exercise_value(e);
     unsigned int *a1 = exercise_room(e, 1, 4);
     int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDevicePrimaryCtxGetState)(a0, a1, a2) : mock_cuDevicePrimaryCtxGetState(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDevicePrimaryCtxGetState)(a0, a1, a2) : loopback.cuda->cuDevicePrimaryCtxGetState(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1133,8 +1133,8 @@ static CUresult mock_cuDevicePrimaryCtxRelease(CUdevice a0) {
 
 static void exercise_cuDevicePrimaryCtxRelease(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxRelease(a0) : mock_cuDevicePrimaryCtxRelease(a0)));
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxRelease(a0) : loopback.cuda->cuDevicePrimaryCtxRelease(a0)));
     exercise_end(e);
 }
 
@@ -1147,8 +1147,8 @@ static CUresult mock_cuDevicePrimaryCtxRelease_v2(CUdevice a0) {
 
 static void exercise_cuDevicePrimaryCtxRelease_v2(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxRelease_v2(a0) : mock_cuDevicePrimaryCtxRelease_v2(a0)));
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxRelease_v2(a0) : loopback.cuda->cuDevicePrimaryCtxRelease_v2(a0)));
     exercise_end(e);
 }
 
@@ -1161,8 +1161,8 @@ static CUresult mock_cuDevicePrimaryCtxReset(CUdevice a0) {
 
 static void exercise_cuDevicePrimaryCtxReset(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxReset(a0) : mock_cuDevicePrimaryCtxReset(a0)));
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxReset(a0) : loopback.cuda->cuDevicePrimaryCtxReset(a0)));
     exercise_end(e);
 }
 
@@ -1175,8 +1175,8 @@ static CUresult mock_cuDevicePrimaryCtxReset_v2(CUdevice a0) {
 
 static void exercise_cuDevicePrimaryCtxReset_v2(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxReset_v2(a0) : mock_cuDevicePrimaryCtxReset_v2(a0)));
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxReset_v2(a0) : loopback.cuda->cuDevicePrimaryCtxReset_v2(a0)));
     exercise_end(e);
 }
 
@@ -1193,9 +1193,9 @@ static CUresult mock_cuDevicePrimaryCtxRetain(CUcontext *a0, CUdevice a1) {
 
 static void exercise_cuDevicePrimaryCtxRetain(struct exercise *e) {
     (void)e;
-    CUdevice a1 = (CUdevice)exercise_next(e);
+    CUdevice a1 = (CUdevice)exercise_value(e);
     CUcontext *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxRetain(a0, a1) : mock_cuDevicePrimaryCtxRetain(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDevicePrimaryCtxRetain(a0, a1) : loopback.cuda->cuDevicePrimaryCtxRetain(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUcontext, a0, 1);
     exercise_end(e);
 }
@@ -1210,9 +1210,9 @@ static CUresult mock_cuDevicePrimaryCtxSetFlags(CUdevice a0, unsigned int a1) {
 
 static void exercise_cuDevicePrimaryCtxSetFlags(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDevicePrimaryCtxSetFlags)(a0, a1) : mock_cuDevicePrimaryCtxSetFlags(a0, a1)));
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDevicePrimaryCtxSetFlags)(a0, a1) : loopback.cuda->cuDevicePrimaryCtxSetFlags(a0, a1)));
     exercise_end(e);
 }
 
@@ -1226,9 +1226,9 @@ static CUresult mock_cuDevicePrimaryCtxSetFlags_v2(CUdevice a0, unsigned int a1)
 
 static void exercise_cuDevicePrimaryCtxSetFlags_v2(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDevicePrimaryCtxSetFlags_v2)(a0, a1) : mock_cuDevicePrimaryCtxSetFlags_v2(a0, a1)));
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDevicePrimaryCtxSetFlags_v2)(a0, a1) : loopback.cuda->cuDevicePrimaryCtxSetFlags_v2(a0, a1)));
     exercise_end(e);
 }
 
@@ -1243,11 +1243,11 @@ static CUresult mock_cuDeviceSetGraphMemAttribute(CUdevice a0, CUgraphMem_attrib
 
 static void exercise_cuDeviceSetGraphMemAttribute(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
-    CUgraphMem_attribute a1 = (CUgraphMem_attribute)exercise_next(e);
+    CUdevice a0 = (CUdevice)exercise_value(e);
+    CUgraphMem_attribute a1 = (CUgraphMem_attribute)exercise_value(e);
     void *a2 = exercise_array(e, 8, 1);
     exercise_keep(e, a2, 8 * 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceSetGraphMemAttribute)(a0, a1, a2) : mock_cuDeviceSetGraphMemAttribute(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceSetGraphMemAttribute)(a0, a1, a2) : loopback.cuda->cuDeviceSetGraphMemAttribute(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -1261,9 +1261,9 @@ static CUresult mock_cuDeviceSetMemPool(CUdevice a0, CUmemoryPool a1) {
 
 static void exercise_cuDeviceSetMemPool(struct exercise *e) {
     (void)e;
-    CUdevice a0 = (CUdevice)exercise_next(e);
+    CUdevice a0 = (CUdevice)exercise_value(e);
     CUmemoryPool a1 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceSetMemPool)(a0, a1) : mock_cuDeviceSetMemPool(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuDeviceSetMemPool)(a0, a1) : loopback.cuda->cuDeviceSetMemPool(a0, a1)));
     exercise_end(e);
 }
 
@@ -1280,9 +1280,9 @@ static CUresult mock_cuDeviceTotalMem_v2(size_t *a0, CUdevice a1) {
 
 static void exercise_cuDeviceTotalMem_v2(struct exercise *e) {
     (void)e;
-    CUdevice a1 = (CUdevice)exercise_next(e);
+    CUdevice a1 = (CUdevice)exercise_value(e);
     size_t *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceTotalMem_v2(a0, a1) : mock_cuDeviceTotalMem_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDeviceTotalMem_v2(a0, a1) : loopback.cuda->cuDeviceTotalMem_v2(a0, a1)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -1300,7 +1300,7 @@ static CUresult mock_cuDriverGetVersion(int *a0) {
 static void exercise_cuDriverGetVersion(struct exercise *e) {
     (void)e;
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDriverGetVersion(a0) : mock_cuDriverGetVersion(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuDriverGetVersion(a0) : loopback.cuda->cuDriverGetVersion(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -1318,9 +1318,9 @@ static CUresult mock_cuEventCreate(CUevent *a0, unsigned int a1) {
 
 static void exercise_cuEventCreate(struct exercise *e) {
     (void)e;
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     CUevent *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventCreate)(a0, a1) : mock_cuEventCreate(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventCreate)(a0, a1) : loopback.cuda->cuEventCreate(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUevent, a0, 1);
     exercise_end(e);
 }
@@ -1335,7 +1335,7 @@ static CUresult mock_cuEventDestroy(CUevent a0) {
 static void exercise_cuEventDestroy(struct exercise *e) {
     (void)e;
     CUevent a0 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventDestroy)(a0) : mock_cuEventDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventDestroy)(a0) : loopback.cuda->cuEventDestroy(a0)));
     exercise_end(e);
 }
 
@@ -1349,7 +1349,7 @@ static CUresult mock_cuEventDestroy_v2(CUevent a0) {
 static void exercise_cuEventDestroy_v2(struct exercise *e) {
     (void)e;
     CUevent a0 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventDestroy_v2)(a0) : mock_cuEventDestroy_v2(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventDestroy_v2)(a0) : loopback.cuda->cuEventDestroy_v2(a0)));
     exercise_end(e);
 }
 
@@ -1370,7 +1370,7 @@ static void exercise_cuEventElapsedTime(struct exercise *e) {
     CUevent a1 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     CUevent a2 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     float *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventElapsedTime)(a0, a1, a2) : mock_cuEventElapsedTime(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventElapsedTime)(a0, a1, a2) : loopback.cuda->cuEventElapsedTime(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -1392,7 +1392,7 @@ static void exercise_cuEventElapsedTime_v2(struct exercise *e) {
     CUevent a1 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     CUevent a2 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     float *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventElapsedTime_v2)(a0, a1, a2) : mock_cuEventElapsedTime_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventElapsedTime_v2)(a0, a1, a2) : loopback.cuda->cuEventElapsedTime_v2(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -1407,7 +1407,7 @@ static CUresult mock_cuEventQuery(CUevent a0) {
 static void exercise_cuEventQuery(struct exercise *e) {
     (void)e;
     CUevent a0 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventQuery)(a0) : mock_cuEventQuery(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventQuery)(a0) : loopback.cuda->cuEventQuery(a0)));
     exercise_end(e);
 }
 
@@ -1423,7 +1423,7 @@ static void exercise_cuEventRecord(struct exercise *e) {
     (void)e;
     CUevent a0 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventRecord)(a0, a1) : mock_cuEventRecord(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventRecord)(a0, a1) : loopback.cuda->cuEventRecord(a0, a1)));
     exercise_end(e);
 }
 
@@ -1440,8 +1440,8 @@ static void exercise_cuEventRecordWithFlags(struct exercise *e) {
     (void)e;
     CUevent a0 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventRecordWithFlags)(a0, a1, a2) : mock_cuEventRecordWithFlags(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventRecordWithFlags)(a0, a1, a2) : loopback.cuda->cuEventRecordWithFlags(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -1458,8 +1458,8 @@ static void exercise_cuEventRecordWithFlags_ptsz(struct exercise *e) {
     (void)e;
     CUevent a0 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventRecordWithFlags_ptsz)(a0, a1, a2) : mock_cuEventRecordWithFlags_ptsz(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventRecordWithFlags_ptsz)(a0, a1, a2) : loopback.cuda->cuEventRecordWithFlags_ptsz(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -1475,7 +1475,7 @@ static void exercise_cuEventRecord_ptsz(struct exercise *e) {
     (void)e;
     CUevent a0 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventRecord_ptsz)(a0, a1) : mock_cuEventRecord_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventRecord_ptsz)(a0, a1) : loopback.cuda->cuEventRecord_ptsz(a0, a1)));
     exercise_end(e);
 }
 
@@ -1488,13 +1488,13 @@ static CUresult mock_cuEventSynchronize(CUevent a0) {
 
 int32_t remote_back_cuEventSynchronize(struct remote_decoder *d, CUevent a0) {
     (void)d;
-    return (int32_t)mock_cuEventSynchronize(a0);
+    return (int32_t)d->cuda->cuEventSynchronize(a0);
 }
 
 static void exercise_cuEventSynchronize(struct exercise *e) {
     (void)e;
     CUevent a0 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventSynchronize)(a0) : mock_cuEventSynchronize(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuEventSynchronize)(a0) : loopback.cuda->cuEventSynchronize(a0)));
     exercise_end(e);
 }
 
@@ -1508,9 +1508,9 @@ static CUresult mock_cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget
 
 static void exercise_cuFlushGPUDirectRDMAWrites(struct exercise *e) {
     (void)e;
-    CUflushGPUDirectRDMAWritesTarget a0 = (CUflushGPUDirectRDMAWritesTarget)exercise_next(e);
-    CUflushGPUDirectRDMAWritesScope a1 = (CUflushGPUDirectRDMAWritesScope)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFlushGPUDirectRDMAWrites)(a0, a1) : mock_cuFlushGPUDirectRDMAWrites(a0, a1)));
+    CUflushGPUDirectRDMAWritesTarget a0 = (CUflushGPUDirectRDMAWritesTarget)exercise_value(e);
+    CUflushGPUDirectRDMAWritesScope a1 = (CUflushGPUDirectRDMAWritesScope)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFlushGPUDirectRDMAWrites)(a0, a1) : loopback.cuda->cuFlushGPUDirectRDMAWrites(a0, a1)));
     exercise_end(e);
 }
 
@@ -1528,10 +1528,10 @@ static CUresult mock_cuFuncGetAttribute(int *a0, CUfunction_attribute a1, CUfunc
 
 static void exercise_cuFuncGetAttribute(struct exercise *e) {
     (void)e;
-    CUfunction_attribute a1 = (CUfunction_attribute)exercise_next(e);
+    CUfunction_attribute a1 = (CUfunction_attribute)exercise_value(e);
     CUfunction a2 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncGetAttribute)(a0, a1, a2) : mock_cuFuncGetAttribute(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncGetAttribute)(a0, a1, a2) : loopback.cuda->cuFuncGetAttribute(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -1551,7 +1551,7 @@ static void exercise_cuFuncGetModule(struct exercise *e) {
     (void)e;
     CUfunction a1 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
     CUmodule *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncGetModule)(a0, a1) : mock_cuFuncGetModule(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncGetModule)(a0, a1) : loopback.cuda->cuFuncGetModule(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmodule, a0, 1);
     exercise_end(e);
 }
@@ -1571,7 +1571,7 @@ static void exercise_cuFuncGetParamCount(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
     size_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuFuncGetParamCount(a0, a1) : mock_cuFuncGetParamCount(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuFuncGetParamCount(a0, a1) : loopback.cuda->cuFuncGetParamCount(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -1595,10 +1595,10 @@ static CUresult mock_cuFuncGetParamInfo(CUfunction a0, size_t a1, size_t *a2, si
 static void exercise_cuFuncGetParamInfo(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     size_t *a2 = exercise_room(e, 1, 8);
     size_t *a3 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuFuncGetParamInfo(a0, a1, a2, a3) : mock_cuFuncGetParamInfo(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuFuncGetParamInfo(a0, a1, a2, a3) : loopback.cuda->cuFuncGetParamInfo(a0, a1, a2, a3)));
     exercise_see(e, a2, 1 * 8);
     exercise_see(e, a3, 1 * 8);
     exercise_end(e);
@@ -1619,7 +1619,7 @@ static void exercise_cuFuncIsLoaded(struct exercise *e) {
     (void)e;
     CUfunction a1 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
     CUfunctionLoadingState *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncIsLoaded)(a0, a1) : mock_cuFuncIsLoaded(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncIsLoaded)(a0, a1) : loopback.cuda->cuFuncIsLoaded(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -1634,7 +1634,7 @@ static CUresult mock_cuFuncLoad(CUfunction a0) {
 static void exercise_cuFuncLoad(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncLoad)(a0) : mock_cuFuncLoad(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncLoad)(a0) : loopback.cuda->cuFuncLoad(a0)));
     exercise_end(e);
 }
 
@@ -1650,9 +1650,9 @@ static CUresult mock_cuFuncSetAttribute(CUfunction a0, CUfunction_attribute a1, 
 static void exercise_cuFuncSetAttribute(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    CUfunction_attribute a1 = (CUfunction_attribute)exercise_next(e);
-    int a2 = (int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetAttribute)(a0, a1, a2) : mock_cuFuncSetAttribute(a0, a1, a2)));
+    CUfunction_attribute a1 = (CUfunction_attribute)exercise_value(e);
+    int a2 = (int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetAttribute)(a0, a1, a2) : loopback.cuda->cuFuncSetAttribute(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -1669,10 +1669,10 @@ static CUresult mock_cuFuncSetBlockShape(CUfunction a0, int a1, int a2, int a3) 
 static void exercise_cuFuncSetBlockShape(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a1 = (int)exercise_next(e);
-    int a2 = (int)exercise_next(e);
-    int a3 = (int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetBlockShape)(a0, a1, a2, a3) : mock_cuFuncSetBlockShape(a0, a1, a2, a3)));
+    int a1 = (int)exercise_value(e);
+    int a2 = (int)exercise_value(e);
+    int a3 = (int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetBlockShape)(a0, a1, a2, a3) : loopback.cuda->cuFuncSetBlockShape(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -1687,8 +1687,8 @@ static CUresult mock_cuFuncSetCacheConfig(CUfunction a0, CUfunc_cache a1) {
 static void exercise_cuFuncSetCacheConfig(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    CUfunc_cache a1 = (CUfunc_cache)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetCacheConfig)(a0, a1) : mock_cuFuncSetCacheConfig(a0, a1)));
+    CUfunc_cache a1 = (CUfunc_cache)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetCacheConfig)(a0, a1) : loopback.cuda->cuFuncSetCacheConfig(a0, a1)));
     exercise_end(e);
 }
 
@@ -1703,8 +1703,8 @@ static CUresult mock_cuFuncSetSharedMemConfig(CUfunction a0, CUsharedconfig a1) 
 static void exercise_cuFuncSetSharedMemConfig(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    CUsharedconfig a1 = (CUsharedconfig)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetSharedMemConfig)(a0, a1) : mock_cuFuncSetSharedMemConfig(a0, a1)));
+    CUsharedconfig a1 = (CUsharedconfig)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetSharedMemConfig)(a0, a1) : loopback.cuda->cuFuncSetSharedMemConfig(a0, a1)));
     exercise_end(e);
 }
 
@@ -1719,8 +1719,8 @@ static CUresult mock_cuFuncSetSharedSize(CUfunction a0, unsigned int a1) {
 static void exercise_cuFuncSetSharedSize(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetSharedSize)(a0, a1) : mock_cuFuncSetSharedSize(a0, a1)));
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuFuncSetSharedSize)(a0, a1) : loopback.cuda->cuFuncSetSharedSize(a0, a1)));
     exercise_end(e);
 }
 
@@ -1745,7 +1745,7 @@ static void exercise_cuGraphAddChildGraphNode(struct exercise *e) {
     CUgraph a4 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUgraphNode *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddChildGraphNode)(a0, a1, a2, a3, a4) : mock_cuGraphAddChildGraphNode(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddChildGraphNode)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphAddChildGraphNode(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a0, 1);
     exercise_end(e);
 }
@@ -1766,7 +1766,7 @@ static void exercise_cuGraphAddDependencies(struct exercise *e) {
     size_t a3 = (size_t)exercise_length(e);
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddDependencies)(a0, a1, a2, a3) : mock_cuGraphAddDependencies(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddDependencies)(a0, a1, a2, a3) : loopback.cuda->cuGraphAddDependencies(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -1789,7 +1789,7 @@ static void exercise_cuGraphAddDependencies_v2(struct exercise *e) {
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphEdgeData *a3 = exercise_array(e, (uint64_t)a4, 8);
     exercise_keep(e, a3, (uint64_t)a4 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddDependencies_v2)(a0, a1, a2, a3, a4) : mock_cuGraphAddDependencies_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddDependencies_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphAddDependencies_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -1812,7 +1812,7 @@ static void exercise_cuGraphAddEmptyNode(struct exercise *e) {
     size_t a3 = (size_t)exercise_length(e);
     CUgraphNode *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddEmptyNode)(a0, a1, a2, a3) : mock_cuGraphAddEmptyNode(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddEmptyNode)(a0, a1, a2, a3) : loopback.cuda->cuGraphAddEmptyNode(a0, a1, a2, a3)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a0, 1);
     exercise_end(e);
 }
@@ -1838,7 +1838,7 @@ static void exercise_cuGraphAddEventRecordNode(struct exercise *e) {
     CUevent a4 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     CUgraphNode *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddEventRecordNode)(a0, a1, a2, a3, a4) : mock_cuGraphAddEventRecordNode(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddEventRecordNode)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphAddEventRecordNode(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a0, 1);
     exercise_end(e);
 }
@@ -1864,7 +1864,7 @@ static void exercise_cuGraphAddEventWaitNode(struct exercise *e) {
     CUevent a4 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
     CUgraphNode *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddEventWaitNode)(a0, a1, a2, a3, a4) : mock_cuGraphAddEventWaitNode(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddEventWaitNode)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphAddEventWaitNode(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a0, 1);
     exercise_end(e);
 }
@@ -1887,10 +1887,10 @@ static void exercise_cuGraphAddMemFreeNode(struct exercise *e) {
     (void)e;
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     size_t a3 = (size_t)exercise_length(e);
-    CUdeviceptr a4 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a4 = (CUdeviceptr)exercise_value(e);
     CUgraphNode *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddMemFreeNode)(a0, a1, a2, a3, a4) : mock_cuGraphAddMemFreeNode(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddMemFreeNode)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphAddMemFreeNode(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a0, 1);
     exercise_end(e);
 }
@@ -1919,7 +1919,7 @@ static void exercise_cuGraphAddMemsetNode(struct exercise *e) {
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUDA_MEMSET_NODE_PARAMS *a4 = exercise_array(e, 1, 40);
     exercise_keep(e, a4, 1 * 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddMemsetNode)(a0, a1, a2, a3, a4, a5) : mock_cuGraphAddMemsetNode(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddMemsetNode)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuGraphAddMemsetNode(a0, a1, a2, a3, a4, a5)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a0, 1);
     exercise_end(e);
 }
@@ -1939,7 +1939,7 @@ static void exercise_cuGraphChildGraphNodeGetGraph(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUgraph *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphChildGraphNodeGetGraph)(a0, a1) : mock_cuGraphChildGraphNodeGetGraph(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphChildGraphNodeGetGraph)(a0, a1) : loopback.cuda->cuGraphChildGraphNodeGetGraph(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUgraph, a1, 1);
     exercise_end(e);
 }
@@ -1959,7 +1959,7 @@ static void exercise_cuGraphClone(struct exercise *e) {
     (void)e;
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUgraph *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphClone)(a0, a1) : mock_cuGraphClone(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphClone)(a0, a1) : loopback.cuda->cuGraphClone(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUgraph, a0, 1);
     exercise_end(e);
 }
@@ -1982,10 +1982,10 @@ static void exercise_cuGraphConditionalHandleCreate(struct exercise *e) {
     (void)e;
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUcontext a2 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    unsigned int a4 = (unsigned int)exercise_next(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    unsigned int a4 = (unsigned int)exercise_value(e);
     CUgraphConditionalHandle *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphConditionalHandleCreate)(a0, a1, a2, a3, a4) : mock_cuGraphConditionalHandleCreate(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphConditionalHandleCreate)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphConditionalHandleCreate(a0, a1, a2, a3, a4)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -2003,9 +2003,9 @@ static CUresult mock_cuGraphCreate(CUgraph *a0, unsigned int a1) {
 
 static void exercise_cuGraphCreate(struct exercise *e) {
     (void)e;
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     CUgraph *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphCreate)(a0, a1) : mock_cuGraphCreate(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphCreate)(a0, a1) : loopback.cuda->cuGraphCreate(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUgraph, a0, 1);
     exercise_end(e);
 }
@@ -2020,7 +2020,7 @@ static CUresult mock_cuGraphDestroy(CUgraph a0) {
 static void exercise_cuGraphDestroy(struct exercise *e) {
     (void)e;
     CUgraph a0 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphDestroy)(a0) : mock_cuGraphDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphDestroy)(a0) : loopback.cuda->cuGraphDestroy(a0)));
     exercise_end(e);
 }
 
@@ -2034,7 +2034,7 @@ static CUresult mock_cuGraphDestroyNode(CUgraphNode a0) {
 static void exercise_cuGraphDestroyNode(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphDestroyNode)(a0) : mock_cuGraphDestroyNode(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphDestroyNode)(a0) : loopback.cuda->cuGraphDestroyNode(a0)));
     exercise_end(e);
 }
 
@@ -2053,7 +2053,7 @@ static void exercise_cuGraphEventRecordNodeGetEvent(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUevent *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphEventRecordNodeGetEvent)(a0, a1) : mock_cuGraphEventRecordNodeGetEvent(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphEventRecordNodeGetEvent)(a0, a1) : loopback.cuda->cuGraphEventRecordNodeGetEvent(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUevent, a1, 1);
     exercise_end(e);
 }
@@ -2070,7 +2070,7 @@ static void exercise_cuGraphEventRecordNodeSetEvent(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUevent a1 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphEventRecordNodeSetEvent)(a0, a1) : mock_cuGraphEventRecordNodeSetEvent(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphEventRecordNodeSetEvent)(a0, a1) : loopback.cuda->cuGraphEventRecordNodeSetEvent(a0, a1)));
     exercise_end(e);
 }
 
@@ -2089,7 +2089,7 @@ static void exercise_cuGraphEventWaitNodeGetEvent(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUevent *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphEventWaitNodeGetEvent)(a0, a1) : mock_cuGraphEventWaitNodeGetEvent(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphEventWaitNodeGetEvent)(a0, a1) : loopback.cuda->cuGraphEventWaitNodeGetEvent(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUevent, a1, 1);
     exercise_end(e);
 }
@@ -2106,7 +2106,7 @@ static void exercise_cuGraphEventWaitNodeSetEvent(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUevent a1 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphEventWaitNodeSetEvent)(a0, a1) : mock_cuGraphEventWaitNodeSetEvent(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphEventWaitNodeSetEvent)(a0, a1) : loopback.cuda->cuGraphEventWaitNodeSetEvent(a0, a1)));
     exercise_end(e);
 }
 
@@ -2124,7 +2124,7 @@ static void exercise_cuGraphExecChildGraphNodeSetParams(struct exercise *e) {
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUgraphNode a1 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUgraph a2 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecChildGraphNodeSetParams)(a0, a1, a2) : mock_cuGraphExecChildGraphNodeSetParams(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecChildGraphNodeSetParams)(a0, a1, a2) : loopback.cuda->cuGraphExecChildGraphNodeSetParams(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -2138,7 +2138,7 @@ static CUresult mock_cuGraphExecDestroy(CUgraphExec a0) {
 static void exercise_cuGraphExecDestroy(struct exercise *e) {
     (void)e;
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecDestroy)(a0) : mock_cuGraphExecDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecDestroy)(a0) : loopback.cuda->cuGraphExecDestroy(a0)));
     exercise_end(e);
 }
 
@@ -2156,7 +2156,7 @@ static void exercise_cuGraphExecEventRecordNodeSetEvent(struct exercise *e) {
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUgraphNode a1 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUevent a2 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecEventRecordNodeSetEvent)(a0, a1, a2) : mock_cuGraphExecEventRecordNodeSetEvent(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecEventRecordNodeSetEvent)(a0, a1, a2) : loopback.cuda->cuGraphExecEventRecordNodeSetEvent(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -2174,7 +2174,7 @@ static void exercise_cuGraphExecEventWaitNodeSetEvent(struct exercise *e) {
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUgraphNode a1 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUevent a2 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecEventWaitNodeSetEvent)(a0, a1, a2) : mock_cuGraphExecEventWaitNodeSetEvent(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecEventWaitNodeSetEvent)(a0, a1, a2) : loopback.cuda->cuGraphExecEventWaitNodeSetEvent(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -2193,7 +2193,7 @@ static void exercise_cuGraphExecGetFlags(struct exercise *e) {
     (void)e;
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     cuuint64_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecGetFlags)(a0, a1) : mock_cuGraphExecGetFlags(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecGetFlags)(a0, a1) : loopback.cuda->cuGraphExecGetFlags(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -2213,7 +2213,7 @@ static void exercise_cuGraphExecGetId(struct exercise *e) {
     (void)e;
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecGetId)(a0, a1) : mock_cuGraphExecGetId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecGetId)(a0, a1) : loopback.cuda->cuGraphExecGetId(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2235,7 +2235,7 @@ static void exercise_cuGraphExecMemsetNodeSetParams(struct exercise *e) {
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     CUDA_MEMSET_NODE_PARAMS *a2 = exercise_array(e, 1, 40);
     exercise_keep(e, a2, 1 * 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecMemsetNodeSetParams)(a0, a1, a2, a3) : mock_cuGraphExecMemsetNodeSetParams(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecMemsetNodeSetParams)(a0, a1, a2, a3) : loopback.cuda->cuGraphExecMemsetNodeSetParams(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -2261,7 +2261,7 @@ static void exercise_cuGraphExecUpdate(struct exercise *e) {
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUgraphNode *a2 = exercise_room(e, 1, 8);
     CUgraphExecUpdateResult *a3 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecUpdate)(a0, a1, a2, a3) : mock_cuGraphExecUpdate(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecUpdate)(a0, a1, a2, a3) : loopback.cuda->cuGraphExecUpdate(a0, a1, a2, a3)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a2, 1);
     exercise_see(e, a3, 1 * 4);
     exercise_end(e);
@@ -2288,7 +2288,7 @@ static void exercise_cuGraphExecUpdate_v2(struct exercise *e) {
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUgraphExecUpdateResultInfo *a2 = exercise_room(e, 1, 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecUpdate_v2)(a0, a1, a2) : mock_cuGraphExecUpdate_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecUpdate_v2)(a0, a1, a2) : loopback.cuda->cuGraphExecUpdate_v2(a0, a1, a2)));
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_see_field(e, REMOTE_KIND_CUgraphNode, ((unsigned char *)(uintptr_t)a2 + i * 24), 8);
@@ -2328,7 +2328,7 @@ static void exercise_cuGraphGetEdges(struct exercise *e) {
     size_t *a3 = exercise_chance(e) ? NULL : &count3;
     CUgraphNode *a1 = exercise_room(e, (a3 ? room3 : 0), 8);
     CUgraphNode *a2 = exercise_room(e, (a3 ? room3 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetEdges)(a0, a1, a2, a3) : mock_cuGraphGetEdges(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetEdges)(a0, a1, a2, a3) : loopback.cuda->cuGraphGetEdges(a0, a1, a2, a3)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a1, (a3 ? room3 : 0));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a2, (a3 ? room3 : 0));
     exercise_see(e, &count3, sizeof count3);
@@ -2369,7 +2369,7 @@ static void exercise_cuGraphGetEdges_v2(struct exercise *e) {
     CUgraphNode *a1 = exercise_room(e, (a4 ? room4 : 0), 8);
     CUgraphNode *a2 = exercise_room(e, (a4 ? room4 : 0), 8);
     CUgraphEdgeData *a3 = exercise_room(e, (a4 ? room4 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetEdges_v2)(a0, a1, a2, a3, a4) : mock_cuGraphGetEdges_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetEdges_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphGetEdges_v2(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a1, (a4 ? room4 : 0));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a2, (a4 ? room4 : 0));
     exercise_see(e, a3, (a4 ? room4 : 0) * 8);
@@ -2392,7 +2392,7 @@ static void exercise_cuGraphGetId(struct exercise *e) {
     (void)e;
     CUgraph a0 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetId)(a0, a1) : mock_cuGraphGetId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetId)(a0, a1) : loopback.cuda->cuGraphGetId(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2421,7 +2421,7 @@ static void exercise_cuGraphGetNodes(struct exercise *e) {
     size_t count2 = (size_t)room2;
     size_t *a2 = exercise_chance(e) ? NULL : &count2;
     CUgraphNode *a1 = exercise_room(e, (a2 ? room2 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetNodes)(a0, a1, a2) : mock_cuGraphGetNodes(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetNodes)(a0, a1, a2) : loopback.cuda->cuGraphGetNodes(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a1, (a2 ? room2 : 0));
     exercise_see(e, &count2, sizeof count2);
     exercise_end(e);
@@ -2451,7 +2451,7 @@ static void exercise_cuGraphGetRootNodes(struct exercise *e) {
     size_t count2 = (size_t)room2;
     size_t *a2 = exercise_chance(e) ? NULL : &count2;
     CUgraphNode *a1 = exercise_room(e, (a2 ? room2 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetRootNodes)(a0, a1, a2) : mock_cuGraphGetRootNodes(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphGetRootNodes)(a0, a1, a2) : loopback.cuda->cuGraphGetRootNodes(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a1, (a2 ? room2 : 0));
     exercise_see(e, &count2, sizeof count2);
     exercise_end(e);
@@ -2484,7 +2484,7 @@ static void exercise_cuGraphInstantiate(struct exercise *e) {
     CUgraphExec *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_room(e, 1, 8);
     char *a3 = exercise_room(e, (uint64_t)a4, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiate)(a0, a1, a2, a3, a4) : mock_cuGraphInstantiate(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiate)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphInstantiate(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphExec, a0, 1);
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a2, 1);
     exercise_see(e, a3, (uint64_t)a4 * 1);
@@ -2506,9 +2506,9 @@ static CUresult mock_cuGraphInstantiateWithFlags(CUgraphExec *a0, CUgraph a1, un
 static void exercise_cuGraphInstantiateWithFlags(struct exercise *e) {
     (void)e;
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
-    unsigned long long a2 = (unsigned long long)exercise_next(e);
+    unsigned long long a2 = (unsigned long long)exercise_value(e);
     CUgraphExec *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiateWithFlags)(a0, a1, a2) : mock_cuGraphInstantiateWithFlags(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiateWithFlags)(a0, a1, a2) : loopback.cuda->cuGraphInstantiateWithFlags(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphExec, a0, 1);
     exercise_end(e);
 }
@@ -2543,7 +2543,7 @@ static void exercise_cuGraphInstantiateWithParams(struct exercise *e) {
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
         }
     }
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiateWithParams)(a0, a1, a2) : mock_cuGraphInstantiateWithParams(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiateWithParams)(a0, a1, a2) : loopback.cuda->cuGraphInstantiateWithParams(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphExec, a0, 1);
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
@@ -2585,7 +2585,7 @@ static void exercise_cuGraphInstantiateWithParams_ptsz(struct exercise *e) {
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
         }
     }
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiateWithParams_ptsz)(a0, a1, a2) : mock_cuGraphInstantiateWithParams_ptsz(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiateWithParams_ptsz)(a0, a1, a2) : loopback.cuda->cuGraphInstantiateWithParams_ptsz(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphExec, a0, 1);
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
@@ -2624,7 +2624,7 @@ static void exercise_cuGraphInstantiate_v2(struct exercise *e) {
     CUgraphExec *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_room(e, 1, 8);
     char *a3 = exercise_room(e, (uint64_t)a4, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiate_v2)(a0, a1, a2, a3, a4) : mock_cuGraphInstantiate_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphInstantiate_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphInstantiate_v2(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphExec, a0, 1);
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a2, 1);
     exercise_see(e, a3, (uint64_t)a4 * 1);
@@ -2643,7 +2643,7 @@ static void exercise_cuGraphKernelNodeCopyAttributes(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUgraphNode a1 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphKernelNodeCopyAttributes)(a0, a1) : mock_cuGraphKernelNodeCopyAttributes(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphKernelNodeCopyAttributes)(a0, a1) : loopback.cuda->cuGraphKernelNodeCopyAttributes(a0, a1)));
     exercise_end(e);
 }
 
@@ -2659,7 +2659,7 @@ static void exercise_cuGraphLaunch(struct exercise *e) {
     (void)e;
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphLaunch)(a0, a1) : mock_cuGraphLaunch(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphLaunch)(a0, a1) : loopback.cuda->cuGraphLaunch(a0, a1)));
     exercise_end(e);
 }
 
@@ -2675,7 +2675,7 @@ static void exercise_cuGraphLaunch_ptsz(struct exercise *e) {
     (void)e;
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphLaunch_ptsz)(a0, a1) : mock_cuGraphLaunch_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphLaunch_ptsz)(a0, a1) : loopback.cuda->cuGraphLaunch_ptsz(a0, a1)));
     exercise_end(e);
 }
 
@@ -2694,8 +2694,8 @@ static void exercise_cuGraphMemFreeNodeGetParams(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUdeviceptr *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphMemFreeNodeGetParams)(a0, a1) : mock_cuGraphMemFreeNodeGetParams(a0, a1)));
-    exercise_see(e, a1, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphMemFreeNodeGetParams)(a0, a1) : loopback.cuda->cuGraphMemFreeNodeGetParams(a0, a1)));
+    exercise_see_addresses(e, a1, 1 * 8);
     exercise_end(e);
 }
 
@@ -2714,7 +2714,7 @@ static void exercise_cuGraphMemsetNodeGetParams(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUDA_MEMSET_NODE_PARAMS *a1 = exercise_room(e, 1, 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphMemsetNodeGetParams)(a0, a1) : mock_cuGraphMemsetNodeGetParams(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphMemsetNodeGetParams)(a0, a1) : loopback.cuda->cuGraphMemsetNodeGetParams(a0, a1)));
     exercise_see(e, a1, 1 * 40);
     exercise_end(e);
 }
@@ -2732,7 +2732,7 @@ static void exercise_cuGraphMemsetNodeSetParams(struct exercise *e) {
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUDA_MEMSET_NODE_PARAMS *a1 = exercise_array(e, 1, 40);
     exercise_keep(e, a1, 1 * 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphMemsetNodeSetParams)(a0, a1) : mock_cuGraphMemsetNodeSetParams(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphMemsetNodeSetParams)(a0, a1) : loopback.cuda->cuGraphMemsetNodeSetParams(a0, a1)));
     exercise_end(e);
 }
 
@@ -2753,7 +2753,7 @@ static void exercise_cuGraphNodeFindInClone(struct exercise *e) {
     CUgraphNode a1 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUgraph a2 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUgraphNode *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeFindInClone)(a0, a1, a2) : mock_cuGraphNodeFindInClone(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeFindInClone)(a0, a1, a2) : loopback.cuda->cuGraphNodeFindInClone(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a0, 1);
     exercise_end(e);
 }
@@ -2773,7 +2773,7 @@ static void exercise_cuGraphNodeGetContainingGraph(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUgraph *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetContainingGraph)(a0, a1) : mock_cuGraphNodeGetContainingGraph(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetContainingGraph)(a0, a1) : loopback.cuda->cuGraphNodeGetContainingGraph(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUgraph, a1, 1);
     exercise_end(e);
 }
@@ -2802,7 +2802,7 @@ static void exercise_cuGraphNodeGetDependencies(struct exercise *e) {
     size_t count2 = (size_t)room2;
     size_t *a2 = exercise_chance(e) ? NULL : &count2;
     CUgraphNode *a1 = exercise_room(e, (a2 ? room2 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetDependencies)(a0, a1, a2) : mock_cuGraphNodeGetDependencies(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetDependencies)(a0, a1, a2) : loopback.cuda->cuGraphNodeGetDependencies(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a1, (a2 ? room2 : 0));
     exercise_see(e, &count2, sizeof count2);
     exercise_end(e);
@@ -2837,7 +2837,7 @@ static void exercise_cuGraphNodeGetDependencies_v2(struct exercise *e) {
     size_t *a3 = exercise_chance(e) ? NULL : &count3;
     CUgraphNode *a1 = exercise_room(e, (a3 ? room3 : 0), 8);
     CUgraphEdgeData *a2 = exercise_room(e, (a3 ? room3 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetDependencies_v2)(a0, a1, a2, a3) : mock_cuGraphNodeGetDependencies_v2(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetDependencies_v2)(a0, a1, a2, a3) : loopback.cuda->cuGraphNodeGetDependencies_v2(a0, a1, a2, a3)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a1, (a3 ? room3 : 0));
     exercise_see(e, a2, (a3 ? room3 : 0) * 8);
     exercise_see(e, &count3, sizeof count3);
@@ -2868,7 +2868,7 @@ static void exercise_cuGraphNodeGetDependentNodes(struct exercise *e) {
     size_t count2 = (size_t)room2;
     size_t *a2 = exercise_chance(e) ? NULL : &count2;
     CUgraphNode *a1 = exercise_room(e, (a2 ? room2 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetDependentNodes)(a0, a1, a2) : mock_cuGraphNodeGetDependentNodes(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetDependentNodes)(a0, a1, a2) : loopback.cuda->cuGraphNodeGetDependentNodes(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a1, (a2 ? room2 : 0));
     exercise_see(e, &count2, sizeof count2);
     exercise_end(e);
@@ -2903,7 +2903,7 @@ static void exercise_cuGraphNodeGetDependentNodes_v2(struct exercise *e) {
     size_t *a3 = exercise_chance(e) ? NULL : &count3;
     CUgraphNode *a1 = exercise_room(e, (a3 ? room3 : 0), 8);
     CUgraphEdgeData *a2 = exercise_room(e, (a3 ? room3 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetDependentNodes_v2)(a0, a1, a2, a3) : mock_cuGraphNodeGetDependentNodes_v2(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetDependentNodes_v2)(a0, a1, a2, a3) : loopback.cuda->cuGraphNodeGetDependentNodes_v2(a0, a1, a2, a3)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a1, (a3 ? room3 : 0));
     exercise_see(e, a2, (a3 ? room3 : 0) * 8);
     exercise_see(e, &count3, sizeof count3);
@@ -2927,7 +2927,7 @@ static void exercise_cuGraphNodeGetEnabled(struct exercise *e) {
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUgraphNode a1 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetEnabled)(a0, a1, a2) : mock_cuGraphNodeGetEnabled(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetEnabled)(a0, a1, a2) : loopback.cuda->cuGraphNodeGetEnabled(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -2947,7 +2947,7 @@ static void exercise_cuGraphNodeGetLocalId(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetLocalId)(a0, a1) : mock_cuGraphNodeGetLocalId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetLocalId)(a0, a1) : loopback.cuda->cuGraphNodeGetLocalId(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2967,7 +2967,7 @@ static void exercise_cuGraphNodeGetToolsId(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetToolsId)(a0, a1) : mock_cuGraphNodeGetToolsId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetToolsId)(a0, a1) : loopback.cuda->cuGraphNodeGetToolsId(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -2987,7 +2987,7 @@ static void exercise_cuGraphNodeGetType(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUgraphNodeType *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetType)(a0, a1) : mock_cuGraphNodeGetType(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeGetType)(a0, a1) : loopback.cuda->cuGraphNodeGetType(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3005,8 +3005,8 @@ static void exercise_cuGraphNodeSetEnabled(struct exercise *e) {
     (void)e;
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUgraphNode a1 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeSetEnabled)(a0, a1, a2) : mock_cuGraphNodeSetEnabled(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphNodeSetEnabled)(a0, a1, a2) : loopback.cuda->cuGraphNodeSetEnabled(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -3023,8 +3023,8 @@ static void exercise_cuGraphReleaseUserObject(struct exercise *e) {
     (void)e;
     CUgraph a0 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUuserObject a1 = (CUuserObject)exercise_handle(e, REMOTE_KIND_CUuserObject);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphReleaseUserObject)(a0, a1, a2) : mock_cuGraphReleaseUserObject(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphReleaseUserObject)(a0, a1, a2) : loopback.cuda->cuGraphReleaseUserObject(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -3044,7 +3044,7 @@ static void exercise_cuGraphRemoveDependencies(struct exercise *e) {
     size_t a3 = (size_t)exercise_length(e);
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphRemoveDependencies)(a0, a1, a2, a3) : mock_cuGraphRemoveDependencies(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphRemoveDependencies)(a0, a1, a2, a3) : loopback.cuda->cuGraphRemoveDependencies(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -3067,7 +3067,7 @@ static void exercise_cuGraphRemoveDependencies_v2(struct exercise *e) {
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphEdgeData *a3 = exercise_array(e, (uint64_t)a4, 8);
     exercise_keep(e, a3, (uint64_t)a4 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphRemoveDependencies_v2)(a0, a1, a2, a3, a4) : mock_cuGraphRemoveDependencies_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphRemoveDependencies_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphRemoveDependencies_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -3085,9 +3085,9 @@ static void exercise_cuGraphRetainUserObject(struct exercise *e) {
     (void)e;
     CUgraph a0 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUuserObject a1 = (CUuserObject)exercise_handle(e, REMOTE_KIND_CUuserObject);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphRetainUserObject)(a0, a1, a2, a3) : mock_cuGraphRetainUserObject(a0, a1, a2, a3)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphRetainUserObject)(a0, a1, a2, a3) : loopback.cuda->cuGraphRetainUserObject(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -3103,7 +3103,7 @@ static void exercise_cuGraphUpload(struct exercise *e) {
     (void)e;
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphUpload)(a0, a1) : mock_cuGraphUpload(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphUpload)(a0, a1) : loopback.cuda->cuGraphUpload(a0, a1)));
     exercise_end(e);
 }
 
@@ -3119,7 +3119,7 @@ static void exercise_cuGraphUpload_ptsz(struct exercise *e) {
     (void)e;
     CUgraphExec a0 = (CUgraphExec)exercise_handle(e, REMOTE_KIND_CUgraphExec);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphUpload_ptsz)(a0, a1) : mock_cuGraphUpload_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphUpload_ptsz)(a0, a1) : loopback.cuda->cuGraphUpload_ptsz(a0, a1)));
     exercise_end(e);
 }
 
@@ -3138,11 +3138,11 @@ static CUresult mock_cuKernelGetAttribute(int *a0, CUfunction_attribute a1, CUke
 
 static void exercise_cuKernelGetAttribute(struct exercise *e) {
     (void)e;
-    CUfunction_attribute a1 = (CUfunction_attribute)exercise_next(e);
+    CUfunction_attribute a1 = (CUfunction_attribute)exercise_value(e);
     CUkernel a2 = (CUkernel)exercise_handle(e, REMOTE_KIND_CUkernel);
-    CUdevice a3 = (CUdevice)exercise_next(e);
+    CUdevice a3 = (CUdevice)exercise_value(e);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelGetAttribute)(a0, a1, a2, a3) : mock_cuKernelGetAttribute(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelGetAttribute)(a0, a1, a2, a3) : loopback.cuda->cuKernelGetAttribute(a0, a1, a2, a3)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -3162,7 +3162,7 @@ static void exercise_cuKernelGetFunction(struct exercise *e) {
     (void)e;
     CUkernel a1 = (CUkernel)exercise_handle(e, REMOTE_KIND_CUkernel);
     CUfunction *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelGetFunction)(a0, a1) : mock_cuKernelGetFunction(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelGetFunction)(a0, a1) : loopback.cuda->cuKernelGetFunction(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUfunction, a0, 1);
     exercise_end(e);
 }
@@ -3182,7 +3182,7 @@ static void exercise_cuKernelGetLibrary(struct exercise *e) {
     (void)e;
     CUkernel a1 = (CUkernel)exercise_handle(e, REMOTE_KIND_CUkernel);
     CUlibrary *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelGetLibrary)(a0, a1) : mock_cuKernelGetLibrary(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelGetLibrary)(a0, a1) : loopback.cuda->cuKernelGetLibrary(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUlibrary, a0, 1);
     exercise_end(e);
 }
@@ -3202,7 +3202,7 @@ static void exercise_cuKernelGetParamCount(struct exercise *e) {
     (void)e;
     CUkernel a0 = (CUkernel)exercise_handle(e, REMOTE_KIND_CUkernel);
     size_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuKernelGetParamCount(a0, a1) : mock_cuKernelGetParamCount(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuKernelGetParamCount(a0, a1) : loopback.cuda->cuKernelGetParamCount(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -3226,10 +3226,10 @@ static CUresult mock_cuKernelGetParamInfo(CUkernel a0, size_t a1, size_t *a2, si
 static void exercise_cuKernelGetParamInfo(struct exercise *e) {
     (void)e;
     CUkernel a0 = (CUkernel)exercise_handle(e, REMOTE_KIND_CUkernel);
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     size_t *a2 = exercise_room(e, 1, 8);
     size_t *a3 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuKernelGetParamInfo(a0, a1, a2, a3) : mock_cuKernelGetParamInfo(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuKernelGetParamInfo(a0, a1, a2, a3) : loopback.cuda->cuKernelGetParamInfo(a0, a1, a2, a3)));
     exercise_see(e, a2, 1 * 8);
     exercise_see(e, a3, 1 * 8);
     exercise_end(e);
@@ -3247,11 +3247,11 @@ static CUresult mock_cuKernelSetAttribute(CUfunction_attribute a0, int a1, CUker
 
 static void exercise_cuKernelSetAttribute(struct exercise *e) {
     (void)e;
-    CUfunction_attribute a0 = (CUfunction_attribute)exercise_next(e);
-    int a1 = (int)exercise_next(e);
+    CUfunction_attribute a0 = (CUfunction_attribute)exercise_value(e);
+    int a1 = (int)exercise_value(e);
     CUkernel a2 = (CUkernel)exercise_handle(e, REMOTE_KIND_CUkernel);
-    CUdevice a3 = (CUdevice)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelSetAttribute)(a0, a1, a2, a3) : mock_cuKernelSetAttribute(a0, a1, a2, a3)));
+    CUdevice a3 = (CUdevice)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelSetAttribute)(a0, a1, a2, a3) : loopback.cuda->cuKernelSetAttribute(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -3267,9 +3267,9 @@ static CUresult mock_cuKernelSetCacheConfig(CUkernel a0, CUfunc_cache a1, CUdevi
 static void exercise_cuKernelSetCacheConfig(struct exercise *e) {
     (void)e;
     CUkernel a0 = (CUkernel)exercise_handle(e, REMOTE_KIND_CUkernel);
-    CUfunc_cache a1 = (CUfunc_cache)exercise_next(e);
-    CUdevice a2 = (CUdevice)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelSetCacheConfig)(a0, a1, a2) : mock_cuKernelSetCacheConfig(a0, a1, a2)));
+    CUfunc_cache a1 = (CUfunc_cache)exercise_value(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelSetCacheConfig)(a0, a1, a2) : loopback.cuda->cuKernelSetCacheConfig(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -3283,7 +3283,7 @@ static CUresult mock_cuLaunch(CUfunction a0) {
 static void exercise_cuLaunch(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLaunch)(a0) : mock_cuLaunch(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLaunch)(a0) : loopback.cuda->cuLaunch(a0)));
     exercise_end(e);
 }
 
@@ -3299,9 +3299,9 @@ static CUresult mock_cuLaunchGrid(CUfunction a0, int a1, int a2) {
 static void exercise_cuLaunchGrid(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a1 = (int)exercise_next(e);
-    int a2 = (int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLaunchGrid)(a0, a1, a2) : mock_cuLaunchGrid(a0, a1, a2)));
+    int a1 = (int)exercise_value(e);
+    int a2 = (int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLaunchGrid)(a0, a1, a2) : loopback.cuda->cuLaunchGrid(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -3318,10 +3318,10 @@ static CUresult mock_cuLaunchGridAsync(CUfunction a0, int a1, int a2, CUstream a
 static void exercise_cuLaunchGridAsync(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a1 = (int)exercise_next(e);
-    int a2 = (int)exercise_next(e);
+    int a1 = (int)exercise_value(e);
+    int a2 = (int)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLaunchGridAsync)(a0, a1, a2, a3) : mock_cuLaunchGridAsync(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLaunchGridAsync)(a0, a1, a2, a3) : loopback.cuda->cuLaunchGridAsync(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -3342,7 +3342,7 @@ static void exercise_cuLibraryEnumerateKernels(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_length(e);
     CUlibrary a2 = (CUlibrary)exercise_handle(e, REMOTE_KIND_CUlibrary);
     CUkernel *a0 = exercise_room(e, (uint64_t)a1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryEnumerateKernels)(a0, a1, a2) : mock_cuLibraryEnumerateKernels(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryEnumerateKernels)(a0, a1, a2) : loopback.cuda->cuLibraryEnumerateKernels(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUkernel, a0, (uint64_t)a1);
     exercise_end(e);
 }
@@ -3369,8 +3369,8 @@ static void exercise_cuLibraryGetGlobal(struct exercise *e) {
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
     size_t *a1 = exercise_room(e, 1, 8);
     char *a3 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetGlobal)(a0, a1, a2, a3) : mock_cuLibraryGetGlobal(a0, a1, a2, a3)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetGlobal)(a0, a1, a2, a3) : loopback.cuda->cuLibraryGetGlobal(a0, a1, a2, a3)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -3392,7 +3392,7 @@ static void exercise_cuLibraryGetKernel(struct exercise *e) {
     CUlibrary a1 = (CUlibrary)exercise_handle(e, REMOTE_KIND_CUlibrary);
     CUkernel *a0 = exercise_room(e, 1, 8);
     char *a2 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetKernel)(a0, a1, a2) : mock_cuLibraryGetKernel(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetKernel)(a0, a1, a2) : loopback.cuda->cuLibraryGetKernel(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUkernel, a0, 1);
     exercise_end(e);
 }
@@ -3412,7 +3412,7 @@ static void exercise_cuLibraryGetKernelCount(struct exercise *e) {
     (void)e;
     CUlibrary a1 = (CUlibrary)exercise_handle(e, REMOTE_KIND_CUlibrary);
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetKernelCount)(a0, a1) : mock_cuLibraryGetKernelCount(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetKernelCount)(a0, a1) : loopback.cuda->cuLibraryGetKernelCount(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -3432,7 +3432,7 @@ static void exercise_cuLibraryGetModule(struct exercise *e) {
     (void)e;
     CUlibrary a1 = (CUlibrary)exercise_handle(e, REMOTE_KIND_CUlibrary);
     CUmodule *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetModule)(a0, a1) : mock_cuLibraryGetModule(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetModule)(a0, a1) : loopback.cuda->cuLibraryGetModule(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmodule, a0, 1);
     exercise_end(e);
 }
@@ -3447,7 +3447,7 @@ static CUresult mock_cuLibraryUnload(CUlibrary a0) {
 static void exercise_cuLibraryUnload(struct exercise *e) {
     (void)e;
     CUlibrary a0 = (CUlibrary)exercise_handle(e, REMOTE_KIND_CUlibrary);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryUnload)(a0) : mock_cuLibraryUnload(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryUnload)(a0) : loopback.cuda->cuLibraryUnload(a0)));
     exercise_end(e);
 }
 
@@ -3461,7 +3461,7 @@ static CUresult mock_cuLinkDestroy(CUlinkState a0) {
 static void exercise_cuLinkDestroy(struct exercise *e) {
     (void)e;
     CUlinkState a0 = (CUlinkState)exercise_handle(e, REMOTE_KIND_CUlinkState);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLinkDestroy)(a0) : mock_cuLinkDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLinkDestroy)(a0) : loopback.cuda->cuLinkDestroy(a0)));
     exercise_end(e);
 }
 
@@ -3475,9 +3475,9 @@ static CUresult mock_cuMemAddressFree(CUdeviceptr a0, size_t a1) {
 
 static void exercise_cuMemAddressFree(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAddressFree(a0, a1) : mock_cuMemAddressFree(a0, a1)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAddressFree(a0, a1) : loopback.cuda->cuMemAddressFree(a0, a1)));
     exercise_end(e);
 }
 
@@ -3497,13 +3497,13 @@ static CUresult mock_cuMemAddressReserve(CUdeviceptr *a0, size_t a1, size_t a2, 
 
 static void exercise_cuMemAddressReserve(struct exercise *e) {
     (void)e;
-    size_t a1 = (size_t)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    CUdeviceptr a3 = (CUdeviceptr)exercise_next(e);
-    unsigned long long a4 = (unsigned long long)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    CUdeviceptr a3 = (CUdeviceptr)exercise_value(e);
+    unsigned long long a4 = (unsigned long long)exercise_value(e);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAddressReserve(a0, a1, a2, a3, a4) : mock_cuMemAddressReserve(a0, a1, a2, a3, a4)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAddressReserve(a0, a1, a2, a3, a4) : loopback.cuda->cuMemAddressReserve(a0, a1, a2, a3, a4)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_end(e);
 }
 
@@ -3521,11 +3521,11 @@ static CUresult mock_cuMemAllocAsync(CUdeviceptr *a0, size_t a1, CUstream a2) {
 
 static void exercise_cuMemAllocAsync(struct exercise *e) {
     (void)e;
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     CUstream a2 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocAsync(a0, a1, a2) : mock_cuMemAllocAsync(a0, a1, a2)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocAsync(a0, a1, a2) : loopback.cuda->cuMemAllocAsync(a0, a1, a2)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_end(e);
 }
 
@@ -3543,11 +3543,11 @@ static CUresult mock_cuMemAllocAsync_ptsz(CUdeviceptr *a0, size_t a1, CUstream a
 
 static void exercise_cuMemAllocAsync_ptsz(struct exercise *e) {
     (void)e;
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     CUstream a2 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocAsync_ptsz(a0, a1, a2) : mock_cuMemAllocAsync_ptsz(a0, a1, a2)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocAsync_ptsz(a0, a1, a2) : loopback.cuda->cuMemAllocAsync_ptsz(a0, a1, a2)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_end(e);
 }
 
@@ -3566,12 +3566,12 @@ static CUresult mock_cuMemAllocFromPoolAsync(CUdeviceptr *a0, size_t a1, CUmemor
 
 static void exercise_cuMemAllocFromPoolAsync(struct exercise *e) {
     (void)e;
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     CUmemoryPool a2 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocFromPoolAsync(a0, a1, a2, a3) : mock_cuMemAllocFromPoolAsync(a0, a1, a2, a3)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocFromPoolAsync(a0, a1, a2, a3) : loopback.cuda->cuMemAllocFromPoolAsync(a0, a1, a2, a3)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_end(e);
 }
 
@@ -3590,12 +3590,12 @@ static CUresult mock_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *a0, size_t a1, CU
 
 static void exercise_cuMemAllocFromPoolAsync_ptsz(struct exercise *e) {
     (void)e;
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     CUmemoryPool a2 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocFromPoolAsync_ptsz(a0, a1, a2, a3) : mock_cuMemAllocFromPoolAsync_ptsz(a0, a1, a2, a3)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocFromPoolAsync_ptsz(a0, a1, a2, a3) : loopback.cuda->cuMemAllocFromPoolAsync_ptsz(a0, a1, a2, a3)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_end(e);
 }
 
@@ -3618,13 +3618,13 @@ static CUresult mock_cuMemAllocPitch_v2(CUdeviceptr *a0, size_t *a1, size_t a2, 
 
 static void exercise_cuMemAllocPitch_v2(struct exercise *e) {
     (void)e;
-    size_t a2 = (size_t)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    unsigned int a4 = (unsigned int)exercise_next(e);
+    size_t a2 = (size_t)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    unsigned int a4 = (unsigned int)exercise_value(e);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
     size_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocPitch_v2(a0, a1, a2, a3, a4) : mock_cuMemAllocPitch_v2(a0, a1, a2, a3, a4)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAllocPitch_v2(a0, a1, a2, a3, a4) : loopback.cuda->cuMemAllocPitch_v2(a0, a1, a2, a3, a4)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -3642,10 +3642,10 @@ static CUresult mock_cuMemAlloc_v2(CUdeviceptr *a0, size_t a1) {
 
 static void exercise_cuMemAlloc_v2(struct exercise *e) {
     (void)e;
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAlloc_v2(a0, a1) : mock_cuMemAlloc_v2(a0, a1)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAlloc_v2(a0, a1) : loopback.cuda->cuMemAlloc_v2(a0, a1)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_end(e);
 }
 
@@ -3664,8 +3664,8 @@ static CUresult mock_cuMemCreate(CUmemGenericAllocationHandle *a0, size_t a1, co
 
 static void exercise_cuMemCreate(struct exercise *e) {
     (void)e;
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned long long a3 = (unsigned long long)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned long long a3 = (unsigned long long)exercise_value(e);
     CUmemGenericAllocationHandle *a0 = exercise_room(e, 1, 8);
     CUmemAllocationProp *a2 = exercise_array(e, 1, 32);
     if (a2) {
@@ -3674,7 +3674,7 @@ static void exercise_cuMemCreate(struct exercise *e) {
         }
     }
     exercise_keep(e, a2, 1 * 32);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemCreate)(a0, a1, a2, a3) : mock_cuMemCreate(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemCreate)(a0, a1, a2, a3) : loopback.cuda->cuMemCreate(a0, a1, a2, a3)));
     exercise_see_handles(e, REMOTE_KIND_CUmemGenericAllocationHandle, a0, 1);
     exercise_end(e);
 }
@@ -3689,9 +3689,9 @@ static CUresult mock_cuMemFreeAsync(CUdeviceptr a0, CUstream a1) {
 
 static void exercise_cuMemFreeAsync(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFreeAsync(a0, a1) : mock_cuMemFreeAsync(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFreeAsync(a0, a1) : loopback.cuda->cuMemFreeAsync(a0, a1)));
     exercise_end(e);
 }
 
@@ -3705,9 +3705,9 @@ static CUresult mock_cuMemFreeAsync_ptsz(CUdeviceptr a0, CUstream a1) {
 
 static void exercise_cuMemFreeAsync_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFreeAsync_ptsz(a0, a1) : mock_cuMemFreeAsync_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFreeAsync_ptsz(a0, a1) : loopback.cuda->cuMemFreeAsync_ptsz(a0, a1)));
     exercise_end(e);
 }
 
@@ -3720,8 +3720,8 @@ static CUresult mock_cuMemFree_v2(CUdeviceptr a0) {
 
 static void exercise_cuMemFree_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFree_v2(a0) : mock_cuMemFree_v2(a0)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFree_v2(a0) : loopback.cuda->cuMemFree_v2(a0)));
     exercise_end(e);
 }
 
@@ -3739,11 +3739,11 @@ static CUresult mock_cuMemGetAccess(unsigned long long *a0, const CUmemLocation 
 
 static void exercise_cuMemGetAccess(struct exercise *e) {
     (void)e;
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
     unsigned long long *a0 = exercise_room(e, 1, 8);
     CUmemLocation *a1 = exercise_array(e, 1, 8);
     exercise_keep(e, a1, 1 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetAccess)(a0, a1, a2) : mock_cuMemGetAccess(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetAccess)(a0, a1, a2) : loopback.cuda->cuMemGetAccess(a0, a1, a2)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -3765,11 +3765,11 @@ static CUresult mock_cuMemGetAddressRange_v2(CUdeviceptr *a0, size_t *a1, CUdevi
 
 static void exercise_cuMemGetAddressRange_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
     size_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemGetAddressRange_v2(a0, a1, a2) : mock_cuMemGetAddressRange_v2(a0, a1, a2)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemGetAddressRange_v2(a0, a1, a2) : loopback.cuda->cuMemGetAddressRange_v2(a0, a1, a2)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -3788,7 +3788,7 @@ static CUresult mock_cuMemGetAllocationGranularity(size_t *a0, const CUmemAlloca
 
 static void exercise_cuMemGetAllocationGranularity(struct exercise *e) {
     (void)e;
-    CUmemAllocationGranularity_flags a2 = (CUmemAllocationGranularity_flags)exercise_next(e);
+    CUmemAllocationGranularity_flags a2 = (CUmemAllocationGranularity_flags)exercise_value(e);
     size_t *a0 = exercise_room(e, 1, 8);
     CUmemAllocationProp *a1 = exercise_array(e, 1, 32);
     if (a1) {
@@ -3797,7 +3797,7 @@ static void exercise_cuMemGetAllocationGranularity(struct exercise *e) {
         }
     }
     exercise_keep(e, a1, 1 * 32);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemGetAllocationGranularity(a0, a1, a2) : mock_cuMemGetAllocationGranularity(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemGetAllocationGranularity(a0, a1, a2) : loopback.cuda->cuMemGetAllocationGranularity(a0, a1, a2)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -3820,7 +3820,7 @@ static void exercise_cuMemGetAllocationPropertiesFromHandle(struct exercise *e) 
     (void)e;
     CUmemGenericAllocationHandle a1 = (CUmemGenericAllocationHandle)exercise_handle(e, REMOTE_KIND_CUmemGenericAllocationHandle);
     CUmemAllocationProp *a0 = exercise_room(e, 1, 32);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetAllocationPropertiesFromHandle)(a0, a1) : mock_cuMemGetAllocationPropertiesFromHandle(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetAllocationPropertiesFromHandle)(a0, a1) : loopback.cuda->cuMemGetAllocationPropertiesFromHandle(a0, a1)));
     if (a0) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_forget_field(((unsigned char *)(uintptr_t)a0 + i * 32), 16);
@@ -3844,11 +3844,11 @@ static CUresult mock_cuMemGetDefaultMemPool(CUmemoryPool *a0, CUmemLocation *a1,
 
 static void exercise_cuMemGetDefaultMemPool(struct exercise *e) {
     (void)e;
-    CUmemAllocationType a2 = (CUmemAllocationType)exercise_next(e);
+    CUmemAllocationType a2 = (CUmemAllocationType)exercise_value(e);
     CUmemoryPool *a0 = exercise_room(e, 1, 8);
     CUmemLocation *a1 = exercise_array(e, 1, 8);
     exercise_keep(e, a1, 1 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetDefaultMemPool)(a0, a1, a2) : mock_cuMemGetDefaultMemPool(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetDefaultMemPool)(a0, a1, a2) : loopback.cuda->cuMemGetDefaultMemPool(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUmemoryPool, a0, 1);
     exercise_end(e);
 }
@@ -3871,7 +3871,7 @@ static void exercise_cuMemGetInfo_v2(struct exercise *e) {
     (void)e;
     size_t *a0 = exercise_room(e, 1, 8);
     size_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetInfo_v2)(a0, a1) : mock_cuMemGetInfo_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetInfo_v2)(a0, a1) : loopback.cuda->cuMemGetInfo_v2(a0, a1)));
     exercise_see(e, a0, 1 * 8);
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
@@ -3893,12 +3893,12 @@ static CUresult mock_cuMemGetLocationInfo(CUdeviceptr a0, size_t a1, size_t a2, 
 
 static void exercise_cuMemGetLocationInfo(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
     CUmemLocation *a4 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetLocationInfo)(a0, a1, a2, a3, a4) : mock_cuMemGetLocationInfo(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetLocationInfo)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemGetLocationInfo(a0, a1, a2, a3, a4)));
     exercise_see(e, a4, 1 * 8);
     exercise_end(e);
 }
@@ -3917,11 +3917,11 @@ static CUresult mock_cuMemGetMemPool(CUmemoryPool *a0, CUmemLocation *a1, CUmemA
 
 static void exercise_cuMemGetMemPool(struct exercise *e) {
     (void)e;
-    CUmemAllocationType a2 = (CUmemAllocationType)exercise_next(e);
+    CUmemAllocationType a2 = (CUmemAllocationType)exercise_value(e);
     CUmemoryPool *a0 = exercise_room(e, 1, 8);
     CUmemLocation *a1 = exercise_array(e, 1, 8);
     exercise_keep(e, a1, 1 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetMemPool)(a0, a1, a2) : mock_cuMemGetMemPool(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetMemPool)(a0, a1, a2) : loopback.cuda->cuMemGetMemPool(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUmemoryPool, a0, 1);
     exercise_end(e);
 }
@@ -3939,12 +3939,12 @@ static CUresult mock_cuMemMap(CUdeviceptr a0, size_t a1, size_t a2, CUmemGeneric
 
 static void exercise_cuMemMap(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUmemGenericAllocationHandle a3 = (CUmemGenericAllocationHandle)exercise_handle(e, REMOTE_KIND_CUmemGenericAllocationHandle);
-    unsigned long long a4 = (unsigned long long)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemMap)(a0, a1, a2, a3, a4) : mock_cuMemMap(a0, a1, a2, a3, a4)));
+    unsigned long long a4 = (unsigned long long)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemMap)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemMap(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -3969,7 +3969,7 @@ static void exercise_cuMemPoolCreate(struct exercise *e) {
         }
     }
     exercise_keep(e, a1, 1 * 88);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolCreate)(a0, a1) : mock_cuMemPoolCreate(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolCreate)(a0, a1) : loopback.cuda->cuMemPoolCreate(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmemoryPool, a0, 1);
     exercise_end(e);
 }
@@ -3984,7 +3984,7 @@ static CUresult mock_cuMemPoolDestroy(CUmemoryPool a0) {
 static void exercise_cuMemPoolDestroy(struct exercise *e) {
     (void)e;
     CUmemoryPool a0 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolDestroy)(a0) : mock_cuMemPoolDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolDestroy)(a0) : loopback.cuda->cuMemPoolDestroy(a0)));
     exercise_end(e);
 }
 
@@ -4006,7 +4006,7 @@ static void exercise_cuMemPoolGetAccess(struct exercise *e) {
     CUmemAccess_flags *a0 = exercise_room(e, 1, 4);
     CUmemLocation *a2 = exercise_array(e, 1, 8);
     exercise_keep(e, a2, 1 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolGetAccess)(a0, a1, a2) : mock_cuMemPoolGetAccess(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolGetAccess)(a0, a1, a2) : loopback.cuda->cuMemPoolGetAccess(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -4026,7 +4026,7 @@ static void exercise_cuMemPoolSetAccess(struct exercise *e) {
     size_t a2 = (size_t)exercise_length(e);
     CUmemAccessDesc *a1 = exercise_array(e, (uint64_t)a2, 12);
     exercise_keep(e, a1, (uint64_t)a2 * 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolSetAccess)(a0, a1, a2) : mock_cuMemPoolSetAccess(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolSetAccess)(a0, a1, a2) : loopback.cuda->cuMemPoolSetAccess(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4041,8 +4041,8 @@ static CUresult mock_cuMemPoolTrimTo(CUmemoryPool a0, size_t a1) {
 static void exercise_cuMemPoolTrimTo(struct exercise *e) {
     (void)e;
     CUmemoryPool a0 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
-    size_t a1 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolTrimTo)(a0, a1) : mock_cuMemPoolTrimTo(a0, a1)));
+    size_t a1 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolTrimTo)(a0, a1) : loopback.cuda->cuMemPoolTrimTo(a0, a1)));
     exercise_end(e);
 }
 
@@ -4056,7 +4056,7 @@ static CUresult mock_cuMemRelease(CUmemGenericAllocationHandle a0) {
 static void exercise_cuMemRelease(struct exercise *e) {
     (void)e;
     CUmemGenericAllocationHandle a0 = (CUmemGenericAllocationHandle)exercise_handle(e, REMOTE_KIND_CUmemGenericAllocationHandle);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemRelease)(a0) : mock_cuMemRelease(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemRelease)(a0) : loopback.cuda->cuMemRelease(a0)));
     exercise_end(e);
 }
 
@@ -4075,7 +4075,7 @@ static void exercise_cuMemRetainAllocationHandle(struct exercise *e) {
     (void)e;
     CUmemGenericAllocationHandle *a0 = exercise_room(e, 1, 8);
     void *a1 = (void *)(uintptr_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemRetainAllocationHandle)(a0, a1) : mock_cuMemRetainAllocationHandle(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemRetainAllocationHandle)(a0, a1) : loopback.cuda->cuMemRetainAllocationHandle(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmemGenericAllocationHandle, a0, 1);
     exercise_end(e);
 }
@@ -4092,12 +4092,12 @@ static CUresult mock_cuMemSetAccess(CUdeviceptr a0, size_t a1, const CUmemAccess
 
 static void exercise_cuMemSetAccess(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
     size_t a3 = (size_t)exercise_length(e);
     CUmemAccessDesc *a2 = exercise_array(e, (uint64_t)a3, 12);
     exercise_keep(e, a2, (uint64_t)a3 * 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemSetAccess)(a0, a1, a2, a3) : mock_cuMemSetAccess(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemSetAccess)(a0, a1, a2, a3) : loopback.cuda->cuMemSetAccess(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4112,11 +4112,11 @@ static CUresult mock_cuMemSetMemPool(CUmemLocation *a0, CUmemAllocationType a1, 
 
 static void exercise_cuMemSetMemPool(struct exercise *e) {
     (void)e;
-    CUmemAllocationType a1 = (CUmemAllocationType)exercise_next(e);
+    CUmemAllocationType a1 = (CUmemAllocationType)exercise_value(e);
     CUmemoryPool a2 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
     CUmemLocation *a0 = exercise_array(e, 1, 8);
     exercise_keep(e, a0, 1 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemSetMemPool)(a0, a1, a2) : mock_cuMemSetMemPool(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemSetMemPool)(a0, a1, a2) : loopback.cuda->cuMemSetMemPool(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4130,9 +4130,9 @@ static CUresult mock_cuMemUnmap(CUdeviceptr a0, size_t a1) {
 
 static void exercise_cuMemUnmap(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemUnmap)(a0, a1) : mock_cuMemUnmap(a0, a1)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemUnmap)(a0, a1) : loopback.cuda->cuMemUnmap(a0, a1)));
     exercise_end(e);
 }
 
@@ -4150,11 +4150,11 @@ static CUresult mock_cuMemcpyAtoA_v2(CUarray a0, size_t a1, CUarray a2, size_t a
 static void exercise_cuMemcpyAtoA_v2(struct exercise *e) {
     (void)e;
     CUarray a0 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     CUarray a2 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyAtoA_v2)(a0, a1, a2, a3, a4) : mock_cuMemcpyAtoA_v2(a0, a1, a2, a3, a4)));
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyAtoA_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemcpyAtoA_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4172,11 +4172,11 @@ static CUresult mock_cuMemcpyAtoA_v2_ptds(CUarray a0, size_t a1, CUarray a2, siz
 static void exercise_cuMemcpyAtoA_v2_ptds(struct exercise *e) {
     (void)e;
     CUarray a0 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    size_t a1 = (size_t)exercise_next(e);
+    size_t a1 = (size_t)exercise_value(e);
     CUarray a2 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyAtoA_v2_ptds)(a0, a1, a2, a3, a4) : mock_cuMemcpyAtoA_v2_ptds(a0, a1, a2, a3, a4)));
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyAtoA_v2_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemcpyAtoA_v2_ptds(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4192,11 +4192,11 @@ static CUresult mock_cuMemcpyAtoD_v2(CUdeviceptr a0, CUarray a1, size_t a2, size
 
 static void exercise_cuMemcpyAtoD_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    size_t a2 = (size_t)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyAtoD_v2)(a0, a1, a2, a3) : mock_cuMemcpyAtoD_v2(a0, a1, a2, a3)));
+    size_t a2 = (size_t)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyAtoD_v2)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyAtoD_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4212,11 +4212,11 @@ static CUresult mock_cuMemcpyAtoD_v2_ptds(CUdeviceptr a0, CUarray a1, size_t a2,
 
 static void exercise_cuMemcpyAtoD_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    size_t a2 = (size_t)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyAtoD_v2_ptds)(a0, a1, a2, a3) : mock_cuMemcpyAtoD_v2_ptds(a0, a1, a2, a3)));
+    size_t a2 = (size_t)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyAtoD_v2_ptds)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyAtoD_v2_ptds(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4233,10 +4233,10 @@ static CUresult mock_cuMemcpyDtoA_v2(CUarray a0, size_t a1, CUdeviceptr a2, size
 static void exercise_cuMemcpyDtoA_v2(struct exercise *e) {
     (void)e;
     CUarray a0 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    size_t a1 = (size_t)exercise_next(e);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoA_v2)(a0, a1, a2, a3) : mock_cuMemcpyDtoA_v2(a0, a1, a2, a3)));
+    size_t a1 = (size_t)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoA_v2)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyDtoA_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4253,10 +4253,10 @@ static CUresult mock_cuMemcpyDtoA_v2_ptds(CUarray a0, size_t a1, CUdeviceptr a2,
 static void exercise_cuMemcpyDtoA_v2_ptds(struct exercise *e) {
     (void)e;
     CUarray a0 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    size_t a1 = (size_t)exercise_next(e);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoA_v2_ptds)(a0, a1, a2, a3) : mock_cuMemcpyDtoA_v2_ptds(a0, a1, a2, a3)));
+    size_t a1 = (size_t)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoA_v2_ptds)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyDtoA_v2_ptds(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4272,11 +4272,11 @@ static CUresult mock_cuMemcpyDtoDAsync_v2(CUdeviceptr a0, CUdeviceptr a1, size_t
 
 static void exercise_cuMemcpyDtoDAsync_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoDAsync_v2)(a0, a1, a2, a3) : mock_cuMemcpyDtoDAsync_v2(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoDAsync_v2)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyDtoDAsync_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4292,11 +4292,11 @@ static CUresult mock_cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr a0, CUdeviceptr a1, s
 
 static void exercise_cuMemcpyDtoDAsync_v2_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoDAsync_v2_ptsz)(a0, a1, a2, a3) : mock_cuMemcpyDtoDAsync_v2_ptsz(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoDAsync_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyDtoDAsync_v2_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4311,10 +4311,10 @@ static CUresult mock_cuMemcpyDtoD_v2(CUdeviceptr a0, CUdeviceptr a1, size_t a2) 
 
 static void exercise_cuMemcpyDtoD_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoD_v2)(a0, a1, a2) : mock_cuMemcpyDtoD_v2(a0, a1, a2)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoD_v2)(a0, a1, a2) : loopback.cuda->cuMemcpyDtoD_v2(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4329,10 +4329,10 @@ static CUresult mock_cuMemcpyDtoD_v2_ptds(CUdeviceptr a0, CUdeviceptr a1, size_t
 
 static void exercise_cuMemcpyDtoD_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoD_v2_ptds)(a0, a1, a2) : mock_cuMemcpyDtoD_v2_ptds(a0, a1, a2)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoD_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemcpyDtoD_v2_ptds(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4349,12 +4349,12 @@ static CUresult mock_cuMemcpyPeer(CUdeviceptr a0, CUcontext a1, CUdeviceptr a2, 
 
 static void exercise_cuMemcpyPeer(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeer)(a0, a1, a2, a3, a4) : mock_cuMemcpyPeer(a0, a1, a2, a3, a4)));
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeer)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemcpyPeer(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4372,13 +4372,13 @@ static CUresult mock_cuMemcpyPeerAsync(CUdeviceptr a0, CUcontext a1, CUdeviceptr
 
 static void exercise_cuMemcpyPeerAsync(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    size_t a4 = (size_t)exercise_next(e);
+    size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeerAsync)(a0, a1, a2, a3, a4, a5) : mock_cuMemcpyPeerAsync(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeerAsync)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuMemcpyPeerAsync(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -4396,13 +4396,13 @@ static CUresult mock_cuMemcpyPeerAsync_ptsz(CUdeviceptr a0, CUcontext a1, CUdevi
 
 static void exercise_cuMemcpyPeerAsync_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    size_t a4 = (size_t)exercise_next(e);
+    size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeerAsync_ptsz)(a0, a1, a2, a3, a4, a5) : mock_cuMemcpyPeerAsync_ptsz(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeerAsync_ptsz)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuMemcpyPeerAsync_ptsz(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -4419,12 +4419,12 @@ static CUresult mock_cuMemcpyPeer_ptds(CUdeviceptr a0, CUcontext a1, CUdeviceptr
 
 static void exercise_cuMemcpyPeer_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeer_ptds)(a0, a1, a2, a3, a4) : mock_cuMemcpyPeer_ptds(a0, a1, a2, a3, a4)));
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeer_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemcpyPeer_ptds(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4440,11 +4440,11 @@ static CUresult mock_cuMemsetD16Async(CUdeviceptr a0, unsigned short a1, size_t 
 
 static void exercise_cuMemsetD16Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned short a1 = (unsigned short)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned short a1 = (unsigned short)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16Async)(a0, a1, a2, a3) : mock_cuMemsetD16Async(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16Async)(a0, a1, a2, a3) : loopback.cuda->cuMemsetD16Async(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4460,11 +4460,11 @@ static CUresult mock_cuMemsetD16Async_ptsz(CUdeviceptr a0, unsigned short a1, si
 
 static void exercise_cuMemsetD16Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned short a1 = (unsigned short)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned short a1 = (unsigned short)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16Async_ptsz)(a0, a1, a2, a3) : mock_cuMemsetD16Async_ptsz(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16Async_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuMemsetD16Async_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4479,10 +4479,10 @@ static CUresult mock_cuMemsetD16_v2(CUdeviceptr a0, unsigned short a1, size_t a2
 
 static void exercise_cuMemsetD16_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned short a1 = (unsigned short)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16_v2)(a0, a1, a2) : mock_cuMemsetD16_v2(a0, a1, a2)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned short a1 = (unsigned short)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD16_v2(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4497,10 +4497,10 @@ static CUresult mock_cuMemsetD16_v2_ptds(CUdeviceptr a0, unsigned short a1, size
 
 static void exercise_cuMemsetD16_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned short a1 = (unsigned short)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16_v2_ptds)(a0, a1, a2) : mock_cuMemsetD16_v2_ptds(a0, a1, a2)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned short a1 = (unsigned short)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD16_v2_ptds(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4518,13 +4518,13 @@ static CUresult mock_cuMemsetD2D16Async(CUdeviceptr a0, size_t a1, unsigned shor
 
 static void exercise_cuMemsetD2D16Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned short a2 = (unsigned short)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned short a2 = (unsigned short)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16Async)(a0, a1, a2, a3, a4, a5) : mock_cuMemsetD2D16Async(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16Async)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuMemsetD2D16Async(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -4542,13 +4542,13 @@ static CUresult mock_cuMemsetD2D16Async_ptsz(CUdeviceptr a0, size_t a1, unsigned
 
 static void exercise_cuMemsetD2D16Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned short a2 = (unsigned short)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned short a2 = (unsigned short)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16Async_ptsz)(a0, a1, a2, a3, a4, a5) : mock_cuMemsetD2D16Async_ptsz(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16Async_ptsz)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuMemsetD2D16Async_ptsz(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -4565,12 +4565,12 @@ static CUresult mock_cuMemsetD2D16_v2(CUdeviceptr a0, size_t a1, unsigned short 
 
 static void exercise_cuMemsetD2D16_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned short a2 = (unsigned short)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16_v2)(a0, a1, a2, a3, a4) : mock_cuMemsetD2D16_v2(a0, a1, a2, a3, a4)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned short a2 = (unsigned short)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D16_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4587,12 +4587,12 @@ static CUresult mock_cuMemsetD2D16_v2_ptds(CUdeviceptr a0, size_t a1, unsigned s
 
 static void exercise_cuMemsetD2D16_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned short a2 = (unsigned short)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16_v2_ptds)(a0, a1, a2, a3, a4) : mock_cuMemsetD2D16_v2_ptds(a0, a1, a2, a3, a4)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned short a2 = (unsigned short)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16_v2_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D16_v2_ptds(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4610,13 +4610,13 @@ static CUresult mock_cuMemsetD2D32Async(CUdeviceptr a0, size_t a1, unsigned int 
 
 static void exercise_cuMemsetD2D32Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32Async)(a0, a1, a2, a3, a4, a5) : mock_cuMemsetD2D32Async(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32Async)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuMemsetD2D32Async(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -4634,13 +4634,13 @@ static CUresult mock_cuMemsetD2D32Async_ptsz(CUdeviceptr a0, size_t a1, unsigned
 
 static void exercise_cuMemsetD2D32Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32Async_ptsz)(a0, a1, a2, a3, a4, a5) : mock_cuMemsetD2D32Async_ptsz(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32Async_ptsz)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuMemsetD2D32Async_ptsz(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -4657,12 +4657,12 @@ static CUresult mock_cuMemsetD2D32_v2(CUdeviceptr a0, size_t a1, unsigned int a2
 
 static void exercise_cuMemsetD2D32_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32_v2)(a0, a1, a2, a3, a4) : mock_cuMemsetD2D32_v2(a0, a1, a2, a3, a4)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D32_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4679,12 +4679,12 @@ static CUresult mock_cuMemsetD2D32_v2_ptds(CUdeviceptr a0, size_t a1, unsigned i
 
 static void exercise_cuMemsetD2D32_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32_v2_ptds)(a0, a1, a2, a3, a4) : mock_cuMemsetD2D32_v2_ptds(a0, a1, a2, a3, a4)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32_v2_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D32_v2_ptds(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4702,13 +4702,13 @@ static CUresult mock_cuMemsetD2D8Async(CUdeviceptr a0, size_t a1, unsigned char 
 
 static void exercise_cuMemsetD2D8Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned char a2 = (unsigned char)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned char a2 = (unsigned char)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8Async)(a0, a1, a2, a3, a4, a5) : mock_cuMemsetD2D8Async(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8Async)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuMemsetD2D8Async(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -4726,13 +4726,13 @@ static CUresult mock_cuMemsetD2D8Async_ptsz(CUdeviceptr a0, size_t a1, unsigned 
 
 static void exercise_cuMemsetD2D8Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned char a2 = (unsigned char)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned char a2 = (unsigned char)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8Async_ptsz)(a0, a1, a2, a3, a4, a5) : mock_cuMemsetD2D8Async_ptsz(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8Async_ptsz)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuMemsetD2D8Async_ptsz(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -4749,12 +4749,12 @@ static CUresult mock_cuMemsetD2D8_v2(CUdeviceptr a0, size_t a1, unsigned char a2
 
 static void exercise_cuMemsetD2D8_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned char a2 = (unsigned char)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8_v2)(a0, a1, a2, a3, a4) : mock_cuMemsetD2D8_v2(a0, a1, a2, a3, a4)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned char a2 = (unsigned char)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D8_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4771,12 +4771,12 @@ static CUresult mock_cuMemsetD2D8_v2_ptds(CUdeviceptr a0, size_t a1, unsigned ch
 
 static void exercise_cuMemsetD2D8_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    size_t a1 = (size_t)exercise_next(e);
-    unsigned char a2 = (unsigned char)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    size_t a4 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8_v2_ptds)(a0, a1, a2, a3, a4) : mock_cuMemsetD2D8_v2_ptds(a0, a1, a2, a3, a4)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    size_t a1 = (size_t)exercise_value(e);
+    unsigned char a2 = (unsigned char)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    size_t a4 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8_v2_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D8_v2_ptds(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4792,11 +4792,11 @@ static CUresult mock_cuMemsetD32Async(CUdeviceptr a0, unsigned int a1, size_t a2
 
 static void exercise_cuMemsetD32Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32Async)(a0, a1, a2, a3) : mock_cuMemsetD32Async(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32Async)(a0, a1, a2, a3) : loopback.cuda->cuMemsetD32Async(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4812,11 +4812,11 @@ static CUresult mock_cuMemsetD32Async_ptsz(CUdeviceptr a0, unsigned int a1, size
 
 static void exercise_cuMemsetD32Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32Async_ptsz)(a0, a1, a2, a3) : mock_cuMemsetD32Async_ptsz(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32Async_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuMemsetD32Async_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4831,10 +4831,10 @@ static CUresult mock_cuMemsetD32_v2(CUdeviceptr a0, unsigned int a1, size_t a2) 
 
 static void exercise_cuMemsetD32_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32_v2)(a0, a1, a2) : mock_cuMemsetD32_v2(a0, a1, a2)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD32_v2(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4849,10 +4849,10 @@ static CUresult mock_cuMemsetD32_v2_ptds(CUdeviceptr a0, unsigned int a1, size_t
 
 static void exercise_cuMemsetD32_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32_v2_ptds)(a0, a1, a2) : mock_cuMemsetD32_v2_ptds(a0, a1, a2)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD32_v2_ptds(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4868,11 +4868,11 @@ static CUresult mock_cuMemsetD8Async(CUdeviceptr a0, unsigned char a1, size_t a2
 
 static void exercise_cuMemsetD8Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned char a1 = (unsigned char)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned char a1 = (unsigned char)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8Async)(a0, a1, a2, a3) : mock_cuMemsetD8Async(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8Async)(a0, a1, a2, a3) : loopback.cuda->cuMemsetD8Async(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4888,11 +4888,11 @@ static CUresult mock_cuMemsetD8Async_ptsz(CUdeviceptr a0, unsigned char a1, size
 
 static void exercise_cuMemsetD8Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned char a1 = (unsigned char)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned char a1 = (unsigned char)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8Async_ptsz)(a0, a1, a2, a3) : mock_cuMemsetD8Async_ptsz(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8Async_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuMemsetD8Async_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -4907,10 +4907,10 @@ static CUresult mock_cuMemsetD8_v2(CUdeviceptr a0, unsigned char a1, size_t a2) 
 
 static void exercise_cuMemsetD8_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned char a1 = (unsigned char)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8_v2)(a0, a1, a2) : mock_cuMemsetD8_v2(a0, a1, a2)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned char a1 = (unsigned char)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD8_v2(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4925,10 +4925,10 @@ static CUresult mock_cuMemsetD8_v2_ptds(CUdeviceptr a0, unsigned char a1, size_t
 
 static void exercise_cuMemsetD8_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_next(e);
-    unsigned char a1 = (unsigned char)exercise_next(e);
-    size_t a2 = (size_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8_v2_ptds)(a0, a1, a2) : mock_cuMemsetD8_v2_ptds(a0, a1, a2)));
+    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    unsigned char a1 = (unsigned char)exercise_value(e);
+    size_t a2 = (size_t)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD8_v2_ptds(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4946,11 +4946,11 @@ static CUresult mock_cuMipmappedArrayCreate(CUmipmappedArray *a0, const CUDA_ARR
 
 static void exercise_cuMipmappedArrayCreate(struct exercise *e) {
     (void)e;
-    unsigned int a2 = (unsigned int)exercise_next(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
     CUmipmappedArray *a0 = exercise_room(e, 1, 8);
     CUDA_ARRAY3D_DESCRIPTOR *a1 = exercise_array(e, 1, 40);
     exercise_keep(e, a1, 1 * 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayCreate)(a0, a1, a2) : mock_cuMipmappedArrayCreate(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayCreate)(a0, a1, a2) : loopback.cuda->cuMipmappedArrayCreate(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUmipmappedArray, a0, 1);
     exercise_end(e);
 }
@@ -4965,7 +4965,7 @@ static CUresult mock_cuMipmappedArrayDestroy(CUmipmappedArray a0) {
 static void exercise_cuMipmappedArrayDestroy(struct exercise *e) {
     (void)e;
     CUmipmappedArray a0 = (CUmipmappedArray)exercise_handle(e, REMOTE_KIND_CUmipmappedArray);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayDestroy)(a0) : mock_cuMipmappedArrayDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayDestroy)(a0) : loopback.cuda->cuMipmappedArrayDestroy(a0)));
     exercise_end(e);
 }
 
@@ -4984,9 +4984,9 @@ static CUresult mock_cuMipmappedArrayGetLevel(CUarray *a0, CUmipmappedArray a1, 
 static void exercise_cuMipmappedArrayGetLevel(struct exercise *e) {
     (void)e;
     CUmipmappedArray a1 = (CUmipmappedArray)exercise_handle(e, REMOTE_KIND_CUmipmappedArray);
-    unsigned int a2 = (unsigned int)exercise_next(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
     CUarray *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayGetLevel)(a0, a1, a2) : mock_cuMipmappedArrayGetLevel(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayGetLevel)(a0, a1, a2) : loopback.cuda->cuMipmappedArrayGetLevel(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUarray, a0, 1);
     exercise_end(e);
 }
@@ -5006,9 +5006,9 @@ static CUresult mock_cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQ
 static void exercise_cuMipmappedArrayGetMemoryRequirements(struct exercise *e) {
     (void)e;
     CUmipmappedArray a1 = (CUmipmappedArray)exercise_handle(e, REMOTE_KIND_CUmipmappedArray);
-    CUdevice a2 = (CUdevice)exercise_next(e);
+    CUdevice a2 = (CUdevice)exercise_value(e);
     CUDA_ARRAY_MEMORY_REQUIREMENTS *a0 = exercise_room(e, 1, 32);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayGetMemoryRequirements)(a0, a1, a2) : mock_cuMipmappedArrayGetMemoryRequirements(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayGetMemoryRequirements)(a0, a1, a2) : loopback.cuda->cuMipmappedArrayGetMemoryRequirements(a0, a1, a2)));
     exercise_see(e, a0, 1 * 32);
     exercise_end(e);
 }
@@ -5028,7 +5028,7 @@ static void exercise_cuMipmappedArrayGetSparseProperties(struct exercise *e) {
     (void)e;
     CUmipmappedArray a1 = (CUmipmappedArray)exercise_handle(e, REMOTE_KIND_CUmipmappedArray);
     CUDA_ARRAY_SPARSE_PROPERTIES *a0 = exercise_room(e, 1, 48);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayGetSparseProperties)(a0, a1) : mock_cuMipmappedArrayGetSparseProperties(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayGetSparseProperties)(a0, a1) : loopback.cuda->cuMipmappedArrayGetSparseProperties(a0, a1)));
     exercise_see(e, a0, 1 * 48);
     exercise_end(e);
 }
@@ -5050,7 +5050,7 @@ static void exercise_cuModuleEnumerateFunctions(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_length(e);
     CUmodule a2 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
     CUfunction *a0 = exercise_room(e, (uint64_t)a1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleEnumerateFunctions)(a0, a1, a2) : mock_cuModuleEnumerateFunctions(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleEnumerateFunctions)(a0, a1, a2) : loopback.cuda->cuModuleEnumerateFunctions(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUfunction, a0, (uint64_t)a1);
     exercise_end(e);
 }
@@ -5072,7 +5072,7 @@ static void exercise_cuModuleGetFunction(struct exercise *e) {
     CUmodule a1 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
     CUfunction *a0 = exercise_room(e, 1, 8);
     char *a2 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetFunction)(a0, a1, a2) : mock_cuModuleGetFunction(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetFunction)(a0, a1, a2) : loopback.cuda->cuModuleGetFunction(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUfunction, a0, 1);
     exercise_end(e);
 }
@@ -5092,7 +5092,7 @@ static void exercise_cuModuleGetFunctionCount(struct exercise *e) {
     (void)e;
     CUmodule a1 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetFunctionCount)(a0, a1) : mock_cuModuleGetFunctionCount(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetFunctionCount)(a0, a1) : loopback.cuda->cuModuleGetFunctionCount(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5119,8 +5119,8 @@ static void exercise_cuModuleGetGlobal_v2(struct exercise *e) {
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
     size_t *a1 = exercise_room(e, 1, 8);
     char *a3 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetGlobal_v2)(a0, a1, a2, a3) : mock_cuModuleGetGlobal_v2(a0, a1, a2, a3)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetGlobal_v2)(a0, a1, a2, a3) : loopback.cuda->cuModuleGetGlobal_v2(a0, a1, a2, a3)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -5138,7 +5138,7 @@ static CUresult mock_cuModuleGetLoadingMode(CUmoduleLoadingMode *a0) {
 static void exercise_cuModuleGetLoadingMode(struct exercise *e) {
     (void)e;
     CUmoduleLoadingMode *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_cuModuleGetLoadingMode(a0) : mock_cuModuleGetLoadingMode(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuModuleGetLoadingMode(a0) : loopback.cuda->cuModuleGetLoadingMode(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5160,7 +5160,7 @@ static void exercise_cuModuleGetSurfRef(struct exercise *e) {
     CUmodule a1 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
     CUsurfref *a0 = exercise_room(e, 1, 8);
     char *a2 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetSurfRef)(a0, a1, a2) : mock_cuModuleGetSurfRef(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetSurfRef)(a0, a1, a2) : loopback.cuda->cuModuleGetSurfRef(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUsurfref, a0, 1);
     exercise_end(e);
 }
@@ -5182,7 +5182,7 @@ static void exercise_cuModuleGetTexRef(struct exercise *e) {
     CUmodule a1 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
     CUtexref *a0 = exercise_room(e, 1, 8);
     char *a2 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetTexRef)(a0, a1, a2) : mock_cuModuleGetTexRef(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetTexRef)(a0, a1, a2) : loopback.cuda->cuModuleGetTexRef(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUtexref, a0, 1);
     exercise_end(e);
 }
@@ -5202,7 +5202,7 @@ static void exercise_cuModuleLoadData(struct exercise *e) {
     (void)e;
     CUmodule *a0 = exercise_room(e, 1, 8);
     void *a1 = exercise_image(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleLoadData)(a0, a1) : mock_cuModuleLoadData(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleLoadData)(a0, a1) : loopback.cuda->cuModuleLoadData(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmodule, a0, 1);
     exercise_end(e);
 }
@@ -5222,7 +5222,7 @@ static void exercise_cuModuleLoadFatBinary(struct exercise *e) {
     (void)e;
     CUmodule *a0 = exercise_room(e, 1, 8);
     void *a1 = exercise_image(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleLoadFatBinary)(a0, a1) : mock_cuModuleLoadFatBinary(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleLoadFatBinary)(a0, a1) : loopback.cuda->cuModuleLoadFatBinary(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmodule, a0, 1);
     exercise_end(e);
 }
@@ -5237,7 +5237,7 @@ static CUresult mock_cuModuleUnload(CUmodule a0) {
 static void exercise_cuModuleUnload(struct exercise *e) {
     (void)e;
     CUmodule a0 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleUnload)(a0) : mock_cuModuleUnload(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleUnload)(a0) : loopback.cuda->cuModuleUnload(a0)));
     exercise_end(e);
 }
 
@@ -5257,10 +5257,10 @@ static CUresult mock_cuOccupancyAvailableDynamicSMemPerBlock(size_t *a0, CUfunct
 static void exercise_cuOccupancyAvailableDynamicSMemPerBlock(struct exercise *e) {
     (void)e;
     CUfunction a1 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a2 = (int)exercise_next(e);
-    int a3 = (int)exercise_next(e);
+    int a2 = (int)exercise_value(e);
+    int a3 = (int)exercise_value(e);
     size_t *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuOccupancyAvailableDynamicSMemPerBlock)(a0, a1, a2, a3) : mock_cuOccupancyAvailableDynamicSMemPerBlock(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuOccupancyAvailableDynamicSMemPerBlock)(a0, a1, a2, a3) : loopback.cuda->cuOccupancyAvailableDynamicSMemPerBlock(a0, a1, a2, a3)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -5281,10 +5281,10 @@ static CUresult mock_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *a0, CUfunc
 static void exercise_cuOccupancyMaxActiveBlocksPerMultiprocessor(struct exercise *e) {
     (void)e;
     CUfunction a1 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a2 = (int)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
+    int a2 = (int)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuOccupancyMaxActiveBlocksPerMultiprocessor)(a0, a1, a2, a3) : mock_cuOccupancyMaxActiveBlocksPerMultiprocessor(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuOccupancyMaxActiveBlocksPerMultiprocessor)(a0, a1, a2, a3) : loopback.cuda->cuOccupancyMaxActiveBlocksPerMultiprocessor(a0, a1, a2, a3)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5306,11 +5306,11 @@ static CUresult mock_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *a
 static void exercise_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(struct exercise *e) {
     (void)e;
     CUfunction a1 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a2 = (int)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
-    unsigned int a4 = (unsigned int)exercise_next(e);
+    int a2 = (int)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
+    unsigned int a4 = (unsigned int)exercise_value(e);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(a0, a1, a2, a3, a4) : mock_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(a0, a1, a2, a3, a4) : loopback.cuda->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(a0, a1, a2, a3, a4)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5326,8 +5326,8 @@ static CUresult mock_cuParamSetSize(CUfunction a0, unsigned int a1) {
 static void exercise_cuParamSetSize(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSetSize)(a0, a1) : mock_cuParamSetSize(a0, a1)));
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSetSize)(a0, a1) : loopback.cuda->cuParamSetSize(a0, a1)));
     exercise_end(e);
 }
 
@@ -5343,9 +5343,9 @@ static CUresult mock_cuParamSetTexRef(CUfunction a0, int a1, CUtexref a2) {
 static void exercise_cuParamSetTexRef(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a1 = (int)exercise_next(e);
+    int a1 = (int)exercise_value(e);
     CUtexref a2 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSetTexRef)(a0, a1, a2) : mock_cuParamSetTexRef(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSetTexRef)(a0, a1, a2) : loopback.cuda->cuParamSetTexRef(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -5361,9 +5361,9 @@ static CUresult mock_cuParamSetf(CUfunction a0, int a1, float a2) {
 static void exercise_cuParamSetf(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a1 = (int)exercise_next(e);
+    int a1 = (int)exercise_value(e);
     float a2 = (float)(exercise_next(e) % 1000);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSetf)(a0, a1, a2) : mock_cuParamSetf(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSetf)(a0, a1, a2) : loopback.cuda->cuParamSetf(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -5379,9 +5379,9 @@ static CUresult mock_cuParamSeti(CUfunction a0, int a1, unsigned int a2) {
 static void exercise_cuParamSeti(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a1 = (int)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSeti)(a0, a1, a2) : mock_cuParamSeti(a0, a1, a2)));
+    int a1 = (int)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSeti)(a0, a1, a2) : loopback.cuda->cuParamSeti(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -5398,11 +5398,11 @@ static CUresult mock_cuParamSetv(CUfunction a0, int a1, void *a2, unsigned int a
 static void exercise_cuParamSetv(struct exercise *e) {
     (void)e;
     CUfunction a0 = (CUfunction)exercise_handle(e, REMOTE_KIND_CUfunction);
-    int a1 = (int)exercise_next(e);
+    int a1 = (int)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_length(e);
     void *a2 = exercise_array(e, (uint64_t)a3, 1);
     exercise_keep(e, a2, (uint64_t)a3 * 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSetv)(a0, a1, a2, a3) : mock_cuParamSetv(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuParamSetv)(a0, a1, a2, a3) : loopback.cuda->cuParamSetv(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -5417,11 +5417,11 @@ static CUresult mock_cuPointerSetAttribute(const void *a0, CUpointer_attribute a
 
 static void exercise_cuPointerSetAttribute(struct exercise *e) {
     (void)e;
-    CUpointer_attribute a1 = (CUpointer_attribute)exercise_next(e);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
+    CUpointer_attribute a1 = (CUpointer_attribute)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
     void *a0 = exercise_array(e, 4, 1);
     exercise_keep(e, a0, 4 * 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuPointerSetAttribute)(a0, a1, a2) : mock_cuPointerSetAttribute(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuPointerSetAttribute)(a0, a1, a2) : loopback.cuda->cuPointerSetAttribute(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -5433,7 +5433,7 @@ static CUresult mock_cuProfilerStart(void) {
 
 static void exercise_cuProfilerStart(struct exercise *e) {
     (void)e;
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuProfilerStart)() : mock_cuProfilerStart()));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuProfilerStart)() : loopback.cuda->cuProfilerStart()));
     exercise_end(e);
 }
 
@@ -5445,7 +5445,7 @@ static CUresult mock_cuProfilerStop(void) {
 
 static void exercise_cuProfilerStop(struct exercise *e) {
     (void)e;
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuProfilerStop)() : mock_cuProfilerStop()));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuProfilerStop)() : loopback.cuda->cuProfilerStop()));
     exercise_end(e);
 }
 
@@ -5463,10 +5463,10 @@ static void exercise_cuStreamBatchMemOp(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     unsigned int a1 = (unsigned int)exercise_length(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
     CUstreamBatchMemOpParams *a2 = exercise_array(e, (uint64_t)a1, 48);
     exercise_keep(e, a2, (uint64_t)a1 * 48);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp)(a0, a1, a2, a3) : mock_cuStreamBatchMemOp(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp)(a0, a1, a2, a3) : loopback.cuda->cuStreamBatchMemOp(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -5484,10 +5484,10 @@ static void exercise_cuStreamBatchMemOp_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     unsigned int a1 = (unsigned int)exercise_length(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
     CUstreamBatchMemOpParams *a2 = exercise_array(e, (uint64_t)a1, 48);
     exercise_keep(e, a2, (uint64_t)a1 * 48);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_ptsz)(a0, a1, a2, a3) : mock_cuStreamBatchMemOp_ptsz(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamBatchMemOp_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -5505,10 +5505,10 @@ static void exercise_cuStreamBatchMemOp_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     unsigned int a1 = (unsigned int)exercise_length(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
     CUstreamBatchMemOpParams *a2 = exercise_array(e, (uint64_t)a1, 48);
     exercise_keep(e, a2, (uint64_t)a1 * 48);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_v2)(a0, a1, a2, a3) : mock_cuStreamBatchMemOp_v2(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamBatchMemOp_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -5526,10 +5526,10 @@ static void exercise_cuStreamBatchMemOp_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     unsigned int a1 = (unsigned int)exercise_length(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
     CUstreamBatchMemOpParams *a2 = exercise_array(e, (uint64_t)a1, 48);
     exercise_keep(e, a2, (uint64_t)a1 * 48);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_v2_ptsz)(a0, a1, a2, a3) : mock_cuStreamBatchMemOp_v2_ptsz(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamBatchMemOp_v2_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -5543,7 +5543,7 @@ static CUresult mock_cuStreamBeginCapture(CUstream a0) {
 static void exercise_cuStreamBeginCapture(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCapture)(a0) : mock_cuStreamBeginCapture(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCapture)(a0) : loopback.cuda->cuStreamBeginCapture(a0)));
     exercise_end(e);
 }
 
@@ -5564,11 +5564,11 @@ static void exercise_cuStreamBeginCaptureToGraph(struct exercise *e) {
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     size_t a4 = (size_t)exercise_length(e);
-    CUstreamCaptureMode a5 = (CUstreamCaptureMode)exercise_next(e);
+    CUstreamCaptureMode a5 = (CUstreamCaptureMode)exercise_value(e);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphEdgeData *a3 = exercise_array(e, (uint64_t)a4, 8);
     exercise_keep(e, a3, (uint64_t)a4 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCaptureToGraph)(a0, a1, a2, a3, a4, a5) : mock_cuStreamBeginCaptureToGraph(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCaptureToGraph)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuStreamBeginCaptureToGraph(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -5589,11 +5589,11 @@ static void exercise_cuStreamBeginCaptureToGraph_ptsz(struct exercise *e) {
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     size_t a4 = (size_t)exercise_length(e);
-    CUstreamCaptureMode a5 = (CUstreamCaptureMode)exercise_next(e);
+    CUstreamCaptureMode a5 = (CUstreamCaptureMode)exercise_value(e);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphEdgeData *a3 = exercise_array(e, (uint64_t)a4, 8);
     exercise_keep(e, a3, (uint64_t)a4 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCaptureToGraph_ptsz)(a0, a1, a2, a3, a4, a5) : mock_cuStreamBeginCaptureToGraph_ptsz(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCaptureToGraph_ptsz)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuStreamBeginCaptureToGraph_ptsz(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
 }
 
@@ -5607,7 +5607,7 @@ static CUresult mock_cuStreamBeginCapture_ptsz(CUstream a0) {
 static void exercise_cuStreamBeginCapture_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCapture_ptsz)(a0) : mock_cuStreamBeginCapture_ptsz(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCapture_ptsz)(a0) : loopback.cuda->cuStreamBeginCapture_ptsz(a0)));
     exercise_end(e);
 }
 
@@ -5622,8 +5622,8 @@ static CUresult mock_cuStreamBeginCapture_v2(CUstream a0, CUstreamCaptureMode a1
 static void exercise_cuStreamBeginCapture_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUstreamCaptureMode a1 = (CUstreamCaptureMode)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCapture_v2)(a0, a1) : mock_cuStreamBeginCapture_v2(a0, a1)));
+    CUstreamCaptureMode a1 = (CUstreamCaptureMode)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCapture_v2)(a0, a1) : loopback.cuda->cuStreamBeginCapture_v2(a0, a1)));
     exercise_end(e);
 }
 
@@ -5638,8 +5638,8 @@ static CUresult mock_cuStreamBeginCapture_v2_ptsz(CUstream a0, CUstreamCaptureMo
 static void exercise_cuStreamBeginCapture_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUstreamCaptureMode a1 = (CUstreamCaptureMode)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCapture_v2_ptsz)(a0, a1) : mock_cuStreamBeginCapture_v2_ptsz(a0, a1)));
+    CUstreamCaptureMode a1 = (CUstreamCaptureMode)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCapture_v2_ptsz)(a0, a1) : loopback.cuda->cuStreamBeginCapture_v2_ptsz(a0, a1)));
     exercise_end(e);
 }
 
@@ -5655,7 +5655,7 @@ static void exercise_cuStreamCopyAttributes(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamCopyAttributes)(a0, a1) : mock_cuStreamCopyAttributes(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamCopyAttributes)(a0, a1) : loopback.cuda->cuStreamCopyAttributes(a0, a1)));
     exercise_end(e);
 }
 
@@ -5671,7 +5671,7 @@ static void exercise_cuStreamCopyAttributes_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamCopyAttributes_ptsz)(a0, a1) : mock_cuStreamCopyAttributes_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamCopyAttributes_ptsz)(a0, a1) : loopback.cuda->cuStreamCopyAttributes_ptsz(a0, a1)));
     exercise_end(e);
 }
 
@@ -5688,9 +5688,9 @@ static CUresult mock_cuStreamCreate(CUstream *a0, unsigned int a1) {
 
 static void exercise_cuStreamCreate(struct exercise *e) {
     (void)e;
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     CUstream *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamCreate)(a0, a1) : mock_cuStreamCreate(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamCreate)(a0, a1) : loopback.cuda->cuStreamCreate(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUstream, a0, 1);
     exercise_end(e);
 }
@@ -5709,10 +5709,10 @@ static CUresult mock_cuStreamCreateWithPriority(CUstream *a0, unsigned int a1, i
 
 static void exercise_cuStreamCreateWithPriority(struct exercise *e) {
     (void)e;
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    int a2 = (int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    int a2 = (int)exercise_value(e);
     CUstream *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamCreateWithPriority)(a0, a1, a2) : mock_cuStreamCreateWithPriority(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamCreateWithPriority)(a0, a1, a2) : loopback.cuda->cuStreamCreateWithPriority(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUstream, a0, 1);
     exercise_end(e);
 }
@@ -5727,7 +5727,7 @@ static CUresult mock_cuStreamDestroy(CUstream a0) {
 static void exercise_cuStreamDestroy(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamDestroy)(a0) : mock_cuStreamDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamDestroy)(a0) : loopback.cuda->cuStreamDestroy(a0)));
     exercise_end(e);
 }
 
@@ -5741,7 +5741,7 @@ static CUresult mock_cuStreamDestroy_v2(CUstream a0) {
 static void exercise_cuStreamDestroy_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamDestroy_v2)(a0) : mock_cuStreamDestroy_v2(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamDestroy_v2)(a0) : loopback.cuda->cuStreamDestroy_v2(a0)));
     exercise_end(e);
 }
 
@@ -5760,7 +5760,7 @@ static void exercise_cuStreamEndCapture(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUgraph *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamEndCapture)(a0, a1) : mock_cuStreamEndCapture(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamEndCapture)(a0, a1) : loopback.cuda->cuStreamEndCapture(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUgraph, a1, 1);
     exercise_end(e);
 }
@@ -5780,7 +5780,7 @@ static void exercise_cuStreamEndCapture_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUgraph *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamEndCapture_ptsz)(a0, a1) : mock_cuStreamEndCapture_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamEndCapture_ptsz)(a0, a1) : loopback.cuda->cuStreamEndCapture_ptsz(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUgraph, a1, 1);
     exercise_end(e);
 }
@@ -5800,9 +5800,9 @@ static CUresult mock_cuStreamGetAttribute(CUstream a0, CUstreamAttrID a1, CUstre
 static void exercise_cuStreamGetAttribute(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUstreamAttrID a1 = (CUstreamAttrID)exercise_next(e);
+    CUstreamAttrID a1 = (CUstreamAttrID)exercise_value(e);
     CUstreamAttrValue *a2 = exercise_room(e, 1, 64);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetAttribute)(a0, a1, a2) : mock_cuStreamGetAttribute(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetAttribute)(a0, a1, a2) : loopback.cuda->cuStreamGetAttribute(a0, a1, a2)));
     exercise_see(e, a2, 1 * 64);
     exercise_end(e);
 }
@@ -5822,9 +5822,9 @@ static CUresult mock_cuStreamGetAttribute_ptsz(CUstream a0, CUstreamAttrID a1, C
 static void exercise_cuStreamGetAttribute_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUstreamAttrID a1 = (CUstreamAttrID)exercise_next(e);
+    CUstreamAttrID a1 = (CUstreamAttrID)exercise_value(e);
     CUstreamAttrValue *a2 = exercise_room(e, 1, 64);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetAttribute_ptsz)(a0, a1, a2) : mock_cuStreamGetAttribute_ptsz(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetAttribute_ptsz)(a0, a1, a2) : loopback.cuda->cuStreamGetAttribute_ptsz(a0, a1, a2)));
     exercise_see(e, a2, 1 * 64);
     exercise_end(e);
 }
@@ -5849,7 +5849,7 @@ static void exercise_cuStreamGetCaptureInfo(struct exercise *e) {
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstreamCaptureStatus *a1 = exercise_room(e, 1, 4);
     cuuint64_t *a2 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCaptureInfo)(a0, a1, a2) : mock_cuStreamGetCaptureInfo(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCaptureInfo)(a0, a1, a2) : loopback.cuda->cuStreamGetCaptureInfo(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 8);
     exercise_end(e);
@@ -5875,7 +5875,7 @@ static void exercise_cuStreamGetCaptureInfo_ptsz(struct exercise *e) {
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstreamCaptureStatus *a1 = exercise_room(e, 1, 4);
     cuuint64_t *a2 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCaptureInfo_ptsz)(a0, a1, a2) : mock_cuStreamGetCaptureInfo_ptsz(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCaptureInfo_ptsz)(a0, a1, a2) : loopback.cuda->cuStreamGetCaptureInfo_ptsz(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 8);
     exercise_end(e);
@@ -5896,7 +5896,7 @@ static void exercise_cuStreamGetCtx(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUcontext *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCtx)(a0, a1) : mock_cuStreamGetCtx(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCtx)(a0, a1) : loopback.cuda->cuStreamGetCtx(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUcontext, a1, 1);
     exercise_end(e);
 }
@@ -5916,7 +5916,7 @@ static void exercise_cuStreamGetCtx_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUcontext *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCtx_ptsz)(a0, a1) : mock_cuStreamGetCtx_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCtx_ptsz)(a0, a1) : loopback.cuda->cuStreamGetCtx_ptsz(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUcontext, a1, 1);
     exercise_end(e);
 }
@@ -5936,7 +5936,7 @@ static void exercise_cuStreamGetDevice(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUdevice *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetDevice)(a0, a1) : mock_cuStreamGetDevice(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetDevice)(a0, a1) : loopback.cuda->cuStreamGetDevice(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -5956,7 +5956,7 @@ static void exercise_cuStreamGetDevice_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUdevice *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetDevice_ptsz)(a0, a1) : mock_cuStreamGetDevice_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetDevice_ptsz)(a0, a1) : loopback.cuda->cuStreamGetDevice_ptsz(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -5976,7 +5976,7 @@ static void exercise_cuStreamGetFlags(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetFlags)(a0, a1) : mock_cuStreamGetFlags(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetFlags)(a0, a1) : loopback.cuda->cuStreamGetFlags(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -5996,7 +5996,7 @@ static void exercise_cuStreamGetFlags_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetFlags_ptsz)(a0, a1) : mock_cuStreamGetFlags_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetFlags_ptsz)(a0, a1) : loopback.cuda->cuStreamGetFlags_ptsz(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -6016,7 +6016,7 @@ static void exercise_cuStreamGetId(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetId)(a0, a1) : mock_cuStreamGetId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetId)(a0, a1) : loopback.cuda->cuStreamGetId(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -6036,7 +6036,7 @@ static void exercise_cuStreamGetId_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetId_ptsz)(a0, a1) : mock_cuStreamGetId_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetId_ptsz)(a0, a1) : loopback.cuda->cuStreamGetId_ptsz(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -6056,7 +6056,7 @@ static void exercise_cuStreamGetPriority(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetPriority)(a0, a1) : mock_cuStreamGetPriority(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetPriority)(a0, a1) : loopback.cuda->cuStreamGetPriority(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -6076,7 +6076,7 @@ static void exercise_cuStreamGetPriority_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetPriority_ptsz)(a0, a1) : mock_cuStreamGetPriority_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetPriority_ptsz)(a0, a1) : loopback.cuda->cuStreamGetPriority_ptsz(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -6096,7 +6096,7 @@ static void exercise_cuStreamIsCapturing(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstreamCaptureStatus *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamIsCapturing)(a0, a1) : mock_cuStreamIsCapturing(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamIsCapturing)(a0, a1) : loopback.cuda->cuStreamIsCapturing(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -6116,7 +6116,7 @@ static void exercise_cuStreamIsCapturing_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstreamCaptureStatus *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamIsCapturing_ptsz)(a0, a1) : mock_cuStreamIsCapturing_ptsz(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamIsCapturing_ptsz)(a0, a1) : loopback.cuda->cuStreamIsCapturing_ptsz(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -6131,7 +6131,7 @@ static CUresult mock_cuStreamQuery(CUstream a0) {
 static void exercise_cuStreamQuery(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamQuery)(a0) : mock_cuStreamQuery(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamQuery)(a0) : loopback.cuda->cuStreamQuery(a0)));
     exercise_end(e);
 }
 
@@ -6145,7 +6145,7 @@ static CUresult mock_cuStreamQuery_ptsz(CUstream a0) {
 static void exercise_cuStreamQuery_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamQuery_ptsz)(a0) : mock_cuStreamQuery_ptsz(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamQuery_ptsz)(a0) : loopback.cuda->cuStreamQuery_ptsz(a0)));
     exercise_end(e);
 }
 
@@ -6161,10 +6161,10 @@ static CUresult mock_cuStreamSetAttribute(CUstream a0, CUstreamAttrID a1, const 
 static void exercise_cuStreamSetAttribute(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUstreamAttrID a1 = (CUstreamAttrID)exercise_next(e);
+    CUstreamAttrID a1 = (CUstreamAttrID)exercise_value(e);
     CUstreamAttrValue *a2 = exercise_array(e, 1, 64);
     exercise_keep(e, a2, 1 * 64);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSetAttribute)(a0, a1, a2) : mock_cuStreamSetAttribute(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSetAttribute)(a0, a1, a2) : loopback.cuda->cuStreamSetAttribute(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -6180,10 +6180,10 @@ static CUresult mock_cuStreamSetAttribute_ptsz(CUstream a0, CUstreamAttrID a1, c
 static void exercise_cuStreamSetAttribute_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUstreamAttrID a1 = (CUstreamAttrID)exercise_next(e);
+    CUstreamAttrID a1 = (CUstreamAttrID)exercise_value(e);
     CUstreamAttrValue *a2 = exercise_array(e, 1, 64);
     exercise_keep(e, a2, 1 * 64);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSetAttribute_ptsz)(a0, a1, a2) : mock_cuStreamSetAttribute_ptsz(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSetAttribute_ptsz)(a0, a1, a2) : loopback.cuda->cuStreamSetAttribute_ptsz(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -6196,13 +6196,13 @@ static CUresult mock_cuStreamSynchronize(CUstream a0) {
 
 int32_t remote_back_cuStreamSynchronize(struct remote_decoder *d, CUstream a0) {
     (void)d;
-    return (int32_t)mock_cuStreamSynchronize(a0);
+    return (int32_t)d->cuda->cuStreamSynchronize(a0);
 }
 
 static void exercise_cuStreamSynchronize(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSynchronize)(a0) : mock_cuStreamSynchronize(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSynchronize)(a0) : loopback.cuda->cuStreamSynchronize(a0)));
     exercise_end(e);
 }
 
@@ -6215,13 +6215,13 @@ static CUresult mock_cuStreamSynchronize_ptsz(CUstream a0) {
 
 int32_t remote_back_cuStreamSynchronize_ptsz(struct remote_decoder *d, CUstream a0) {
     (void)d;
-    return (int32_t)mock_cuStreamSynchronize_ptsz(a0);
+    return (int32_t)d->cuda->cuStreamSynchronize_ptsz(a0);
 }
 
 static void exercise_cuStreamSynchronize_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSynchronize_ptsz)(a0) : mock_cuStreamSynchronize_ptsz(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSynchronize_ptsz)(a0) : loopback.cuda->cuStreamSynchronize_ptsz(a0)));
     exercise_end(e);
 }
 
@@ -6239,9 +6239,9 @@ static void exercise_cuStreamUpdateCaptureDependencies(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     size_t a2 = (size_t)exercise_length(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a2);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies)(a0, a1, a2, a3) : mock_cuStreamUpdateCaptureDependencies(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies)(a0, a1, a2, a3) : loopback.cuda->cuStreamUpdateCaptureDependencies(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6259,9 +6259,9 @@ static void exercise_cuStreamUpdateCaptureDependencies_ptsz(struct exercise *e) 
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     size_t a2 = (size_t)exercise_length(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a2);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies_ptsz)(a0, a1, a2, a3) : mock_cuStreamUpdateCaptureDependencies_ptsz(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamUpdateCaptureDependencies_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6280,11 +6280,11 @@ static void exercise_cuStreamUpdateCaptureDependencies_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     size_t a3 = (size_t)exercise_length(e);
-    unsigned int a4 = (unsigned int)exercise_next(e);
+    unsigned int a4 = (unsigned int)exercise_value(e);
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphEdgeData *a2 = exercise_array(e, (uint64_t)a3, 8);
     exercise_keep(e, a2, (uint64_t)a3 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies_v2)(a0, a1, a2, a3, a4) : mock_cuStreamUpdateCaptureDependencies_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuStreamUpdateCaptureDependencies_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -6303,11 +6303,11 @@ static void exercise_cuStreamUpdateCaptureDependencies_v2_ptsz(struct exercise *
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     size_t a3 = (size_t)exercise_length(e);
-    unsigned int a4 = (unsigned int)exercise_next(e);
+    unsigned int a4 = (unsigned int)exercise_value(e);
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphEdgeData *a2 = exercise_array(e, (uint64_t)a3, 8);
     exercise_keep(e, a2, (uint64_t)a3 * 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies_v2_ptsz)(a0, a1, a2, a3, a4) : mock_cuStreamUpdateCaptureDependencies_v2_ptsz(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies_v2_ptsz)(a0, a1, a2, a3, a4) : loopback.cuda->cuStreamUpdateCaptureDependencies_v2_ptsz(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -6324,8 +6324,8 @@ static void exercise_cuStreamWaitEvent(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUevent a1 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitEvent)(a0, a1, a2) : mock_cuStreamWaitEvent(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitEvent)(a0, a1, a2) : loopback.cuda->cuStreamWaitEvent(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -6342,8 +6342,8 @@ static void exercise_cuStreamWaitEvent_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUevent a1 = (CUevent)exercise_handle(e, REMOTE_KIND_CUevent);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitEvent_ptsz)(a0, a1, a2) : mock_cuStreamWaitEvent_ptsz(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitEvent_ptsz)(a0, a1, a2) : loopback.cuda->cuStreamWaitEvent_ptsz(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -6360,10 +6360,10 @@ static CUresult mock_cuStreamWaitValue32(CUstream a0, CUdeviceptr a1, cuuint32_t
 static void exercise_cuStreamWaitValue32(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint32_t a2 = (cuuint32_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32)(a0, a1, a2, a3) : mock_cuStreamWaitValue32(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint32_t a2 = (cuuint32_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue32(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6380,10 +6380,10 @@ static CUresult mock_cuStreamWaitValue32_ptsz(CUstream a0, CUdeviceptr a1, cuuin
 static void exercise_cuStreamWaitValue32_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint32_t a2 = (cuuint32_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_ptsz)(a0, a1, a2, a3) : mock_cuStreamWaitValue32_ptsz(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint32_t a2 = (cuuint32_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue32_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6400,10 +6400,10 @@ static CUresult mock_cuStreamWaitValue32_v2(CUstream a0, CUdeviceptr a1, cuuint3
 static void exercise_cuStreamWaitValue32_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint32_t a2 = (cuuint32_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_v2)(a0, a1, a2, a3) : mock_cuStreamWaitValue32_v2(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint32_t a2 = (cuuint32_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue32_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6420,10 +6420,10 @@ static CUresult mock_cuStreamWaitValue32_v2_ptsz(CUstream a0, CUdeviceptr a1, cu
 static void exercise_cuStreamWaitValue32_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint32_t a2 = (cuuint32_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_v2_ptsz)(a0, a1, a2, a3) : mock_cuStreamWaitValue32_v2_ptsz(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint32_t a2 = (cuuint32_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue32_v2_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6440,10 +6440,10 @@ static CUresult mock_cuStreamWaitValue64(CUstream a0, CUdeviceptr a1, cuuint64_t
 static void exercise_cuStreamWaitValue64(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint64_t a2 = (cuuint64_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64)(a0, a1, a2, a3) : mock_cuStreamWaitValue64(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint64_t a2 = (cuuint64_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue64(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6460,10 +6460,10 @@ static CUresult mock_cuStreamWaitValue64_ptsz(CUstream a0, CUdeviceptr a1, cuuin
 static void exercise_cuStreamWaitValue64_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint64_t a2 = (cuuint64_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_ptsz)(a0, a1, a2, a3) : mock_cuStreamWaitValue64_ptsz(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint64_t a2 = (cuuint64_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue64_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6480,10 +6480,10 @@ static CUresult mock_cuStreamWaitValue64_v2(CUstream a0, CUdeviceptr a1, cuuint6
 static void exercise_cuStreamWaitValue64_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint64_t a2 = (cuuint64_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_v2)(a0, a1, a2, a3) : mock_cuStreamWaitValue64_v2(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint64_t a2 = (cuuint64_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue64_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6500,10 +6500,10 @@ static CUresult mock_cuStreamWaitValue64_v2_ptsz(CUstream a0, CUdeviceptr a1, cu
 static void exercise_cuStreamWaitValue64_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint64_t a2 = (cuuint64_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_v2_ptsz)(a0, a1, a2, a3) : mock_cuStreamWaitValue64_v2_ptsz(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint64_t a2 = (cuuint64_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue64_v2_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6520,10 +6520,10 @@ static CUresult mock_cuStreamWriteValue32(CUstream a0, CUdeviceptr a1, cuuint32_
 static void exercise_cuStreamWriteValue32(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint32_t a2 = (cuuint32_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32)(a0, a1, a2, a3) : mock_cuStreamWriteValue32(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint32_t a2 = (cuuint32_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue32(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6540,10 +6540,10 @@ static CUresult mock_cuStreamWriteValue32_ptsz(CUstream a0, CUdeviceptr a1, cuui
 static void exercise_cuStreamWriteValue32_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint32_t a2 = (cuuint32_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_ptsz)(a0, a1, a2, a3) : mock_cuStreamWriteValue32_ptsz(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint32_t a2 = (cuuint32_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue32_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6560,10 +6560,10 @@ static CUresult mock_cuStreamWriteValue32_v2(CUstream a0, CUdeviceptr a1, cuuint
 static void exercise_cuStreamWriteValue32_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint32_t a2 = (cuuint32_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_v2)(a0, a1, a2, a3) : mock_cuStreamWriteValue32_v2(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint32_t a2 = (cuuint32_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue32_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6580,10 +6580,10 @@ static CUresult mock_cuStreamWriteValue32_v2_ptsz(CUstream a0, CUdeviceptr a1, c
 static void exercise_cuStreamWriteValue32_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint32_t a2 = (cuuint32_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_v2_ptsz)(a0, a1, a2, a3) : mock_cuStreamWriteValue32_v2_ptsz(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint32_t a2 = (cuuint32_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue32_v2_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6600,10 +6600,10 @@ static CUresult mock_cuStreamWriteValue64(CUstream a0, CUdeviceptr a1, cuuint64_
 static void exercise_cuStreamWriteValue64(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint64_t a2 = (cuuint64_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64)(a0, a1, a2, a3) : mock_cuStreamWriteValue64(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint64_t a2 = (cuuint64_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue64(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6620,10 +6620,10 @@ static CUresult mock_cuStreamWriteValue64_ptsz(CUstream a0, CUdeviceptr a1, cuui
 static void exercise_cuStreamWriteValue64_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint64_t a2 = (cuuint64_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_ptsz)(a0, a1, a2, a3) : mock_cuStreamWriteValue64_ptsz(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint64_t a2 = (cuuint64_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue64_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6640,10 +6640,10 @@ static CUresult mock_cuStreamWriteValue64_v2(CUstream a0, CUdeviceptr a1, cuuint
 static void exercise_cuStreamWriteValue64_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint64_t a2 = (cuuint64_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_v2)(a0, a1, a2, a3) : mock_cuStreamWriteValue64_v2(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint64_t a2 = (cuuint64_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue64_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6660,10 +6660,10 @@ static CUresult mock_cuStreamWriteValue64_v2_ptsz(CUstream a0, CUdeviceptr a1, c
 static void exercise_cuStreamWriteValue64_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_next(e);
-    cuuint64_t a2 = (cuuint64_t)exercise_next(e);
-    unsigned int a3 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_v2_ptsz)(a0, a1, a2, a3) : mock_cuStreamWriteValue64_v2_ptsz(a0, a1, a2, a3)));
+    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    cuuint64_t a2 = (cuuint64_t)exercise_value(e);
+    unsigned int a3 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue64_v2_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -6694,7 +6694,7 @@ static void exercise_cuSurfObjectCreate(struct exercise *e) {
         }
     }
     exercise_keep(e, a1, 1 * 144);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectCreate)(a0, a1) : mock_cuSurfObjectCreate(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectCreate)(a0, a1) : loopback.cuda->cuSurfObjectCreate(a0, a1)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -6708,8 +6708,8 @@ static CUresult mock_cuSurfObjectDestroy(CUsurfObject a0) {
 
 static void exercise_cuSurfObjectDestroy(struct exercise *e) {
     (void)e;
-    CUsurfObject a0 = (CUsurfObject)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectDestroy)(a0) : mock_cuSurfObjectDestroy(a0)));
+    CUsurfObject a0 = (CUsurfObject)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectDestroy)(a0) : loopback.cuda->cuSurfObjectDestroy(a0)));
     exercise_end(e);
 }
 
@@ -6735,9 +6735,9 @@ static CUresult mock_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *a0, CUsurfO
 
 static void exercise_cuSurfObjectGetResourceDesc(struct exercise *e) {
     (void)e;
-    CUsurfObject a1 = (CUsurfObject)exercise_next(e);
+    CUsurfObject a1 = (CUsurfObject)exercise_value(e);
     CUDA_RESOURCE_DESC *a0 = exercise_room(e, 1, 144);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectGetResourceDesc)(a0, a1) : mock_cuSurfObjectGetResourceDesc(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectGetResourceDesc)(a0, a1) : loopback.cuda->cuSurfObjectGetResourceDesc(a0, a1)));
     if (a0) {
         for (uint64_t i = 0; i < 1; i++) {
             if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 0)) {
@@ -6767,7 +6767,7 @@ static void exercise_cuSurfRefGetArray(struct exercise *e) {
     (void)e;
     CUsurfref a1 = (CUsurfref)exercise_handle(e, REMOTE_KIND_CUsurfref);
     CUarray *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfRefGetArray)(a0, a1) : mock_cuSurfRefGetArray(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfRefGetArray)(a0, a1) : loopback.cuda->cuSurfRefGetArray(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUarray, a0, 1);
     exercise_end(e);
 }
@@ -6785,8 +6785,8 @@ static void exercise_cuSurfRefSetArray(struct exercise *e) {
     (void)e;
     CUsurfref a0 = (CUsurfref)exercise_handle(e, REMOTE_KIND_CUsurfref);
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfRefSetArray)(a0, a1, a2) : mock_cuSurfRefSetArray(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfRefSetArray)(a0, a1, a2) : loopback.cuda->cuSurfRefSetArray(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -6816,14 +6816,14 @@ static CUresult mock_cuTensorMapEncodeIm2col(CUtensorMap *a0, CUtensorMapDataTyp
 
 static void exercise_cuTensorMapEncodeIm2col(struct exercise *e) {
     (void)e;
-    CUtensorMapDataType a1 = (CUtensorMapDataType)exercise_next(e);
+    CUtensorMapDataType a1 = (CUtensorMapDataType)exercise_value(e);
     cuuint32_t a2 = (cuuint32_t)exercise_length(e);
-    cuuint32_t a8 = (cuuint32_t)exercise_next(e);
-    cuuint32_t a9 = (cuuint32_t)exercise_next(e);
-    CUtensorMapInterleave a11 = (CUtensorMapInterleave)exercise_next(e);
-    CUtensorMapSwizzle a12 = (CUtensorMapSwizzle)exercise_next(e);
-    CUtensorMapL2promotion a13 = (CUtensorMapL2promotion)exercise_next(e);
-    CUtensorMapFloatOOBfill a14 = (CUtensorMapFloatOOBfill)exercise_next(e);
+    cuuint32_t a8 = (cuuint32_t)exercise_value(e);
+    cuuint32_t a9 = (cuuint32_t)exercise_value(e);
+    CUtensorMapInterleave a11 = (CUtensorMapInterleave)exercise_value(e);
+    CUtensorMapSwizzle a12 = (CUtensorMapSwizzle)exercise_value(e);
+    CUtensorMapL2promotion a13 = (CUtensorMapL2promotion)exercise_value(e);
+    CUtensorMapFloatOOBfill a14 = (CUtensorMapFloatOOBfill)exercise_value(e);
     CUtensorMap *a0 = exercise_room(e, 1, 128);
     void *a3 = (void *)(uintptr_t)exercise_next(e);
     cuuint64_t *a4 = exercise_array(e, (uint64_t)a2, 8);
@@ -6836,7 +6836,7 @@ static void exercise_cuTensorMapEncodeIm2col(struct exercise *e) {
     exercise_keep(e, a7, remote_length_less((uint64_t)a2, 2) * 4);
     cuuint32_t *a10 = exercise_array(e, (uint64_t)a2, 4);
     exercise_keep(e, a10, (uint64_t)a2 * 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapEncodeIm2col)(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14) : mock_cuTensorMapEncodeIm2col(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapEncodeIm2col)(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14) : loopback.cuda->cuTensorMapEncodeIm2col(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14)));
     exercise_see(e, a0, 1 * 128);
     exercise_end(e);
 }
@@ -6868,17 +6868,17 @@ static CUresult mock_cuTensorMapEncodeIm2colWide(CUtensorMap *a0, CUtensorMapDat
 
 static void exercise_cuTensorMapEncodeIm2colWide(struct exercise *e) {
     (void)e;
-    CUtensorMapDataType a1 = (CUtensorMapDataType)exercise_next(e);
+    CUtensorMapDataType a1 = (CUtensorMapDataType)exercise_value(e);
     cuuint32_t a2 = (cuuint32_t)exercise_length(e);
-    int a6 = (int)exercise_next(e);
-    int a7 = (int)exercise_next(e);
-    cuuint32_t a8 = (cuuint32_t)exercise_next(e);
-    cuuint32_t a9 = (cuuint32_t)exercise_next(e);
-    CUtensorMapInterleave a11 = (CUtensorMapInterleave)exercise_next(e);
-    CUtensorMapIm2ColWideMode a12 = (CUtensorMapIm2ColWideMode)exercise_next(e);
-    CUtensorMapSwizzle a13 = (CUtensorMapSwizzle)exercise_next(e);
-    CUtensorMapL2promotion a14 = (CUtensorMapL2promotion)exercise_next(e);
-    CUtensorMapFloatOOBfill a15 = (CUtensorMapFloatOOBfill)exercise_next(e);
+    int a6 = (int)exercise_value(e);
+    int a7 = (int)exercise_value(e);
+    cuuint32_t a8 = (cuuint32_t)exercise_value(e);
+    cuuint32_t a9 = (cuuint32_t)exercise_value(e);
+    CUtensorMapInterleave a11 = (CUtensorMapInterleave)exercise_value(e);
+    CUtensorMapIm2ColWideMode a12 = (CUtensorMapIm2ColWideMode)exercise_value(e);
+    CUtensorMapSwizzle a13 = (CUtensorMapSwizzle)exercise_value(e);
+    CUtensorMapL2promotion a14 = (CUtensorMapL2promotion)exercise_value(e);
+    CUtensorMapFloatOOBfill a15 = (CUtensorMapFloatOOBfill)exercise_value(e);
     CUtensorMap *a0 = exercise_room(e, 1, 128);
     void *a3 = (void *)(uintptr_t)exercise_next(e);
     cuuint64_t *a4 = exercise_array(e, (uint64_t)a2, 8);
@@ -6887,7 +6887,7 @@ static void exercise_cuTensorMapEncodeIm2colWide(struct exercise *e) {
     exercise_keep(e, a5, remote_length_less((uint64_t)a2, 1) * 8);
     cuuint32_t *a10 = exercise_array(e, (uint64_t)a2, 4);
     exercise_keep(e, a10, (uint64_t)a2 * 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapEncodeIm2colWide)(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15) : mock_cuTensorMapEncodeIm2colWide(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapEncodeIm2colWide)(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15) : loopback.cuda->cuTensorMapEncodeIm2colWide(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15)));
     exercise_see(e, a0, 1 * 128);
     exercise_end(e);
 }
@@ -6915,12 +6915,12 @@ static CUresult mock_cuTensorMapEncodeTiled(CUtensorMap *a0, CUtensorMapDataType
 
 static void exercise_cuTensorMapEncodeTiled(struct exercise *e) {
     (void)e;
-    CUtensorMapDataType a1 = (CUtensorMapDataType)exercise_next(e);
+    CUtensorMapDataType a1 = (CUtensorMapDataType)exercise_value(e);
     cuuint32_t a2 = (cuuint32_t)exercise_length(e);
-    CUtensorMapInterleave a8 = (CUtensorMapInterleave)exercise_next(e);
-    CUtensorMapSwizzle a9 = (CUtensorMapSwizzle)exercise_next(e);
-    CUtensorMapL2promotion a10 = (CUtensorMapL2promotion)exercise_next(e);
-    CUtensorMapFloatOOBfill a11 = (CUtensorMapFloatOOBfill)exercise_next(e);
+    CUtensorMapInterleave a8 = (CUtensorMapInterleave)exercise_value(e);
+    CUtensorMapSwizzle a9 = (CUtensorMapSwizzle)exercise_value(e);
+    CUtensorMapL2promotion a10 = (CUtensorMapL2promotion)exercise_value(e);
+    CUtensorMapFloatOOBfill a11 = (CUtensorMapFloatOOBfill)exercise_value(e);
     CUtensorMap *a0 = exercise_room(e, 1, 128);
     void *a3 = (void *)(uintptr_t)exercise_next(e);
     cuuint64_t *a4 = exercise_array(e, (uint64_t)a2, 8);
@@ -6931,7 +6931,7 @@ static void exercise_cuTensorMapEncodeTiled(struct exercise *e) {
     exercise_keep(e, a6, (uint64_t)a2 * 4);
     cuuint32_t *a7 = exercise_array(e, (uint64_t)a2, 4);
     exercise_keep(e, a7, (uint64_t)a2 * 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapEncodeTiled)(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11) : mock_cuTensorMapEncodeTiled(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapEncodeTiled)(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11) : loopback.cuda->cuTensorMapEncodeTiled(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11)));
     exercise_see(e, a0, 1 * 128);
     exercise_end(e);
 }
@@ -6951,7 +6951,7 @@ static void exercise_cuTensorMapReplaceAddress(struct exercise *e) {
     (void)e;
     CUtensorMap *a0 = exercise_array(e, 1, 128);
     void *a1 = (void *)(uintptr_t)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapReplaceAddress)(a0, a1) : mock_cuTensorMapReplaceAddress(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapReplaceAddress)(a0, a1) : loopback.cuda->cuTensorMapReplaceAddress(a0, a1)));
     exercise_see(e, a0, 1 * 128);
     exercise_end(e);
 }
@@ -6989,7 +6989,7 @@ static void exercise_cuTexObjectCreate(struct exercise *e) {
     exercise_keep(e, a2, 1 * 104);
     CUDA_RESOURCE_VIEW_DESC *a3 = exercise_array(e, 1, 112);
     exercise_keep(e, a3, 1 * 112);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectCreate)(a0, a1, a2, a3) : mock_cuTexObjectCreate(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectCreate)(a0, a1, a2, a3) : loopback.cuda->cuTexObjectCreate(a0, a1, a2, a3)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -7003,8 +7003,8 @@ static CUresult mock_cuTexObjectDestroy(CUtexObject a0) {
 
 static void exercise_cuTexObjectDestroy(struct exercise *e) {
     (void)e;
-    CUtexObject a0 = (CUtexObject)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectDestroy)(a0) : mock_cuTexObjectDestroy(a0)));
+    CUtexObject a0 = (CUtexObject)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectDestroy)(a0) : loopback.cuda->cuTexObjectDestroy(a0)));
     exercise_end(e);
 }
 
@@ -7030,9 +7030,9 @@ static CUresult mock_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *a0, CUtexObj
 
 static void exercise_cuTexObjectGetResourceDesc(struct exercise *e) {
     (void)e;
-    CUtexObject a1 = (CUtexObject)exercise_next(e);
+    CUtexObject a1 = (CUtexObject)exercise_value(e);
     CUDA_RESOURCE_DESC *a0 = exercise_room(e, 1, 144);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetResourceDesc)(a0, a1) : mock_cuTexObjectGetResourceDesc(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetResourceDesc)(a0, a1) : loopback.cuda->cuTexObjectGetResourceDesc(a0, a1)));
     if (a0) {
         for (uint64_t i = 0; i < 1; i++) {
             if (remote_field_is(((unsigned char *)(uintptr_t)a0 + i * 144), 0, 0)) {
@@ -7060,9 +7060,9 @@ static CUresult mock_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *a0,
 
 static void exercise_cuTexObjectGetResourceViewDesc(struct exercise *e) {
     (void)e;
-    CUtexObject a1 = (CUtexObject)exercise_next(e);
+    CUtexObject a1 = (CUtexObject)exercise_value(e);
     CUDA_RESOURCE_VIEW_DESC *a0 = exercise_room(e, 1, 112);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetResourceViewDesc)(a0, a1) : mock_cuTexObjectGetResourceViewDesc(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetResourceViewDesc)(a0, a1) : loopback.cuda->cuTexObjectGetResourceViewDesc(a0, a1)));
     exercise_see(e, a0, 1 * 112);
     exercise_end(e);
 }
@@ -7080,9 +7080,9 @@ static CUresult mock_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *a0, CUtexObjec
 
 static void exercise_cuTexObjectGetTextureDesc(struct exercise *e) {
     (void)e;
-    CUtexObject a1 = (CUtexObject)exercise_next(e);
+    CUtexObject a1 = (CUtexObject)exercise_value(e);
     CUDA_TEXTURE_DESC *a0 = exercise_room(e, 1, 104);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetTextureDesc)(a0, a1) : mock_cuTexObjectGetTextureDesc(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetTextureDesc)(a0, a1) : loopback.cuda->cuTexObjectGetTextureDesc(a0, a1)));
     exercise_see(e, a0, 1 * 104);
     exercise_end(e);
 }
@@ -7100,7 +7100,7 @@ static CUresult mock_cuTexRefCreate(CUtexref *a0) {
 static void exercise_cuTexRefCreate(struct exercise *e) {
     (void)e;
     CUtexref *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefCreate)(a0) : mock_cuTexRefCreate(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefCreate)(a0) : loopback.cuda->cuTexRefCreate(a0)));
     exercise_see_handles(e, REMOTE_KIND_CUtexref, a0, 1);
     exercise_end(e);
 }
@@ -7115,7 +7115,7 @@ static CUresult mock_cuTexRefDestroy(CUtexref a0) {
 static void exercise_cuTexRefDestroy(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefDestroy)(a0) : mock_cuTexRefDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefDestroy)(a0) : loopback.cuda->cuTexRefDestroy(a0)));
     exercise_end(e);
 }
 
@@ -7134,9 +7134,9 @@ static CUresult mock_cuTexRefGetAddressMode(CUaddress_mode *a0, CUtexref a1, int
 static void exercise_cuTexRefGetAddressMode(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    int a2 = (int)exercise_next(e);
+    int a2 = (int)exercise_value(e);
     CUaddress_mode *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetAddressMode)(a0, a1, a2) : mock_cuTexRefGetAddressMode(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetAddressMode)(a0, a1, a2) : loopback.cuda->cuTexRefGetAddressMode(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -7156,8 +7156,8 @@ static void exercise_cuTexRefGetAddress_v2(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetAddress_v2)(a0, a1) : mock_cuTexRefGetAddress_v2(a0, a1)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetAddress_v2)(a0, a1) : loopback.cuda->cuTexRefGetAddress_v2(a0, a1)));
+    exercise_see_addresses(e, a0, 1 * 8);
     exercise_end(e);
 }
 
@@ -7176,7 +7176,7 @@ static void exercise_cuTexRefGetArray(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     CUarray *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetArray)(a0, a1) : mock_cuTexRefGetArray(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetArray)(a0, a1) : loopback.cuda->cuTexRefGetArray(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUarray, a0, 1);
     exercise_end(e);
 }
@@ -7196,7 +7196,7 @@ static void exercise_cuTexRefGetBorderColor(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     float *a0 = exercise_room(e, 4, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetBorderColor)(a0, a1) : mock_cuTexRefGetBorderColor(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetBorderColor)(a0, a1) : loopback.cuda->cuTexRefGetBorderColor(a0, a1)));
     exercise_see(e, a0, 4 * 4);
     exercise_end(e);
 }
@@ -7216,7 +7216,7 @@ static void exercise_cuTexRefGetFilterMode(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     CUfilter_mode *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetFilterMode)(a0, a1) : mock_cuTexRefGetFilterMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetFilterMode)(a0, a1) : loopback.cuda->cuTexRefGetFilterMode(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -7236,7 +7236,7 @@ static void exercise_cuTexRefGetFlags(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetFlags)(a0, a1) : mock_cuTexRefGetFlags(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetFlags)(a0, a1) : loopback.cuda->cuTexRefGetFlags(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -7261,7 +7261,7 @@ static void exercise_cuTexRefGetFormat(struct exercise *e) {
     CUtexref a2 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     CUarray_format *a0 = exercise_room(e, 1, 4);
     int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetFormat)(a0, a1, a2) : mock_cuTexRefGetFormat(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetFormat)(a0, a1, a2) : loopback.cuda->cuTexRefGetFormat(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
@@ -7282,7 +7282,7 @@ static void exercise_cuTexRefGetMaxAnisotropy(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMaxAnisotropy)(a0, a1) : mock_cuTexRefGetMaxAnisotropy(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMaxAnisotropy)(a0, a1) : loopback.cuda->cuTexRefGetMaxAnisotropy(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -7302,7 +7302,7 @@ static void exercise_cuTexRefGetMipmapFilterMode(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     CUfilter_mode *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMipmapFilterMode)(a0, a1) : mock_cuTexRefGetMipmapFilterMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMipmapFilterMode)(a0, a1) : loopback.cuda->cuTexRefGetMipmapFilterMode(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -7322,7 +7322,7 @@ static void exercise_cuTexRefGetMipmapLevelBias(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     float *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMipmapLevelBias)(a0, a1) : mock_cuTexRefGetMipmapLevelBias(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMipmapLevelBias)(a0, a1) : loopback.cuda->cuTexRefGetMipmapLevelBias(a0, a1)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -7347,7 +7347,7 @@ static void exercise_cuTexRefGetMipmapLevelClamp(struct exercise *e) {
     CUtexref a2 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     float *a0 = exercise_room(e, 1, 4);
     float *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMipmapLevelClamp)(a0, a1, a2) : mock_cuTexRefGetMipmapLevelClamp(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMipmapLevelClamp)(a0, a1, a2) : loopback.cuda->cuTexRefGetMipmapLevelClamp(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
@@ -7368,7 +7368,7 @@ static void exercise_cuTexRefGetMipmappedArray(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     CUmipmappedArray *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMipmappedArray)(a0, a1) : mock_cuTexRefGetMipmappedArray(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefGetMipmappedArray)(a0, a1) : loopback.cuda->cuTexRefGetMipmappedArray(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmipmappedArray, a0, 1);
     exercise_end(e);
 }
@@ -7386,11 +7386,11 @@ static CUresult mock_cuTexRefSetAddress2D_v2(CUtexref a0, const CUDA_ARRAY_DESCR
 static void exercise_cuTexRefSetAddress2D_v2(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
     CUDA_ARRAY_DESCRIPTOR *a1 = exercise_array(e, 1, 24);
     exercise_keep(e, a1, 1 * 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress2D_v2)(a0, a1, a2, a3) : mock_cuTexRefSetAddress2D_v2(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress2D_v2)(a0, a1, a2, a3) : loopback.cuda->cuTexRefSetAddress2D_v2(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -7407,11 +7407,11 @@ static CUresult mock_cuTexRefSetAddress2D_v3(CUtexref a0, const CUDA_ARRAY_DESCR
 static void exercise_cuTexRefSetAddress2D_v3(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
     CUDA_ARRAY_DESCRIPTOR *a1 = exercise_array(e, 1, 24);
     exercise_keep(e, a1, 1 * 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress2D_v3)(a0, a1, a2, a3) : mock_cuTexRefSetAddress2D_v3(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress2D_v3)(a0, a1, a2, a3) : loopback.cuda->cuTexRefSetAddress2D_v3(a0, a1, a2, a3)));
     exercise_end(e);
 }
 
@@ -7427,9 +7427,9 @@ static CUresult mock_cuTexRefSetAddressMode(CUtexref a0, int a1, CUaddress_mode 
 static void exercise_cuTexRefSetAddressMode(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    int a1 = (int)exercise_next(e);
-    CUaddress_mode a2 = (CUaddress_mode)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddressMode)(a0, a1, a2) : mock_cuTexRefSetAddressMode(a0, a1, a2)));
+    int a1 = (int)exercise_value(e);
+    CUaddress_mode a2 = (CUaddress_mode)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddressMode)(a0, a1, a2) : loopback.cuda->cuTexRefSetAddressMode(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -7449,10 +7449,10 @@ static CUresult mock_cuTexRefSetAddress_v2(size_t *a0, CUtexref a1, CUdeviceptr 
 static void exercise_cuTexRefSetAddress_v2(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_next(e);
-    size_t a3 = (size_t)exercise_next(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    size_t a3 = (size_t)exercise_value(e);
     size_t *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress_v2)(a0, a1, a2, a3) : mock_cuTexRefSetAddress_v2(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress_v2)(a0, a1, a2, a3) : loopback.cuda->cuTexRefSetAddress_v2(a0, a1, a2, a3)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -7470,8 +7470,8 @@ static void exercise_cuTexRefSetArray(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetArray)(a0, a1, a2) : mock_cuTexRefSetArray(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetArray)(a0, a1, a2) : loopback.cuda->cuTexRefSetArray(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -7488,7 +7488,7 @@ static void exercise_cuTexRefSetBorderColor(struct exercise *e) {
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     float *a1 = exercise_array(e, 4, 4);
     exercise_keep(e, a1, 4 * 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetBorderColor)(a0, a1) : mock_cuTexRefSetBorderColor(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetBorderColor)(a0, a1) : loopback.cuda->cuTexRefSetBorderColor(a0, a1)));
     exercise_end(e);
 }
 
@@ -7503,8 +7503,8 @@ static CUresult mock_cuTexRefSetFilterMode(CUtexref a0, CUfilter_mode a1) {
 static void exercise_cuTexRefSetFilterMode(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUfilter_mode a1 = (CUfilter_mode)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetFilterMode)(a0, a1) : mock_cuTexRefSetFilterMode(a0, a1)));
+    CUfilter_mode a1 = (CUfilter_mode)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetFilterMode)(a0, a1) : loopback.cuda->cuTexRefSetFilterMode(a0, a1)));
     exercise_end(e);
 }
 
@@ -7519,8 +7519,8 @@ static CUresult mock_cuTexRefSetFlags(CUtexref a0, unsigned int a1) {
 static void exercise_cuTexRefSetFlags(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetFlags)(a0, a1) : mock_cuTexRefSetFlags(a0, a1)));
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetFlags)(a0, a1) : loopback.cuda->cuTexRefSetFlags(a0, a1)));
     exercise_end(e);
 }
 
@@ -7536,9 +7536,9 @@ static CUresult mock_cuTexRefSetFormat(CUtexref a0, CUarray_format a1, int a2) {
 static void exercise_cuTexRefSetFormat(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUarray_format a1 = (CUarray_format)exercise_next(e);
-    int a2 = (int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetFormat)(a0, a1, a2) : mock_cuTexRefSetFormat(a0, a1, a2)));
+    CUarray_format a1 = (CUarray_format)exercise_value(e);
+    int a2 = (int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetFormat)(a0, a1, a2) : loopback.cuda->cuTexRefSetFormat(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -7553,8 +7553,8 @@ static CUresult mock_cuTexRefSetMaxAnisotropy(CUtexref a0, unsigned int a1) {
 static void exercise_cuTexRefSetMaxAnisotropy(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMaxAnisotropy)(a0, a1) : mock_cuTexRefSetMaxAnisotropy(a0, a1)));
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMaxAnisotropy)(a0, a1) : loopback.cuda->cuTexRefSetMaxAnisotropy(a0, a1)));
     exercise_end(e);
 }
 
@@ -7569,8 +7569,8 @@ static CUresult mock_cuTexRefSetMipmapFilterMode(CUtexref a0, CUfilter_mode a1) 
 static void exercise_cuTexRefSetMipmapFilterMode(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUfilter_mode a1 = (CUfilter_mode)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMipmapFilterMode)(a0, a1) : mock_cuTexRefSetMipmapFilterMode(a0, a1)));
+    CUfilter_mode a1 = (CUfilter_mode)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMipmapFilterMode)(a0, a1) : loopback.cuda->cuTexRefSetMipmapFilterMode(a0, a1)));
     exercise_end(e);
 }
 
@@ -7586,7 +7586,7 @@ static void exercise_cuTexRefSetMipmapLevelBias(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     float a1 = (float)(exercise_next(e) % 1000);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMipmapLevelBias)(a0, a1) : mock_cuTexRefSetMipmapLevelBias(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMipmapLevelBias)(a0, a1) : loopback.cuda->cuTexRefSetMipmapLevelBias(a0, a1)));
     exercise_end(e);
 }
 
@@ -7604,7 +7604,7 @@ static void exercise_cuTexRefSetMipmapLevelClamp(struct exercise *e) {
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     float a1 = (float)(exercise_next(e) % 1000);
     float a2 = (float)(exercise_next(e) % 1000);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMipmapLevelClamp)(a0, a1, a2) : mock_cuTexRefSetMipmapLevelClamp(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMipmapLevelClamp)(a0, a1, a2) : loopback.cuda->cuTexRefSetMipmapLevelClamp(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -7621,8 +7621,8 @@ static void exercise_cuTexRefSetMipmappedArray(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
     CUmipmappedArray a1 = (CUmipmappedArray)exercise_handle(e, REMOTE_KIND_CUmipmappedArray);
-    unsigned int a2 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMipmappedArray)(a0, a1, a2) : mock_cuTexRefSetMipmappedArray(a0, a1, a2)));
+    unsigned int a2 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetMipmappedArray)(a0, a1, a2) : loopback.cuda->cuTexRefSetMipmappedArray(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -7637,8 +7637,8 @@ static CUresult mock_cuUserObjectRelease(CUuserObject a0, unsigned int a1) {
 static void exercise_cuUserObjectRelease(struct exercise *e) {
     (void)e;
     CUuserObject a0 = (CUuserObject)exercise_handle(e, REMOTE_KIND_CUuserObject);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuUserObjectRelease)(a0, a1) : mock_cuUserObjectRelease(a0, a1)));
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuUserObjectRelease)(a0, a1) : loopback.cuda->cuUserObjectRelease(a0, a1)));
     exercise_end(e);
 }
 
@@ -7653,8 +7653,8 @@ static CUresult mock_cuUserObjectRetain(CUuserObject a0, unsigned int a1) {
 static void exercise_cuUserObjectRetain(struct exercise *e) {
     (void)e;
     CUuserObject a0 = (CUuserObject)exercise_handle(e, REMOTE_KIND_CUuserObject);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuUserObjectRetain)(a0, a1) : mock_cuUserObjectRetain(a0, a1)));
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuUserObjectRetain)(a0, a1) : loopback.cuda->cuUserObjectRetain(a0, a1)));
     exercise_end(e);
 }
 
@@ -7691,6 +7691,8 @@ const struct remote_cuda_driver cuda_mock = {
     .cuCtxSetFlags = mock_cuCtxSetFlags,
     .cuCtxSetLimit = mock_cuCtxSetLimit,
     .cuCtxSetSharedMemConfig = mock_cuCtxSetSharedMemConfig,
+    .cuCtxSynchronize = mock_cuCtxSynchronize,
+    .cuCtxSynchronize_v2 = mock_cuCtxSynchronize_v2,
     .cuCtxWaitEvent = mock_cuCtxWaitEvent,
     .cuDeviceCanAccessPeer = mock_cuDeviceCanAccessPeer,
     .cuDeviceComputeCapability = mock_cuDeviceComputeCapability,
@@ -7735,6 +7737,7 @@ const struct remote_cuda_driver cuda_mock = {
     .cuEventRecordWithFlags = mock_cuEventRecordWithFlags,
     .cuEventRecordWithFlags_ptsz = mock_cuEventRecordWithFlags_ptsz,
     .cuEventRecord_ptsz = mock_cuEventRecord_ptsz,
+    .cuEventSynchronize = mock_cuEventSynchronize,
     .cuFlushGPUDirectRDMAWrites = mock_cuFlushGPUDirectRDMAWrites,
     .cuFuncGetAttribute = mock_cuFuncGetAttribute,
     .cuFuncGetModule = mock_cuFuncGetModule,
@@ -7957,6 +7960,8 @@ const struct remote_cuda_driver cuda_mock = {
     .cuStreamQuery_ptsz = mock_cuStreamQuery_ptsz,
     .cuStreamSetAttribute = mock_cuStreamSetAttribute,
     .cuStreamSetAttribute_ptsz = mock_cuStreamSetAttribute_ptsz,
+    .cuStreamSynchronize = mock_cuStreamSynchronize,
+    .cuStreamSynchronize_ptsz = mock_cuStreamSynchronize_ptsz,
     .cuStreamUpdateCaptureDependencies = mock_cuStreamUpdateCaptureDependencies,
     .cuStreamUpdateCaptureDependencies_ptsz = mock_cuStreamUpdateCaptureDependencies_ptsz,
     .cuStreamUpdateCaptureDependencies_v2 = mock_cuStreamUpdateCaptureDependencies_v2,

@@ -3436,7 +3436,7 @@ static enum remote_outcome decode_nvmlEventSetWait(struct remote_decoder *d) {
     }
     nvmlEventSet_t a0 = (nvmlEventSet_t)remote_handle(d, 0, REMOTE_KIND_nvmlEventSet_t);
     unsigned int a2 = (unsigned int)d->words[1];
-    if (!remote_taken(d, true)) {
+    if (!remote_taken(d, d->nvml->nvmlEventSetWait != NULL)) {
         return remote_not_called(d);
     }
     int32_t result = remote_back_nvmlEventSetWait(d, a0, a2);
@@ -3454,7 +3454,7 @@ static enum remote_outcome decode_nvmlEventSetWait_v2(struct remote_decoder *d) 
     }
     nvmlEventSet_t a0 = (nvmlEventSet_t)remote_handle(d, 0, REMOTE_KIND_nvmlEventSet_t);
     unsigned int a2 = (unsigned int)d->words[1];
-    if (!remote_taken(d, true)) {
+    if (!remote_taken(d, d->nvml->nvmlEventSetWait_v2 != NULL)) {
         return remote_not_called(d);
     }
     int32_t result = remote_back_nvmlEventSetWait_v2(d, a0, a2);
@@ -4421,6 +4421,10 @@ void remote_nvml_driver_find(struct remote_nvml_driver *driver, void *(*find)(co
     __builtin_memcpy(&driver->nvmlEventSetCreate, &at, sizeof at);
     at = find("nvmlEventSetFree");
     __builtin_memcpy(&driver->nvmlEventSetFree, &at, sizeof at);
+    at = find("nvmlEventSetWait");
+    __builtin_memcpy(&driver->nvmlEventSetWait, &at, sizeof at);
+    at = find("nvmlEventSetWait_v2");
+    __builtin_memcpy(&driver->nvmlEventSetWait_v2, &at, sizeof at);
     at = find("nvmlGetExcludedDeviceCount");
     __builtin_memcpy(&driver->nvmlGetExcludedDeviceCount, &at, sizeof at);
     at = find("nvmlGetExcludedDeviceInfoByIndex");

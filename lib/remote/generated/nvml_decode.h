@@ -217,6 +217,8 @@ struct remote_nvml_driver {
     __typeof__(nvmlDeviceWorkloadPowerProfileGetProfilesInfo) *nvmlDeviceWorkloadPowerProfileGetProfilesInfo;
     __typeof__(nvmlEventSetCreate) *nvmlEventSetCreate;
     __typeof__(nvmlEventSetFree) *nvmlEventSetFree;
+    __typeof__(nvmlEventSetWait) *nvmlEventSetWait;
+    __typeof__(nvmlEventSetWait_v2) *nvmlEventSetWait_v2;
     __typeof__(nvmlGetExcludedDeviceCount) *nvmlGetExcludedDeviceCount;
     __typeof__(nvmlGetExcludedDeviceInfoByIndex) *nvmlGetExcludedDeviceInfoByIndex;
     __typeof__(nvmlGpmMigSampleGet) *nvmlGpmMigSampleGet;

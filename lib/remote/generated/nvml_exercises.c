@@ -22,7 +22,7 @@ static void exercise_nvmlComputeInstanceGetInfo(struct exercise *e) {
     (void)e;
     nvmlComputeInstance_t a0 = (nvmlComputeInstance_t)exercise_handle(e, REMOTE_KIND_nvmlComputeInstance_t);
     nvmlComputeInstanceInfo_t *a1 = exercise_room(e, 1, 32);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlComputeInstanceGetInfo)(a0, a1) : mock_nvmlComputeInstanceGetInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlComputeInstanceGetInfo)(a0, a1) : loopback.nvml->nvmlComputeInstanceGetInfo(a0, a1)));
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_see_field(e, REMOTE_KIND_nvmlDevice_t, ((unsigned char *)(uintptr_t)a1 + i * 32), 0);
@@ -52,7 +52,7 @@ static void exercise_nvmlComputeInstanceGetInfo_v2(struct exercise *e) {
     (void)e;
     nvmlComputeInstance_t a0 = (nvmlComputeInstance_t)exercise_handle(e, REMOTE_KIND_nvmlComputeInstance_t);
     nvmlComputeInstanceInfo_t *a1 = exercise_room(e, 1, 32);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlComputeInstanceGetInfo_v2)(a0, a1) : mock_nvmlComputeInstanceGetInfo_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlComputeInstanceGetInfo_v2)(a0, a1) : loopback.nvml->nvmlComputeInstanceGetInfo_v2(a0, a1)));
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_see_field(e, REMOTE_KIND_nvmlDevice_t, ((unsigned char *)(uintptr_t)a1 + i * 32), 0);
@@ -78,9 +78,9 @@ static nvmlReturn_t mock_nvmlDeviceGetAPIRestriction(nvmlDevice_t a0, nvmlRestri
 static void exercise_nvmlDeviceGetAPIRestriction(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlRestrictedAPI_t a1 = (nvmlRestrictedAPI_t)exercise_next(e);
+    nvmlRestrictedAPI_t a1 = (nvmlRestrictedAPI_t)exercise_value(e);
     nvmlEnableState_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAPIRestriction)(a0, a1, a2) : mock_nvmlDeviceGetAPIRestriction(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAPIRestriction)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetAPIRestriction(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -100,7 +100,7 @@ static void exercise_nvmlDeviceGetAccountingBufferSize(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAccountingBufferSize)(a0, a1) : mock_nvmlDeviceGetAccountingBufferSize(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAccountingBufferSize)(a0, a1) : loopback.nvml->nvmlDeviceGetAccountingBufferSize(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -120,7 +120,7 @@ static void exercise_nvmlDeviceGetAccountingMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAccountingMode)(a0, a1) : mock_nvmlDeviceGetAccountingMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAccountingMode)(a0, a1) : loopback.nvml->nvmlDeviceGetAccountingMode(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -149,7 +149,7 @@ static void exercise_nvmlDeviceGetAccountingPids(struct exercise *e) {
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     unsigned int *a2 = exercise_room(e, (a1 ? room1 : 0), 4);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetAccountingPids(a0, a1, a2) : mock_nvmlDeviceGetAccountingPids(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetAccountingPids(a0, a1, a2) : loopback.nvml->nvmlDeviceGetAccountingPids(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 4);
     exercise_end(e);
@@ -170,9 +170,9 @@ static nvmlReturn_t mock_nvmlDeviceGetAccountingStats(nvmlDevice_t a0, unsigned 
 static void exercise_nvmlDeviceGetAccountingStats(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlAccountingStats_t *a2 = exercise_room(e, 1, 56);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetAccountingStats(a0, a1, a2) : mock_nvmlDeviceGetAccountingStats(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetAccountingStats(a0, a1, a2) : loopback.nvml->nvmlDeviceGetAccountingStats(a0, a1, a2)));
     exercise_see(e, a2, 1 * 56);
     exercise_end(e);
 }
@@ -192,7 +192,7 @@ static void exercise_nvmlDeviceGetAccountingStats_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlAccountingStats_v2_t *a1 = exercise_array(e, 1, 64);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetAccountingStats_v2(a0, a1) : mock_nvmlDeviceGetAccountingStats_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetAccountingStats_v2(a0, a1) : loopback.nvml->nvmlDeviceGetAccountingStats_v2(a0, a1)));
     exercise_see(e, a1, 1 * 64);
     exercise_end(e);
 }
@@ -212,7 +212,7 @@ static void exercise_nvmlDeviceGetAdaptiveClockInfoStatus(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAdaptiveClockInfoStatus)(a0, a1) : mock_nvmlDeviceGetAdaptiveClockInfoStatus(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAdaptiveClockInfoStatus)(a0, a1) : loopback.nvml->nvmlDeviceGetAdaptiveClockInfoStatus(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -232,7 +232,7 @@ static void exercise_nvmlDeviceGetAdaptiveTgpModeInfo_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlAdaptiveTgpModeInfo_v1_t *a1 = exercise_room(e, 1, 20);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAdaptiveTgpModeInfo_v1)(a0, a1) : mock_nvmlDeviceGetAdaptiveTgpModeInfo_v1(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAdaptiveTgpModeInfo_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetAdaptiveTgpModeInfo_v1(a0, a1)));
     exercise_see(e, a1, 1 * 20);
     exercise_end(e);
 }
@@ -252,7 +252,7 @@ static void exercise_nvmlDeviceGetAddressingMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceAddressingMode_t *a1 = exercise_versioned(e, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAddressingMode)(a0, a1) : mock_nvmlDeviceGetAddressingMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAddressingMode)(a0, a1) : loopback.nvml->nvmlDeviceGetAddressingMode(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -272,9 +272,9 @@ static nvmlReturn_t mock_nvmlDeviceGetApplicationsClock(nvmlDevice_t a0, nvmlClo
 static void exercise_nvmlDeviceGetApplicationsClock(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlClockType_t a1 = (nvmlClockType_t)exercise_next(e);
+    nvmlClockType_t a1 = (nvmlClockType_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetApplicationsClock)(a0, a1, a2) : mock_nvmlDeviceGetApplicationsClock(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetApplicationsClock)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetApplicationsClock(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -294,7 +294,7 @@ static void exercise_nvmlDeviceGetArchitecture(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceArchitecture_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetArchitecture)(a0, a1) : mock_nvmlDeviceGetArchitecture(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetArchitecture)(a0, a1) : loopback.nvml->nvmlDeviceGetArchitecture(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -314,7 +314,7 @@ static void exercise_nvmlDeviceGetAttributes(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceAttributes_t *a1 = exercise_room(e, 1, 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAttributes)(a0, a1) : mock_nvmlDeviceGetAttributes(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAttributes)(a0, a1) : loopback.nvml->nvmlDeviceGetAttributes(a0, a1)));
     exercise_see(e, a1, 1 * 40);
     exercise_end(e);
 }
@@ -334,7 +334,7 @@ static void exercise_nvmlDeviceGetAttributes_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceAttributes_t *a1 = exercise_room(e, 1, 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAttributes_v2)(a0, a1) : mock_nvmlDeviceGetAttributes_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAttributes_v2)(a0, a1) : loopback.nvml->nvmlDeviceGetAttributes_v2(a0, a1)));
     exercise_see(e, a1, 1 * 40);
     exercise_end(e);
 }
@@ -359,7 +359,7 @@ static void exercise_nvmlDeviceGetAutoBoostedClocksEnabled(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
     nvmlEnableState_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAutoBoostedClocksEnabled)(a0, a1, a2) : mock_nvmlDeviceGetAutoBoostedClocksEnabled(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAutoBoostedClocksEnabled)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetAutoBoostedClocksEnabled(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -380,7 +380,7 @@ static void exercise_nvmlDeviceGetBAR1MemoryInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlBAR1Memory_t *a1 = exercise_room(e, 1, 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBAR1MemoryInfo)(a0, a1) : mock_nvmlDeviceGetBAR1MemoryInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBAR1MemoryInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetBAR1MemoryInfo(a0, a1)));
     exercise_see(e, a1, 1 * 24);
     exercise_end(e);
 }
@@ -400,7 +400,7 @@ static void exercise_nvmlDeviceGetBBXTimeData_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlBBXTimeData_v1_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBBXTimeData_v1)(a0, a1) : mock_nvmlDeviceGetBBXTimeData_v1(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBBXTimeData_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetBBXTimeData_v1(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -420,7 +420,7 @@ static void exercise_nvmlDeviceGetBankRemapperStatus_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEccBankRemapperStatus_v1_t *a1 = exercise_room(e, 1, 20);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBankRemapperStatus_v1)(a0, a1) : mock_nvmlDeviceGetBankRemapperStatus_v1(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBankRemapperStatus_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetBankRemapperStatus_v1(a0, a1)));
     exercise_see(e, a1, 1 * 20);
     exercise_end(e);
 }
@@ -440,7 +440,7 @@ static void exercise_nvmlDeviceGetBoardId(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBoardId)(a0, a1) : mock_nvmlDeviceGetBoardId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBoardId)(a0, a1) : loopback.nvml->nvmlDeviceGetBoardId(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -462,7 +462,7 @@ static void exercise_nvmlDeviceGetBoardPartNumber(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a2 = (unsigned int)exercise_length(e);
     char *a1 = exercise_room(e, (uint64_t)a2, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBoardPartNumber)(a0, a1, a2) : mock_nvmlDeviceGetBoardPartNumber(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBoardPartNumber)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetBoardPartNumber(a0, a1, a2)));
     exercise_see(e, a1, (uint64_t)a2 * 1);
     exercise_end(e);
 }
@@ -482,7 +482,7 @@ static void exercise_nvmlDeviceGetBrand(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlBrandType_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBrand)(a0, a1) : mock_nvmlDeviceGetBrand(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBrand)(a0, a1) : loopback.nvml->nvmlDeviceGetBrand(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -502,7 +502,7 @@ static void exercise_nvmlDeviceGetBridgeChipInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlBridgeChipHierarchy_t *a1 = exercise_room(e, 1, 1028);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBridgeChipInfo)(a0, a1) : mock_nvmlDeviceGetBridgeChipInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBridgeChipInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetBridgeChipInfo(a0, a1)));
     exercise_see(e, a1, 1 * 1028);
     exercise_end(e);
 }
@@ -522,7 +522,7 @@ static void exercise_nvmlDeviceGetBusType(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlBusType_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBusType)(a0, a1) : mock_nvmlDeviceGetBusType(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBusType)(a0, a1) : loopback.nvml->nvmlDeviceGetBusType(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -542,7 +542,7 @@ static void exercise_nvmlDeviceGetC2cModeInfoV(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlC2cModeInfo_v1_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetC2cModeInfoV)(a0, a1) : mock_nvmlDeviceGetC2cModeInfoV(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetC2cModeInfoV)(a0, a1) : loopback.nvml->nvmlDeviceGetC2cModeInfoV(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -562,7 +562,7 @@ static void exercise_nvmlDeviceGetCapabilities(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceCapabilities_t *a1 = exercise_versioned(e, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCapabilities)(a0, a1) : mock_nvmlDeviceGetCapabilities(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCapabilities)(a0, a1) : loopback.nvml->nvmlDeviceGetCapabilities(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -582,7 +582,7 @@ static void exercise_nvmlDeviceGetClkMonStatus(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlClkMonStatus_t *a1 = exercise_room(e, 1, 264);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClkMonStatus)(a0, a1) : mock_nvmlDeviceGetClkMonStatus(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClkMonStatus)(a0, a1) : loopback.nvml->nvmlDeviceGetClkMonStatus(a0, a1)));
     exercise_see(e, a1, 1 * 264);
     exercise_end(e);
 }
@@ -603,10 +603,10 @@ static nvmlReturn_t mock_nvmlDeviceGetClock(nvmlDevice_t a0, nvmlClockType_t a1,
 static void exercise_nvmlDeviceGetClock(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlClockType_t a1 = (nvmlClockType_t)exercise_next(e);
-    nvmlClockId_t a2 = (nvmlClockId_t)exercise_next(e);
+    nvmlClockType_t a1 = (nvmlClockType_t)exercise_value(e);
+    nvmlClockId_t a2 = (nvmlClockId_t)exercise_value(e);
     unsigned int *a3 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClock)(a0, a1, a2, a3) : mock_nvmlDeviceGetClock(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClock)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetClock(a0, a1, a2, a3)));
     exercise_see(e, a3, 1 * 4);
     exercise_end(e);
 }
@@ -626,9 +626,9 @@ static nvmlReturn_t mock_nvmlDeviceGetClockInfo(nvmlDevice_t a0, nvmlClockType_t
 static void exercise_nvmlDeviceGetClockInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlClockType_t a1 = (nvmlClockType_t)exercise_next(e);
+    nvmlClockType_t a1 = (nvmlClockType_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClockInfo)(a0, a1, a2) : mock_nvmlDeviceGetClockInfo(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClockInfo)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetClockInfo(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -648,7 +648,7 @@ static void exercise_nvmlDeviceGetClockOffsets(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlClockOffset_t *a1 = exercise_versioned(e, 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClockOffsets)(a0, a1) : mock_nvmlDeviceGetClockOffsets(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClockOffsets)(a0, a1) : loopback.nvml->nvmlDeviceGetClockOffsets(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -668,7 +668,7 @@ static void exercise_nvmlDeviceGetComputeInstanceId(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetComputeInstanceId)(a0, a1) : mock_nvmlDeviceGetComputeInstanceId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetComputeInstanceId)(a0, a1) : loopback.nvml->nvmlDeviceGetComputeInstanceId(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -688,7 +688,7 @@ static void exercise_nvmlDeviceGetComputeMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlComputeMode_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetComputeMode)(a0, a1) : mock_nvmlDeviceGetComputeMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetComputeMode)(a0, a1) : loopback.nvml->nvmlDeviceGetComputeMode(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -717,7 +717,7 @@ static void exercise_nvmlDeviceGetComputeRunningProcesses(struct exercise *e) {
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_v1_t *a2 = exercise_room(e, (a1 ? room1 : 0), 16);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetComputeRunningProcesses(a0, a1, a2) : mock_nvmlDeviceGetComputeRunningProcesses(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetComputeRunningProcesses(a0, a1, a2) : loopback.nvml->nvmlDeviceGetComputeRunningProcesses(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 16);
     exercise_end(e);
@@ -747,7 +747,7 @@ static void exercise_nvmlDeviceGetComputeRunningProcesses_v2(struct exercise *e)
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_v2_t *a2 = exercise_room(e, (a1 ? room1 : 0), 24);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetComputeRunningProcesses_v2(a0, a1, a2) : mock_nvmlDeviceGetComputeRunningProcesses_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetComputeRunningProcesses_v2(a0, a1, a2) : loopback.nvml->nvmlDeviceGetComputeRunningProcesses_v2(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 24);
     exercise_end(e);
@@ -777,7 +777,7 @@ static void exercise_nvmlDeviceGetComputeRunningProcesses_v3(struct exercise *e)
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_t *a2 = exercise_room(e, (a1 ? room1 : 0), 24);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetComputeRunningProcesses_v3(a0, a1, a2) : mock_nvmlDeviceGetComputeRunningProcesses_v3(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetComputeRunningProcesses_v3(a0, a1, a2) : loopback.nvml->nvmlDeviceGetComputeRunningProcesses_v3(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 24);
     exercise_end(e);
@@ -798,7 +798,7 @@ static void exercise_nvmlDeviceGetConfComputeGpuAttestationReport(struct exercis
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlConfComputeGpuAttestationReport_t *a1 = exercise_array(e, 1, 12332);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeGpuAttestationReport)(a0, a1) : mock_nvmlDeviceGetConfComputeGpuAttestationReport(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeGpuAttestationReport)(a0, a1) : loopback.nvml->nvmlDeviceGetConfComputeGpuAttestationReport(a0, a1)));
     exercise_see(e, a1, 1 * 12332);
     exercise_end(e);
 }
@@ -818,7 +818,7 @@ static void exercise_nvmlDeviceGetConfComputeGpuCertificate(struct exercise *e) 
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlConfComputeGpuCertificate_t *a1 = exercise_room(e, 1, 9224);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeGpuCertificate)(a0, a1) : mock_nvmlDeviceGetConfComputeGpuCertificate(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeGpuCertificate)(a0, a1) : loopback.nvml->nvmlDeviceGetConfComputeGpuCertificate(a0, a1)));
     exercise_see(e, a1, 1 * 9224);
     exercise_end(e);
 }
@@ -838,7 +838,7 @@ static void exercise_nvmlDeviceGetConfComputeMemSizeInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlConfComputeMemSizeInfo_t *a1 = exercise_room(e, 1, 16);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeMemSizeInfo)(a0, a1) : mock_nvmlDeviceGetConfComputeMemSizeInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeMemSizeInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetConfComputeMemSizeInfo(a0, a1)));
     exercise_see(e, a1, 1 * 16);
     exercise_end(e);
 }
@@ -858,7 +858,7 @@ static void exercise_nvmlDeviceGetConfComputeProtectedMemoryUsage(struct exercis
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlMemory_t *a1 = exercise_room(e, 1, 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeProtectedMemoryUsage)(a0, a1) : mock_nvmlDeviceGetConfComputeProtectedMemoryUsage(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeProtectedMemoryUsage)(a0, a1) : loopback.nvml->nvmlDeviceGetConfComputeProtectedMemoryUsage(a0, a1)));
     exercise_see(e, a1, 1 * 24);
     exercise_end(e);
 }
@@ -878,7 +878,7 @@ static void exercise_nvmlDeviceGetCoolerInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlCoolerInfo_t *a1 = exercise_versioned(e, 16);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCoolerInfo)(a0, a1) : mock_nvmlDeviceGetCoolerInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCoolerInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetCoolerInfo(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -896,7 +896,7 @@ static nvmlReturn_t mock_nvmlDeviceGetCount(unsigned int *a0) {
 static void exercise_nvmlDeviceGetCount(struct exercise *e) {
     (void)e;
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCount)(a0) : mock_nvmlDeviceGetCount(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCount)(a0) : loopback.nvml->nvmlDeviceGetCount(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -914,7 +914,7 @@ static nvmlReturn_t mock_nvmlDeviceGetCount_v2(unsigned int *a0) {
 static void exercise_nvmlDeviceGetCount_v2(struct exercise *e) {
     (void)e;
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCount_v2)(a0) : mock_nvmlDeviceGetCount_v2(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCount_v2)(a0) : loopback.nvml->nvmlDeviceGetCount_v2(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -936,7 +936,7 @@ static void exercise_nvmlDeviceGetCpuAffinity(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)exercise_length(e);
     unsigned long *a2 = exercise_room(e, (uint64_t)a1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCpuAffinity)(a0, a1, a2) : mock_nvmlDeviceGetCpuAffinity(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCpuAffinity)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetCpuAffinity(a0, a1, a2)));
     exercise_see(e, a2, (uint64_t)a1 * 8);
     exercise_end(e);
 }
@@ -958,9 +958,9 @@ static void exercise_nvmlDeviceGetCpuAffinityWithinScope(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)exercise_length(e);
-    nvmlAffinityScope_t a3 = (nvmlAffinityScope_t)exercise_next(e);
+    nvmlAffinityScope_t a3 = (nvmlAffinityScope_t)exercise_value(e);
     unsigned long *a2 = exercise_room(e, (uint64_t)a1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCpuAffinityWithinScope)(a0, a1, a2, a3) : mock_nvmlDeviceGetCpuAffinityWithinScope(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCpuAffinityWithinScope)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetCpuAffinityWithinScope(a0, a1, a2, a3)));
     exercise_see(e, a2, (uint64_t)a1 * 8);
     exercise_end(e);
 }
@@ -985,7 +985,7 @@ static void exercise_nvmlDeviceGetCudaComputeCapability(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     int *a1 = exercise_room(e, 1, 4);
     int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCudaComputeCapability)(a0, a1, a2) : mock_nvmlDeviceGetCudaComputeCapability(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCudaComputeCapability)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetCudaComputeCapability(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1006,7 +1006,7 @@ static void exercise_nvmlDeviceGetCurrPcieLinkGeneration(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrPcieLinkGeneration)(a0, a1) : mock_nvmlDeviceGetCurrPcieLinkGeneration(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrPcieLinkGeneration)(a0, a1) : loopback.nvml->nvmlDeviceGetCurrPcieLinkGeneration(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1026,7 +1026,7 @@ static void exercise_nvmlDeviceGetCurrPcieLinkWidth(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrPcieLinkWidth)(a0, a1) : mock_nvmlDeviceGetCurrPcieLinkWidth(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrPcieLinkWidth)(a0, a1) : loopback.nvml->nvmlDeviceGetCurrPcieLinkWidth(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1046,7 +1046,7 @@ static void exercise_nvmlDeviceGetCurrentClockFreqs(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceCurrentClockFreqs_t *a1 = exercise_versioned(e, 2052);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrentClockFreqs)(a0, a1) : mock_nvmlDeviceGetCurrentClockFreqs(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrentClockFreqs)(a0, a1) : loopback.nvml->nvmlDeviceGetCurrentClockFreqs(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -1066,7 +1066,7 @@ static void exercise_nvmlDeviceGetCurrentClocksEventReasons(struct exercise *e) 
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrentClocksEventReasons)(a0, a1) : mock_nvmlDeviceGetCurrentClocksEventReasons(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrentClocksEventReasons)(a0, a1) : loopback.nvml->nvmlDeviceGetCurrentClocksEventReasons(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -1086,7 +1086,7 @@ static void exercise_nvmlDeviceGetCurrentClocksThrottleReasons(struct exercise *
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrentClocksThrottleReasons)(a0, a1) : mock_nvmlDeviceGetCurrentClocksThrottleReasons(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrentClocksThrottleReasons)(a0, a1) : loopback.nvml->nvmlDeviceGetCurrentClocksThrottleReasons(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -1111,7 +1111,7 @@ static void exercise_nvmlDeviceGetDecoderUtilization(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDecoderUtilization)(a0, a1, a2) : mock_nvmlDeviceGetDecoderUtilization(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDecoderUtilization)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetDecoderUtilization(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1132,9 +1132,9 @@ static nvmlReturn_t mock_nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t a0, 
 static void exercise_nvmlDeviceGetDefaultApplicationsClock(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlClockType_t a1 = (nvmlClockType_t)exercise_next(e);
+    nvmlClockType_t a1 = (nvmlClockType_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDefaultApplicationsClock)(a0, a1, a2) : mock_nvmlDeviceGetDefaultApplicationsClock(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDefaultApplicationsClock)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetDefaultApplicationsClock(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -1154,7 +1154,7 @@ static void exercise_nvmlDeviceGetDefaultEccMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDefaultEccMode)(a0, a1) : mock_nvmlDeviceGetDefaultEccMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDefaultEccMode)(a0, a1) : loopback.nvml->nvmlDeviceGetDefaultEccMode(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1175,10 +1175,10 @@ static nvmlReturn_t mock_nvmlDeviceGetDetailedEccErrors(nvmlDevice_t a0, nvmlMem
 static void exercise_nvmlDeviceGetDetailedEccErrors(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlMemoryErrorType_t a1 = (nvmlMemoryErrorType_t)exercise_next(e);
-    nvmlEccCounterType_t a2 = (nvmlEccCounterType_t)exercise_next(e);
+    nvmlMemoryErrorType_t a1 = (nvmlMemoryErrorType_t)exercise_value(e);
+    nvmlEccCounterType_t a2 = (nvmlEccCounterType_t)exercise_value(e);
     nvmlEccErrorCounts_t *a3 = exercise_room(e, 1, 32);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDetailedEccErrors)(a0, a1, a2, a3) : mock_nvmlDeviceGetDetailedEccErrors(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDetailedEccErrors)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetDetailedEccErrors(a0, a1, a2, a3)));
     exercise_see(e, a3, 1 * 32);
     exercise_end(e);
 }
@@ -1198,7 +1198,7 @@ static void exercise_nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct exercis
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)(a0, a1) : mock_nvmlDeviceGetDeviceHandleFromMigDeviceHandle(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)(a0, a1) : loopback.nvml->nvmlDeviceGetDeviceHandleFromMigDeviceHandle(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a1, 1);
     exercise_end(e);
 }
@@ -1218,7 +1218,7 @@ static void exercise_nvmlDeviceGetDisplayActive(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDisplayActive)(a0, a1) : mock_nvmlDeviceGetDisplayActive(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDisplayActive)(a0, a1) : loopback.nvml->nvmlDeviceGetDisplayActive(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1238,7 +1238,7 @@ static void exercise_nvmlDeviceGetDisplayMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDisplayMode)(a0, a1) : mock_nvmlDeviceGetDisplayMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDisplayMode)(a0, a1) : loopback.nvml->nvmlDeviceGetDisplayMode(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1263,7 +1263,7 @@ static void exercise_nvmlDeviceGetDramEncryptionMode(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDramEncryptionInfo_t *a1 = exercise_versioned(e, 8);
     nvmlDramEncryptionInfo_t *a2 = exercise_versioned(e, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDramEncryptionMode)(a0, a1, a2) : mock_nvmlDeviceGetDramEncryptionMode(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDramEncryptionMode)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetDramEncryptionMode(a0, a1, a2)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_see(e, a2, (a2 ? mock_version(a2) : 0));
     exercise_end(e);
@@ -1289,7 +1289,7 @@ static void exercise_nvmlDeviceGetDriverModel(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDriverModel_t *a1 = exercise_room(e, 1, 4);
     nvmlDriverModel_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDriverModel)(a0, a1, a2) : mock_nvmlDeviceGetDriverModel(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDriverModel)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetDriverModel(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1315,7 +1315,7 @@ static void exercise_nvmlDeviceGetDriverModel_v2(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDriverModel_t *a1 = exercise_room(e, 1, 4);
     nvmlDriverModel_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDriverModel_v2)(a0, a1, a2) : mock_nvmlDeviceGetDriverModel_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDriverModel_v2)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetDriverModel_v2(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1336,7 +1336,7 @@ static void exercise_nvmlDeviceGetDynamicPstatesInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpuDynamicPstatesInfo_t *a1 = exercise_room(e, 1, 132);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDynamicPstatesInfo)(a0, a1) : mock_nvmlDeviceGetDynamicPstatesInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDynamicPstatesInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetDynamicPstatesInfo(a0, a1)));
     exercise_see(e, a1, 1 * 132);
     exercise_end(e);
 }
@@ -1361,7 +1361,7 @@ static void exercise_nvmlDeviceGetEccMode(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
     nvmlEnableState_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEccMode)(a0, a1, a2) : mock_nvmlDeviceGetEccMode(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEccMode)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetEccMode(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1382,9 +1382,9 @@ static nvmlReturn_t mock_nvmlDeviceGetEncoderCapacity(nvmlDevice_t a0, nvmlEncod
 static void exercise_nvmlDeviceGetEncoderCapacity(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlEncoderType_t a1 = (nvmlEncoderType_t)exercise_next(e);
+    nvmlEncoderType_t a1 = (nvmlEncoderType_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEncoderCapacity)(a0, a1, a2) : mock_nvmlDeviceGetEncoderCapacity(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEncoderCapacity)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetEncoderCapacity(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -1413,7 +1413,7 @@ static void exercise_nvmlDeviceGetEncoderSessions(struct exercise *e) {
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlEncoderSessionInfo_t *a2 = exercise_room(e, (a1 ? room1 : 0), 32);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetEncoderSessions(a0, a1, a2) : mock_nvmlDeviceGetEncoderSessions(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetEncoderSessions(a0, a1, a2) : loopback.nvml->nvmlDeviceGetEncoderSessions(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 32);
     exercise_end(e);
@@ -1444,7 +1444,7 @@ static void exercise_nvmlDeviceGetEncoderStats(struct exercise *e) {
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
     unsigned int *a3 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEncoderStats)(a0, a1, a2, a3) : mock_nvmlDeviceGetEncoderStats(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEncoderStats)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetEncoderStats(a0, a1, a2, a3)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_see(e, a3, 1 * 4);
@@ -1471,7 +1471,7 @@ static void exercise_nvmlDeviceGetEncoderUtilization(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEncoderUtilization)(a0, a1, a2) : mock_nvmlDeviceGetEncoderUtilization(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEncoderUtilization)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetEncoderUtilization(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1492,7 +1492,7 @@ static void exercise_nvmlDeviceGetEnforcedPowerLimit(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEnforcedPowerLimit)(a0, a1) : mock_nvmlDeviceGetEnforcedPowerLimit(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetEnforcedPowerLimit)(a0, a1) : loopback.nvml->nvmlDeviceGetEnforcedPowerLimit(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1521,7 +1521,7 @@ static void exercise_nvmlDeviceGetFBCSessions(struct exercise *e) {
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlFBCSessionInfo_t *a2 = exercise_room(e, (a1 ? room1 : 0), 48);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetFBCSessions(a0, a1, a2) : mock_nvmlDeviceGetFBCSessions(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetFBCSessions(a0, a1, a2) : loopback.nvml->nvmlDeviceGetFBCSessions(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 48);
     exercise_end(e);
@@ -1542,7 +1542,7 @@ static void exercise_nvmlDeviceGetFBCStats(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlFBCStats_t *a1 = exercise_room(e, 1, 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFBCStats)(a0, a1) : mock_nvmlDeviceGetFBCStats(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFBCStats)(a0, a1) : loopback.nvml->nvmlDeviceGetFBCStats(a0, a1)));
     exercise_see(e, a1, 1 * 12);
     exercise_end(e);
 }
@@ -1562,9 +1562,9 @@ static nvmlReturn_t mock_nvmlDeviceGetFanControlPolicy_v2(nvmlDevice_t a0, unsig
 static void exercise_nvmlDeviceGetFanControlPolicy_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlFanControlPolicy_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanControlPolicy_v2)(a0, a1, a2) : mock_nvmlDeviceGetFanControlPolicy_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanControlPolicy_v2)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetFanControlPolicy_v2(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -1584,7 +1584,7 @@ static void exercise_nvmlDeviceGetFanSpeed(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanSpeed)(a0, a1) : mock_nvmlDeviceGetFanSpeed(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanSpeed)(a0, a1) : loopback.nvml->nvmlDeviceGetFanSpeed(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1604,7 +1604,7 @@ static void exercise_nvmlDeviceGetFanSpeedRPM(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlFanSpeedInfo_t *a1 = exercise_versioned(e, 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanSpeedRPM)(a0, a1) : mock_nvmlDeviceGetFanSpeedRPM(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanSpeedRPM)(a0, a1) : loopback.nvml->nvmlDeviceGetFanSpeedRPM(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -1624,9 +1624,9 @@ static nvmlReturn_t mock_nvmlDeviceGetFanSpeed_v2(nvmlDevice_t a0, unsigned int 
 static void exercise_nvmlDeviceGetFanSpeed_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanSpeed_v2)(a0, a1, a2) : mock_nvmlDeviceGetFanSpeed_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanSpeed_v2)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetFanSpeed_v2(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -1648,7 +1648,7 @@ static void exercise_nvmlDeviceGetFieldValues(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     int a1 = exercise_chance(e) ? -1 : (int)exercise_length(e);
     nvmlFieldValue_t *a2 = exercise_array(e, (uint64_t)(a1 > 0 ? a1 : 0), 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFieldValues)(a0, a1, a2) : mock_nvmlDeviceGetFieldValues(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFieldValues)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetFieldValues(a0, a1, a2)));
     exercise_see(e, a2, (uint64_t)(a1 > 0 ? a1 : 0) * 40);
     exercise_end(e);
 }
@@ -1673,7 +1673,7 @@ static void exercise_nvmlDeviceGetGpcClkMinMaxVfOffset(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     int *a1 = exercise_room(e, 1, 4);
     int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpcClkMinMaxVfOffset)(a0, a1, a2) : mock_nvmlDeviceGetGpcClkMinMaxVfOffset(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpcClkMinMaxVfOffset)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpcClkMinMaxVfOffset(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1694,7 +1694,7 @@ static void exercise_nvmlDeviceGetGpcClkVfOffset(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpcClkVfOffset)(a0, a1) : mock_nvmlDeviceGetGpcClkVfOffset(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpcClkVfOffset)(a0, a1) : loopback.nvml->nvmlDeviceGetGpcClkVfOffset(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1714,7 +1714,7 @@ static void exercise_nvmlDeviceGetGpuFabricInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpuFabricInfo_t *a1 = exercise_room(e, 1, 28);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuFabricInfo)(a0, a1) : mock_nvmlDeviceGetGpuFabricInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuFabricInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetGpuFabricInfo(a0, a1)));
     exercise_see(e, a1, 1 * 28);
     exercise_end(e);
 }
@@ -1734,7 +1734,7 @@ static void exercise_nvmlDeviceGetGpuFabricInfoV(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpuFabricInfoV_t *a1 = exercise_versioned(e, 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuFabricInfoV)(a0, a1) : mock_nvmlDeviceGetGpuFabricInfoV(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuFabricInfoV)(a0, a1) : loopback.nvml->nvmlDeviceGetGpuFabricInfoV(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -1754,7 +1754,7 @@ static void exercise_nvmlDeviceGetGpuFabricInfo_v4(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpuFabricInfo_v4_t *a1 = exercise_room(e, 1, 548);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuFabricInfo_v4)(a0, a1) : mock_nvmlDeviceGetGpuFabricInfo_v4(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuFabricInfo_v4)(a0, a1) : loopback.nvml->nvmlDeviceGetGpuFabricInfo_v4(a0, a1)));
     exercise_see(e, a1, 1 * 548);
     exercise_end(e);
 }
@@ -1774,9 +1774,9 @@ static nvmlReturn_t mock_nvmlDeviceGetGpuInstanceById(nvmlDevice_t a0, unsigned 
 static void exercise_nvmlDeviceGetGpuInstanceById(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpuInstance_t *a2 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceById)(a0, a1, a2) : mock_nvmlDeviceGetGpuInstanceById(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceById)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuInstanceById(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_nvmlGpuInstance_t, a2, 1);
     exercise_end(e);
 }
@@ -1796,7 +1796,7 @@ static void exercise_nvmlDeviceGetGpuInstanceId(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceId)(a0, a1) : mock_nvmlDeviceGetGpuInstanceId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceId)(a0, a1) : loopback.nvml->nvmlDeviceGetGpuInstanceId(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1816,9 +1816,9 @@ static nvmlReturn_t mock_nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t a0, un
 static void exercise_nvmlDeviceGetGpuInstanceProfileInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpuInstanceProfileInfo_t *a2 = exercise_room(e, 1, 48);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfo)(a0, a1, a2) : mock_nvmlDeviceGetGpuInstanceProfileInfo(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfo)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuInstanceProfileInfo(a0, a1, a2)));
     exercise_see(e, a2, 1 * 48);
     exercise_end(e);
 }
@@ -1838,9 +1838,9 @@ static nvmlReturn_t mock_nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t a
 static void exercise_nvmlDeviceGetGpuInstanceProfileInfoByIdV(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpuInstanceProfileInfo_v2_t *a2 = exercise_versioned(e, 152);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfoByIdV)(a0, a1, a2) : mock_nvmlDeviceGetGpuInstanceProfileInfoByIdV(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfoByIdV)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuInstanceProfileInfoByIdV(a0, a1, a2)));
     exercise_see(e, a2, (a2 ? mock_version(a2) : 0));
     exercise_end(e);
 }
@@ -1860,9 +1860,9 @@ static nvmlReturn_t mock_nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t a0, u
 static void exercise_nvmlDeviceGetGpuInstanceProfileInfoV(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpuInstanceProfileInfo_v2_t *a2 = exercise_versioned(e, 152);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfoV)(a0, a1, a2) : mock_nvmlDeviceGetGpuInstanceProfileInfoV(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfoV)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuInstanceProfileInfoV(a0, a1, a2)));
     exercise_see(e, a2, (a2 ? mock_version(a2) : 0));
     exercise_end(e);
 }
@@ -1882,9 +1882,9 @@ static nvmlReturn_t mock_nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t 
 static void exercise_nvmlDeviceGetGpuInstanceRemainingCapacity(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceRemainingCapacity)(a0, a1, a2) : mock_nvmlDeviceGetGpuInstanceRemainingCapacity(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceRemainingCapacity)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuInstanceRemainingCapacity(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -1904,7 +1904,7 @@ static void exercise_nvmlDeviceGetGpuMaxPcieLinkGeneration(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuMaxPcieLinkGeneration)(a0, a1) : mock_nvmlDeviceGetGpuMaxPcieLinkGeneration(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuMaxPcieLinkGeneration)(a0, a1) : loopback.nvml->nvmlDeviceGetGpuMaxPcieLinkGeneration(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -1929,7 +1929,7 @@ static void exercise_nvmlDeviceGetGpuOperationMode(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpuOperationMode_t *a1 = exercise_room(e, 1, 4);
     nvmlGpuOperationMode_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuOperationMode)(a0, a1, a2) : mock_nvmlDeviceGetGpuOperationMode(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuOperationMode)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuOperationMode(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -1959,7 +1959,7 @@ static void exercise_nvmlDeviceGetGraphicsRunningProcesses(struct exercise *e) {
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_v1_t *a2 = exercise_room(e, (a1 ? room1 : 0), 16);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGraphicsRunningProcesses(a0, a1, a2) : mock_nvmlDeviceGetGraphicsRunningProcesses(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGraphicsRunningProcesses(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGraphicsRunningProcesses(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 16);
     exercise_end(e);
@@ -1989,7 +1989,7 @@ static void exercise_nvmlDeviceGetGraphicsRunningProcesses_v2(struct exercise *e
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_v2_t *a2 = exercise_room(e, (a1 ? room1 : 0), 24);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGraphicsRunningProcesses_v2(a0, a1, a2) : mock_nvmlDeviceGetGraphicsRunningProcesses_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGraphicsRunningProcesses_v2(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGraphicsRunningProcesses_v2(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 24);
     exercise_end(e);
@@ -2019,7 +2019,7 @@ static void exercise_nvmlDeviceGetGraphicsRunningProcesses_v3(struct exercise *e
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_t *a2 = exercise_room(e, (a1 ? room1 : 0), 24);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGraphicsRunningProcesses_v3(a0, a1, a2) : mock_nvmlDeviceGetGraphicsRunningProcesses_v3(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGraphicsRunningProcesses_v3(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGraphicsRunningProcesses_v3(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 24);
     exercise_end(e);
@@ -2045,7 +2045,7 @@ static void exercise_nvmlDeviceGetGspFirmwareMode(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGspFirmwareMode)(a0, a1, a2) : mock_nvmlDeviceGetGspFirmwareMode(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGspFirmwareMode)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGspFirmwareMode(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -2066,7 +2066,7 @@ static void exercise_nvmlDeviceGetGspFirmwareVersion(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     char *a1 = exercise_room(e, 80, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGspFirmwareVersion)(a0, a1) : mock_nvmlDeviceGetGspFirmwareVersion(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGspFirmwareVersion)(a0, a1) : loopback.nvml->nvmlDeviceGetGspFirmwareVersion(a0, a1)));
     exercise_see(e, a1, 80 * 1);
     exercise_end(e);
 }
@@ -2084,9 +2084,9 @@ static nvmlReturn_t mock_nvmlDeviceGetHandleByIndex(unsigned int a0, nvmlDevice_
 
 static void exercise_nvmlDeviceGetHandleByIndex(struct exercise *e) {
     (void)e;
-    unsigned int a0 = (unsigned int)exercise_next(e);
+    unsigned int a0 = (unsigned int)exercise_value(e);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByIndex)(a0, a1) : mock_nvmlDeviceGetHandleByIndex(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByIndex)(a0, a1) : loopback.nvml->nvmlDeviceGetHandleByIndex(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a1, 1);
     exercise_end(e);
 }
@@ -2104,9 +2104,9 @@ static nvmlReturn_t mock_nvmlDeviceGetHandleByIndex_v2(unsigned int a0, nvmlDevi
 
 static void exercise_nvmlDeviceGetHandleByIndex_v2(struct exercise *e) {
     (void)e;
-    unsigned int a0 = (unsigned int)exercise_next(e);
+    unsigned int a0 = (unsigned int)exercise_value(e);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByIndex_v2)(a0, a1) : mock_nvmlDeviceGetHandleByIndex_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByIndex_v2)(a0, a1) : loopback.nvml->nvmlDeviceGetHandleByIndex_v2(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a1, 1);
     exercise_end(e);
 }
@@ -2126,7 +2126,7 @@ static void exercise_nvmlDeviceGetHandleByPciBusId(struct exercise *e) {
     (void)e;
     char *a0 = exercise_text(e);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByPciBusId)(a0, a1) : mock_nvmlDeviceGetHandleByPciBusId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByPciBusId)(a0, a1) : loopback.nvml->nvmlDeviceGetHandleByPciBusId(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a1, 1);
     exercise_end(e);
 }
@@ -2146,7 +2146,7 @@ static void exercise_nvmlDeviceGetHandleByPciBusId_v2(struct exercise *e) {
     (void)e;
     char *a0 = exercise_text(e);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByPciBusId_v2)(a0, a1) : mock_nvmlDeviceGetHandleByPciBusId_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByPciBusId_v2)(a0, a1) : loopback.nvml->nvmlDeviceGetHandleByPciBusId_v2(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a1, 1);
     exercise_end(e);
 }
@@ -2166,7 +2166,7 @@ static void exercise_nvmlDeviceGetHandleBySerial(struct exercise *e) {
     (void)e;
     char *a0 = exercise_text(e);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleBySerial)(a0, a1) : mock_nvmlDeviceGetHandleBySerial(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleBySerial)(a0, a1) : loopback.nvml->nvmlDeviceGetHandleBySerial(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a1, 1);
     exercise_end(e);
 }
@@ -2186,7 +2186,7 @@ static void exercise_nvmlDeviceGetHandleByUUID(struct exercise *e) {
     (void)e;
     char *a0 = exercise_text(e);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByUUID)(a0, a1) : mock_nvmlDeviceGetHandleByUUID(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByUUID)(a0, a1) : loopback.nvml->nvmlDeviceGetHandleByUUID(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a1, 1);
     exercise_end(e);
 }
@@ -2207,7 +2207,7 @@ static void exercise_nvmlDeviceGetHandleByUUIDV(struct exercise *e) {
     nvmlUUID_t *a0 = exercise_array(e, 1, 52);
     exercise_keep(e, a0, 1 * 52);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByUUIDV)(a0, a1) : mock_nvmlDeviceGetHandleByUUIDV(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByUUIDV)(a0, a1) : loopback.nvml->nvmlDeviceGetHandleByUUIDV(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a1, 1);
     exercise_end(e);
 }
@@ -2227,7 +2227,7 @@ static void exercise_nvmlDeviceGetHostname_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlHostname_v1_t *a1 = exercise_room(e, 1, 64);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHostname_v1)(a0, a1) : mock_nvmlDeviceGetHostname_v1(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHostname_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetHostname_v1(a0, a1)));
     exercise_see(e, a1, 1 * 64);
     exercise_end(e);
 }
@@ -2247,7 +2247,7 @@ static void exercise_nvmlDeviceGetIndex(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetIndex)(a0, a1) : mock_nvmlDeviceGetIndex(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetIndex)(a0, a1) : loopback.nvml->nvmlDeviceGetIndex(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2267,7 +2267,7 @@ static void exercise_nvmlDeviceGetInforomConfigurationChecksum(struct exercise *
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetInforomConfigurationChecksum)(a0, a1) : mock_nvmlDeviceGetInforomConfigurationChecksum(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetInforomConfigurationChecksum)(a0, a1) : loopback.nvml->nvmlDeviceGetInforomConfigurationChecksum(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2289,7 +2289,7 @@ static void exercise_nvmlDeviceGetInforomImageVersion(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a2 = (unsigned int)exercise_length(e);
     char *a1 = exercise_room(e, (uint64_t)a2, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetInforomImageVersion)(a0, a1, a2) : mock_nvmlDeviceGetInforomImageVersion(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetInforomImageVersion)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetInforomImageVersion(a0, a1, a2)));
     exercise_see(e, a1, (uint64_t)a2 * 1);
     exercise_end(e);
 }
@@ -2310,10 +2310,10 @@ static nvmlReturn_t mock_nvmlDeviceGetInforomVersion(nvmlDevice_t a0, nvmlInforo
 static void exercise_nvmlDeviceGetInforomVersion(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlInforomObject_t a1 = (nvmlInforomObject_t)exercise_next(e);
+    nvmlInforomObject_t a1 = (nvmlInforomObject_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_length(e);
     char *a2 = exercise_room(e, (uint64_t)a3, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetInforomVersion)(a0, a1, a2, a3) : mock_nvmlDeviceGetInforomVersion(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetInforomVersion)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetInforomVersion(a0, a1, a2, a3)));
     exercise_see(e, a2, (uint64_t)a3 * 1);
     exercise_end(e);
 }
@@ -2333,7 +2333,7 @@ static void exercise_nvmlDeviceGetIrqNum(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetIrqNum)(a0, a1) : mock_nvmlDeviceGetIrqNum(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetIrqNum)(a0, a1) : loopback.nvml->nvmlDeviceGetIrqNum(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2358,7 +2358,7 @@ static void exercise_nvmlDeviceGetJpgUtilization(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetJpgUtilization)(a0, a1, a2) : mock_nvmlDeviceGetJpgUtilization(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetJpgUtilization)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetJpgUtilization(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -2384,7 +2384,7 @@ static void exercise_nvmlDeviceGetLastBBXFlushTime(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned long long *a1 = exercise_room(e, 1, 8);
     unsigned long *a2 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetLastBBXFlushTime)(a0, a1, a2) : mock_nvmlDeviceGetLastBBXFlushTime(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetLastBBXFlushTime)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetLastBBXFlushTime(a0, a1, a2)));
     exercise_see(e, a1, 1 * 8);
     exercise_see(e, a2, 1 * 8);
     exercise_end(e);
@@ -2414,7 +2414,7 @@ static void exercise_nvmlDeviceGetMPSComputeRunningProcesses(struct exercise *e)
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_v1_t *a2 = exercise_room(e, (a1 ? room1 : 0), 16);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetMPSComputeRunningProcesses(a0, a1, a2) : mock_nvmlDeviceGetMPSComputeRunningProcesses(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetMPSComputeRunningProcesses(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMPSComputeRunningProcesses(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 16);
     exercise_end(e);
@@ -2444,7 +2444,7 @@ static void exercise_nvmlDeviceGetMPSComputeRunningProcesses_v2(struct exercise 
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_v2_t *a2 = exercise_room(e, (a1 ? room1 : 0), 24);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v2(a0, a1, a2) : mock_nvmlDeviceGetMPSComputeRunningProcesses_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v2(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMPSComputeRunningProcesses_v2(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 24);
     exercise_end(e);
@@ -2474,7 +2474,7 @@ static void exercise_nvmlDeviceGetMPSComputeRunningProcesses_v3(struct exercise 
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlProcessInfo_t *a2 = exercise_room(e, (a1 ? room1 : 0), 24);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v3(a0, a1, a2) : mock_nvmlDeviceGetMPSComputeRunningProcesses_v3(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v3(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMPSComputeRunningProcesses_v3(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 24);
     exercise_end(e);
@@ -2495,7 +2495,7 @@ static void exercise_nvmlDeviceGetMarginTemperature(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlMarginTemperature_t *a1 = exercise_versioned(e, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMarginTemperature)(a0, a1) : mock_nvmlDeviceGetMarginTemperature(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMarginTemperature)(a0, a1) : loopback.nvml->nvmlDeviceGetMarginTemperature(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -2515,9 +2515,9 @@ static nvmlReturn_t mock_nvmlDeviceGetMaxClockInfo(nvmlDevice_t a0, nvmlClockTyp
 static void exercise_nvmlDeviceGetMaxClockInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlClockType_t a1 = (nvmlClockType_t)exercise_next(e);
+    nvmlClockType_t a1 = (nvmlClockType_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxClockInfo)(a0, a1, a2) : mock_nvmlDeviceGetMaxClockInfo(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxClockInfo)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMaxClockInfo(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -2537,9 +2537,9 @@ static nvmlReturn_t mock_nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t a0, nvm
 static void exercise_nvmlDeviceGetMaxCustomerBoostClock(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlClockType_t a1 = (nvmlClockType_t)exercise_next(e);
+    nvmlClockType_t a1 = (nvmlClockType_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxCustomerBoostClock)(a0, a1, a2) : mock_nvmlDeviceGetMaxCustomerBoostClock(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxCustomerBoostClock)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMaxCustomerBoostClock(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -2559,7 +2559,7 @@ static void exercise_nvmlDeviceGetMaxMigDeviceCount(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxMigDeviceCount)(a0, a1) : mock_nvmlDeviceGetMaxMigDeviceCount(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxMigDeviceCount)(a0, a1) : loopback.nvml->nvmlDeviceGetMaxMigDeviceCount(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2579,7 +2579,7 @@ static void exercise_nvmlDeviceGetMaxPcieLinkGeneration(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxPcieLinkGeneration)(a0, a1) : mock_nvmlDeviceGetMaxPcieLinkGeneration(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxPcieLinkGeneration)(a0, a1) : loopback.nvml->nvmlDeviceGetMaxPcieLinkGeneration(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2599,7 +2599,7 @@ static void exercise_nvmlDeviceGetMaxPcieLinkWidth(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxPcieLinkWidth)(a0, a1) : mock_nvmlDeviceGetMaxPcieLinkWidth(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMaxPcieLinkWidth)(a0, a1) : loopback.nvml->nvmlDeviceGetMaxPcieLinkWidth(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2624,7 +2624,7 @@ static void exercise_nvmlDeviceGetMemClkMinMaxVfOffset(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     int *a1 = exercise_room(e, 1, 4);
     int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemClkMinMaxVfOffset)(a0, a1, a2) : mock_nvmlDeviceGetMemClkMinMaxVfOffset(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemClkMinMaxVfOffset)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMemClkMinMaxVfOffset(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -2645,7 +2645,7 @@ static void exercise_nvmlDeviceGetMemClkVfOffset(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemClkVfOffset)(a0, a1) : mock_nvmlDeviceGetMemClkVfOffset(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemClkVfOffset)(a0, a1) : loopback.nvml->nvmlDeviceGetMemClkVfOffset(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2667,9 +2667,9 @@ static void exercise_nvmlDeviceGetMemoryAffinity(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)exercise_length(e);
-    nvmlAffinityScope_t a3 = (nvmlAffinityScope_t)exercise_next(e);
+    nvmlAffinityScope_t a3 = (nvmlAffinityScope_t)exercise_value(e);
     unsigned long *a2 = exercise_room(e, (uint64_t)a1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryAffinity)(a0, a1, a2, a3) : mock_nvmlDeviceGetMemoryAffinity(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryAffinity)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetMemoryAffinity(a0, a1, a2, a3)));
     exercise_see(e, a2, (uint64_t)a1 * 8);
     exercise_end(e);
 }
@@ -2689,7 +2689,7 @@ static void exercise_nvmlDeviceGetMemoryBusWidth(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryBusWidth)(a0, a1) : mock_nvmlDeviceGetMemoryBusWidth(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryBusWidth)(a0, a1) : loopback.nvml->nvmlDeviceGetMemoryBusWidth(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2711,11 +2711,11 @@ static nvmlReturn_t mock_nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t a0, nvmlMe
 static void exercise_nvmlDeviceGetMemoryErrorCounter(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlMemoryErrorType_t a1 = (nvmlMemoryErrorType_t)exercise_next(e);
-    nvmlEccCounterType_t a2 = (nvmlEccCounterType_t)exercise_next(e);
-    nvmlMemoryLocation_t a3 = (nvmlMemoryLocation_t)exercise_next(e);
+    nvmlMemoryErrorType_t a1 = (nvmlMemoryErrorType_t)exercise_value(e);
+    nvmlEccCounterType_t a2 = (nvmlEccCounterType_t)exercise_value(e);
+    nvmlMemoryLocation_t a3 = (nvmlMemoryLocation_t)exercise_value(e);
     unsigned long long *a4 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryErrorCounter)(a0, a1, a2, a3, a4) : mock_nvmlDeviceGetMemoryErrorCounter(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryErrorCounter)(a0, a1, a2, a3, a4) : loopback.nvml->nvmlDeviceGetMemoryErrorCounter(a0, a1, a2, a3, a4)));
     exercise_see(e, a4, 1 * 8);
     exercise_end(e);
 }
@@ -2735,7 +2735,7 @@ static void exercise_nvmlDeviceGetMemoryInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlMemory_t *a1 = exercise_room(e, 1, 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryInfo)(a0, a1) : mock_nvmlDeviceGetMemoryInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetMemoryInfo(a0, a1)));
     exercise_see(e, a1, 1 * 24);
     exercise_end(e);
 }
@@ -2755,7 +2755,7 @@ static void exercise_nvmlDeviceGetMemoryInfo_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlMemory_v2_t *a1 = exercise_versioned(e, 40);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryInfo_v2)(a0, a1) : mock_nvmlDeviceGetMemoryInfo_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryInfo_v2)(a0, a1) : loopback.nvml->nvmlDeviceGetMemoryInfo_v2(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -2775,9 +2775,9 @@ static nvmlReturn_t mock_nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t a0, un
 static void exercise_nvmlDeviceGetMigDeviceHandleByIndex(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlDevice_t *a2 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMigDeviceHandleByIndex)(a0, a1, a2) : mock_nvmlDeviceGetMigDeviceHandleByIndex(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMigDeviceHandleByIndex)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMigDeviceHandleByIndex(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a2, 1);
     exercise_end(e);
 }
@@ -2802,7 +2802,7 @@ static void exercise_nvmlDeviceGetMigMode(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMigMode)(a0, a1, a2) : mock_nvmlDeviceGetMigMode(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMigMode)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMigMode(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -2828,11 +2828,11 @@ static nvmlReturn_t mock_nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t a0, nvmlC
 static void exercise_nvmlDeviceGetMinMaxClockOfPState(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlClockType_t a1 = (nvmlClockType_t)exercise_next(e);
-    nvmlPstates_t a2 = (nvmlPstates_t)exercise_next(e);
+    nvmlClockType_t a1 = (nvmlClockType_t)exercise_value(e);
+    nvmlPstates_t a2 = (nvmlPstates_t)exercise_value(e);
     unsigned int *a3 = exercise_room(e, 1, 4);
     unsigned int *a4 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMinMaxClockOfPState)(a0, a1, a2, a3, a4) : mock_nvmlDeviceGetMinMaxClockOfPState(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMinMaxClockOfPState)(a0, a1, a2, a3, a4) : loopback.nvml->nvmlDeviceGetMinMaxClockOfPState(a0, a1, a2, a3, a4)));
     exercise_see(e, a3, 1 * 4);
     exercise_see(e, a4, 1 * 4);
     exercise_end(e);
@@ -2858,7 +2858,7 @@ static void exercise_nvmlDeviceGetMinMaxFanSpeed(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMinMaxFanSpeed)(a0, a1, a2) : mock_nvmlDeviceGetMinMaxFanSpeed(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMinMaxFanSpeed)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetMinMaxFanSpeed(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -2879,7 +2879,7 @@ static void exercise_nvmlDeviceGetMinorNumber(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMinorNumber)(a0, a1) : mock_nvmlDeviceGetMinorNumber(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMinorNumber)(a0, a1) : loopback.nvml->nvmlDeviceGetMinorNumber(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2899,7 +2899,7 @@ static void exercise_nvmlDeviceGetModuleId(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetModuleId)(a0, a1) : mock_nvmlDeviceGetModuleId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetModuleId)(a0, a1) : loopback.nvml->nvmlDeviceGetModuleId(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2919,7 +2919,7 @@ static void exercise_nvmlDeviceGetMultiGpuBoard(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMultiGpuBoard)(a0, a1) : mock_nvmlDeviceGetMultiGpuBoard(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMultiGpuBoard)(a0, a1) : loopback.nvml->nvmlDeviceGetMultiGpuBoard(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2941,7 +2941,7 @@ static void exercise_nvmlDeviceGetName(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a2 = (unsigned int)exercise_length(e);
     char *a1 = exercise_room(e, (uint64_t)a2, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetName)(a0, a1, a2) : mock_nvmlDeviceGetName(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetName)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetName(a0, a1, a2)));
     exercise_see(e, a1, (uint64_t)a2 * 1);
     exercise_end(e);
 }
@@ -2961,7 +2961,7 @@ static void exercise_nvmlDeviceGetNumFans(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNumFans)(a0, a1) : mock_nvmlDeviceGetNumFans(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNumFans)(a0, a1) : loopback.nvml->nvmlDeviceGetNumFans(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -2981,7 +2981,7 @@ static void exercise_nvmlDeviceGetNumGpuCores(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNumGpuCores)(a0, a1) : mock_nvmlDeviceGetNumGpuCores(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNumGpuCores)(a0, a1) : loopback.nvml->nvmlDeviceGetNumGpuCores(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3001,7 +3001,7 @@ static void exercise_nvmlDeviceGetNumaNodeId(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNumaNodeId)(a0, a1) : mock_nvmlDeviceGetNumaNodeId(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNumaNodeId)(a0, a1) : loopback.nvml->nvmlDeviceGetNumaNodeId(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3022,10 +3022,10 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkCapability(nvmlDevice_t a0, unsigned
 static void exercise_nvmlDeviceGetNvLinkCapability(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    nvmlNvLinkCapability_t a2 = (nvmlNvLinkCapability_t)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    nvmlNvLinkCapability_t a2 = (nvmlNvLinkCapability_t)exercise_value(e);
     unsigned int *a3 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkCapability)(a0, a1, a2, a3) : mock_nvmlDeviceGetNvLinkCapability(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkCapability)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetNvLinkCapability(a0, a1, a2, a3)));
     exercise_see(e, a3, 1 * 4);
     exercise_end(e);
 }
@@ -3046,10 +3046,10 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t a0, unsign
 static void exercise_nvmlDeviceGetNvLinkErrorCounter(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    nvmlNvLinkErrorCounter_t a2 = (nvmlNvLinkErrorCounter_t)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    nvmlNvLinkErrorCounter_t a2 = (nvmlNvLinkErrorCounter_t)exercise_value(e);
     unsigned long long *a3 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkErrorCounter)(a0, a1, a2, a3) : mock_nvmlDeviceGetNvLinkErrorCounter(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkErrorCounter)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetNvLinkErrorCounter(a0, a1, a2, a3)));
     exercise_see(e, a3, 1 * 8);
     exercise_end(e);
 }
@@ -3069,7 +3069,7 @@ static void exercise_nvmlDeviceGetNvLinkInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlNvLinkInfo_t *a1 = exercise_versioned(e, 1612);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkInfo)(a0, a1) : mock_nvmlDeviceGetNvLinkInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetNvLinkInfo(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -3089,9 +3089,9 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t a0, un
 static void exercise_nvmlDeviceGetNvLinkRemoteDeviceType(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlIntNvLinkDeviceType_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkRemoteDeviceType)(a0, a1, a2) : mock_nvmlDeviceGetNvLinkRemoteDeviceType(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkRemoteDeviceType)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetNvLinkRemoteDeviceType(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -3111,9 +3111,9 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t a0, unsig
 static void exercise_nvmlDeviceGetNvLinkRemotePciInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlPciInfo_t *a2 = exercise_room(e, 52, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkRemotePciInfo)(a0, a1, a2) : mock_nvmlDeviceGetNvLinkRemotePciInfo(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkRemotePciInfo)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetNvLinkRemotePciInfo(a0, a1, a2)));
     exercise_see(e, a2, 52 * 1);
     exercise_end(e);
 }
@@ -3133,9 +3133,9 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t a0, un
 static void exercise_nvmlDeviceGetNvLinkRemotePciInfo_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlPciInfo_t *a2 = exercise_room(e, 1, 68);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkRemotePciInfo_v2)(a0, a1, a2) : mock_nvmlDeviceGetNvLinkRemotePciInfo_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkRemotePciInfo_v2)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetNvLinkRemotePciInfo_v2(a0, a1, a2)));
     exercise_see(e, a2, 1 * 68);
     exercise_end(e);
 }
@@ -3155,9 +3155,9 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkState(nvmlDevice_t a0, unsigned int 
 static void exercise_nvmlDeviceGetNvLinkState(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlEnableState_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkState)(a0, a1, a2) : mock_nvmlDeviceGetNvLinkState(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkState)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetNvLinkState(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -3178,10 +3178,10 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkUtilizationControl(nvmlDevice_t a0, 
 static void exercise_nvmlDeviceGetNvLinkUtilizationControl(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
     nvmlNvLinkUtilizationControl_t *a3 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkUtilizationControl)(a0, a1, a2, a3) : mock_nvmlDeviceGetNvLinkUtilizationControl(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkUtilizationControl)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetNvLinkUtilizationControl(a0, a1, a2, a3)));
     exercise_see(e, a3, 1 * 8);
     exercise_end(e);
 }
@@ -3206,11 +3206,11 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkUtilizationCounter(nvmlDevice_t a0, 
 static void exercise_nvmlDeviceGetNvLinkUtilizationCounter(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
     unsigned long long *a3 = exercise_room(e, 1, 8);
     unsigned long long *a4 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkUtilizationCounter)(a0, a1, a2, a3, a4) : mock_nvmlDeviceGetNvLinkUtilizationCounter(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkUtilizationCounter)(a0, a1, a2, a3, a4) : loopback.nvml->nvmlDeviceGetNvLinkUtilizationCounter(a0, a1, a2, a3, a4)));
     exercise_see(e, a3, 1 * 8);
     exercise_see(e, a4, 1 * 8);
     exercise_end(e);
@@ -3231,9 +3231,9 @@ static nvmlReturn_t mock_nvmlDeviceGetNvLinkVersion(nvmlDevice_t a0, unsigned in
 static void exercise_nvmlDeviceGetNvLinkVersion(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkVersion)(a0, a1, a2) : mock_nvmlDeviceGetNvLinkVersion(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkVersion)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetNvLinkVersion(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -3253,7 +3253,7 @@ static void exercise_nvmlDeviceGetNvlinkBwMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlNvlinkGetBwMode_t *a1 = exercise_versioned(e, 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvlinkBwMode)(a0, a1) : mock_nvmlDeviceGetNvlinkBwMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvlinkBwMode)(a0, a1) : loopback.nvml->nvmlDeviceGetNvlinkBwMode(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -3273,7 +3273,7 @@ static void exercise_nvmlDeviceGetNvlinkSupportedBwModes(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlNvlinkSupportedBwModes_t *a1 = exercise_versioned(e, 28);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvlinkSupportedBwModes)(a0, a1) : mock_nvmlDeviceGetNvlinkSupportedBwModes(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvlinkSupportedBwModes)(a0, a1) : loopback.nvml->nvmlDeviceGetNvlinkSupportedBwModes(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -3298,7 +3298,7 @@ static void exercise_nvmlDeviceGetOfaUtilization(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetOfaUtilization)(a0, a1, a2) : mock_nvmlDeviceGetOfaUtilization(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetOfaUtilization)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetOfaUtilization(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -3321,9 +3321,9 @@ static void exercise_nvmlDeviceGetP2PStatus(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDevice_t a1 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlGpuP2PCapsIndex_t a2 = (nvmlGpuP2PCapsIndex_t)exercise_next(e);
+    nvmlGpuP2PCapsIndex_t a2 = (nvmlGpuP2PCapsIndex_t)exercise_value(e);
     nvmlGpuP2PStatus_t *a3 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetP2PStatus)(a0, a1, a2, a3) : mock_nvmlDeviceGetP2PStatus(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetP2PStatus)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetP2PStatus(a0, a1, a2, a3)));
     exercise_see(e, a3, 1 * 4);
     exercise_end(e);
 }
@@ -3343,7 +3343,7 @@ static void exercise_nvmlDeviceGetPciInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPciInfo_t *a1 = exercise_room(e, 52, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfo)(a0, a1) : mock_nvmlDeviceGetPciInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetPciInfo(a0, a1)));
     exercise_see(e, a1, 52 * 1);
     exercise_end(e);
 }
@@ -3363,7 +3363,7 @@ static void exercise_nvmlDeviceGetPciInfoExt(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPciInfoExt_t *a1 = exercise_versioned(e, 64);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfoExt)(a0, a1) : mock_nvmlDeviceGetPciInfoExt(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfoExt)(a0, a1) : loopback.nvml->nvmlDeviceGetPciInfoExt(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -3383,7 +3383,7 @@ static void exercise_nvmlDeviceGetPciInfo_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPciInfo_t *a1 = exercise_room(e, 52, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfo_v2)(a0, a1) : mock_nvmlDeviceGetPciInfo_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfo_v2)(a0, a1) : loopback.nvml->nvmlDeviceGetPciInfo_v2(a0, a1)));
     exercise_see(e, a1, 52 * 1);
     exercise_end(e);
 }
@@ -3403,7 +3403,7 @@ static void exercise_nvmlDeviceGetPciInfo_v3(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPciInfo_t *a1 = exercise_room(e, 1, 68);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfo_v3)(a0, a1) : mock_nvmlDeviceGetPciInfo_v3(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfo_v3)(a0, a1) : loopback.nvml->nvmlDeviceGetPciInfo_v3(a0, a1)));
     exercise_see(e, a1, 1 * 68);
     exercise_end(e);
 }
@@ -3423,7 +3423,7 @@ static void exercise_nvmlDeviceGetPcieLinkMaxSpeed(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPcieLinkMaxSpeed)(a0, a1) : mock_nvmlDeviceGetPcieLinkMaxSpeed(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPcieLinkMaxSpeed)(a0, a1) : loopback.nvml->nvmlDeviceGetPcieLinkMaxSpeed(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3443,7 +3443,7 @@ static void exercise_nvmlDeviceGetPcieReplayCounter(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPcieReplayCounter)(a0, a1) : mock_nvmlDeviceGetPcieReplayCounter(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPcieReplayCounter)(a0, a1) : loopback.nvml->nvmlDeviceGetPcieReplayCounter(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3463,7 +3463,7 @@ static void exercise_nvmlDeviceGetPcieSpeed(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPcieSpeed)(a0, a1) : mock_nvmlDeviceGetPcieSpeed(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPcieSpeed)(a0, a1) : loopback.nvml->nvmlDeviceGetPcieSpeed(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3483,9 +3483,9 @@ static nvmlReturn_t mock_nvmlDeviceGetPcieThroughput(nvmlDevice_t a0, nvmlPcieUt
 static void exercise_nvmlDeviceGetPcieThroughput(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlPcieUtilCounter_t a1 = (nvmlPcieUtilCounter_t)exercise_next(e);
+    nvmlPcieUtilCounter_t a1 = (nvmlPcieUtilCounter_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPcieThroughput)(a0, a1, a2) : mock_nvmlDeviceGetPcieThroughput(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPcieThroughput)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetPcieThroughput(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -3505,7 +3505,7 @@ static void exercise_nvmlDeviceGetPdi(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPdi_t *a1 = exercise_versioned(e, 16);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPdi)(a0, a1) : mock_nvmlDeviceGetPdi(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPdi)(a0, a1) : loopback.nvml->nvmlDeviceGetPdi(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -3525,7 +3525,7 @@ static void exercise_nvmlDeviceGetPerformanceModes(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDevicePerfModes_t *a1 = exercise_versioned(e, 2052);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPerformanceModes)(a0, a1) : mock_nvmlDeviceGetPerformanceModes(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPerformanceModes)(a0, a1) : loopback.nvml->nvmlDeviceGetPerformanceModes(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -3545,7 +3545,7 @@ static void exercise_nvmlDeviceGetPerformanceState(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPstates_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPerformanceState)(a0, a1) : mock_nvmlDeviceGetPerformanceState(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPerformanceState)(a0, a1) : loopback.nvml->nvmlDeviceGetPerformanceState(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3565,7 +3565,7 @@ static void exercise_nvmlDeviceGetPersistenceMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPersistenceMode)(a0, a1) : mock_nvmlDeviceGetPersistenceMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPersistenceMode)(a0, a1) : loopback.nvml->nvmlDeviceGetPersistenceMode(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3585,7 +3585,7 @@ static void exercise_nvmlDeviceGetPlatformInfo(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPlatformInfo_t *a1 = exercise_versioned(e, 44);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPlatformInfo)(a0, a1) : mock_nvmlDeviceGetPlatformInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPlatformInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetPlatformInfo(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -3605,7 +3605,7 @@ static void exercise_nvmlDeviceGetPowerManagementDefaultLimit(struct exercise *e
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerManagementDefaultLimit)(a0, a1) : mock_nvmlDeviceGetPowerManagementDefaultLimit(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerManagementDefaultLimit)(a0, a1) : loopback.nvml->nvmlDeviceGetPowerManagementDefaultLimit(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3625,7 +3625,7 @@ static void exercise_nvmlDeviceGetPowerManagementLimit(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerManagementLimit)(a0, a1) : mock_nvmlDeviceGetPowerManagementLimit(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerManagementLimit)(a0, a1) : loopback.nvml->nvmlDeviceGetPowerManagementLimit(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3650,7 +3650,7 @@ static void exercise_nvmlDeviceGetPowerManagementLimitConstraints(struct exercis
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerManagementLimitConstraints)(a0, a1, a2) : mock_nvmlDeviceGetPowerManagementLimitConstraints(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerManagementLimitConstraints)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetPowerManagementLimitConstraints(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
@@ -3671,7 +3671,7 @@ static void exercise_nvmlDeviceGetPowerManagementMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerManagementMode)(a0, a1) : mock_nvmlDeviceGetPowerManagementMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerManagementMode)(a0, a1) : loopback.nvml->nvmlDeviceGetPowerManagementMode(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3691,7 +3691,7 @@ static void exercise_nvmlDeviceGetPowerMizerMode_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDevicePowerMizerModes_v1_t *a1 = exercise_room(e, 1, 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerMizerMode_v1)(a0, a1) : mock_nvmlDeviceGetPowerMizerMode_v1(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerMizerMode_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetPowerMizerMode_v1(a0, a1)));
     exercise_see(e, a1, 1 * 12);
     exercise_end(e);
 }
@@ -3711,7 +3711,7 @@ static void exercise_nvmlDeviceGetPowerSource(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPowerSource_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerSource)(a0, a1) : mock_nvmlDeviceGetPowerSource(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerSource)(a0, a1) : loopback.nvml->nvmlDeviceGetPowerSource(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3731,7 +3731,7 @@ static void exercise_nvmlDeviceGetPowerState(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPstates_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerState)(a0, a1) : mock_nvmlDeviceGetPowerState(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerState)(a0, a1) : loopback.nvml->nvmlDeviceGetPowerState(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3751,7 +3751,7 @@ static void exercise_nvmlDeviceGetPowerUsage(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerUsage)(a0, a1) : mock_nvmlDeviceGetPowerUsage(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerUsage)(a0, a1) : loopback.nvml->nvmlDeviceGetPowerUsage(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3777,12 +3777,12 @@ static nvmlReturn_t mock_nvmlDeviceGetProcessUtilization(nvmlDevice_t a0, nvmlPr
 static void exercise_nvmlDeviceGetProcessUtilization(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned long long a3 = (unsigned long long)exercise_next(e);
+    unsigned long long a3 = (unsigned long long)exercise_value(e);
     const uint64_t room2 = exercise_length(e);
     unsigned int count2 = (unsigned int)room2;
     unsigned int *a2 = exercise_chance(e) ? NULL : &count2;
     nvmlProcessUtilizationSample_t *a1 = exercise_room(e, (a2 ? room2 : 0), 32);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetProcessUtilization(a0, a1, a2, a3) : mock_nvmlDeviceGetProcessUtilization(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetProcessUtilization(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetProcessUtilization(a0, a1, a2, a3)));
     exercise_see(e, a1, (a2 ? room2 : 0) * 32);
     exercise_see(e, &count2, sizeof count2);
     exercise_end(e);
@@ -3818,7 +3818,7 @@ static void exercise_nvmlDeviceGetRemappedRows(struct exercise *e) {
     unsigned int *a2 = exercise_room(e, 1, 4);
     unsigned int *a3 = exercise_room(e, 1, 4);
     unsigned int *a4 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRemappedRows)(a0, a1, a2, a3, a4) : mock_nvmlDeviceGetRemappedRows(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRemappedRows)(a0, a1, a2, a3, a4) : loopback.nvml->nvmlDeviceGetRemappedRows(a0, a1, a2, a3, a4)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 4);
     exercise_see(e, a3, 1 * 4);
@@ -3841,7 +3841,7 @@ static void exercise_nvmlDeviceGetRemappedRows_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlRemappedRowsInfo_v2_t *a1 = exercise_room(e, 1, 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRemappedRows_v2)(a0, a1) : mock_nvmlDeviceGetRemappedRows_v2(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRemappedRows_v2)(a0, a1) : loopback.nvml->nvmlDeviceGetRemappedRows_v2(a0, a1)));
     exercise_see(e, a1, 1 * 24);
     exercise_end(e);
 }
@@ -3861,7 +3861,7 @@ static void exercise_nvmlDeviceGetRepairStatus(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlRepairStatus_t *a1 = exercise_versioned(e, 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRepairStatus)(a0, a1) : mock_nvmlDeviceGetRepairStatus(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRepairStatus)(a0, a1) : loopback.nvml->nvmlDeviceGetRepairStatus(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -3887,12 +3887,12 @@ static nvmlReturn_t mock_nvmlDeviceGetRetiredPages(nvmlDevice_t a0, nvmlPageReti
 static void exercise_nvmlDeviceGetRetiredPages(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlPageRetirementCause_t a1 = (nvmlPageRetirementCause_t)exercise_next(e);
+    nvmlPageRetirementCause_t a1 = (nvmlPageRetirementCause_t)exercise_value(e);
     const uint64_t room2 = exercise_length(e);
     unsigned int count2 = (unsigned int)room2;
     unsigned int *a2 = exercise_chance(e) ? NULL : &count2;
     unsigned long long *a3 = exercise_room(e, (a2 ? room2 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRetiredPages)(a0, a1, a2, a3) : mock_nvmlDeviceGetRetiredPages(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRetiredPages)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetRetiredPages(a0, a1, a2, a3)));
     exercise_see(e, &count2, sizeof count2);
     exercise_see(e, a3, (a2 ? room2 : 0) * 8);
     exercise_end(e);
@@ -3913,7 +3913,7 @@ static void exercise_nvmlDeviceGetRetiredPagesPendingStatus(struct exercise *e) 
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRetiredPagesPendingStatus)(a0, a1) : mock_nvmlDeviceGetRetiredPagesPendingStatus(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRetiredPagesPendingStatus)(a0, a1) : loopback.nvml->nvmlDeviceGetRetiredPagesPendingStatus(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -3943,13 +3943,13 @@ static nvmlReturn_t mock_nvmlDeviceGetRetiredPages_v2(nvmlDevice_t a0, nvmlPageR
 static void exercise_nvmlDeviceGetRetiredPages_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlPageRetirementCause_t a1 = (nvmlPageRetirementCause_t)exercise_next(e);
+    nvmlPageRetirementCause_t a1 = (nvmlPageRetirementCause_t)exercise_value(e);
     const uint64_t room2 = exercise_length(e);
     unsigned int count2 = (unsigned int)room2;
     unsigned int *a2 = exercise_chance(e) ? NULL : &count2;
     unsigned long long *a3 = exercise_room(e, (a2 ? room2 : 0), 8);
     unsigned long long *a4 = exercise_room(e, (a2 ? room2 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRetiredPages_v2)(a0, a1, a2, a3, a4) : mock_nvmlDeviceGetRetiredPages_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRetiredPages_v2)(a0, a1, a2, a3, a4) : loopback.nvml->nvmlDeviceGetRetiredPages_v2(a0, a1, a2, a3, a4)));
     exercise_see(e, &count2, sizeof count2);
     exercise_see(e, a3, (a2 ? room2 : 0) * 8);
     exercise_see(e, a4, (a2 ? room2 : 0) * 8);
@@ -3971,7 +3971,7 @@ static void exercise_nvmlDeviceGetRowRemapperHistogram(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlRowRemapperHistogramValues_t *a1 = exercise_room(e, 1, 20);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRowRemapperHistogram)(a0, a1) : mock_nvmlDeviceGetRowRemapperHistogram(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRowRemapperHistogram)(a0, a1) : loopback.nvml->nvmlDeviceGetRowRemapperHistogram(a0, a1)));
     exercise_see(e, a1, 1 * 20);
     exercise_end(e);
 }
@@ -4002,14 +4002,14 @@ static nvmlReturn_t mock_nvmlDeviceGetSamples(nvmlDevice_t a0, nvmlSamplingType_
 static void exercise_nvmlDeviceGetSamples(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlSamplingType_t a1 = (nvmlSamplingType_t)exercise_next(e);
-    unsigned long long a2 = (unsigned long long)exercise_next(e);
+    nvmlSamplingType_t a1 = (nvmlSamplingType_t)exercise_value(e);
+    unsigned long long a2 = (unsigned long long)exercise_value(e);
     const uint64_t room4 = exercise_length(e);
     unsigned int count4 = (unsigned int)room4;
     unsigned int *a4 = exercise_chance(e) ? NULL : &count4;
     nvmlValueType_t *a3 = exercise_room(e, 1, 4);
     nvmlSample_t *a5 = exercise_room(e, (a4 ? room4 : 0), 16);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSamples)(a0, a1, a2, a3, a4, a5) : mock_nvmlDeviceGetSamples(a0, a1, a2, a3, a4, a5)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSamples)(a0, a1, a2, a3, a4, a5) : loopback.nvml->nvmlDeviceGetSamples(a0, a1, a2, a3, a4, a5)));
     exercise_see(e, a3, 1 * 4);
     exercise_see(e, &count4, sizeof count4);
     exercise_see(e, a5, (a4 ? room4 : 0) * 16);
@@ -4033,7 +4033,7 @@ static void exercise_nvmlDeviceGetSerial(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a2 = (unsigned int)exercise_length(e);
     char *a1 = exercise_room(e, (uint64_t)a2, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSerial)(a0, a1, a2) : mock_nvmlDeviceGetSerial(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSerial)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetSerial(a0, a1, a2)));
     exercise_see(e, a1, (uint64_t)a2 * 1);
     exercise_end(e);
 }
@@ -4053,7 +4053,7 @@ static void exercise_nvmlDeviceGetSramEccErrorStatus(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEccSramErrorStatus_t *a1 = exercise_versioned(e, 104);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSramEccErrorStatus)(a0, a1) : mock_nvmlDeviceGetSramEccErrorStatus(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSramEccErrorStatus)(a0, a1) : loopback.nvml->nvmlDeviceGetSramEccErrorStatus(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -4073,7 +4073,7 @@ static void exercise_nvmlDeviceGetSupportedClocksEventReasons(struct exercise *e
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedClocksEventReasons)(a0, a1) : mock_nvmlDeviceGetSupportedClocksEventReasons(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedClocksEventReasons)(a0, a1) : loopback.nvml->nvmlDeviceGetSupportedClocksEventReasons(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -4093,7 +4093,7 @@ static void exercise_nvmlDeviceGetSupportedClocksThrottleReasons(struct exercise
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedClocksThrottleReasons)(a0, a1) : mock_nvmlDeviceGetSupportedClocksThrottleReasons(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedClocksThrottleReasons)(a0, a1) : loopback.nvml->nvmlDeviceGetSupportedClocksThrottleReasons(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -4113,7 +4113,7 @@ static void exercise_nvmlDeviceGetSupportedEventTypes(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedEventTypes)(a0, a1) : mock_nvmlDeviceGetSupportedEventTypes(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedEventTypes)(a0, a1) : loopback.nvml->nvmlDeviceGetSupportedEventTypes(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -4139,12 +4139,12 @@ static nvmlReturn_t mock_nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t a0, u
 static void exercise_nvmlDeviceGetSupportedGraphicsClocks(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     const uint64_t room2 = exercise_length(e);
     unsigned int count2 = (unsigned int)room2;
     unsigned int *a2 = exercise_chance(e) ? NULL : &count2;
     unsigned int *a3 = exercise_room(e, (a2 ? room2 : 0), 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedGraphicsClocks)(a0, a1, a2, a3) : mock_nvmlDeviceGetSupportedGraphicsClocks(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedGraphicsClocks)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetSupportedGraphicsClocks(a0, a1, a2, a3)));
     exercise_see(e, &count2, sizeof count2);
     exercise_see(e, a3, (a2 ? room2 : 0) * 4);
     exercise_end(e);
@@ -4174,7 +4174,7 @@ static void exercise_nvmlDeviceGetSupportedMemoryClocks(struct exercise *e) {
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     unsigned int *a2 = exercise_room(e, (a1 ? room1 : 0), 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedMemoryClocks)(a0, a1, a2) : mock_nvmlDeviceGetSupportedMemoryClocks(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedMemoryClocks)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetSupportedMemoryClocks(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see(e, a2, (a1 ? room1 : 0) * 4);
     exercise_end(e);
@@ -4197,7 +4197,7 @@ static void exercise_nvmlDeviceGetSupportedPerformanceStates(struct exercise *e)
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a2 = (unsigned int)exercise_length(e);
     nvmlPstates_t *a1 = exercise_room(e, (uint64_t)a2, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedPerformanceStates)(a0, a1, a2) : mock_nvmlDeviceGetSupportedPerformanceStates(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSupportedPerformanceStates)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetSupportedPerformanceStates(a0, a1, a2)));
     exercise_see(e, a1, (uint64_t)a2 * 1);
     exercise_end(e);
 }
@@ -4217,9 +4217,9 @@ static nvmlReturn_t mock_nvmlDeviceGetTargetFanSpeed(nvmlDevice_t a0, unsigned i
 static void exercise_nvmlDeviceGetTargetFanSpeed(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTargetFanSpeed)(a0, a1, a2) : mock_nvmlDeviceGetTargetFanSpeed(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTargetFanSpeed)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetTargetFanSpeed(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -4239,9 +4239,9 @@ static nvmlReturn_t mock_nvmlDeviceGetTemperature(nvmlDevice_t a0, nvmlTemperatu
 static void exercise_nvmlDeviceGetTemperature(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlTemperatureSensors_t a1 = (nvmlTemperatureSensors_t)exercise_next(e);
+    nvmlTemperatureSensors_t a1 = (nvmlTemperatureSensors_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTemperature)(a0, a1, a2) : mock_nvmlDeviceGetTemperature(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTemperature)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetTemperature(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -4261,9 +4261,9 @@ static nvmlReturn_t mock_nvmlDeviceGetTemperatureThreshold(nvmlDevice_t a0, nvml
 static void exercise_nvmlDeviceGetTemperatureThreshold(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlTemperatureThresholds_t a1 = (nvmlTemperatureThresholds_t)exercise_next(e);
+    nvmlTemperatureThresholds_t a1 = (nvmlTemperatureThresholds_t)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTemperatureThreshold)(a0, a1, a2) : mock_nvmlDeviceGetTemperatureThreshold(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTemperatureThreshold)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetTemperatureThreshold(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -4283,7 +4283,7 @@ static void exercise_nvmlDeviceGetTemperatureV(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlTemperature_t *a1 = exercise_versioned(e, 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTemperatureV)(a0, a1) : mock_nvmlDeviceGetTemperatureV(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTemperatureV)(a0, a1) : loopback.nvml->nvmlDeviceGetTemperatureV(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -4303,9 +4303,9 @@ static nvmlReturn_t mock_nvmlDeviceGetThermalSettings(nvmlDevice_t a0, unsigned 
 static void exercise_nvmlDeviceGetThermalSettings(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpuThermalSettings_t *a2 = exercise_array(e, 1, 64);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetThermalSettings)(a0, a1, a2) : mock_nvmlDeviceGetThermalSettings(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetThermalSettings)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetThermalSettings(a0, a1, a2)));
     exercise_see(e, a2, 1 * 64);
     exercise_end(e);
 }
@@ -4327,7 +4327,7 @@ static void exercise_nvmlDeviceGetTopologyCommonAncestor(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDevice_t a1 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpuTopologyLevel_t *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTopologyCommonAncestor)(a0, a1, a2) : mock_nvmlDeviceGetTopologyCommonAncestor(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTopologyCommonAncestor)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetTopologyCommonAncestor(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -4353,12 +4353,12 @@ static nvmlReturn_t mock_nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t a0, nvmlG
 static void exercise_nvmlDeviceGetTopologyNearestGpus(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlGpuTopologyLevel_t a1 = (nvmlGpuTopologyLevel_t)exercise_next(e);
+    nvmlGpuTopologyLevel_t a1 = (nvmlGpuTopologyLevel_t)exercise_value(e);
     const uint64_t room2 = exercise_length(e);
     unsigned int count2 = (unsigned int)room2;
     unsigned int *a2 = exercise_chance(e) ? NULL : &count2;
     nvmlDevice_t *a3 = exercise_room(e, (a2 ? room2 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTopologyNearestGpus)(a0, a1, a2, a3) : mock_nvmlDeviceGetTopologyNearestGpus(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTopologyNearestGpus)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetTopologyNearestGpus(a0, a1, a2, a3)));
     exercise_see(e, &count2, sizeof count2);
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a3, (a2 ? room2 : 0));
     exercise_end(e);
@@ -4380,10 +4380,10 @@ static nvmlReturn_t mock_nvmlDeviceGetTotalEccErrors(nvmlDevice_t a0, nvmlMemory
 static void exercise_nvmlDeviceGetTotalEccErrors(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlMemoryErrorType_t a1 = (nvmlMemoryErrorType_t)exercise_next(e);
-    nvmlEccCounterType_t a2 = (nvmlEccCounterType_t)exercise_next(e);
+    nvmlMemoryErrorType_t a1 = (nvmlMemoryErrorType_t)exercise_value(e);
+    nvmlEccCounterType_t a2 = (nvmlEccCounterType_t)exercise_value(e);
     unsigned long long *a3 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTotalEccErrors)(a0, a1, a2, a3) : mock_nvmlDeviceGetTotalEccErrors(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTotalEccErrors)(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetTotalEccErrors(a0, a1, a2, a3)));
     exercise_see(e, a3, 1 * 8);
     exercise_end(e);
 }
@@ -4403,7 +4403,7 @@ static void exercise_nvmlDeviceGetTotalEnergyConsumption(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned long long *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTotalEnergyConsumption)(a0, a1) : mock_nvmlDeviceGetTotalEnergyConsumption(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTotalEnergyConsumption)(a0, a1) : loopback.nvml->nvmlDeviceGetTotalEnergyConsumption(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -4425,7 +4425,7 @@ static void exercise_nvmlDeviceGetUUID(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a2 = (unsigned int)exercise_length(e);
     char *a1 = exercise_room(e, (uint64_t)a2, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetUUID)(a0, a1, a2) : mock_nvmlDeviceGetUUID(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetUUID)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetUUID(a0, a1, a2)));
     exercise_see(e, a1, (uint64_t)a2 * 1);
     exercise_end(e);
 }
@@ -4445,7 +4445,7 @@ static void exercise_nvmlDeviceGetUnrepairableMemoryFlag_v1(struct exercise *e) 
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlUnrepairableMemoryStatus_v1_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetUnrepairableMemoryFlag_v1)(a0, a1) : mock_nvmlDeviceGetUnrepairableMemoryFlag_v1(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetUnrepairableMemoryFlag_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetUnrepairableMemoryFlag_v1(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -4465,7 +4465,7 @@ static void exercise_nvmlDeviceGetUtilizationRates(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlUtilization_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetUtilizationRates)(a0, a1) : mock_nvmlDeviceGetUtilizationRates(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetUtilizationRates)(a0, a1) : loopback.nvml->nvmlDeviceGetUtilizationRates(a0, a1)));
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
 }
@@ -4487,7 +4487,7 @@ static void exercise_nvmlDeviceGetVbiosVersion(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a2 = (unsigned int)exercise_length(e);
     char *a1 = exercise_room(e, (uint64_t)a2, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetVbiosVersion)(a0, a1, a2) : mock_nvmlDeviceGetVbiosVersion(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetVbiosVersion)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetVbiosVersion(a0, a1, a2)));
     exercise_see(e, a1, (uint64_t)a2 * 1);
     exercise_end(e);
 }
@@ -4507,9 +4507,9 @@ static nvmlReturn_t mock_nvmlDeviceGetViolationStatus(nvmlDevice_t a0, nvmlPerfP
 static void exercise_nvmlDeviceGetViolationStatus(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlPerfPolicyType_t a1 = (nvmlPerfPolicyType_t)exercise_next(e);
+    nvmlPerfPolicyType_t a1 = (nvmlPerfPolicyType_t)exercise_value(e);
     nvmlViolationTime_t *a2 = exercise_room(e, 1, 16);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetViolationStatus)(a0, a1, a2) : mock_nvmlDeviceGetViolationStatus(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetViolationStatus)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetViolationStatus(a0, a1, a2)));
     exercise_see(e, a2, 1 * 16);
     exercise_end(e);
 }
@@ -4529,7 +4529,7 @@ static void exercise_nvmlDeviceGetVirtualizationMode(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpuVirtualizationMode_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetVirtualizationMode)(a0, a1) : mock_nvmlDeviceGetVirtualizationMode(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetVirtualizationMode)(a0, a1) : loopback.nvml->nvmlDeviceGetVirtualizationMode(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -4549,7 +4549,7 @@ static void exercise_nvmlDeviceIsMigDeviceHandle(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceIsMigDeviceHandle)(a0, a1) : mock_nvmlDeviceIsMigDeviceHandle(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceIsMigDeviceHandle)(a0, a1) : loopback.nvml->nvmlDeviceIsMigDeviceHandle(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -4571,7 +4571,7 @@ static void exercise_nvmlDeviceOnSameBoard(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDevice_t a1 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceOnSameBoard)(a0, a1, a2) : mock_nvmlDeviceOnSameBoard(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceOnSameBoard)(a0, a1, a2) : loopback.nvml->nvmlDeviceOnSameBoard(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -4591,7 +4591,7 @@ static void exercise_nvmlDevicePerfMetricsGetSamples_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPerfMetricsSamples_v1_t *a1 = exercise_room(e, 1, 115344);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDevicePerfMetricsGetSamples_v1)(a0, a1) : mock_nvmlDevicePerfMetricsGetSamples_v1(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDevicePerfMetricsGetSamples_v1)(a0, a1) : loopback.nvml->nvmlDevicePerfMetricsGetSamples_v1(a0, a1)));
     exercise_see(e, a1, 1 * 115344);
     exercise_end(e);
 }
@@ -4612,7 +4612,7 @@ static void exercise_nvmlDeviceQueryDrainState(struct exercise *e) {
     nvmlPciInfo_t *a0 = exercise_array(e, 1, 68);
     exercise_keep(e, a0, 1 * 68);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceQueryDrainState)(a0, a1) : mock_nvmlDeviceQueryDrainState(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceQueryDrainState)(a0, a1) : loopback.nvml->nvmlDeviceQueryDrainState(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -4629,9 +4629,9 @@ static nvmlReturn_t mock_nvmlDeviceRegisterEvents(nvmlDevice_t a0, unsigned long
 static void exercise_nvmlDeviceRegisterEvents(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned long long a1 = (unsigned long long)exercise_next(e);
+    unsigned long long a1 = (unsigned long long)exercise_value(e);
     nvmlEventSet_t a2 = (nvmlEventSet_t)exercise_handle(e, REMOTE_KIND_nvmlEventSet_t);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceRegisterEvents)(a0, a1, a2) : mock_nvmlDeviceRegisterEvents(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceRegisterEvents)(a0, a1, a2) : loopback.nvml->nvmlDeviceRegisterEvents(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4650,7 +4650,7 @@ static void exercise_nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(struct exe
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlWorkloadPowerProfileCurrentProfiles_t *a1 = exercise_versioned(e, 100);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceWorkloadPowerProfileGetCurrentProfiles)(a0, a1) : mock_nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceWorkloadPowerProfileGetCurrentProfiles)(a0, a1) : loopback.nvml->nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -4670,7 +4670,7 @@ static void exercise_nvmlDeviceWorkloadPowerProfileGetProfilesInfo(struct exerci
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlWorkloadPowerProfileProfilesInfo_t *a1 = exercise_versioned(e, 11256);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceWorkloadPowerProfileGetProfilesInfo)(a0, a1) : mock_nvmlDeviceWorkloadPowerProfileGetProfilesInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceWorkloadPowerProfileGetProfilesInfo)(a0, a1) : loopback.nvml->nvmlDeviceWorkloadPowerProfileGetProfilesInfo(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -4688,7 +4688,7 @@ static nvmlReturn_t mock_nvmlEventSetCreate(nvmlEventSet_t *a0) {
 static void exercise_nvmlEventSetCreate(struct exercise *e) {
     (void)e;
     nvmlEventSet_t *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlEventSetCreate)(a0) : mock_nvmlEventSetCreate(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlEventSetCreate)(a0) : loopback.nvml->nvmlEventSetCreate(a0)));
     exercise_see_handles(e, REMOTE_KIND_nvmlEventSet_t, a0, 1);
     exercise_end(e);
 }
@@ -4703,7 +4703,7 @@ static nvmlReturn_t mock_nvmlEventSetFree(nvmlEventSet_t a0) {
 static void exercise_nvmlEventSetFree(struct exercise *e) {
     (void)e;
     nvmlEventSet_t a0 = (nvmlEventSet_t)exercise_handle(e, REMOTE_KIND_nvmlEventSet_t);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlEventSetFree)(a0) : mock_nvmlEventSetFree(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlEventSetFree)(a0) : loopback.nvml->nvmlEventSetFree(a0)));
     exercise_end(e);
 }
 
@@ -4734,7 +4734,7 @@ static nvmlReturn_t mock_nvmlGetExcludedDeviceCount(unsigned int *a0) {
 static void exercise_nvmlGetExcludedDeviceCount(struct exercise *e) {
     (void)e;
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGetExcludedDeviceCount)(a0) : mock_nvmlGetExcludedDeviceCount(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGetExcludedDeviceCount)(a0) : loopback.nvml->nvmlGetExcludedDeviceCount(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -4752,9 +4752,9 @@ static nvmlReturn_t mock_nvmlGetExcludedDeviceInfoByIndex(unsigned int a0, nvmlE
 
 static void exercise_nvmlGetExcludedDeviceInfoByIndex(struct exercise *e) {
     (void)e;
-    unsigned int a0 = (unsigned int)exercise_next(e);
+    unsigned int a0 = (unsigned int)exercise_value(e);
     nvmlExcludedDeviceInfo_t *a1 = exercise_room(e, 1, 148);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGetExcludedDeviceInfoByIndex)(a0, a1) : mock_nvmlGetExcludedDeviceInfoByIndex(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGetExcludedDeviceInfoByIndex)(a0, a1) : loopback.nvml->nvmlGetExcludedDeviceInfoByIndex(a0, a1)));
     exercise_see(e, a1, 1 * 148);
     exercise_end(e);
 }
@@ -4771,9 +4771,9 @@ static nvmlReturn_t mock_nvmlGpmMigSampleGet(nvmlDevice_t a0, unsigned int a1, n
 static void exercise_nvmlGpmMigSampleGet(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpmSample_t a2 = (nvmlGpmSample_t)exercise_handle(e, REMOTE_KIND_nvmlGpmSample_t);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmMigSampleGet)(a0, a1, a2) : mock_nvmlGpmMigSampleGet(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmMigSampleGet)(a0, a1, a2) : loopback.nvml->nvmlGpmMigSampleGet(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4792,7 +4792,7 @@ static void exercise_nvmlGpmQueryDeviceSupport(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpmSupport_t *a1 = exercise_versioned(e, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmQueryDeviceSupport)(a0, a1) : mock_nvmlGpmQueryDeviceSupport(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmQueryDeviceSupport)(a0, a1) : loopback.nvml->nvmlGpmQueryDeviceSupport(a0, a1)));
     exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
     exercise_end(e);
 }
@@ -4812,7 +4812,7 @@ static void exercise_nvmlGpmQueryIfStreamingEnabled(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int *a1 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmQueryIfStreamingEnabled)(a0, a1) : mock_nvmlGpmQueryIfStreamingEnabled(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmQueryIfStreamingEnabled)(a0, a1) : loopback.nvml->nvmlGpmQueryIfStreamingEnabled(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
 }
@@ -4830,7 +4830,7 @@ static nvmlReturn_t mock_nvmlGpmSampleAlloc(nvmlGpmSample_t *a0) {
 static void exercise_nvmlGpmSampleAlloc(struct exercise *e) {
     (void)e;
     nvmlGpmSample_t *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmSampleAlloc)(a0) : mock_nvmlGpmSampleAlloc(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmSampleAlloc)(a0) : loopback.nvml->nvmlGpmSampleAlloc(a0)));
     exercise_see_handles(e, REMOTE_KIND_nvmlGpmSample_t, a0, 1);
     exercise_end(e);
 }
@@ -4845,7 +4845,7 @@ static nvmlReturn_t mock_nvmlGpmSampleFree(nvmlGpmSample_t a0) {
 static void exercise_nvmlGpmSampleFree(struct exercise *e) {
     (void)e;
     nvmlGpmSample_t a0 = (nvmlGpmSample_t)exercise_handle(e, REMOTE_KIND_nvmlGpmSample_t);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmSampleFree)(a0) : mock_nvmlGpmSampleFree(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmSampleFree)(a0) : loopback.nvml->nvmlGpmSampleFree(a0)));
     exercise_end(e);
 }
 
@@ -4861,7 +4861,7 @@ static void exercise_nvmlGpmSampleGet(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpmSample_t a1 = (nvmlGpmSample_t)exercise_handle(e, REMOTE_KIND_nvmlGpmSample_t);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmSampleGet)(a0, a1) : mock_nvmlGpmSampleGet(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmSampleGet)(a0, a1) : loopback.nvml->nvmlGpmSampleGet(a0, a1)));
     exercise_end(e);
 }
 
@@ -4880,9 +4880,9 @@ static nvmlReturn_t mock_nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t
 static void exercise_nvmlGpuInstanceGetComputeInstanceById(struct exercise *e) {
     (void)e;
     nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)exercise_handle(e, REMOTE_KIND_nvmlGpuInstance_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlComputeInstance_t *a2 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceById)(a0, a1, a2) : mock_nvmlGpuInstanceGetComputeInstanceById(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceById)(a0, a1, a2) : loopback.nvml->nvmlGpuInstanceGetComputeInstanceById(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_nvmlComputeInstance_t, a2, 1);
     exercise_end(e);
 }
@@ -4903,10 +4903,10 @@ static nvmlReturn_t mock_nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuIns
 static void exercise_nvmlGpuInstanceGetComputeInstanceProfileInfo(struct exercise *e) {
     (void)e;
     nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)exercise_handle(e, REMOTE_KIND_nvmlGpuInstance_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
     nvmlComputeInstanceProfileInfo_t *a3 = exercise_room(e, 1, 36);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceProfileInfo)(a0, a1, a2, a3) : mock_nvmlGpuInstanceGetComputeInstanceProfileInfo(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceProfileInfo)(a0, a1, a2, a3) : loopback.nvml->nvmlGpuInstanceGetComputeInstanceProfileInfo(a0, a1, a2, a3)));
     exercise_see(e, a3, 1 * 36);
     exercise_end(e);
 }
@@ -4927,10 +4927,10 @@ static nvmlReturn_t mock_nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuIn
 static void exercise_nvmlGpuInstanceGetComputeInstanceProfileInfoV(struct exercise *e) {
     (void)e;
     nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)exercise_handle(e, REMOTE_KIND_nvmlGpuInstance_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
-    unsigned int a2 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    unsigned int a2 = (unsigned int)exercise_value(e);
     nvmlComputeInstanceProfileInfo_v2_t *a3 = exercise_versioned(e, 140);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceProfileInfoV)(a0, a1, a2, a3) : mock_nvmlGpuInstanceGetComputeInstanceProfileInfoV(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceProfileInfoV)(a0, a1, a2, a3) : loopback.nvml->nvmlGpuInstanceGetComputeInstanceProfileInfoV(a0, a1, a2, a3)));
     exercise_see(e, a3, (a3 ? mock_version(a3) : 0));
     exercise_end(e);
 }
@@ -4950,9 +4950,9 @@ static nvmlReturn_t mock_nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvml
 static void exercise_nvmlGpuInstanceGetComputeInstanceRemainingCapacity(struct exercise *e) {
     (void)e;
     nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)exercise_handle(e, REMOTE_KIND_nvmlGpuInstance_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceRemainingCapacity)(a0, a1, a2) : mock_nvmlGpuInstanceGetComputeInstanceRemainingCapacity(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceRemainingCapacity)(a0, a1, a2) : loopback.nvml->nvmlGpuInstanceGetComputeInstanceRemainingCapacity(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -4975,7 +4975,7 @@ static void exercise_nvmlGpuInstanceGetInfo(struct exercise *e) {
     (void)e;
     nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)exercise_handle(e, REMOTE_KIND_nvmlGpuInstance_t);
     nvmlGpuInstanceInfo_t *a1 = exercise_room(e, 1, 24);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetInfo)(a0, a1) : mock_nvmlGpuInstanceGetInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetInfo)(a0, a1) : loopback.nvml->nvmlGpuInstanceGetInfo(a0, a1)));
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_see_field(e, REMOTE_KIND_nvmlDevice_t, ((unsigned char *)(uintptr_t)a1 + i * 24), 0);
@@ -4998,7 +4998,7 @@ static nvmlReturn_t mock_nvmlSystemGetConfComputeCapabilities(nvmlConfComputeSys
 static void exercise_nvmlSystemGetConfComputeCapabilities(struct exercise *e) {
     (void)e;
     nvmlConfComputeSystemCaps_t *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeCapabilities)(a0) : mock_nvmlSystemGetConfComputeCapabilities(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeCapabilities)(a0) : loopback.nvml->nvmlSystemGetConfComputeCapabilities(a0)));
     exercise_see(e, a0, 1 * 8);
     exercise_end(e);
 }
@@ -5016,7 +5016,7 @@ static nvmlReturn_t mock_nvmlSystemGetConfComputeGpusReadyState(unsigned int *a0
 static void exercise_nvmlSystemGetConfComputeGpusReadyState(struct exercise *e) {
     (void)e;
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeGpusReadyState)(a0) : mock_nvmlSystemGetConfComputeGpusReadyState(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeGpusReadyState)(a0) : loopback.nvml->nvmlSystemGetConfComputeGpusReadyState(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5034,7 +5034,7 @@ static nvmlReturn_t mock_nvmlSystemGetConfComputeKeyRotationThresholdInfo(nvmlCo
 static void exercise_nvmlSystemGetConfComputeKeyRotationThresholdInfo(struct exercise *e) {
     (void)e;
     nvmlConfComputeGetKeyRotationThresholdInfo_t *a0 = exercise_versioned(e, 16);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeKeyRotationThresholdInfo)(a0) : mock_nvmlSystemGetConfComputeKeyRotationThresholdInfo(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeKeyRotationThresholdInfo)(a0) : loopback.nvml->nvmlSystemGetConfComputeKeyRotationThresholdInfo(a0)));
     exercise_see(e, a0, (a0 ? mock_version(a0) : 0));
     exercise_end(e);
 }
@@ -5052,7 +5052,7 @@ static nvmlReturn_t mock_nvmlSystemGetConfComputeSettings(nvmlSystemConfComputeS
 static void exercise_nvmlSystemGetConfComputeSettings(struct exercise *e) {
     (void)e;
     nvmlSystemConfComputeSettings_t *a0 = exercise_versioned(e, 20);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeSettings)(a0) : mock_nvmlSystemGetConfComputeSettings(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeSettings)(a0) : loopback.nvml->nvmlSystemGetConfComputeSettings(a0)));
     exercise_see(e, a0, (a0 ? mock_version(a0) : 0));
     exercise_end(e);
 }
@@ -5070,7 +5070,7 @@ static nvmlReturn_t mock_nvmlSystemGetConfComputeState(nvmlConfComputeSystemStat
 static void exercise_nvmlSystemGetConfComputeState(struct exercise *e) {
     (void)e;
     nvmlConfComputeSystemState_t *a0 = exercise_room(e, 1, 12);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeState)(a0) : mock_nvmlSystemGetConfComputeState(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeState)(a0) : loopback.nvml->nvmlSystemGetConfComputeState(a0)));
     exercise_see(e, a0, 1 * 12);
     exercise_end(e);
 }
@@ -5088,7 +5088,7 @@ static nvmlReturn_t mock_nvmlSystemGetCudaDriverVersion(int *a0) {
 static void exercise_nvmlSystemGetCudaDriverVersion(struct exercise *e) {
     (void)e;
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetCudaDriverVersion)(a0) : mock_nvmlSystemGetCudaDriverVersion(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetCudaDriverVersion)(a0) : loopback.nvml->nvmlSystemGetCudaDriverVersion(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5106,7 +5106,7 @@ static nvmlReturn_t mock_nvmlSystemGetCudaDriverVersion_v2(int *a0) {
 static void exercise_nvmlSystemGetCudaDriverVersion_v2(struct exercise *e) {
     (void)e;
     int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetCudaDriverVersion_v2)(a0) : mock_nvmlSystemGetCudaDriverVersion_v2(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetCudaDriverVersion_v2)(a0) : loopback.nvml->nvmlSystemGetCudaDriverVersion_v2(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5124,9 +5124,9 @@ static nvmlReturn_t mock_nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t 
 
 static void exercise_nvmlSystemGetDriverBranch(struct exercise *e) {
     (void)e;
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlSystemDriverBranchInfo_t *a0 = exercise_versioned(e, 84);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetDriverBranch)(a0, a1) : mock_nvmlSystemGetDriverBranch(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetDriverBranch)(a0, a1) : loopback.nvml->nvmlSystemGetDriverBranch(a0, a1)));
     exercise_see(e, a0, (a0 ? mock_version(a0) : 0));
     exercise_end(e);
 }
@@ -5146,7 +5146,7 @@ static void exercise_nvmlSystemGetDriverVersion(struct exercise *e) {
     (void)e;
     unsigned int a1 = (unsigned int)exercise_length(e);
     char *a0 = exercise_room(e, (uint64_t)a1, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetDriverVersion)(a0, a1) : mock_nvmlSystemGetDriverVersion(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetDriverVersion)(a0, a1) : loopback.nvml->nvmlSystemGetDriverVersion(a0, a1)));
     exercise_see(e, a0, (uint64_t)a1 * 1);
     exercise_end(e);
 }
@@ -5173,7 +5173,7 @@ static void exercise_nvmlSystemGetHicVersion(struct exercise *e) {
     unsigned int count0 = (unsigned int)room0;
     unsigned int *a0 = exercise_chance(e) ? NULL : &count0;
     nvmlHwbcEntry_t *a1 = exercise_room(e, (a0 ? room0 : 0), 36);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetHicVersion)(a0, a1) : mock_nvmlSystemGetHicVersion(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetHicVersion)(a0, a1) : loopback.nvml->nvmlSystemGetHicVersion(a0, a1)));
     exercise_see(e, &count0, sizeof count0);
     exercise_see(e, a1, (a0 ? room0 : 0) * 36);
     exercise_end(e);
@@ -5194,7 +5194,7 @@ static void exercise_nvmlSystemGetNVMLVersion(struct exercise *e) {
     (void)e;
     unsigned int a1 = (unsigned int)exercise_length(e);
     char *a0 = exercise_room(e, (uint64_t)a1, 1);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetNVMLVersion)(a0, a1) : mock_nvmlSystemGetNVMLVersion(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetNVMLVersion)(a0, a1) : loopback.nvml->nvmlSystemGetNVMLVersion(a0, a1)));
     exercise_see(e, a0, (uint64_t)a1 * 1);
     exercise_end(e);
 }
@@ -5212,7 +5212,7 @@ static nvmlReturn_t mock_nvmlSystemGetNvlinkBwMode(unsigned int *a0) {
 static void exercise_nvmlSystemGetNvlinkBwMode(struct exercise *e) {
     (void)e;
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetNvlinkBwMode)(a0) : mock_nvmlSystemGetNvlinkBwMode(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetNvlinkBwMode)(a0) : loopback.nvml->nvmlSystemGetNvlinkBwMode(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5231,10 +5231,10 @@ static nvmlReturn_t mock_nvmlSystemGetProcessName(unsigned int a0, char *a1, uns
 
 static void exercise_nvmlSystemGetProcessName(struct exercise *e) {
     (void)e;
-    unsigned int a0 = (unsigned int)exercise_next(e);
+    unsigned int a0 = (unsigned int)exercise_value(e);
     unsigned int a2 = (unsigned int)exercise_length(e);
     char *a1 = exercise_room(e, (uint64_t)a2, 1);
-    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlSystemGetProcessName(a0, a1, a2) : mock_nvmlSystemGetProcessName(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlSystemGetProcessName(a0, a1, a2) : loopback.nvml->nvmlSystemGetProcessName(a0, a1, a2)));
     exercise_see(e, a1, (uint64_t)a2 * 1);
     exercise_end(e);
 }
@@ -5258,12 +5258,12 @@ static nvmlReturn_t mock_nvmlSystemGetTopologyGpuSet(unsigned int a0, unsigned i
 
 static void exercise_nvmlSystemGetTopologyGpuSet(struct exercise *e) {
     (void)e;
-    unsigned int a0 = (unsigned int)exercise_next(e);
+    unsigned int a0 = (unsigned int)exercise_value(e);
     const uint64_t room1 = exercise_length(e);
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlDevice_t *a2 = exercise_room(e, (a1 ? room1 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetTopologyGpuSet)(a0, a1, a2) : mock_nvmlSystemGetTopologyGpuSet(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetTopologyGpuSet)(a0, a1, a2) : loopback.nvml->nvmlSystemGetTopologyGpuSet(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a2, (a1 ? room1 : 0));
     exercise_end(e);
@@ -5282,7 +5282,7 @@ static nvmlReturn_t mock_nvmlUnitGetCount(unsigned int *a0) {
 static void exercise_nvmlUnitGetCount(struct exercise *e) {
     (void)e;
     unsigned int *a0 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetCount)(a0) : mock_nvmlUnitGetCount(a0)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetCount)(a0) : loopback.nvml->nvmlUnitGetCount(a0)));
     exercise_see(e, a0, 1 * 4);
     exercise_end(e);
 }
@@ -5311,7 +5311,7 @@ static void exercise_nvmlUnitGetDevices(struct exercise *e) {
     unsigned int count1 = (unsigned int)room1;
     unsigned int *a1 = exercise_chance(e) ? NULL : &count1;
     nvmlDevice_t *a2 = exercise_room(e, (a1 ? room1 : 0), 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetDevices)(a0, a1, a2) : mock_nvmlUnitGetDevices(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetDevices)(a0, a1, a2) : loopback.nvml->nvmlUnitGetDevices(a0, a1, a2)));
     exercise_see(e, &count1, sizeof count1);
     exercise_see_handles(e, REMOTE_KIND_nvmlDevice_t, a2, (a1 ? room1 : 0));
     exercise_end(e);
@@ -5332,7 +5332,7 @@ static void exercise_nvmlUnitGetFanSpeedInfo(struct exercise *e) {
     (void)e;
     nvmlUnit_t a0 = (nvmlUnit_t)exercise_handle(e, REMOTE_KIND_nvmlUnit_t);
     nvmlUnitFanSpeeds_t *a1 = exercise_room(e, 1, 196);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetFanSpeedInfo)(a0, a1) : mock_nvmlUnitGetFanSpeedInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetFanSpeedInfo)(a0, a1) : loopback.nvml->nvmlUnitGetFanSpeedInfo(a0, a1)));
     exercise_see(e, a1, 1 * 196);
     exercise_end(e);
 }
@@ -5350,9 +5350,9 @@ static nvmlReturn_t mock_nvmlUnitGetHandleByIndex(unsigned int a0, nvmlUnit_t *a
 
 static void exercise_nvmlUnitGetHandleByIndex(struct exercise *e) {
     (void)e;
-    unsigned int a0 = (unsigned int)exercise_next(e);
+    unsigned int a0 = (unsigned int)exercise_value(e);
     nvmlUnit_t *a1 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetHandleByIndex)(a0, a1) : mock_nvmlUnitGetHandleByIndex(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetHandleByIndex)(a0, a1) : loopback.nvml->nvmlUnitGetHandleByIndex(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_nvmlUnit_t, a1, 1);
     exercise_end(e);
 }
@@ -5372,7 +5372,7 @@ static void exercise_nvmlUnitGetLedState(struct exercise *e) {
     (void)e;
     nvmlUnit_t a0 = (nvmlUnit_t)exercise_handle(e, REMOTE_KIND_nvmlUnit_t);
     nvmlLedState_t *a1 = exercise_room(e, 1, 260);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetLedState)(a0, a1) : mock_nvmlUnitGetLedState(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetLedState)(a0, a1) : loopback.nvml->nvmlUnitGetLedState(a0, a1)));
     exercise_see(e, a1, 1 * 260);
     exercise_end(e);
 }
@@ -5392,7 +5392,7 @@ static void exercise_nvmlUnitGetPsuInfo(struct exercise *e) {
     (void)e;
     nvmlUnit_t a0 = (nvmlUnit_t)exercise_handle(e, REMOTE_KIND_nvmlUnit_t);
     nvmlPSUInfo_t *a1 = exercise_room(e, 1, 268);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetPsuInfo)(a0, a1) : mock_nvmlUnitGetPsuInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetPsuInfo)(a0, a1) : loopback.nvml->nvmlUnitGetPsuInfo(a0, a1)));
     exercise_see(e, a1, 1 * 268);
     exercise_end(e);
 }
@@ -5412,9 +5412,9 @@ static nvmlReturn_t mock_nvmlUnitGetTemperature(nvmlUnit_t a0, unsigned int a1, 
 static void exercise_nvmlUnitGetTemperature(struct exercise *e) {
     (void)e;
     nvmlUnit_t a0 = (nvmlUnit_t)exercise_handle(e, REMOTE_KIND_nvmlUnit_t);
-    unsigned int a1 = (unsigned int)exercise_next(e);
+    unsigned int a1 = (unsigned int)exercise_value(e);
     unsigned int *a2 = exercise_room(e, 1, 4);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetTemperature)(a0, a1, a2) : mock_nvmlUnitGetTemperature(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetTemperature)(a0, a1, a2) : loopback.nvml->nvmlUnitGetTemperature(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
     exercise_end(e);
 }
@@ -5434,7 +5434,7 @@ static void exercise_nvmlUnitGetUnitInfo(struct exercise *e) {
     (void)e;
     nvmlUnit_t a0 = (nvmlUnit_t)exercise_handle(e, REMOTE_KIND_nvmlUnit_t);
     nvmlUnitInfo_t *a1 = exercise_room(e, 1, 384);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetUnitInfo)(a0, a1) : mock_nvmlUnitGetUnitInfo(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlUnitGetUnitInfo)(a0, a1) : loopback.nvml->nvmlUnitGetUnitInfo(a0, a1)));
     exercise_see(e, a1, 1 * 384);
     exercise_end(e);
 }

@@ -8,6 +8,7 @@
 #define UNWRITTEN 0xa5
 
 unsigned long mock_calls;
+const struct exercise_world *exercise_world;
 
 static uint64_t mix(uint64_t state, uint64_t value) {
     state = (state ^ value) * UINT64_C(0x9e3779b97f4a7c15);
@@ -32,6 +33,9 @@ static uint64_t digest(uint64_t state, const void *at, uint64_t size) {
 static uint64_t driver_handle(enum remote_kind kind, uint64_t drawn) {
     uint64_t fixed = remote_kinds[kind].fixed;
 
+    if (exercise_world) {
+        return exercise_world->handle(kind, drawn);
+    }
     drawn %= 9 + fixed;
     return drawn <= fixed ? drawn : UINT64_C(0x7e0000000000) | (uint64_t)kind << 16 | drawn << 4;
 }
@@ -118,6 +122,12 @@ uint64_t exercise_next(struct exercise *e) {
     return draw(&e->state);
 }
 
+uint64_t exercise_value(struct exercise *e) {
+    uint64_t drawn = exercise_next(e);
+
+    return exercise_world ? exercise_world->value(drawn >> 8) : drawn;
+}
+
 bool exercise_chance(struct exercise *e) {
     return (exercise_next(e) >> 8) % 8 == 0;
 }
@@ -152,6 +162,11 @@ void *exercise_array(struct exercise *e, uint64_t count, size_t size) {
     for (uint64_t i = 0; i < count * size; i++) {
         at[i] = (unsigned char)exercise_next(e);
     }
+    for (uint64_t i = 0; exercise_world && i + 4 <= count * size; i += 4) {
+        uint32_t word = (uint32_t)exercise_value(e);
+
+        memcpy(at + i, &word, sizeof word);
+    }
     return at;
 }
 
@@ -169,7 +184,23 @@ void *exercise_room(struct exercise *e, uint64_t count, size_t size) {
     return exercise_chance(e) ? NULL : memory(e, count * size);
 }
 
+/* A copy of text that ends with NUL, in memory that must not change. */
+static void *copied(struct exercise *e, const char *text) {
+    char *at = exercise_chance(e) ? NULL : (char *)memory(e, strlen(text) + 1);
+
+    if (at) {
+        memcpy(at, text, strlen(text) + 1);
+    }
+    exercise_keep(e, at, strlen(text) + 1);
+    return at;
+}
+
 void *exercise_text(struct exercise *e) {
+    const char *known = exercise_world ? exercise_world->text(exercise_next(e) >> 8) : NULL;
+
+    if (known) {
+        return copied(e, known);
+    }
     uint64_t length = exercise_length(e);
     unsigned char *at = exercise_array(e, length + 1, 1);
 
@@ -182,6 +213,9 @@ void *exercise_text(struct exercise *e) {
 
 /* An image of the tests says its size in its first eight bytes. */
 void *exercise_image(struct exercise *e) {
+    if (exercise_world) {
+        return copied(e, exercise_world->image);
+    }
     uint64_t size = 8 + exercise_length(e) * 100;
     unsigned char *at = exercise_array(e, size, 1);
 
@@ -195,6 +229,9 @@ void *exercise_image(struct exercise *e) {
 size_t remote_image_size(const void *image) {
     uint64_t size;
 
+    if (exercise_world) {
+        return strlen(image) + 1;
+    }
     memcpy(&size, image, sizeof size);
     return size;
 }
@@ -239,6 +276,7 @@ void exercise_keep(struct exercise *e, const void *at, uint64_t size) {
 }
 
 void exercise_result(struct exercise *e, int32_t result) {
+    e->result = result;
     e->digest = mix(e->digest, (uint32_t)result);
 }
 
@@ -251,7 +289,24 @@ static uint64_t driven(const struct exercise *e, enum remote_kind kind, uint64_t
     uint64_t unwritten;
 
     memset(&unwritten, UNWRITTEN, sizeof unwritten);
-    return e->remote && handle != unwritten ? loopback_handle(kind, handle) : handle;
+    if (handle == unwritten) {
+        return handle;
+    }
+    handle = e->remote ? loopback_handle(kind, handle) : handle;
+    return exercise_world ? exercise_world->shape(kind, handle) : handle;
+}
+
+void exercise_see_addresses(struct exercise *e, const void *at, uint64_t size) {
+    if (!exercise_world) {
+        exercise_see(e, at, size);
+        return;
+    }
+    for (uint64_t i = 0; at && i < size; i += 8) {
+        uint64_t address;
+
+        memcpy(&address, (const unsigned char *)at + i, sizeof address);
+        e->digest = mix(e->digest, address ? 1 + (address & 255) : 0);
+    }
 }
 
 void exercise_see_handles(struct exercise *e, enum remote_kind kind, const void *at,

@@ -12,6 +12,7 @@ struct mock {
 struct exercise {
     bool remote;
     bool failed;     /* memory that is only read was changed */
+    int32_t result;
     uint64_t state;  /* of the draw */
     uint64_t digest; /* of the result and of what was written */
     unsigned char *memory;
@@ -34,6 +35,16 @@ extern const struct remote_nvml_driver nvml_mock;
 extern const struct exercise_entry cuda_exercises[];
 extern const struct exercise_entry nvml_exercises[];
 
+/* What the exercises draw from, if it is not the driver of the tests: its handles, and values that mean something. */
+struct exercise_world {
+    uint64_t (*handle)(enum remote_kind kind, uint64_t drawn);
+    uint64_t (*value)(uint64_t drawn);
+    uint64_t (*shape)(enum remote_kind kind, uint64_t handle); /* what two handles have in common */
+    const char *(*text)(uint64_t drawn);                       /* NULL for any */
+    const char *image;                                         /* ended by NUL */
+};
+extern const struct exercise_world *exercise_world;
+
 /* How often the driver was called since the start. */
 extern unsigned long mock_calls;
 
@@ -53,6 +64,7 @@ void mock_write_nothing(void *structure, size_t at);
 void mock_write_tag(struct mock *m, void *structure, size_t at);
 
 uint64_t exercise_next(struct exercise *e);
+uint64_t exercise_value(struct exercise *e);
 bool exercise_chance(struct exercise *e); /* one in eight */
 uint64_t exercise_length(struct exercise *e);
 uint64_t exercise_handle(struct exercise *e, enum remote_kind kind);
@@ -69,6 +81,8 @@ void exercise_put_tag(struct exercise *e, void *structure, size_t at);
 void exercise_keep(struct exercise *e, const void *at, uint64_t size);
 void exercise_result(struct exercise *e, int32_t result);
 void exercise_see(struct exercise *e, const void *at, uint64_t size);
+/* Addresses of memory, which two allocations need not have in common. */
+void exercise_see_addresses(struct exercise *e, const void *at, uint64_t size);
 void exercise_see_handles(struct exercise *e, enum remote_kind kind, const void *at,
                           uint64_t count);
 void exercise_see_field(struct exercise *e, enum remote_kind kind, void *structure, size_t at);
