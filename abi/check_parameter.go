@@ -59,6 +59,9 @@ func (c *checker) byRole(p Parameter, isHandle, isValue bool) string {
 		if !isHandle || !none {
 			return fmt.Sprintf("%q: what is made is one handle", p)
 		}
+		if c.handles[element].Own {
+			return fmt.Sprintf("%q: the client cannot number what has the driver's value; say out", p)
+		}
 	case Text:
 		switch {
 		case element != "char":

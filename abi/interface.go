@@ -32,6 +32,7 @@ type Handle struct {
 	Unknown string `json:"unknown"` // the result for a number that names none
 	Fixed   int    `json:"fixed"`   // numbers up to it stand for themselves
 	Also    string `json:"also"`    // a kind that is taken in its place
+	Own     bool   `json:"own"`     // the driver's value is the number
 	line    int
 }
 

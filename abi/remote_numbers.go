@@ -17,7 +17,7 @@ func (ri remoteInterface) banner() string {
 // numbersHeader is the C header with the numbers of calls and of kinds of handles.
 func (ri remoteInterface) numbersHeader() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s#ifndef DIVVY_REMOTE_NUMBERS_H\n#define DIVVY_REMOTE_NUMBERS_H\n\n#include <stdint.h>\n\n", ri.banner())
+	fmt.Fprintf(&b, "%s#ifndef DIVVY_REMOTE_NUMBERS_H\n#define DIVVY_REMOTE_NUMBERS_H\n\n#include <stdbool.h>\n#include <stdint.h>\n\n", ri.banner())
 	fmt.Fprintf(&b, "/* Two sides with another number describe their records otherwise, and cannot speak. */\n#define REMOTE_PROTOCOL UINT64_C(0x%016x)\n\n", ri.protocol())
 	b.WriteString("enum remote_kind {\n    REMOTE_KIND_NONE,\n")
 	for _, r := range ri {
@@ -27,7 +27,7 @@ func (ri remoteInterface) numbersHeader() string {
 	}
 	b.WriteString("    REMOTE_KINDS,\n};\n\n")
 	b.WriteString("/* What the description says of a kind. */\nstruct remote_kind_facts {\n    const char *name;\n    int32_t unknown;       /* the result for a number that names none */\n")
-	b.WriteString("    uint64_t fixed;        /* numbers up to it stand for themselves */\n    enum remote_kind also; /* a kind that is taken in its place */\n};\nextern const struct remote_kind_facts remote_kinds[REMOTE_KINDS];\n\n")
+	b.WriteString("    uint64_t fixed;        /* numbers up to it stand for themselves */\n    enum remote_kind also; /* a kind that is taken in its place */\n    bool own;              /* the driver's value is the number */\n};\nextern const struct remote_kind_facts remote_kinds[REMOTE_KINDS];\n\n")
 	b.WriteString("enum remote_number {\n    REMOTE_NO_CALL,\n")
 	for _, r := range ri {
 		at := r.first()
@@ -55,14 +55,14 @@ func (r remoteLibrary) numbered() []Function {
 func (ri remoteInterface) numbersSource() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s#include \"remote/generated/numbers.h\"\n\n#include \"abi/cuda/types.h\"\n#include \"abi/nvml/types.h\"\n#include \"remote/decode.h\"\n\n", ri.banner())
-	b.WriteString("const struct remote_kind_facts remote_kinds[REMOTE_KINDS] = {\n    [REMOTE_KIND_NONE] = {\"none\", 1, 0, REMOTE_KIND_NONE},\n")
+	b.WriteString("const struct remote_kind_facts remote_kinds[REMOTE_KINDS] = {\n    [REMOTE_KIND_NONE] = {\"none\", 1, 0, REMOTE_KIND_NONE, false},\n")
 	for _, r := range ri {
 		for _, h := range r.d.Handles {
 			also := "REMOTE_KIND_NONE"
 			if h.Also != "" {
 				also = kind(h.Also)
 			}
-			fmt.Fprintf(&b, "    [%s] = {\"%s\", %s, %d, %s},\n", kind(h.Name), h.Name, h.Unknown, h.Fixed, also)
+			fmt.Fprintf(&b, "    [%s] = {\"%s\", %s, %d, %s, %v},\n", kind(h.Name), h.Name, h.Unknown, h.Fixed, also, h.Own)
 		}
 	}
 	b.WriteString("};\n\nbool remote_is_served(uint16_t call) {\n    return ")
@@ -91,7 +91,7 @@ func (ri remoteInterface) protocol() uint64 {
 	for _, r := range ri {
 		at := r.first()
 		for _, h := range r.d.Handles {
-			fmt.Fprintf(&b, "handle %s %d %s\n", h.Name, h.Fixed, h.Also)
+			fmt.Fprintf(&b, "handle %s %d %s %v\n", h.Name, h.Fixed, h.Also, h.Own)
 		}
 		for _, v := range r.d.Values {
 			fmt.Fprintf(&b, "value %d %s\n", v.Size, strings.Join(v.Types, ","))

@@ -232,10 +232,14 @@ func (r remoteLibrary) makeRoom(b *strings.Builder, c call, i int, p Parameter) 
 		length = fmt.Sprintf("room%d", p.Length.Of-1)
 	}
 	switch {
+	case r.kinds[element] && p.Length.Of == 0 && p.Always:
+		fmt.Fprintf(b, "    %s a%d = (%s)REMOTE_UNTOUCHED;\n", element, i, element)
 	case r.kinds[element] && p.Length.Of == 0:
 		fmt.Fprintf(b, "    %s a%d = 0;\n", element, i)
 	case r.kinds[element]:
 		fmt.Fprintf(b, "    %s *a%d = remote_out_handles(d, %d, %s);\n", element, i, i, length)
+	case p.Always:
+		fmt.Fprintf(b, "    %s *a%d = remote_out_always(d, %d, %s, %s);\n", element, i, i, length, r.size(p))
 	default:
 		fmt.Fprintf(b, "    %s *a%d = remote_out(d, %d, %s, %s);\n", element, i, i, length, r.size(p))
 	}

@@ -194,15 +194,15 @@ int32_t remote_end(const struct remote_call *call, const struct remote_reply *re
     return reply->head.result;
 }
 
-/* Whether the answer has what was written to this parameter. It must after a success, and may after a failure where
- * the callee writes always: the worker may have refused by itself. */
+/* Whether the answer has what was written to this parameter. After a success it has everything, and after a failure
+ * nothing, but for what the callee writes always: that it may have or not, as it was written or not. */
 static bool is_due(const struct remote_call *call, struct remote_reply *reply, unsigned parameter,
                    bool always) {
     bool given = call->head.given >> parameter & 1;
     bool there = reply->head.given >> parameter & 1;
-    bool success = reply->head.result == 0;
+    bool want = given && reply->head.result == 0;
 
-    if (success ? given != there : there && !(given && always)) {
+    if (always ? there && !given : there != want) {
         reply->garbled = true;
     }
     return there && !reply->garbled;

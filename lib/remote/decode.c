@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-/* A handle that no driver has: what is left of it was not written. */
-#define UNTOUCHED UINT64_C(0xfffffffffffffff0)
+#define UNTOUCHED REMOTE_UNTOUCHED
+/* Of memory that the driver writes always, every byte before it did. */
+#define UNTOUCHED_BYTE 0xa7
 #define ALIGNMENT 128u
 
 enum remote_outcome remote_decode(struct remote_decoder *decoder, const void *record,
@@ -216,6 +217,25 @@ void *remote_out(struct remote_decoder *decoder, unsigned parameter, uint64_t co
     return at;
 }
 
+void *remote_out_always(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
+                        size_t size) {
+    void *at = remote_out(decoder, parameter, count, size);
+
+    if (at) {
+        memset(at, UNTOUCHED_BYTE, count * size);
+    }
+    return at;
+}
+
+static bool is_untouched(const unsigned char *at, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (at[i] != UNTOUCHED_BYTE) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void *remote_out_handles(struct remote_decoder *decoder, unsigned parameter, uint64_t count) {
     uint64_t *handles = remote_out(decoder, parameter, count, sizeof *handles);
 
@@ -278,7 +298,7 @@ static bool is_due(struct remote_decoder *decoder, unsigned parameter, bool alwa
 
 void remote_give(struct remote_decoder *decoder, unsigned parameter, const void *from, size_t size,
                  bool always) {
-    if (is_due(decoder, parameter, always)) {
+    if (!(always && from && is_untouched(from, size)) && is_due(decoder, parameter, always)) {
         put(decoder, from, size);
     }
 }
@@ -295,7 +315,7 @@ void remote_give_some(struct remote_decoder *decoder, unsigned parameter, const 
 
 void remote_give_text(struct remote_decoder *decoder, unsigned parameter, const char *from,
                       uint64_t room_there, bool always) {
-    if (from) {
+    if (from && !(always && is_untouched((const unsigned char *)from, room_there ? 1 : 0))) {
         size_t length = strnlen(from, room_there);
 
         remote_give_some(decoder, parameter, from, length < room_there ? length + 1 : length, 1,
@@ -321,7 +341,8 @@ void remote_give_handles(struct remote_decoder *decoder, unsigned parameter, enu
 
 void remote_give_handle(struct remote_decoder *decoder, unsigned parameter, enum remote_kind kind,
                         uint64_t handle, bool always) {
-    if (remote_is_given(decoder, parameter) && (always || decoder->result == 0)) {
+    if (remote_is_given(decoder, parameter) && (always || decoder->result == 0) &&
+        !(always && handle == UNTOUCHED)) {
         remote_out_field(decoder, &handle, 0, kind);
         remote_give(decoder, parameter, &handle, sizeof handle, always);
     }
@@ -339,7 +360,8 @@ void remote_out_field(struct remote_decoder *decoder, void *structure, size_t at
     memcpy(&handle, (unsigned char *)structure + at, sizeof handle);
     if (handle == UNTOUCHED) {
         handle = 0;
-    } else if (handle > remote_kinds[kind].fixed) {
+    } else if (!is_untouched((unsigned char *)structure + at, sizeof handle) &&
+               handle > remote_kinds[kind].fixed) {
         handle = remote_worker_number(decoder->worker, kind, handle);
     }
     memcpy((unsigned char *)structure + at, &handle, sizeof handle);

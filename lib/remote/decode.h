@@ -15,6 +15,9 @@ enum remote_outcome {
     REMOTE_BY_HAND,  /* well formed as far as its head, and of a call that is decoded by hand */
 };
 
+/* A handle that no driver has: where it still stands, nothing was written. */
+#define REMOTE_UNTOUCHED UINT64_C(0xfffffffffffffff0)
+
 /* The function of a worker answers so when its answer comes later. */
 #define REMOTE_ANSWERS_LATER (-1)
 
@@ -79,6 +82,9 @@ bool remote_field_is(const void *structure, size_t at, uint32_t value);
 
 /* Memory that the driver writes. NULL where the parameter is NULL. */
 void *remote_out(struct remote_decoder *decoder, unsigned parameter, uint64_t count, size_t size);
+/* The same where the driver writes always: what it leaves untouched is known afterwards. */
+void *remote_out_always(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
+                        size_t size);
 /* The same for handles: what the driver leaves untouched is known afterwards. */
 void *remote_out_handles(struct remote_decoder *decoder, unsigned parameter, uint64_t count);
 

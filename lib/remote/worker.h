@@ -13,7 +13,7 @@ bool remote_worker_resolve(struct remote_worker *worker, enum remote_kind kind, 
 /* Notes that a number which the client chose is this handle. False if it cannot be chosen. */
 bool remote_worker_bind(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
                         uint64_t handle);
-/* The number of a handle that the driver told, which gets one if it has none. */
+/* The number of a handle that the driver told, which gets one if it has none: its own value where the kind says so. */
 uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kind, uint64_t handle);
 /* Forgets a number, whose handle has ended. */
 void remote_worker_unbind(struct remote_worker *worker, enum remote_kind kind, uint64_t number);

@@ -42,8 +42,6 @@ _Static_assert(sizeof(int) == 4, "int");
 _Static_assert(sizeof(unsigned int) == 4, "unsigned int");
 _Static_assert(sizeof(CUdeviceptr) == 8, "CUdeviceptr");
 _Static_assert(sizeof(CUgraphConditionalHandle) == 8, "CUgraphConditionalHandle");
-_Static_assert(sizeof(CUsurfObject) == 8, "CUsurfObject");
-_Static_assert(sizeof(CUtexObject) == 8, "CUtexObject");
 _Static_assert(sizeof(cuuint64_t) == 8, "cuuint64_t");
 _Static_assert(sizeof(size_t) == 8, "size_t");
 _Static_assert(sizeof(unsigned long long) == 8, "unsigned long long");
@@ -62,7 +60,9 @@ _Static_assert(sizeof(CUmemoryPool) == 8, "CUmemoryPool");
 _Static_assert(sizeof(CUmipmappedArray) == 8, "CUmipmappedArray");
 _Static_assert(sizeof(CUmodule) == 8, "CUmodule");
 _Static_assert(sizeof(CUstream) == 8, "CUstream");
+_Static_assert(sizeof(CUsurfObject) == 8, "CUsurfObject");
 _Static_assert(sizeof(CUsurfref) == 8, "CUsurfref");
+_Static_assert(sizeof(CUtexObject) == 8, "CUtexObject");
 _Static_assert(sizeof(CUtexref) == 8, "CUtexref");
 _Static_assert(sizeof(CUuserObject) == 8, "CUuserObject");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
@@ -1899,8 +1899,8 @@ static enum remote_outcome decode_cuGraphExecUpdate(struct remote_decoder *d) {
     }
     CUgraphExec a0 = (CUgraphExec)remote_handle(d, 0, REMOTE_KIND_CUgraphExec);
     CUgraph a1 = (CUgraph)remote_handle(d, 1, REMOTE_KIND_CUgraph);
-    CUgraphNode a2 = 0;
-    CUgraphExecUpdateResult *a3 = remote_out(d, 3, 1, 4);
+    CUgraphNode a2 = (CUgraphNode)REMOTE_UNTOUCHED;
+    CUgraphExecUpdateResult *a3 = remote_out_always(d, 3, 1, 4);
     if (!remote_taken(d, d->cuda->cuGraphExecUpdate != NULL)) {
         return remote_not_called(d);
     }
@@ -1917,7 +1917,7 @@ static enum remote_outcome decode_cuGraphExecUpdate_v2(struct remote_decoder *d)
     }
     CUgraphExec a0 = (CUgraphExec)remote_handle(d, 0, REMOTE_KIND_CUgraphExec);
     CUgraph a1 = (CUgraph)remote_handle(d, 1, REMOTE_KIND_CUgraph);
-    CUgraphExecUpdateResultInfo *a2 = remote_out(d, 2, 1, 24);
+    CUgraphExecUpdateResultInfo *a2 = remote_out_always(d, 2, 1, 24);
     if (!remote_taken(d, d->cuda->cuGraphExecUpdate_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -2030,8 +2030,8 @@ static enum remote_outcome decode_cuGraphInstantiate(struct remote_decoder *d) {
     CUgraph a1 = (CUgraph)remote_handle(d, 1, REMOTE_KIND_CUgraph);
     size_t a4 = (size_t)d->words[2];
     CUgraphExec a0 = 0;
-    CUgraphNode a2 = 0;
-    char *a3 = remote_out(d, 3, (uint64_t)a4, 1);
+    CUgraphNode a2 = (CUgraphNode)REMOTE_UNTOUCHED;
+    char *a3 = remote_out_always(d, 3, (uint64_t)a4, 1);
     if (!remote_taken(d, d->cuda->cuGraphInstantiate != NULL)) {
         return remote_not_called(d);
     }
@@ -2112,8 +2112,8 @@ static enum remote_outcome decode_cuGraphInstantiate_v2(struct remote_decoder *d
     CUgraph a1 = (CUgraph)remote_handle(d, 1, REMOTE_KIND_CUgraph);
     size_t a4 = (size_t)d->words[2];
     CUgraphExec a0 = 0;
-    CUgraphNode a2 = 0;
-    char *a3 = remote_out(d, 3, (uint64_t)a4, 1);
+    CUgraphNode a2 = (CUgraphNode)REMOTE_UNTOUCHED;
+    char *a3 = remote_out_always(d, 3, (uint64_t)a4, 1);
     if (!remote_taken(d, d->cuda->cuGraphInstantiate_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -4578,8 +4578,8 @@ static enum remote_outcome decode_cuStreamGetCaptureInfo(struct remote_decoder *
         return REMOTE_GARBLED;
     }
     CUstream a0 = (CUstream)remote_handle(d, 0, REMOTE_KIND_CUstream);
+    cuuint64_t *a2 = remote_in_out(d, 2, 1, 8);
     CUstreamCaptureStatus *a1 = remote_out(d, 1, 1, 4);
-    cuuint64_t *a2 = remote_out(d, 2, 1, 8);
     if (!remote_taken(d, d->cuda->cuStreamGetCaptureInfo != NULL)) {
         return remote_not_called(d);
     }
@@ -4595,8 +4595,8 @@ static enum remote_outcome decode_cuStreamGetCaptureInfo_ptsz(struct remote_deco
         return REMOTE_GARBLED;
     }
     CUstream a0 = (CUstream)remote_handle(d, 0, REMOTE_KIND_CUstream);
+    cuuint64_t *a2 = remote_in_out(d, 2, 1, 8);
     CUstreamCaptureStatus *a1 = remote_out(d, 1, 1, 4);
-    cuuint64_t *a2 = remote_out(d, 2, 1, 8);
     if (!remote_taken(d, d->cuda->cuStreamGetCaptureInfo_ptsz != NULL)) {
         return remote_not_called(d);
     }
@@ -5237,13 +5237,13 @@ static enum remote_outcome decode_cuSurfObjectCreate(struct remote_decoder *d) {
     if (a1) {
         in_CUDA_RESOURCE_DESC(d, a1);
     }
-    CUsurfObject *a0 = remote_out(d, 0, 1, 8);
+    CUsurfObject a0 = 0;
     if (!remote_taken(d, d->cuda->cuSurfObjectCreate != NULL)) {
         return remote_not_called(d);
     }
-    CUresult result = d->cuda->cuSurfObjectCreate(a0, a1);
+    CUresult result = d->cuda->cuSurfObjectCreate(remote_is_given(d, 0) ? &a0 : NULL, a1);
     remote_answer(d, (int32_t)result);
-    remote_give(d, 0, a0, 1 * 8, false);
+    remote_give_handle(d, 0, REMOTE_KIND_CUsurfObject, (uint64_t)a0, false);
     return remote_finish(d);
 }
 
@@ -5251,12 +5251,13 @@ static enum remote_outcome decode_cuSurfObjectDestroy(struct remote_decoder *d) 
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
     }
-    CUsurfObject a0 = (CUsurfObject)d->words[0];
+    CUsurfObject a0 = (CUsurfObject)remote_handle(d, 0, REMOTE_KIND_CUsurfObject);
     if (!remote_taken(d, d->cuda->cuSurfObjectDestroy != NULL)) {
         return remote_not_called(d);
     }
     CUresult result = d->cuda->cuSurfObjectDestroy(a0);
     remote_answer(d, (int32_t)result);
+    remote_give_ended(d, 0, REMOTE_KIND_CUsurfObject);
     return remote_finish(d);
 }
 
@@ -5264,7 +5265,7 @@ static enum remote_outcome decode_cuSurfObjectGetResourceDesc(struct remote_deco
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
     }
-    CUsurfObject a1 = (CUsurfObject)d->words[0];
+    CUsurfObject a1 = (CUsurfObject)remote_handle(d, 0, REMOTE_KIND_CUsurfObject);
     CUDA_RESOURCE_DESC *a0 = remote_out(d, 0, 1, 144);
     if (!remote_taken(d, d->cuda->cuSurfObjectGetResourceDesc != NULL)) {
         return remote_not_called(d);
@@ -5415,13 +5416,13 @@ static enum remote_outcome decode_cuTexObjectCreate(struct remote_decoder *d) {
     }
     CUDA_TEXTURE_DESC *a2 = remote_in(d, 2, 1, 104);
     CUDA_RESOURCE_VIEW_DESC *a3 = remote_in(d, 3, 1, 112);
-    CUtexObject *a0 = remote_out(d, 0, 1, 8);
+    CUtexObject a0 = 0;
     if (!remote_taken(d, d->cuda->cuTexObjectCreate != NULL)) {
         return remote_not_called(d);
     }
-    CUresult result = d->cuda->cuTexObjectCreate(a0, a1, a2, a3);
+    CUresult result = d->cuda->cuTexObjectCreate(remote_is_given(d, 0) ? &a0 : NULL, a1, a2, a3);
     remote_answer(d, (int32_t)result);
-    remote_give(d, 0, a0, 1 * 8, false);
+    remote_give_handle(d, 0, REMOTE_KIND_CUtexObject, (uint64_t)a0, false);
     return remote_finish(d);
 }
 
@@ -5429,12 +5430,13 @@ static enum remote_outcome decode_cuTexObjectDestroy(struct remote_decoder *d) {
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
     }
-    CUtexObject a0 = (CUtexObject)d->words[0];
+    CUtexObject a0 = (CUtexObject)remote_handle(d, 0, REMOTE_KIND_CUtexObject);
     if (!remote_taken(d, d->cuda->cuTexObjectDestroy != NULL)) {
         return remote_not_called(d);
     }
     CUresult result = d->cuda->cuTexObjectDestroy(a0);
     remote_answer(d, (int32_t)result);
+    remote_give_ended(d, 0, REMOTE_KIND_CUtexObject);
     return remote_finish(d);
 }
 
@@ -5442,7 +5444,7 @@ static enum remote_outcome decode_cuTexObjectGetResourceDesc(struct remote_decod
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
     }
-    CUtexObject a1 = (CUtexObject)d->words[0];
+    CUtexObject a1 = (CUtexObject)remote_handle(d, 0, REMOTE_KIND_CUtexObject);
     CUDA_RESOURCE_DESC *a0 = remote_out(d, 0, 1, 144);
     if (!remote_taken(d, d->cuda->cuTexObjectGetResourceDesc != NULL)) {
         return remote_not_called(d);
@@ -5460,7 +5462,7 @@ static enum remote_outcome decode_cuTexObjectGetResourceViewDesc(struct remote_d
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
     }
-    CUtexObject a1 = (CUtexObject)d->words[0];
+    CUtexObject a1 = (CUtexObject)remote_handle(d, 0, REMOTE_KIND_CUtexObject);
     CUDA_RESOURCE_VIEW_DESC *a0 = remote_out(d, 0, 1, 112);
     if (!remote_taken(d, d->cuda->cuTexObjectGetResourceViewDesc != NULL)) {
         return remote_not_called(d);
@@ -5475,7 +5477,7 @@ static enum remote_outcome decode_cuTexObjectGetTextureDesc(struct remote_decode
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
     }
-    CUtexObject a1 = (CUtexObject)d->words[0];
+    CUtexObject a1 = (CUtexObject)remote_handle(d, 0, REMOTE_KIND_CUtexObject);
     CUDA_TEXTURE_DESC *a0 = remote_out(d, 0, 1, 104);
     if (!remote_taken(d, d->cuda->cuTexObjectGetTextureDesc != NULL)) {
         return remote_not_called(d);

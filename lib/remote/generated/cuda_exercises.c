@@ -5833,7 +5833,7 @@ static CUresult mock_cuStreamGetCaptureInfo(CUstream a0, CUstreamCaptureStatus *
     struct mock m = mock_begin(REMOTE_cuStreamGetCaptureInfo);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
-    mock_value(&m, a2 != NULL);
+    mock_bytes(&m, a2, 1 * 8);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 4);
@@ -5848,7 +5848,7 @@ static void exercise_cuStreamGetCaptureInfo(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstreamCaptureStatus *a1 = exercise_room(e, 1, 4);
-    cuuint64_t *a2 = exercise_room(e, 1, 8);
+    cuuint64_t *a2 = exercise_array(e, 1, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCaptureInfo)(a0, a1, a2) : loopback.cuda->cuStreamGetCaptureInfo(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 8);
@@ -5859,7 +5859,7 @@ static CUresult mock_cuStreamGetCaptureInfo_ptsz(CUstream a0, CUstreamCaptureSta
     struct mock m = mock_begin(REMOTE_cuStreamGetCaptureInfo_ptsz);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
-    mock_value(&m, a2 != NULL);
+    mock_bytes(&m, a2, 1 * 8);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 4);
@@ -5874,7 +5874,7 @@ static void exercise_cuStreamGetCaptureInfo_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstreamCaptureStatus *a1 = exercise_room(e, 1, 4);
-    cuuint64_t *a2 = exercise_room(e, 1, 8);
+    cuuint64_t *a2 = exercise_array(e, 1, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamGetCaptureInfo_ptsz)(a0, a1, a2) : loopback.cuda->cuStreamGetCaptureInfo_ptsz(a0, a1, a2)));
     exercise_see(e, a1, 1 * 4);
     exercise_see(e, a2, 1 * 8);
@@ -6673,7 +6673,7 @@ static CUresult mock_cuSurfObjectCreate(CUsurfObject *a0, const CUDA_RESOURCE_DE
     mock_bytes(&m, a1, 1 * 144);
     const int32_t result = mock_result(&m);
     if (a0 && result == 0) {
-        mock_write(&m, a0, 1 * 8);
+        mock_write_handles(&m, REMOTE_KIND_CUsurfObject, a0, 1);
     }
     return (CUresult)result;
 }
@@ -6695,7 +6695,7 @@ static void exercise_cuSurfObjectCreate(struct exercise *e) {
     }
     exercise_keep(e, a1, 1 * 144);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectCreate)(a0, a1) : loopback.cuda->cuSurfObjectCreate(a0, a1)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_see_handles(e, REMOTE_KIND_CUsurfObject, a0, 1);
     exercise_end(e);
 }
 
@@ -6708,7 +6708,7 @@ static CUresult mock_cuSurfObjectDestroy(CUsurfObject a0) {
 
 static void exercise_cuSurfObjectDestroy(struct exercise *e) {
     (void)e;
-    CUsurfObject a0 = (CUsurfObject)exercise_value(e);
+    CUsurfObject a0 = (CUsurfObject)exercise_handle(e, REMOTE_KIND_CUsurfObject);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectDestroy)(a0) : loopback.cuda->cuSurfObjectDestroy(a0)));
     exercise_end(e);
 }
@@ -6735,7 +6735,7 @@ static CUresult mock_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *a0, CUsurfO
 
 static void exercise_cuSurfObjectGetResourceDesc(struct exercise *e) {
     (void)e;
-    CUsurfObject a1 = (CUsurfObject)exercise_value(e);
+    CUsurfObject a1 = (CUsurfObject)exercise_handle(e, REMOTE_KIND_CUsurfObject);
     CUDA_RESOURCE_DESC *a0 = exercise_room(e, 1, 144);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuSurfObjectGetResourceDesc)(a0, a1) : loopback.cuda->cuSurfObjectGetResourceDesc(a0, a1)));
     if (a0) {
@@ -6964,7 +6964,7 @@ static CUresult mock_cuTexObjectCreate(CUtexObject *a0, const CUDA_RESOURCE_DESC
     mock_bytes(&m, a3, 1 * 112);
     const int32_t result = mock_result(&m);
     if (a0 && result == 0) {
-        mock_write(&m, a0, 1 * 8);
+        mock_write_handles(&m, REMOTE_KIND_CUtexObject, a0, 1);
     }
     return (CUresult)result;
 }
@@ -6990,7 +6990,7 @@ static void exercise_cuTexObjectCreate(struct exercise *e) {
     CUDA_RESOURCE_VIEW_DESC *a3 = exercise_array(e, 1, 112);
     exercise_keep(e, a3, 1 * 112);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectCreate)(a0, a1, a2, a3) : loopback.cuda->cuTexObjectCreate(a0, a1, a2, a3)));
-    exercise_see(e, a0, 1 * 8);
+    exercise_see_handles(e, REMOTE_KIND_CUtexObject, a0, 1);
     exercise_end(e);
 }
 
@@ -7003,7 +7003,7 @@ static CUresult mock_cuTexObjectDestroy(CUtexObject a0) {
 
 static void exercise_cuTexObjectDestroy(struct exercise *e) {
     (void)e;
-    CUtexObject a0 = (CUtexObject)exercise_value(e);
+    CUtexObject a0 = (CUtexObject)exercise_handle(e, REMOTE_KIND_CUtexObject);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectDestroy)(a0) : loopback.cuda->cuTexObjectDestroy(a0)));
     exercise_end(e);
 }
@@ -7030,7 +7030,7 @@ static CUresult mock_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *a0, CUtexObj
 
 static void exercise_cuTexObjectGetResourceDesc(struct exercise *e) {
     (void)e;
-    CUtexObject a1 = (CUtexObject)exercise_value(e);
+    CUtexObject a1 = (CUtexObject)exercise_handle(e, REMOTE_KIND_CUtexObject);
     CUDA_RESOURCE_DESC *a0 = exercise_room(e, 1, 144);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetResourceDesc)(a0, a1) : loopback.cuda->cuTexObjectGetResourceDesc(a0, a1)));
     if (a0) {
@@ -7060,7 +7060,7 @@ static CUresult mock_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *a0,
 
 static void exercise_cuTexObjectGetResourceViewDesc(struct exercise *e) {
     (void)e;
-    CUtexObject a1 = (CUtexObject)exercise_value(e);
+    CUtexObject a1 = (CUtexObject)exercise_handle(e, REMOTE_KIND_CUtexObject);
     CUDA_RESOURCE_VIEW_DESC *a0 = exercise_room(e, 1, 112);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetResourceViewDesc)(a0, a1) : loopback.cuda->cuTexObjectGetResourceViewDesc(a0, a1)));
     exercise_see(e, a0, 1 * 112);
@@ -7080,7 +7080,7 @@ static CUresult mock_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *a0, CUtexObjec
 
 static void exercise_cuTexObjectGetTextureDesc(struct exercise *e) {
     (void)e;
-    CUtexObject a1 = (CUtexObject)exercise_value(e);
+    CUtexObject a1 = (CUtexObject)exercise_handle(e, REMOTE_KIND_CUtexObject);
     CUDA_TEXTURE_DESC *a0 = exercise_room(e, 1, 104);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectGetTextureDesc)(a0, a1) : loopback.cuda->cuTexObjectGetTextureDesc(a0, a1)));
     exercise_see(e, a0, 1 * 104);

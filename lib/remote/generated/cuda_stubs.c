@@ -3611,7 +3611,7 @@ CUresult REMOTE_STUB(cuStreamGetCaptureInfo)(CUstream a0, CUstreamCaptureStatus 
     remote_begin(&c, REMOTE_cuStreamGetCaptureInfo, 1);
     remote_use(&c, 0, REMOTE_KIND_CUstream, (uint64_t)a0);
     remote_given(&c, 1, a1);
-    remote_given(&c, 2, a2);
+    remote_array(&c, 2, a2, 1, 8);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 4, false);
         remote_get(&c, &r, 2, a2, 1 * 8, false);
@@ -3626,7 +3626,7 @@ CUresult REMOTE_STUB(cuStreamGetCaptureInfo_ptsz)(CUstream a0, CUstreamCaptureSt
     remote_begin(&c, REMOTE_cuStreamGetCaptureInfo_ptsz, 1);
     remote_use(&c, 0, REMOTE_KIND_CUstream, (uint64_t)a0);
     remote_given(&c, 1, a1);
-    remote_given(&c, 2, a2);
+    remote_array(&c, 2, a2, 1, 8);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 4, false);
         remote_get(&c, &r, 2, a2, 1 * 8, false);
@@ -4112,7 +4112,7 @@ CUresult REMOTE_STUB(cuSurfObjectCreate)(CUsurfObject *a0, const CUDA_RESOURCE_D
     remote_given(&c, 0, a0);
     remote_array(&c, 1, a1, 1, 144);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 0, a0, 1 * 8, false);
+        remote_get_handle(&c, &r, 0, REMOTE_KIND_CUsurfObject, a0, false);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -4121,8 +4121,12 @@ CUresult REMOTE_STUB(cuSurfObjectDestroy)(CUsurfObject a0) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuSurfObjectDestroy, 1);
-    c.words[0] = (uint64_t)a0;
-    return (CUresult)remote_post(&c);
+    remote_use(&c, 0, REMOTE_KIND_CUsurfObject, (uint64_t)a0);
+    CUresult result = (CUresult)remote_post(&c);
+    if (!result) {
+        remote_get_ended(NULL, REMOTE_KIND_CUsurfObject, c.words[0]);
+    }
+    return result;
 }
 
 CUresult REMOTE_STUB(cuSurfObjectGetResourceDesc)(CUDA_RESOURCE_DESC *a0, CUsurfObject a1) {
@@ -4131,7 +4135,7 @@ CUresult REMOTE_STUB(cuSurfObjectGetResourceDesc)(CUDA_RESOURCE_DESC *a0, CUsurf
 
     remote_begin(&c, REMOTE_cuSurfObjectGetResourceDesc, 1);
     remote_given(&c, 0, a0);
-    c.words[0] = (uint64_t)a1;
+    remote_use(&c, 0, REMOTE_KIND_CUsurfObject, (uint64_t)a1);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 0, a0, 1 * 144, false);
         if (a0 && (r.head.given >> 0 & 1)) {
@@ -4265,7 +4269,7 @@ CUresult REMOTE_STUB(cuTexObjectCreate)(CUtexObject *a0, const CUDA_RESOURCE_DES
     remote_array(&c, 2, a2, 1, 104);
     remote_array(&c, 3, a3, 1, 112);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 0, a0, 1 * 8, false);
+        remote_get_handle(&c, &r, 0, REMOTE_KIND_CUtexObject, a0, false);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -4274,8 +4278,12 @@ CUresult REMOTE_STUB(cuTexObjectDestroy)(CUtexObject a0) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuTexObjectDestroy, 1);
-    c.words[0] = (uint64_t)a0;
-    return (CUresult)remote_post(&c);
+    remote_use(&c, 0, REMOTE_KIND_CUtexObject, (uint64_t)a0);
+    CUresult result = (CUresult)remote_post(&c);
+    if (!result) {
+        remote_get_ended(NULL, REMOTE_KIND_CUtexObject, c.words[0]);
+    }
+    return result;
 }
 
 CUresult REMOTE_STUB(cuTexObjectGetResourceDesc)(CUDA_RESOURCE_DESC *a0, CUtexObject a1) {
@@ -4284,7 +4292,7 @@ CUresult REMOTE_STUB(cuTexObjectGetResourceDesc)(CUDA_RESOURCE_DESC *a0, CUtexOb
 
     remote_begin(&c, REMOTE_cuTexObjectGetResourceDesc, 1);
     remote_given(&c, 0, a0);
-    c.words[0] = (uint64_t)a1;
+    remote_use(&c, 0, REMOTE_KIND_CUtexObject, (uint64_t)a1);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 0, a0, 1 * 144, false);
         if (a0 && (r.head.given >> 0 & 1)) {
@@ -4300,7 +4308,7 @@ CUresult REMOTE_STUB(cuTexObjectGetResourceViewDesc)(CUDA_RESOURCE_VIEW_DESC *a0
 
     remote_begin(&c, REMOTE_cuTexObjectGetResourceViewDesc, 1);
     remote_given(&c, 0, a0);
-    c.words[0] = (uint64_t)a1;
+    remote_use(&c, 0, REMOTE_KIND_CUtexObject, (uint64_t)a1);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 0, a0, 1 * 112, false);
     }
@@ -4313,7 +4321,7 @@ CUresult REMOTE_STUB(cuTexObjectGetTextureDesc)(CUDA_TEXTURE_DESC *a0, CUtexObje
 
     remote_begin(&c, REMOTE_cuTexObjectGetTextureDesc, 1);
     remote_given(&c, 0, a0);
-    c.words[0] = (uint64_t)a1;
+    remote_use(&c, 0, REMOTE_KIND_CUtexObject, (uint64_t)a1);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 0, a0, 1 * 104, false);
     }

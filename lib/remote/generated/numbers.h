@@ -2,10 +2,11 @@
 #ifndef DIVVY_REMOTE_NUMBERS_H
 #define DIVVY_REMOTE_NUMBERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Two sides with another number describe their records otherwise, and cannot speak. */
-#define REMOTE_PROTOCOL UINT64_C(0x3d2a2225cc49b2ef)
+#define REMOTE_PROTOCOL UINT64_C(0x28e7827d63b22864)
 
 enum remote_kind {
     REMOTE_KIND_NONE,
@@ -24,7 +25,9 @@ enum remote_kind {
     REMOTE_KIND_CUmipmappedArray,
     REMOTE_KIND_CUmodule,
     REMOTE_KIND_CUstream,
+    REMOTE_KIND_CUsurfObject,
     REMOTE_KIND_CUsurfref,
+    REMOTE_KIND_CUtexObject,
     REMOTE_KIND_CUtexref,
     REMOTE_KIND_CUuserObject,
     REMOTE_KIND_nvmlComputeInstance_t,
@@ -42,6 +45,7 @@ struct remote_kind_facts {
     int32_t unknown;       /* the result for a number that names none */
     uint64_t fixed;        /* numbers up to it stand for themselves */
     enum remote_kind also; /* a kind that is taken in its place */
+    bool own;              /* the driver's value is the number */
 };
 extern const struct remote_kind_facts remote_kinds[REMOTE_KINDS];
 

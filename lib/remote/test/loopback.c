@@ -202,7 +202,7 @@ uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kin
             return entries[i - 1].number;
         }
     }
-    struct entry *e = find_or_make(kind, ++own);
+    struct entry *e = find_or_make(kind, remote_kinds[kind].own ? handle : ++own);
     e->bound = true;
     e->handle = handle;
     return e->number;

@@ -24,6 +24,7 @@ static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
 static const struct {
     const char *name, *because;
 } left_out[] = {
+    {"cuEventElapsedTime", "the time between two events is no two times the same"},
     {"cuStreamWaitValue", "a stream that waits for a value never ends"},
     {"cuStreamBatchMemOp", "a stream that waits for a value never ends"},
 };
@@ -151,10 +152,11 @@ static void build(void) {
 }
 
 /* What the call itself has ended answers with an error, which is right. */
-static void unbuild(void) {
+static void unbuild(const char *name) {
     CUgraph captured;
 
-    for (unsigned i = 0; i < world.count[REMOTE_KIND_CUstream]; i++) {
+    /* A stream that has ended must not be named again. */
+    for (unsigned i = 0; !strstr(name, "StreamDestroy") && i < world.count[REMOTE_KIND_CUstream]; i++) {
         driver.cuStreamEndCapture((CUstream)world.handles[REMOTE_KIND_CUstream][i], &captured);
     }
 #define EACH(kind, function)                                                                       \
@@ -184,6 +186,7 @@ static uint64_t draw_value(uint64_t drawn) {
     switch (drawn % 8) {
     case 0:
     case 1:
+        return 0;
     case 2:
         return rest % 6;
     case 3:
@@ -244,11 +247,12 @@ static void run(const struct exercise_entry *entry, uint64_t draws, bool remote,
 
     CHECK(child >= 0);
     if (child == 0) {
+        alarm(20);
         OK(direct.init(0));
         for (uint64_t seed = 0; seed < draws; seed++) {
             build();
             struct exercise e = exercise_run(entry, seed, remote);
-            unbuild();
+            unbuild(entry->name);
             outcomes[seed] = (struct outcome){e.digest, e.result, e.failed, true};
         }
         _exit(0);
