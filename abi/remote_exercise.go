@@ -192,6 +192,8 @@ func (r remoteLibrary) drawValue(b *strings.Builder, c call, i int, p Parameter)
 	switch {
 	case r.kinds[p.Type]:
 		what = fmt.Sprintf("exercise_handle(e, %s)", kind(p.Type))
+	case p.Type == "CUdeviceptr":
+		what = "exercise_address(e)"
 	case p.Type == "float":
 		fmt.Fprintf(b, "    float a%d = (float)(exercise_next(e) %% 1000);\n", i)
 		return
@@ -212,7 +214,7 @@ func (r remoteLibrary) drawPointer(b *strings.Builder, c call, i int, p Paramete
 	element := p.Element()
 	switch {
 	case p.Role == Address:
-		fmt.Fprintf(b, "    void *a%d = (void *)(uintptr_t)exercise_next(e);\n", i)
+		fmt.Fprintf(b, "    void *a%d = (void *)(uintptr_t)exercise_address(e);\n", i)
 	case p.Role == Image:
 		fmt.Fprintf(b, "    void *a%d = exercise_image(e);\n", i)
 	case p.Role == Text && p.Const():

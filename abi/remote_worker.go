@@ -238,8 +238,8 @@ func (r remoteLibrary) makeRoom(b *strings.Builder, c call, i int, p Parameter) 
 		fmt.Fprintf(b, "    %s a%d = 0;\n", element, i)
 	case r.kinds[element]:
 		fmt.Fprintf(b, "    %s *a%d = remote_out_handles(d, %d, %s);\n", element, i, i, length)
-	case p.Always:
-		fmt.Fprintf(b, "    %s *a%d = remote_out_always(d, %d, %s, %s);\n", element, i, i, length, r.size(p))
+	case p.Always || p.Length.UpTo:
+		fmt.Fprintf(b, "    %s *a%d = remote_out_maybe(d, %d, %s, %s);\n", element, i, i, length, r.size(p))
 	default:
 		fmt.Fprintf(b, "    %s *a%d = remote_out(d, %d, %s, %s);\n", element, i, i, length, r.size(p))
 	}

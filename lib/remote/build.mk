@@ -35,3 +35,4 @@ REMOTE_SIMGPU := $(B)/lib/simgpu/libcuda.so.1
 $(REMOTE_OBJ)/test/test_simgpu.o: CFLAGS += -DSIMGPU_LIBRARY='"$(abspath $(REMOTE_SIMGPU))"'
 $(REMOTE_TEST)/simgpu: $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
+$(REMOTE_OBJ)/test/test_fuzz.o: CFLAGS += -DREMOTE_SEEDS='"$(abspath lib/remote/generated/seeds.txt)"'

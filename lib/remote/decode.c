@@ -3,7 +3,7 @@
 #include <string.h>
 
 #define UNTOUCHED REMOTE_UNTOUCHED
-/* Of memory that the driver writes always, every byte before it did. */
+/* Of memory that the driver may leave untouched, every byte before the call. */
 #define UNTOUCHED_BYTE 0xa7
 #define ALIGNMENT 128u
 
@@ -217,7 +217,7 @@ void *remote_out(struct remote_decoder *decoder, unsigned parameter, uint64_t co
     return at;
 }
 
-void *remote_out_always(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
+void *remote_out_maybe(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
                         size_t size) {
     void *at = remote_out(decoder, parameter, count, size);
 
@@ -305,7 +305,7 @@ void remote_give(struct remote_decoder *decoder, unsigned parameter, const void 
 
 void remote_give_some(struct remote_decoder *decoder, unsigned parameter, const void *from,
                       uint64_t count, size_t size, bool always) {
-    uint64_t bytes = count * size;
+    uint64_t bytes = from && is_untouched(from, count * size) ? 0 : count * size;
 
     if (is_due(decoder, parameter, always)) {
         put(decoder, &bytes, sizeof bytes);

@@ -82,8 +82,8 @@ bool remote_field_is(const void *structure, size_t at, uint32_t value);
 
 /* Memory that the driver writes. NULL where the parameter is NULL. */
 void *remote_out(struct remote_decoder *decoder, unsigned parameter, uint64_t count, size_t size);
-/* The same where the driver writes always: what it leaves untouched is known afterwards. */
-void *remote_out_always(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
+/* The same where the driver may write nothing though the call succeeds, or something though it fails. */
+void *remote_out_maybe(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
                         size_t size);
 /* The same for handles: what the driver leaves untouched is known afterwards. */
 void *remote_out_handles(struct remote_decoder *decoder, unsigned parameter, uint64_t count);

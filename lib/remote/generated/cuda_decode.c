@@ -1900,7 +1900,7 @@ static enum remote_outcome decode_cuGraphExecUpdate(struct remote_decoder *d) {
     CUgraphExec a0 = (CUgraphExec)remote_handle(d, 0, REMOTE_KIND_CUgraphExec);
     CUgraph a1 = (CUgraph)remote_handle(d, 1, REMOTE_KIND_CUgraph);
     CUgraphNode a2 = (CUgraphNode)REMOTE_UNTOUCHED;
-    CUgraphExecUpdateResult *a3 = remote_out_always(d, 3, 1, 4);
+    CUgraphExecUpdateResult *a3 = remote_out_maybe(d, 3, 1, 4);
     if (!remote_taken(d, d->cuda->cuGraphExecUpdate != NULL)) {
         return remote_not_called(d);
     }
@@ -1917,7 +1917,7 @@ static enum remote_outcome decode_cuGraphExecUpdate_v2(struct remote_decoder *d)
     }
     CUgraphExec a0 = (CUgraphExec)remote_handle(d, 0, REMOTE_KIND_CUgraphExec);
     CUgraph a1 = (CUgraph)remote_handle(d, 1, REMOTE_KIND_CUgraph);
-    CUgraphExecUpdateResultInfo *a2 = remote_out_always(d, 2, 1, 24);
+    CUgraphExecUpdateResultInfo *a2 = remote_out_maybe(d, 2, 1, 24);
     if (!remote_taken(d, d->cuda->cuGraphExecUpdate_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -1959,7 +1959,7 @@ static enum remote_outcome decode_cuGraphGetEdges_v2(struct remote_decoder *d) {
     const uint64_t room4 = a4;
     CUgraphNode *a1 = remote_out_handles(d, 1, room4);
     CUgraphNode *a2 = remote_out_handles(d, 2, room4);
-    CUgraphEdgeData *a3 = remote_out(d, 3, room4, 8);
+    CUgraphEdgeData *a3 = remote_out_maybe(d, 3, room4, 8);
     if (!remote_taken(d, d->cuda->cuGraphGetEdges_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -2031,7 +2031,7 @@ static enum remote_outcome decode_cuGraphInstantiate(struct remote_decoder *d) {
     size_t a4 = (size_t)d->words[2];
     CUgraphExec a0 = 0;
     CUgraphNode a2 = (CUgraphNode)REMOTE_UNTOUCHED;
-    char *a3 = remote_out_always(d, 3, (uint64_t)a4, 1);
+    char *a3 = remote_out_maybe(d, 3, (uint64_t)a4, 1);
     if (!remote_taken(d, d->cuda->cuGraphInstantiate != NULL)) {
         return remote_not_called(d);
     }
@@ -2113,7 +2113,7 @@ static enum remote_outcome decode_cuGraphInstantiate_v2(struct remote_decoder *d
     size_t a4 = (size_t)d->words[2];
     CUgraphExec a0 = 0;
     CUgraphNode a2 = (CUgraphNode)REMOTE_UNTOUCHED;
-    char *a3 = remote_out_always(d, 3, (uint64_t)a4, 1);
+    char *a3 = remote_out_maybe(d, 3, (uint64_t)a4, 1);
     if (!remote_taken(d, d->cuda->cuGraphInstantiate_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -2268,7 +2268,7 @@ static enum remote_outcome decode_cuGraphNodeGetDependencies_v2(struct remote_de
     size_t a3 = (size_t)d->words[1];
     const uint64_t room3 = a3;
     CUgraphNode *a1 = remote_out_handles(d, 1, room3);
-    CUgraphEdgeData *a2 = remote_out(d, 2, room3, 8);
+    CUgraphEdgeData *a2 = remote_out_maybe(d, 2, room3, 8);
     if (!remote_taken(d, d->cuda->cuGraphNodeGetDependencies_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -2306,7 +2306,7 @@ static enum remote_outcome decode_cuGraphNodeGetDependentNodes_v2(struct remote_
     size_t a3 = (size_t)d->words[1];
     const uint64_t room3 = a3;
     CUgraphNode *a1 = remote_out_handles(d, 1, room3);
-    CUgraphEdgeData *a2 = remote_out(d, 2, room3, 8);
+    CUgraphEdgeData *a2 = remote_out_maybe(d, 2, room3, 8);
     if (!remote_taken(d, d->cuda->cuGraphNodeGetDependentNodes_v2 != NULL)) {
         return remote_not_called(d);
     }

@@ -1887,7 +1887,7 @@ static void exercise_cuGraphAddMemFreeNode(struct exercise *e) {
     (void)e;
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     size_t a3 = (size_t)exercise_length(e);
-    CUdeviceptr a4 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a4 = (CUdeviceptr)exercise_address(e);
     CUgraphNode *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddMemFreeNode)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphAddMemFreeNode(a0, a1, a2, a3, a4)));
@@ -3475,7 +3475,7 @@ static CUresult mock_cuMemAddressFree(CUdeviceptr a0, size_t a1) {
 
 static void exercise_cuMemAddressFree(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAddressFree(a0, a1) : loopback.cuda->cuMemAddressFree(a0, a1)));
     exercise_end(e);
@@ -3499,7 +3499,7 @@ static void exercise_cuMemAddressReserve(struct exercise *e) {
     (void)e;
     size_t a1 = (size_t)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
-    CUdeviceptr a3 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a3 = (CUdeviceptr)exercise_address(e);
     unsigned long long a4 = (unsigned long long)exercise_value(e);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
     exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemAddressReserve(a0, a1, a2, a3, a4) : loopback.cuda->cuMemAddressReserve(a0, a1, a2, a3, a4)));
@@ -3689,7 +3689,7 @@ static CUresult mock_cuMemFreeAsync(CUdeviceptr a0, CUstream a1) {
 
 static void exercise_cuMemFreeAsync(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFreeAsync(a0, a1) : loopback.cuda->cuMemFreeAsync(a0, a1)));
     exercise_end(e);
@@ -3705,7 +3705,7 @@ static CUresult mock_cuMemFreeAsync_ptsz(CUdeviceptr a0, CUstream a1) {
 
 static void exercise_cuMemFreeAsync_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     CUstream a1 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFreeAsync_ptsz(a0, a1) : loopback.cuda->cuMemFreeAsync_ptsz(a0, a1)));
     exercise_end(e);
@@ -3720,7 +3720,7 @@ static CUresult mock_cuMemFree_v2(CUdeviceptr a0) {
 
 static void exercise_cuMemFree_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemFree_v2(a0) : loopback.cuda->cuMemFree_v2(a0)));
     exercise_end(e);
 }
@@ -3739,7 +3739,7 @@ static CUresult mock_cuMemGetAccess(unsigned long long *a0, const CUmemLocation 
 
 static void exercise_cuMemGetAccess(struct exercise *e) {
     (void)e;
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     unsigned long long *a0 = exercise_room(e, 1, 8);
     CUmemLocation *a1 = exercise_array(e, 1, 8);
     exercise_keep(e, a1, 1 * 8);
@@ -3765,7 +3765,7 @@ static CUresult mock_cuMemGetAddressRange_v2(CUdeviceptr *a0, size_t *a1, CUdevi
 
 static void exercise_cuMemGetAddressRange_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
     size_t *a1 = exercise_room(e, 1, 8);
     exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemGetAddressRange_v2(a0, a1, a2) : loopback.cuda->cuMemGetAddressRange_v2(a0, a1, a2)));
@@ -3893,7 +3893,7 @@ static CUresult mock_cuMemGetLocationInfo(CUdeviceptr a0, size_t a1, size_t a2, 
 
 static void exercise_cuMemGetLocationInfo(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -3939,7 +3939,7 @@ static CUresult mock_cuMemMap(CUdeviceptr a0, size_t a1, size_t a2, CUmemGeneric
 
 static void exercise_cuMemMap(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     CUmemGenericAllocationHandle a3 = (CUmemGenericAllocationHandle)exercise_handle(e, REMOTE_KIND_CUmemGenericAllocationHandle);
@@ -4074,7 +4074,7 @@ static CUresult mock_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *a
 static void exercise_cuMemRetainAllocationHandle(struct exercise *e) {
     (void)e;
     CUmemGenericAllocationHandle *a0 = exercise_room(e, 1, 8);
-    void *a1 = (void *)(uintptr_t)exercise_next(e);
+    void *a1 = (void *)(uintptr_t)exercise_address(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemRetainAllocationHandle)(a0, a1) : loopback.cuda->cuMemRetainAllocationHandle(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUmemGenericAllocationHandle, a0, 1);
     exercise_end(e);
@@ -4092,7 +4092,7 @@ static CUresult mock_cuMemSetAccess(CUdeviceptr a0, size_t a1, const CUmemAccess
 
 static void exercise_cuMemSetAccess(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     size_t a3 = (size_t)exercise_length(e);
     CUmemAccessDesc *a2 = exercise_array(e, (uint64_t)a3, 12);
@@ -4130,7 +4130,7 @@ static CUresult mock_cuMemUnmap(CUdeviceptr a0, size_t a1) {
 
 static void exercise_cuMemUnmap(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemUnmap)(a0, a1) : loopback.cuda->cuMemUnmap(a0, a1)));
     exercise_end(e);
@@ -4192,7 +4192,7 @@ static CUresult mock_cuMemcpyAtoD_v2(CUdeviceptr a0, CUarray a1, size_t a2, size
 
 static void exercise_cuMemcpyAtoD_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
     size_t a2 = (size_t)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4212,7 +4212,7 @@ static CUresult mock_cuMemcpyAtoD_v2_ptds(CUdeviceptr a0, CUarray a1, size_t a2,
 
 static void exercise_cuMemcpyAtoD_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     CUarray a1 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
     size_t a2 = (size_t)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4234,7 +4234,7 @@ static void exercise_cuMemcpyDtoA_v2(struct exercise *e) {
     (void)e;
     CUarray a0 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
     size_t a1 = (size_t)exercise_value(e);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     size_t a3 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoA_v2)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyDtoA_v2(a0, a1, a2, a3)));
     exercise_end(e);
@@ -4254,7 +4254,7 @@ static void exercise_cuMemcpyDtoA_v2_ptds(struct exercise *e) {
     (void)e;
     CUarray a0 = (CUarray)exercise_handle(e, REMOTE_KIND_CUarray);
     size_t a1 = (size_t)exercise_value(e);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     size_t a3 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoA_v2_ptds)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyDtoA_v2_ptds(a0, a1, a2, a3)));
     exercise_end(e);
@@ -4272,8 +4272,8 @@ static CUresult mock_cuMemcpyDtoDAsync_v2(CUdeviceptr a0, CUdeviceptr a1, size_t
 
 static void exercise_cuMemcpyDtoDAsync_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoDAsync_v2)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyDtoDAsync_v2(a0, a1, a2, a3)));
@@ -4292,8 +4292,8 @@ static CUresult mock_cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr a0, CUdeviceptr a1, s
 
 static void exercise_cuMemcpyDtoDAsync_v2_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoDAsync_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuMemcpyDtoDAsync_v2_ptsz(a0, a1, a2, a3)));
@@ -4311,8 +4311,8 @@ static CUresult mock_cuMemcpyDtoD_v2(CUdeviceptr a0, CUdeviceptr a1, size_t a2) 
 
 static void exercise_cuMemcpyDtoD_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     size_t a2 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoD_v2)(a0, a1, a2) : loopback.cuda->cuMemcpyDtoD_v2(a0, a1, a2)));
     exercise_end(e);
@@ -4329,8 +4329,8 @@ static CUresult mock_cuMemcpyDtoD_v2_ptds(CUdeviceptr a0, CUdeviceptr a1, size_t
 
 static void exercise_cuMemcpyDtoD_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     size_t a2 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyDtoD_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemcpyDtoD_v2_ptds(a0, a1, a2)));
     exercise_end(e);
@@ -4349,9 +4349,9 @@ static CUresult mock_cuMemcpyPeer(CUdeviceptr a0, CUcontext a1, CUdeviceptr a2, 
 
 static void exercise_cuMemcpyPeer(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     size_t a4 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeer)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemcpyPeer(a0, a1, a2, a3, a4)));
@@ -4372,9 +4372,9 @@ static CUresult mock_cuMemcpyPeerAsync(CUdeviceptr a0, CUcontext a1, CUdeviceptr
 
 static void exercise_cuMemcpyPeerAsync(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
@@ -4396,9 +4396,9 @@ static CUresult mock_cuMemcpyPeerAsync_ptsz(CUdeviceptr a0, CUcontext a1, CUdevi
 
 static void exercise_cuMemcpyPeerAsync_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     size_t a4 = (size_t)exercise_value(e);
     CUstream a5 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
@@ -4419,9 +4419,9 @@ static CUresult mock_cuMemcpyPeer_ptds(CUdeviceptr a0, CUcontext a1, CUdeviceptr
 
 static void exercise_cuMemcpyPeer_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     CUcontext a1 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     size_t a4 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemcpyPeer_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemcpyPeer_ptds(a0, a1, a2, a3, a4)));
@@ -4440,7 +4440,7 @@ static CUresult mock_cuMemsetD16Async(CUdeviceptr a0, unsigned short a1, size_t 
 
 static void exercise_cuMemsetD16Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned short a1 = (unsigned short)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
@@ -4460,7 +4460,7 @@ static CUresult mock_cuMemsetD16Async_ptsz(CUdeviceptr a0, unsigned short a1, si
 
 static void exercise_cuMemsetD16Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned short a1 = (unsigned short)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
@@ -4479,7 +4479,7 @@ static CUresult mock_cuMemsetD16_v2(CUdeviceptr a0, unsigned short a1, size_t a2
 
 static void exercise_cuMemsetD16_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned short a1 = (unsigned short)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD16_v2(a0, a1, a2)));
@@ -4497,7 +4497,7 @@ static CUresult mock_cuMemsetD16_v2_ptds(CUdeviceptr a0, unsigned short a1, size
 
 static void exercise_cuMemsetD16_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned short a1 = (unsigned short)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD16_v2_ptds(a0, a1, a2)));
@@ -4518,7 +4518,7 @@ static CUresult mock_cuMemsetD2D16Async(CUdeviceptr a0, size_t a1, unsigned shor
 
 static void exercise_cuMemsetD2D16Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned short a2 = (unsigned short)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4542,7 +4542,7 @@ static CUresult mock_cuMemsetD2D16Async_ptsz(CUdeviceptr a0, size_t a1, unsigned
 
 static void exercise_cuMemsetD2D16Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned short a2 = (unsigned short)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4565,7 +4565,7 @@ static CUresult mock_cuMemsetD2D16_v2(CUdeviceptr a0, size_t a1, unsigned short 
 
 static void exercise_cuMemsetD2D16_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned short a2 = (unsigned short)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4587,7 +4587,7 @@ static CUresult mock_cuMemsetD2D16_v2_ptds(CUdeviceptr a0, size_t a1, unsigned s
 
 static void exercise_cuMemsetD2D16_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned short a2 = (unsigned short)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4610,7 +4610,7 @@ static CUresult mock_cuMemsetD2D32Async(CUdeviceptr a0, size_t a1, unsigned int 
 
 static void exercise_cuMemsetD2D32Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned int a2 = (unsigned int)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4634,7 +4634,7 @@ static CUresult mock_cuMemsetD2D32Async_ptsz(CUdeviceptr a0, size_t a1, unsigned
 
 static void exercise_cuMemsetD2D32Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned int a2 = (unsigned int)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4657,7 +4657,7 @@ static CUresult mock_cuMemsetD2D32_v2(CUdeviceptr a0, size_t a1, unsigned int a2
 
 static void exercise_cuMemsetD2D32_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned int a2 = (unsigned int)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4679,7 +4679,7 @@ static CUresult mock_cuMemsetD2D32_v2_ptds(CUdeviceptr a0, size_t a1, unsigned i
 
 static void exercise_cuMemsetD2D32_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned int a2 = (unsigned int)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4702,7 +4702,7 @@ static CUresult mock_cuMemsetD2D8Async(CUdeviceptr a0, size_t a1, unsigned char 
 
 static void exercise_cuMemsetD2D8Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned char a2 = (unsigned char)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4726,7 +4726,7 @@ static CUresult mock_cuMemsetD2D8Async_ptsz(CUdeviceptr a0, size_t a1, unsigned 
 
 static void exercise_cuMemsetD2D8Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned char a2 = (unsigned char)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4749,7 +4749,7 @@ static CUresult mock_cuMemsetD2D8_v2(CUdeviceptr a0, size_t a1, unsigned char a2
 
 static void exercise_cuMemsetD2D8_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned char a2 = (unsigned char)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4771,7 +4771,7 @@ static CUresult mock_cuMemsetD2D8_v2_ptds(CUdeviceptr a0, size_t a1, unsigned ch
 
 static void exercise_cuMemsetD2D8_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     size_t a1 = (size_t)exercise_value(e);
     unsigned char a2 = (unsigned char)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
@@ -4792,7 +4792,7 @@ static CUresult mock_cuMemsetD32Async(CUdeviceptr a0, unsigned int a1, size_t a2
 
 static void exercise_cuMemsetD32Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned int a1 = (unsigned int)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
@@ -4812,7 +4812,7 @@ static CUresult mock_cuMemsetD32Async_ptsz(CUdeviceptr a0, unsigned int a1, size
 
 static void exercise_cuMemsetD32Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned int a1 = (unsigned int)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
@@ -4831,7 +4831,7 @@ static CUresult mock_cuMemsetD32_v2(CUdeviceptr a0, unsigned int a1, size_t a2) 
 
 static void exercise_cuMemsetD32_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned int a1 = (unsigned int)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD32_v2(a0, a1, a2)));
@@ -4849,7 +4849,7 @@ static CUresult mock_cuMemsetD32_v2_ptds(CUdeviceptr a0, unsigned int a1, size_t
 
 static void exercise_cuMemsetD32_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned int a1 = (unsigned int)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD32_v2_ptds(a0, a1, a2)));
@@ -4868,7 +4868,7 @@ static CUresult mock_cuMemsetD8Async(CUdeviceptr a0, unsigned char a1, size_t a2
 
 static void exercise_cuMemsetD8Async(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned char a1 = (unsigned char)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
@@ -4888,7 +4888,7 @@ static CUresult mock_cuMemsetD8Async_ptsz(CUdeviceptr a0, unsigned char a1, size
 
 static void exercise_cuMemsetD8Async_ptsz(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned char a1 = (unsigned char)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     CUstream a3 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
@@ -4907,7 +4907,7 @@ static CUresult mock_cuMemsetD8_v2(CUdeviceptr a0, unsigned char a1, size_t a2) 
 
 static void exercise_cuMemsetD8_v2(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned char a1 = (unsigned char)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD8_v2(a0, a1, a2)));
@@ -4925,7 +4925,7 @@ static CUresult mock_cuMemsetD8_v2_ptds(CUdeviceptr a0, unsigned char a1, size_t
 
 static void exercise_cuMemsetD8_v2_ptds(struct exercise *e) {
     (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned char a1 = (unsigned char)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD8_v2_ptds(a0, a1, a2)));
@@ -5418,7 +5418,7 @@ static CUresult mock_cuPointerSetAttribute(const void *a0, CUpointer_attribute a
 static void exercise_cuPointerSetAttribute(struct exercise *e) {
     (void)e;
     CUpointer_attribute a1 = (CUpointer_attribute)exercise_value(e);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     void *a0 = exercise_array(e, 4, 1);
     exercise_keep(e, a0, 4 * 1);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuPointerSetAttribute)(a0, a1, a2) : loopback.cuda->cuPointerSetAttribute(a0, a1, a2)));
@@ -6360,7 +6360,7 @@ static CUresult mock_cuStreamWaitValue32(CUstream a0, CUdeviceptr a1, cuuint32_t
 static void exercise_cuStreamWaitValue32(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint32_t a2 = (cuuint32_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue32(a0, a1, a2, a3)));
@@ -6380,7 +6380,7 @@ static CUresult mock_cuStreamWaitValue32_ptsz(CUstream a0, CUdeviceptr a1, cuuin
 static void exercise_cuStreamWaitValue32_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint32_t a2 = (cuuint32_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue32_ptsz(a0, a1, a2, a3)));
@@ -6400,7 +6400,7 @@ static CUresult mock_cuStreamWaitValue32_v2(CUstream a0, CUdeviceptr a1, cuuint3
 static void exercise_cuStreamWaitValue32_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint32_t a2 = (cuuint32_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue32_v2(a0, a1, a2, a3)));
@@ -6420,7 +6420,7 @@ static CUresult mock_cuStreamWaitValue32_v2_ptsz(CUstream a0, CUdeviceptr a1, cu
 static void exercise_cuStreamWaitValue32_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint32_t a2 = (cuuint32_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue32_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue32_v2_ptsz(a0, a1, a2, a3)));
@@ -6440,7 +6440,7 @@ static CUresult mock_cuStreamWaitValue64(CUstream a0, CUdeviceptr a1, cuuint64_t
 static void exercise_cuStreamWaitValue64(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint64_t a2 = (cuuint64_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue64(a0, a1, a2, a3)));
@@ -6460,7 +6460,7 @@ static CUresult mock_cuStreamWaitValue64_ptsz(CUstream a0, CUdeviceptr a1, cuuin
 static void exercise_cuStreamWaitValue64_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint64_t a2 = (cuuint64_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue64_ptsz(a0, a1, a2, a3)));
@@ -6480,7 +6480,7 @@ static CUresult mock_cuStreamWaitValue64_v2(CUstream a0, CUdeviceptr a1, cuuint6
 static void exercise_cuStreamWaitValue64_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint64_t a2 = (cuuint64_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue64_v2(a0, a1, a2, a3)));
@@ -6500,7 +6500,7 @@ static CUresult mock_cuStreamWaitValue64_v2_ptsz(CUstream a0, CUdeviceptr a1, cu
 static void exercise_cuStreamWaitValue64_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint64_t a2 = (cuuint64_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWaitValue64_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWaitValue64_v2_ptsz(a0, a1, a2, a3)));
@@ -6520,7 +6520,7 @@ static CUresult mock_cuStreamWriteValue32(CUstream a0, CUdeviceptr a1, cuuint32_
 static void exercise_cuStreamWriteValue32(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint32_t a2 = (cuuint32_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue32(a0, a1, a2, a3)));
@@ -6540,7 +6540,7 @@ static CUresult mock_cuStreamWriteValue32_ptsz(CUstream a0, CUdeviceptr a1, cuui
 static void exercise_cuStreamWriteValue32_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint32_t a2 = (cuuint32_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue32_ptsz(a0, a1, a2, a3)));
@@ -6560,7 +6560,7 @@ static CUresult mock_cuStreamWriteValue32_v2(CUstream a0, CUdeviceptr a1, cuuint
 static void exercise_cuStreamWriteValue32_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint32_t a2 = (cuuint32_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue32_v2(a0, a1, a2, a3)));
@@ -6580,7 +6580,7 @@ static CUresult mock_cuStreamWriteValue32_v2_ptsz(CUstream a0, CUdeviceptr a1, c
 static void exercise_cuStreamWriteValue32_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint32_t a2 = (cuuint32_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue32_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue32_v2_ptsz(a0, a1, a2, a3)));
@@ -6600,7 +6600,7 @@ static CUresult mock_cuStreamWriteValue64(CUstream a0, CUdeviceptr a1, cuuint64_
 static void exercise_cuStreamWriteValue64(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint64_t a2 = (cuuint64_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue64(a0, a1, a2, a3)));
@@ -6620,7 +6620,7 @@ static CUresult mock_cuStreamWriteValue64_ptsz(CUstream a0, CUdeviceptr a1, cuui
 static void exercise_cuStreamWriteValue64_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint64_t a2 = (cuuint64_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue64_ptsz(a0, a1, a2, a3)));
@@ -6640,7 +6640,7 @@ static CUresult mock_cuStreamWriteValue64_v2(CUstream a0, CUdeviceptr a1, cuuint
 static void exercise_cuStreamWriteValue64_v2(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint64_t a2 = (cuuint64_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue64_v2(a0, a1, a2, a3)));
@@ -6660,7 +6660,7 @@ static CUresult mock_cuStreamWriteValue64_v2_ptsz(CUstream a0, CUdeviceptr a1, c
 static void exercise_cuStreamWriteValue64_v2_ptsz(struct exercise *e) {
     (void)e;
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
-    CUdeviceptr a1 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a1 = (CUdeviceptr)exercise_address(e);
     cuuint64_t a2 = (cuuint64_t)exercise_value(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamWriteValue64_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamWriteValue64_v2_ptsz(a0, a1, a2, a3)));
@@ -6825,7 +6825,7 @@ static void exercise_cuTensorMapEncodeIm2col(struct exercise *e) {
     CUtensorMapL2promotion a13 = (CUtensorMapL2promotion)exercise_value(e);
     CUtensorMapFloatOOBfill a14 = (CUtensorMapFloatOOBfill)exercise_value(e);
     CUtensorMap *a0 = exercise_room(e, 1, 128);
-    void *a3 = (void *)(uintptr_t)exercise_next(e);
+    void *a3 = (void *)(uintptr_t)exercise_address(e);
     cuuint64_t *a4 = exercise_array(e, (uint64_t)a2, 8);
     exercise_keep(e, a4, (uint64_t)a2 * 8);
     cuuint64_t *a5 = exercise_array(e, remote_length_less((uint64_t)a2, 1), 8);
@@ -6880,7 +6880,7 @@ static void exercise_cuTensorMapEncodeIm2colWide(struct exercise *e) {
     CUtensorMapL2promotion a14 = (CUtensorMapL2promotion)exercise_value(e);
     CUtensorMapFloatOOBfill a15 = (CUtensorMapFloatOOBfill)exercise_value(e);
     CUtensorMap *a0 = exercise_room(e, 1, 128);
-    void *a3 = (void *)(uintptr_t)exercise_next(e);
+    void *a3 = (void *)(uintptr_t)exercise_address(e);
     cuuint64_t *a4 = exercise_array(e, (uint64_t)a2, 8);
     exercise_keep(e, a4, (uint64_t)a2 * 8);
     cuuint64_t *a5 = exercise_array(e, remote_length_less((uint64_t)a2, 1), 8);
@@ -6922,7 +6922,7 @@ static void exercise_cuTensorMapEncodeTiled(struct exercise *e) {
     CUtensorMapL2promotion a10 = (CUtensorMapL2promotion)exercise_value(e);
     CUtensorMapFloatOOBfill a11 = (CUtensorMapFloatOOBfill)exercise_value(e);
     CUtensorMap *a0 = exercise_room(e, 1, 128);
-    void *a3 = (void *)(uintptr_t)exercise_next(e);
+    void *a3 = (void *)(uintptr_t)exercise_address(e);
     cuuint64_t *a4 = exercise_array(e, (uint64_t)a2, 8);
     exercise_keep(e, a4, (uint64_t)a2 * 8);
     cuuint64_t *a5 = exercise_array(e, remote_length_less((uint64_t)a2, 1), 8);
@@ -6950,7 +6950,7 @@ static CUresult mock_cuTensorMapReplaceAddress(CUtensorMap *a0, void *a1) {
 static void exercise_cuTensorMapReplaceAddress(struct exercise *e) {
     (void)e;
     CUtensorMap *a0 = exercise_array(e, 1, 128);
-    void *a1 = (void *)(uintptr_t)exercise_next(e);
+    void *a1 = (void *)(uintptr_t)exercise_address(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapReplaceAddress)(a0, a1) : loopback.cuda->cuTensorMapReplaceAddress(a0, a1)));
     exercise_see(e, a0, 1 * 128);
     exercise_end(e);
@@ -7386,7 +7386,7 @@ static CUresult mock_cuTexRefSetAddress2D_v2(CUtexref a0, const CUDA_ARRAY_DESCR
 static void exercise_cuTexRefSetAddress2D_v2(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     size_t a3 = (size_t)exercise_value(e);
     CUDA_ARRAY_DESCRIPTOR *a1 = exercise_array(e, 1, 24);
     exercise_keep(e, a1, 1 * 24);
@@ -7407,7 +7407,7 @@ static CUresult mock_cuTexRefSetAddress2D_v3(CUtexref a0, const CUDA_ARRAY_DESCR
 static void exercise_cuTexRefSetAddress2D_v3(struct exercise *e) {
     (void)e;
     CUtexref a0 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     size_t a3 = (size_t)exercise_value(e);
     CUDA_ARRAY_DESCRIPTOR *a1 = exercise_array(e, 1, 24);
     exercise_keep(e, a1, 1 * 24);
@@ -7449,7 +7449,7 @@ static CUresult mock_cuTexRefSetAddress_v2(size_t *a0, CUtexref a1, CUdeviceptr 
 static void exercise_cuTexRefSetAddress_v2(struct exercise *e) {
     (void)e;
     CUtexref a1 = (CUtexref)exercise_handle(e, REMOTE_KIND_CUtexref);
-    CUdeviceptr a2 = (CUdeviceptr)exercise_value(e);
+    CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     size_t a3 = (size_t)exercise_value(e);
     size_t *a0 = exercise_room(e, 1, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress_v2)(a0, a1, a2, a3) : loopback.cuda->cuTexRefSetAddress_v2(a0, a1, a2, a3)));

@@ -184,7 +184,7 @@ static enum remote_outcome decode_nvmlDeviceGetAccountingPids(struct remote_deco
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    unsigned int *a2 = remote_out(d, 2, room1, 4);
+    unsigned int *a2 = remote_out_maybe(d, 2, room1, 4);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetAccountingPids != NULL)) {
         return remote_not_called(d);
     }
@@ -600,7 +600,7 @@ static enum remote_outcome decode_nvmlDeviceGetComputeRunningProcesses(struct re
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_v1_t *a2 = remote_out(d, 2, room1, 16);
+    nvmlProcessInfo_v1_t *a2 = remote_out_maybe(d, 2, room1, 16);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetComputeRunningProcesses != NULL)) {
         return remote_not_called(d);
     }
@@ -618,7 +618,7 @@ static enum remote_outcome decode_nvmlDeviceGetComputeRunningProcesses_v2(struct
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_v2_t *a2 = remote_out(d, 2, room1, 24);
+    nvmlProcessInfo_v2_t *a2 = remote_out_maybe(d, 2, room1, 24);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetComputeRunningProcesses_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -636,7 +636,7 @@ static enum remote_outcome decode_nvmlDeviceGetComputeRunningProcesses_v3(struct
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_t *a2 = remote_out(d, 2, room1, 24);
+    nvmlProcessInfo_t *a2 = remote_out_maybe(d, 2, room1, 24);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetComputeRunningProcesses_v3 != NULL)) {
         return remote_not_called(d);
     }
@@ -1091,7 +1091,7 @@ static enum remote_outcome decode_nvmlDeviceGetEncoderSessions(struct remote_dec
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlEncoderSessionInfo_t *a2 = remote_out(d, 2, room1, 32);
+    nvmlEncoderSessionInfo_t *a2 = remote_out_maybe(d, 2, room1, 32);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetEncoderSessions != NULL)) {
         return remote_not_called(d);
     }
@@ -1160,7 +1160,7 @@ static enum remote_outcome decode_nvmlDeviceGetFBCSessions(struct remote_decoder
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlFBCSessionInfo_t *a2 = remote_out(d, 2, room1, 48);
+    nvmlFBCSessionInfo_t *a2 = remote_out_maybe(d, 2, room1, 48);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetFBCSessions != NULL)) {
         return remote_not_called(d);
     }
@@ -1475,7 +1475,7 @@ static enum remote_outcome decode_nvmlDeviceGetGraphicsRunningProcesses(struct r
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_v1_t *a2 = remote_out(d, 2, room1, 16);
+    nvmlProcessInfo_v1_t *a2 = remote_out_maybe(d, 2, room1, 16);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetGraphicsRunningProcesses != NULL)) {
         return remote_not_called(d);
     }
@@ -1493,7 +1493,7 @@ static enum remote_outcome decode_nvmlDeviceGetGraphicsRunningProcesses_v2(struc
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_v2_t *a2 = remote_out(d, 2, room1, 24);
+    nvmlProcessInfo_v2_t *a2 = remote_out_maybe(d, 2, room1, 24);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetGraphicsRunningProcesses_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -1511,7 +1511,7 @@ static enum remote_outcome decode_nvmlDeviceGetGraphicsRunningProcesses_v3(struc
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_t *a2 = remote_out(d, 2, room1, 24);
+    nvmlProcessInfo_t *a2 = remote_out_maybe(d, 2, room1, 24);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetGraphicsRunningProcesses_v3 != NULL)) {
         return remote_not_called(d);
     }
@@ -1793,7 +1793,7 @@ static enum remote_outcome decode_nvmlDeviceGetMPSComputeRunningProcesses(struct
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_v1_t *a2 = remote_out(d, 2, room1, 16);
+    nvmlProcessInfo_v1_t *a2 = remote_out_maybe(d, 2, room1, 16);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetMPSComputeRunningProcesses != NULL)) {
         return remote_not_called(d);
     }
@@ -1811,7 +1811,7 @@ static enum remote_outcome decode_nvmlDeviceGetMPSComputeRunningProcesses_v2(str
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_v2_t *a2 = remote_out(d, 2, room1, 24);
+    nvmlProcessInfo_v2_t *a2 = remote_out_maybe(d, 2, room1, 24);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetMPSComputeRunningProcesses_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -1829,7 +1829,7 @@ static enum remote_outcome decode_nvmlDeviceGetMPSComputeRunningProcesses_v3(str
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    nvmlProcessInfo_t *a2 = remote_out(d, 2, room1, 24);
+    nvmlProcessInfo_t *a2 = remote_out_maybe(d, 2, room1, 24);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetMPSComputeRunningProcesses_v3 != NULL)) {
         return remote_not_called(d);
     }
@@ -2774,7 +2774,7 @@ static enum remote_outcome decode_nvmlDeviceGetProcessUtilization(struct remote_
     unsigned int a2 = (unsigned int)d->words[1];
     const uint64_t room2 = a2;
     unsigned long long a3 = (unsigned long long)d->words[2];
-    nvmlProcessUtilizationSample_t *a1 = remote_out(d, 1, room2, 32);
+    nvmlProcessUtilizationSample_t *a1 = remote_out_maybe(d, 1, room2, 32);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetProcessUtilization != NULL)) {
         return remote_not_called(d);
     }
@@ -2844,7 +2844,7 @@ static enum remote_outcome decode_nvmlDeviceGetRetiredPages(struct remote_decode
     nvmlPageRetirementCause_t a1 = (nvmlPageRetirementCause_t)d->words[1];
     unsigned int a2 = (unsigned int)d->words[2];
     const uint64_t room2 = a2;
-    unsigned long long *a3 = remote_out(d, 3, room2, 8);
+    unsigned long long *a3 = remote_out_maybe(d, 3, room2, 8);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetRetiredPages != NULL)) {
         return remote_not_called(d);
     }
@@ -2878,8 +2878,8 @@ static enum remote_outcome decode_nvmlDeviceGetRetiredPages_v2(struct remote_dec
     nvmlPageRetirementCause_t a1 = (nvmlPageRetirementCause_t)d->words[1];
     unsigned int a2 = (unsigned int)d->words[2];
     const uint64_t room2 = a2;
-    unsigned long long *a3 = remote_out(d, 3, room2, 8);
-    unsigned long long *a4 = remote_out(d, 4, room2, 8);
+    unsigned long long *a3 = remote_out_maybe(d, 3, room2, 8);
+    unsigned long long *a4 = remote_out_maybe(d, 4, room2, 8);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetRetiredPages_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -2916,7 +2916,7 @@ static enum remote_outcome decode_nvmlDeviceGetSamples(struct remote_decoder *d)
     unsigned int a4 = (unsigned int)d->words[3];
     const uint64_t room4 = a4;
     nvmlValueType_t *a3 = remote_out(d, 3, 1, 4);
-    nvmlSample_t *a5 = remote_out(d, 5, room4, 16);
+    nvmlSample_t *a5 = remote_out_maybe(d, 5, room4, 16);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetSamples != NULL)) {
         return remote_not_called(d);
     }
@@ -3012,7 +3012,7 @@ static enum remote_outcome decode_nvmlDeviceGetSupportedGraphicsClocks(struct re
     unsigned int a1 = (unsigned int)d->words[1];
     unsigned int a2 = (unsigned int)d->words[2];
     const uint64_t room2 = a2;
-    unsigned int *a3 = remote_out(d, 3, room2, 4);
+    unsigned int *a3 = remote_out_maybe(d, 3, room2, 4);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetSupportedGraphicsClocks != NULL)) {
         return remote_not_called(d);
     }
@@ -3030,7 +3030,7 @@ static enum remote_outcome decode_nvmlDeviceGetSupportedMemoryClocks(struct remo
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)d->words[1];
     const uint64_t room1 = a1;
-    unsigned int *a2 = remote_out(d, 2, room1, 4);
+    unsigned int *a2 = remote_out_maybe(d, 2, room1, 4);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetSupportedMemoryClocks != NULL)) {
         return remote_not_called(d);
     }
@@ -3800,7 +3800,7 @@ static enum remote_outcome decode_nvmlSystemGetHicVersion(struct remote_decoder 
     }
     unsigned int a0 = (unsigned int)d->words[0];
     const uint64_t room0 = a0;
-    nvmlHwbcEntry_t *a1 = remote_out(d, 1, room0, 36);
+    nvmlHwbcEntry_t *a1 = remote_out_maybe(d, 1, room0, 36);
     if (!remote_taken(d, d->nvml->nvmlSystemGetHicVersion != NULL)) {
         return remote_not_called(d);
     }

@@ -128,6 +128,12 @@ uint64_t exercise_value(struct exercise *e) {
     return exercise_world ? exercise_world->value(drawn >> 8) : drawn;
 }
 
+uint64_t exercise_address(struct exercise *e) {
+    uint64_t drawn = exercise_next(e);
+
+    return exercise_world ? exercise_world->address(drawn >> 8) : drawn;
+}
+
 bool exercise_chance(struct exercise *e) {
     return (exercise_next(e) >> 8) % 8 == 0;
 }

@@ -39,6 +39,7 @@ extern const struct exercise_entry nvml_exercises[];
 struct exercise_world {
     uint64_t (*handle)(enum remote_kind kind, uint64_t drawn);
     uint64_t (*value)(uint64_t drawn);
+    uint64_t (*address)(uint64_t drawn);
     uint64_t (*shape)(enum remote_kind kind, uint64_t handle); /* what two handles have in common */
     const char *(*text)(uint64_t drawn);                       /* NULL for any */
     const char *image;                                         /* ended by NUL */
@@ -65,6 +66,7 @@ void mock_write_tag(struct mock *m, void *structure, size_t at);
 
 uint64_t exercise_next(struct exercise *e);
 uint64_t exercise_value(struct exercise *e);
+uint64_t exercise_address(struct exercise *e);
 bool exercise_chance(struct exercise *e); /* one in eight */
 uint64_t exercise_length(struct exercise *e);
 uint64_t exercise_handle(struct exercise *e, enum remote_kind kind);

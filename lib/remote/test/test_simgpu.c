@@ -188,17 +188,31 @@ static uint64_t draw_value(uint64_t drawn) {
     case 1:
         return 0;
     case 2:
-        return rest % 6;
     case 3:
-        return world.memory[0];
+        return rest % 6;
     case 4:
-        return world.memory[1] + 256;
-    case 5:
         return UINT64_C(1) << rest % 20;
+    case 5:
+        return rest % 64;
     case 6:
         return rest % 4096;
     default:
+        return rest % 65536;
+    }
+}
+
+static uint64_t draw_address(uint64_t drawn) {
+    uint64_t rest = drawn >> 3;
+
+    switch (drawn % 8) {
+    case 0:
+        return 0;
+    case 1:
         return rest;
+    case 2:
+        return world.memory[0] + 4 * (rest % 64);
+    default:
+        return world.memory[rest % 2];
     }
 }
 
@@ -218,7 +232,7 @@ static uint64_t shape(enum remote_kind kind, uint64_t handle) {
     return handle ? 100 : 0;
 }
 
-static const struct exercise_world simulated = {draw_handle, draw_value, shape, draw_text, ptx};
+static const struct exercise_world simulated = {draw_handle, draw_value, draw_address, shape, draw_text, ptx};
 
 static bool is_left_out(const char *name) {
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
@@ -239,8 +253,8 @@ struct outcome {
     bool done;
 };
 
-/* A process of its own, so that nothing that an earlier call left counts. */
-static void run(const struct exercise_entry *entry, uint64_t draws, bool remote,
+/* A process of its own, so that nothing that an earlier call left counts. Returns how it ended. */
+static int run(const struct exercise_entry *entry, uint64_t draws, bool remote,
                 struct outcome *outcomes) {
     int status;
     pid_t child = fork();
@@ -258,6 +272,7 @@ static void run(const struct exercise_entry *entry, uint64_t draws, bool remote,
         _exit(0);
     }
     CHECK_EQUAL(waitpid(child, &status, 0), child);
+    return status;
 }
 
 /* Returns how many draws differ. */
@@ -267,14 +282,18 @@ static unsigned long compare(const struct exercise_entry *entry, uint64_t draws,
 
     memset(one, 0, draws * sizeof *one);
     memset(other, 0, draws * sizeof *other);
-    run(entry, draws, false, one);
-    run(entry, draws, true, other);
+    int direct_end = run(entry, draws, false, one);
+    int remote_end = run(entry, draws, true, other);
+    if (direct_end || remote_end) {
+        fprintf(stderr, "%s: the driver ended the process directly with 0x%x, remotely with 0x%x\n",
+                entry->name, (unsigned)direct_end, (unsigned)remote_end);
+    }
     for (uint64_t i = 0; i < draws; i++) {
-        if (one[i].digest != other[i].digest || other[i].failed || !one[i].done || !other[i].done) {
-            fprintf(stderr, "%s, draw %llu: direct %d, remote %d%s%s\n", entry->name,
+        if (one[i].digest != other[i].digest || other[i].failed || one[i].done != other[i].done ||
+            direct_end != remote_end) {
+            fprintf(stderr, "%s, draw %llu: direct %d, remote %d%s\n", entry->name,
                     (unsigned long long)i, one[i].result, other[i].result,
-                    other[i].failed ? ", memory changed" : "",
-                    one[i].done && other[i].done ? "" : ", ended early");
+                    other[i].failed ? ", memory changed" : "");
             differ++;
         }
         *succeeded = *succeeded || (one[i].done && one[i].result == 0);

@@ -1,0 +1,162 @@
+/* Records that no client of ours would send: the decoders refuse them or call the driver with parameters of which every
+ * byte is theirs, and answer with a whole answer. Begins with the described records, seeds.txt, each of which is taken;
+ * then changes them. FRAMES=n says how many changed ones, SEED=n repeats a run. */
+#include "remote/test/exercise.h"
+#include "test/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_SEEDS 1024u
+
+static struct seed {
+    size_t size;
+    unsigned char *bytes;
+} seeds[MOST_SEEDS];
+static size_t seed_count;
+static uint64_t state;
+static unsigned long outcomes[REMOTE_BY_HAND + 1];
+
+static uint64_t next(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static unsigned digit(char c) {
+    return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+static void read_seeds(void) {
+    static char line[65536], name[256], text[65536];
+    FILE *file = fopen(REMOTE_SEEDS, "r");
+
+    CHECK(file);
+    while (fgets(line, sizeof line, file)) {
+        unsigned long size;
+
+        CHECK(seed_count < MOST_SEEDS);
+        CHECK(sscanf(line, "%255s %lu %65535s", name, &size, text) == 3);
+        struct seed *seed = &seeds[seed_count++];
+        seed->size = size;
+        seed->bytes = calloc(1, size);
+        CHECK(seed->bytes && strlen(text) <= 2 * size);
+        for (size_t i = 0; text[2 * i]; i++) {
+            seed->bytes[i] = (unsigned char)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
+        }
+    }
+    fclose(file);
+}
+
+/* Decodes a record from memory that ends where it does, so that a sanitizer sees a byte too far. */
+static enum remote_outcome decode(const unsigned char *bytes, size_t size) {
+    unsigned char *exact = malloc(size ? size : 1);
+
+    CHECK(exact);
+    memcpy(exact, bytes, size);
+    enum remote_outcome outcome = remote_decode(&loopback, exact, size);
+    free(exact);
+    if (outcome == REMOTE_ANSWERED) {
+        struct remote_answer answer;
+
+        memcpy(&answer, loopback.answer, sizeof answer);
+        CHECK(answer.size >= sizeof answer && answer.size <= REMOTE_RECORD_BYTES);
+        CHECK_EQUAL(answer.size % 8, 0);
+        CHECK_EQUAL(answer.call, loopback.head.call);
+        CHECK_EQUAL(answer.sequence, loopback.head.sequence);
+        CHECK_EQUAL(answer.given & ~loopback.head.given, 0);
+    }
+    return outcome;
+}
+
+static void check_seeds(void) {
+    for (size_t i = 0; i < seed_count; i++) {
+        unsigned long called = mock_calls;
+
+        loopback_forget();
+        enum remote_outcome outcome = decode(seeds[i].bytes, seeds[i].size);
+
+        CHECK(outcome == REMOTE_ANSWERED || outcome == REMOTE_LATER);
+        CHECK_EQUAL(mock_calls, called + (outcome == REMOTE_ANSWERED));
+        /* Less than the record says, and more than there is. */
+        CHECK_EQUAL(decode(seeds[i].bytes, seeds[i].size - 8), REMOTE_GARBLED);
+    }
+}
+
+/* A number that often matters. */
+static uint64_t number(void) {
+    uint64_t drawn = next();
+
+    switch (drawn % 6) {
+    case 0:
+        return drawn >> 8;
+    case 1:
+        return (drawn >> 8) % 64;
+    case 2:
+        return UINT64_MAX - (drawn >> 8) % 16;
+    case 3:
+        return UINT64_C(1) << (drawn >> 8) % 64;
+    case 4:
+        return (UINT64_C(1) << (drawn >> 8) % 64) - 1;
+    default:
+        return 0x1000 + (drawn >> 8) % 16;
+    }
+}
+
+static void frame(unsigned char *bytes) {
+    const struct seed *seed = &seeds[next() % seed_count];
+    size_t size = seed->size;
+    uint32_t said;
+
+    memcpy(bytes, seed->bytes, size);
+    if (next() % 4 == 0) {
+        size_t change = 8 * (next() % 9);
+
+        if (next() % 2 && change < size) {
+            size -= change;
+        } else {
+            memset(bytes + size, (int)next(), change);
+            size += change;
+        }
+        said = (uint32_t)size;
+        memcpy(bytes, &said, sizeof said);
+    }
+    for (uint64_t i = next() % 5; i > 0; i--) {
+        uint64_t value = number();
+        size_t at = next() % 8 ? sizeof(struct remote_head) : 0;
+        size_t length = next() % 4 ? 8 : 4;
+
+        at += 4 * (next() % 16);
+        if (next() % 8 == 0) {
+            at = 4 * (next() % (size / 4 + 1));
+        }
+        if (at + length <= size) {
+            memcpy(bytes + at, &value, length);
+        }
+    }
+    outcomes[decode(bytes, size)]++;
+    if (next() % 256 == 0) {
+        loopback_forget();
+    }
+}
+
+int main(void) {
+    static unsigned char bytes[REMOTE_RECORD_BYTES];
+    const char *frames = getenv("FRAMES"), *seed = getenv("SEED");
+    uint64_t count = frames ? strtoull(frames, NULL, 10) : 200000;
+
+    state = seed ? strtoull(seed, NULL, 10) : 1;
+    CHECK(state);
+    loopback_start(&cuda_mock, &nvml_mock);
+    read_seeds();
+    CHECK(seed_count >= 450);
+    check_seeds();
+    for (uint64_t i = 0; i < count; i++) {
+        frame(bytes);
+    }
+    printf("%lu answered, %lu later, %lu garbled, %lu by hand\n", outcomes[REMOTE_ANSWERED],
+           outcomes[REMOTE_LATER], outcomes[REMOTE_GARBLED], outcomes[REMOTE_BY_HAND]);
+    CHECK(outcomes[REMOTE_GARBLED] > 0 && outcomes[REMOTE_ANSWERED] > 0);
+    return 0;
+}
