@@ -4707,11 +4707,41 @@ static void exercise_nvmlEventSetFree(struct exercise *e) {
     exercise_end(e);
 }
 
+static nvmlReturn_t mock_nvmlEventSetWait(nvmlEventSet_t a0, nvmlEventData_t *a1, unsigned int a2) {
+    struct mock m = mock_begin(REMOTE_nvmlEventSetWait);
+    mock_value(&m, (uint64_t)a0);
+    mock_value(&m, a1 != NULL);
+    mock_value(&m, (uint64_t)a2);
+    const int32_t result = mock_result(&m);
+    if (a1 && result == 0) {
+        mock_write(&m, a1, 1 * 32);
+        for (uint64_t i = 0; i < 1; i++) {
+            mock_write_handles(&m, REMOTE_KIND_nvmlDevice_t, ((unsigned char *)(uintptr_t)a1 + i * 32) + 0, 1);
+        }
+    }
+    return (nvmlReturn_t)result;
+}
+
 int32_t remote_back_nvmlEventSetWait(struct remote_decoder *d, nvmlEventSet_t a0, unsigned int a2) {
     (void)d;
     (void)a0;
     (void)a2;
     return REMOTE_ANSWERS_LATER;
+}
+
+static nvmlReturn_t mock_nvmlEventSetWait_v2(nvmlEventSet_t a0, nvmlEventData_t *a1, unsigned int a2) {
+    struct mock m = mock_begin(REMOTE_nvmlEventSetWait_v2);
+    mock_value(&m, (uint64_t)a0);
+    mock_value(&m, a1 != NULL);
+    mock_value(&m, (uint64_t)a2);
+    const int32_t result = mock_result(&m);
+    if (a1 && result == 0) {
+        mock_write(&m, a1, 1 * 32);
+        for (uint64_t i = 0; i < 1; i++) {
+            mock_write_handles(&m, REMOTE_KIND_nvmlDevice_t, ((unsigned char *)(uintptr_t)a1 + i * 32) + 0, 1);
+        }
+    }
+    return (nvmlReturn_t)result;
 }
 
 int32_t remote_back_nvmlEventSetWait_v2(struct remote_decoder *d, nvmlEventSet_t a0, unsigned int a2) {
@@ -5650,6 +5680,8 @@ const struct remote_nvml_driver nvml_mock = {
     .nvmlDeviceWorkloadPowerProfileGetProfilesInfo = mock_nvmlDeviceWorkloadPowerProfileGetProfilesInfo,
     .nvmlEventSetCreate = mock_nvmlEventSetCreate,
     .nvmlEventSetFree = mock_nvmlEventSetFree,
+    .nvmlEventSetWait = mock_nvmlEventSetWait,
+    .nvmlEventSetWait_v2 = mock_nvmlEventSetWait_v2,
     .nvmlGetExcludedDeviceCount = mock_nvmlGetExcludedDeviceCount,
     .nvmlGetExcludedDeviceInfoByIndex = mock_nvmlGetExcludedDeviceInfoByIndex,
     .nvmlGpmMigSampleGet = mock_nvmlGpmMigSampleGet,
