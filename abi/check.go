@@ -51,7 +51,7 @@ func (c *checker) fault(line int, name, format string, args ...any) {
 }
 
 func (c *checker) of(f Function, format string, args ...any) {
-	c.faults = append(c.faults, fmt.Errorf("%s: %s: %s", c.file, f.Name, fmt.Sprintf(format, args...)))
+	c.fault(f.line, f.Name, format, args...)
 }
 
 var (

@@ -49,6 +49,7 @@ type Function struct {
 
 	Parameters []Parameter `json:"-"` // the same with what else is said of them
 	Remote     Remote      `json:"-"` // how it is called from another machine
+	line       int
 }
 
 // An entry is a function as its line writes it.

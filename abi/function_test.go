@@ -204,15 +204,20 @@ func TestVersionsRise(t *testing.T) {
 
 func parsed(t *testing.T, l Library) []Function {
 	t.Helper()
-	text, err := os.ReadFile("../" + l.Source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	functions, err := ParseFunctions(l.Source, text, l.Returns)
+	functions, err := ParseFunctions(l.Source, descriptionOf(t, l), l.Returns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return functions
+}
+
+func descriptionOf(t *testing.T, l Library) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../" + l.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 func described(t *testing.T, l Library) map[string]Function {

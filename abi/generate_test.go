@@ -9,6 +9,23 @@ import (
 	"testing"
 )
 
+// Descriptions of few functions.
+const (
+	fewOfCUDA = `reasons:
+  - {name: narrow, result: CUDA_ERROR_NOT_SUPPORTED, because: "addresses have 64 bits"}
+values:
+  - {size: 8, types: [CUdeviceptr, size_t]}
+functions:
+  - {name: cuMemAlloc, since: 2000, kind: allocate, remote: refused narrow, takes: [CUdeviceptr_v1 *, unsigned int]}
+  - {name: cuMemAlloc_v2, since: 3020, kind: allocate, remote: waiting, takes: [CUdeviceptr * out, size_t]}
+`
+	fewOfNVML = `reasons:
+  - {name: session, because: "it begins the connection"}
+functions:
+  - {name: nvmlInit_v2, since: 10000, kind: session, remote: hand session, takes: []}
+`
+)
+
 // repository makes a root that holds only the descriptions.
 func repository(t *testing.T) string {
 	t.Helper()
@@ -21,8 +38,8 @@ func repository(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"cuda.yaml":   goodFunctions,
-		"nvml.yaml":   "functions:\n  - {name: nvmlInit_v2, since: 10000, kind: session, takes: []}\n",
+		"cuda.yaml":   fewOfCUDA,
+		"nvml.yaml":   fewOfNVML,
 		"pages.yaml":  string(layout),
 		"simgpu.yaml": string(layout),
 	} {

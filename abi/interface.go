@@ -73,7 +73,6 @@ type interfaceParser struct {
 	file, returns string
 	section       string
 	d             Interface
-	lines         []int // of the functions
 	faults        []error
 }
 
@@ -151,7 +150,8 @@ func (p *interfaceParser) function(n int, text []byte) {
 		p.fault(n, "%s: must be after %s: names are sorted and appear once", f.Name, p.d.Functions[last].Name)
 		return
 	}
-	p.d.Functions, p.lines = append(p.d.Functions, f), append(p.lines, n)
+	f.line = n
+	p.d.Functions = append(p.d.Functions, f)
 }
 
 // follow gives each stream variant the manner and the words of the name without its suffix.
@@ -171,12 +171,12 @@ func (p *interfaceParser) follow() {
 			own = own || a.String() != a.Type
 		}
 		if own {
-			p.fault(p.lines[i], "%s: it is called as %s is; take out what this line says of it", f.Name, base)
+			p.fault(f.line, "%s: it is called as %s is; take out what this line says of it", f.Name, base)
 			continue
 		}
 		if b, ok := at[base]; ok {
 			if strings.Join(f.Takes, ",") != strings.Join(p.d.Functions[b].Takes, ",") {
-				p.fault(p.lines[i], "%s: it takes other parameters than %s", f.Name, base)
+				p.fault(f.line, "%s: it takes other parameters than %s", f.Name, base)
 				continue
 			}
 			f.Remote, f.Parameters = p.d.Functions[b].Remote, p.d.Functions[b].Parameters
