@@ -3,12 +3,13 @@ package abi
 // remoteFolder is where the C files of client and worker go.
 const remoteFolder = "lib/remote/generated/"
 
-// remoteOutputs are the files with which calls are made from another machine.
+// remoteOutputs are the files with which calls are made from another machine, and the page that lists them.
 func remoteOutputs(ri remoteInterface) []File {
 	files := []File{
 		{remoteFolder + "numbers.h", ri.numbersHeader()},
 		{remoteFolder + "numbers.c", ri.numbersSource()},
 		{remoteFolder + "seeds.txt", ri.seeds()},
+		{"docs/remote-functions.md", ri.table()},
 	}
 	for _, r := range ri {
 		prefix := remoteFolder + r.lower()
