@@ -72,16 +72,7 @@ func (c *checker) sections() {
 		known[name] = line
 	}
 	for _, r := range c.d.Reasons {
-		_, twice := c.reasons[r.Name]
-		switch {
-		case !identifier.MatchString(r.Name) || twice:
-			c.fault(r.line, r.Name, "a reason has one name of small letters, once")
-		case len(wordPattern.FindAllString(r.Because, 3)) < 3 || !commentable(r.Because):
-			c.fault(r.line, r.Name, "because %q is no sentence of at least three words", r.Because)
-		case r.Result != "" && !resultPattern.MatchString(r.Result):
-			c.fault(r.line, r.Name, "%q is no result of a driver", r.Result)
-		}
-		c.reasons[r.Name] = r
+		c.reasonEntry(r)
 	}
 	for _, v := range c.d.Values {
 		if !slices.Contains([]int{1, 2, 4, 8}, v.Size) {
@@ -97,18 +88,35 @@ func (c *checker) sections() {
 		c.handles[h.Name] = h
 	}
 	for _, h := range c.d.Handles {
-		_, ok := c.handles[h.Also]
-		switch {
-		case h.Also != "" && (!ok || h.Also == h.Name):
-			c.fault(h.line, h.Name, "%q, which is to be taken in its place, is no other kind of handles", h.Also)
-		case !resultPattern.MatchString(h.Unknown):
-			c.fault(h.line, h.Name, "%q is no result of a driver", h.Unknown)
-		case h.Fixed < 0 || h.Fixed > 15:
-			c.fault(h.line, h.Name, "%d is no number up to 15 of fixed handles", h.Fixed)
-		}
+		c.handleEntry(h)
 	}
 	for i := range c.d.Structures {
 		c.structure(&c.d.Structures[i], name)
+	}
+}
+
+func (c *checker) reasonEntry(r Reason) {
+	_, twice := c.reasons[r.Name]
+	switch {
+	case !identifier.MatchString(r.Name) || twice:
+		c.fault(r.line, r.Name, "a reason has one name of small letters, once")
+	case len(wordPattern.FindAllString(r.Because, 3)) < 3 || !commentable(r.Because):
+		c.fault(r.line, r.Name, "because %q is no sentence of at least three words", r.Because)
+	case r.Result != "" && !resultPattern.MatchString(r.Result):
+		c.fault(r.line, r.Name, "%q is no result of a driver", r.Result)
+	}
+	c.reasons[r.Name] = r
+}
+
+func (c *checker) handleEntry(h Handle) {
+	_, ok := c.handles[h.Also]
+	switch {
+	case h.Also != "" && (!ok || h.Also == h.Name):
+		c.fault(h.line, h.Name, "%q, which is to be taken in its place, is no other kind of handles", h.Also)
+	case !resultPattern.MatchString(h.Unknown):
+		c.fault(h.line, h.Name, "%q is no result of a driver", h.Unknown)
+	case h.Fixed < 0 || h.Fixed > 15:
+		c.fault(h.line, h.Name, "%d is no number up to 15 of fixed handles", h.Fixed)
 	}
 }
 

@@ -2,22 +2,64 @@ package abi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // parameter says what is wrong with what is said of a parameter of a generated call, "" for nothing.
 func (c *checker) parameter(f Function, p Parameter) string {
+	for _, fault := range []func(Function, Parameter) string{c.typed, c.byValue, c.pointed, c.byRole, c.length, c.counted} {
+		if text := fault(f, p); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+func (c *checker) isHandle(ctype string) bool {
+	_, ok := c.handles[ctype]
+	return ok
+}
+
+func (c *checker) isStructure(ctype string) bool {
+	_, ok := c.structures[ctype]
+	return ok
+}
+
+// typed asks whether it is known what the type is.
+func (c *checker) typed(_ Function, p Parameter) string {
 	element := p.Element()
-	_, isHandle := c.handles[element]
-	_, isValue := c.values[element]
-	_, isStructure := c.structures[element]
-	switch {
-	case strings.HasSuffix(p.Type, "**"):
+	if strings.HasSuffix(p.Type, "**") {
 		return fmt.Sprintf("%q is the address of an address, of which nothing can be said: the call has to be made by hand", p.Type)
-	case !isHandle && !isValue && !isStructure && element != "void":
+	}
+	if !c.isHandle(element) && !c.isStructure(element) && c.values[element] == 0 && element != "void" {
 		return fmt.Sprintf("nothing says what %s is; list it under handles, values or structures", element)
+	}
+	return ""
+}
+
+// byValue judges what is not pointed to.
+func (c *checker) byValue(_ Function, p Parameter) string {
+	switch {
+	case p.Pointer():
+		return ""
+	case c.isStructure(p.Type) || p.Type == "void":
+		return fmt.Sprintf("%s by value is not served", p.Type)
+	case p.Role != "" && p.Role != Ends:
+		return fmt.Sprintf("%q is said of a value", p.Role)
+	case p.Role == Ends && !c.isHandle(p.Type):
+		return fmt.Sprintf("%s is no kind of handles, so none ends", p.Type)
+	case p.Length != Length{} || p.Always:
+		return "a value has no length"
+	}
+	return ""
+}
+
+// pointed judges which way memory goes.
+func (c *checker) pointed(f Function, p Parameter) string {
+	switch {
 	case !p.Pointer():
-		return c.byValue(p, isHandle, isStructure)
+		return ""
 	case p.Role == "":
 		return fmt.Sprintf("%q is a pointer, and nothing says which way its memory goes: in, out, inout, makes, text, image, address or count", p.Type)
 	case p.Role == Ends:
@@ -31,46 +73,22 @@ func (c *checker) parameter(f Function, p Parameter) string {
 	case f.Remote.Back != "" && (p.Length.UpTo || p.Role == Makes):
 		return "a function that the worker has by hand can neither make nor count"
 	}
-	if fault := c.byRole(p, isHandle, isValue); fault != "" {
-		return fault
-	}
-	return c.length(f, p, isStructure)
-}
-
-func (c *checker) byValue(p Parameter, isHandle, isStructure bool) string {
-	switch {
-	case isStructure || p.Type == "void":
-		return fmt.Sprintf("%s by value is not served", p.Type)
-	case p.Role != "" && p.Role != Ends:
-		return fmt.Sprintf("%q is said of a value", p.Role)
-	case p.Role == Ends && !isHandle:
-		return fmt.Sprintf("%s is no kind of handles, so none ends", p.Type)
-	case p.Length != Length{} || p.Always:
-		return "a value has no length"
-	}
 	return ""
 }
 
 // byRole checks what a role is for.
-func (c *checker) byRole(p Parameter, isHandle, isValue bool) string {
+func (c *checker) byRole(_ Function, p Parameter) string {
 	element, none := p.Element(), p.Length == Length{}
 	switch p.Role {
 	case Makes:
-		if !isHandle || !none {
+		if !c.isHandle(element) || !none {
 			return fmt.Sprintf("%q: what is made is one handle", p)
 		}
 		if c.handles[element].Own {
 			return fmt.Sprintf("%q: the client cannot number what has the driver's value; say out", p)
 		}
 	case Text:
-		switch {
-		case element != "char":
-			return fmt.Sprintf("%q: text is of char", p)
-		case p.Const() != none:
-			return fmt.Sprintf("%q: text that is read has no length but its end; text that is written has room", p)
-		case p.Length.UpTo || p.Length.Bytes || p.Length.Versioned:
-			return fmt.Sprintf("%q: room for text is a number or a parameter", p)
-		}
+		return textFault(p)
 	case Image:
 		if element != "void" || !none {
 			return fmt.Sprintf("%q: an image is a void pointer without a length", p)
@@ -80,35 +98,51 @@ func (c *checker) byRole(p Parameter, isHandle, isValue bool) string {
 			return fmt.Sprintf("%q: nobody follows an address, so it has no length", p)
 		}
 	case Count:
-		if !isValue || c.values[element] < 4 || !none {
+		if c.values[element] < 4 || element == "float" || !none {
 			return fmt.Sprintf("%q: a count is one number of 4 or 8 bytes", p)
-		}
-	case In, Out, InOut:
-		if element == "void" && none {
-			return fmt.Sprintf("%q: nothing says how many bytes these are", p)
-		}
-		if p.Role == InOut && isHandle {
-			return fmt.Sprintf("%q: a handle is either read or written", p)
 		}
 	}
 	return ""
 }
 
-// length checks a length against the parameter that says it.
-func (c *checker) length(f Function, p Parameter, isStructure bool) string {
+func textFault(p Parameter) string {
+	none := p.Length == Length{}
+	switch {
+	case p.Element() != "char":
+		return fmt.Sprintf("%q: text is of char", p)
+	case p.Const() != none:
+		return fmt.Sprintf("%q: text that is read has no length but its end; text that is written has room", p)
+	case p.Length.UpTo || p.Length.Bytes || p.Length.Versioned:
+		return fmt.Sprintf("%q: room for text is a number or a parameter", p)
+	}
+	return ""
+}
+
+// length checks what a length is for.
+func (c *checker) length(_ Function, p Parameter) string {
 	l := p.Length
-	if l.Versioned && (p.Role != InOut || !isStructure) {
+	switch {
+	case p.Element() == "void" && l == Length{} && slices.Contains([]Role{In, Out, InOut}, p.Role):
+		return fmt.Sprintf("%q: nothing says how many bytes these are", p)
+	case l.Versioned && (p.Role != InOut || !c.isStructure(p.Element())):
 		return fmt.Sprintf("%q: what says its own size is a structure, read and written", p)
-	}
-	if l.UpTo && p.Role != Out {
+	case l.UpTo && p.Role != Out:
 		return fmt.Sprintf("%q: upto is for arrays that the callee fills", p)
-	}
-	if _, isHandle := c.handles[p.Element()]; isHandle && (l.Bytes || l.Number > 0) {
+	case l.Number > ArrayBytes/c.elementBytes(p):
+		return fmt.Sprintf("%q: these are more than %d bytes", p, ArrayBytes)
+	case !c.isHandle(p.Element()):
+		return ""
+	case p.Role == InOut:
+		return fmt.Sprintf("%q: a handle is either read or written", p)
+	case l.Bytes || l.Number > 0:
 		return fmt.Sprintf("%q: handles are counted by a parameter", p)
 	}
-	if l.Number > 0 && l.Number*c.elementBytes(p) > ArrayBytes {
-		return fmt.Sprintf("%q: these are more than %d bytes", p, ArrayBytes)
-	}
+	return ""
+}
+
+// counted checks the parameter that says a length.
+func (c *checker) counted(f Function, p Parameter) string {
+	l := p.Length
 	if l.Of == 0 {
 		return ""
 	}

@@ -36,6 +36,49 @@
 // The shapes, the kinds of functions that each is for, and the parameters that it needs stand in shapes.go. A shape that
 // does not fit is refused.
 //
+// # Calls from another machine
+//
+// Each entry also says how a program on another machine calls the function:
+//
+//	remote: waiting            # or posted, which does not wait; both are generated
+//	remote: hand bytes         # or local current, or refused graphics: not generated, with a reason
+//	front: addresses           # the client's function is written by hand, around what is generated
+//	back: wait                 # the worker's function is
+//
+// The reasons, the kinds of handles, the types of values and the structures that generated calls take stand before the
+// functions, in sections of their own. A name with _ptsz or _ptds follows the one without and says nothing itself.
+//
+// Values and handles by value need no words. What a parameter points to needs words after its type:
+//
+//	const CUprop * in          # the callee reads it
+//	CUdeviceptr * out          # it writes it, when the call succeeds; "out always" also when it fails
+//	CUprop * inout             # both
+//	CUstream * makes           # a handle that the call makes, which the client numbers
+//	CUstream ends              # by value: a handle that is none afterwards
+//	const char * text          # up to a NUL
+//	char * text a1             # a buffer for so much text
+//	const void * image         # code, as long as its own header proves
+//	void * address             # a pointer of the worker's, which nobody follows
+//	size_t * count             # how many there is room for, and afterwards how many there are
+//
+// in, out and inout are of one element if no length follows:
+//
+//	const CUgraphNode * in a3  # as many as parameter 3 says, the first being 0; a3-1 is one less
+//	int * out 8                # so many
+//	CUgraphNode * out upto a2  # parameter 2 is a count
+//	int * out bytes a1         # bytes, not elements
+//	nvmlMemory_v2_t * inout versioned  # as the low 24 bits of its first word say
+//
+// From this are written, in lib/remote/generated,
+//
+//	numbers.h, numbers.c       numbers of calls and of kinds of handles, and the protocol's digest
+//	cuda_stubs.c, nvml_stubs.c the client's functions, with what it refuses
+//	cuda_decode.c, nvml_decode.c  the worker's, which believe nothing
+//	cuda_exercises.c, nvml_exercises.c  calls with drawn parameters, for tests
+//	seeds.txt                  a valid record of each call, for fuzzing
+//
+// and docs/remote-functions.md. lib/remote/record.h says what a record is.
+//
 // # Layouts: pages.yaml, simgpu.yaml
 //
 // Structures that several processes or both languages read, for 64-bit

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -53,8 +54,8 @@ type Structure struct {
 	line   int
 }
 
-// The sections of a description, in their order.
-const sectionNames = "reasons, handles, values, structures, functions"
+// sectionNames are the sections of a description, in their order.
+var sectionNames = []string{"reasons", "handles", "values", "structures", "functions"}
 
 // parseInterface reads a description line by line, because each entry is one line. So it knows the line of every fault.
 func parseInterface(file string, text []byte, returns string) (Interface, error) {
@@ -86,8 +87,7 @@ func (p *interfaceParser) line(n int, text string) {
 	switch {
 	case trimmed == "" || strings.HasPrefix(trimmed, "#"):
 		return
-	case isKey && strings.Index(sectionNames, name) >= strings.Index(sectionNames, p.section) && name != p.section &&
-		strings.Contains(", "+sectionNames+",", ", "+name+","):
+	case isKey && slices.Index(sectionNames, name) > slices.Index(sectionNames, p.section):
 		p.section = name
 		return
 	case p.section == "":

@@ -112,17 +112,6 @@ func (c call) roomFor(at int) bool {
 	return slices.ContainsFunc(c.Parameters, func(p Parameter) bool { return p.Role == Text && p.Length.Of == at+1 })
 }
 
-// counted are the parameters whose elements the parameter of this number counts.
-func (c call) counted(at int) []Parameter {
-	var counted []Parameter
-	for _, p := range c.Parameters {
-		if p.Length.UpTo && p.Length.Of == at+1 {
-			counted = append(counted, p)
-		}
-	}
-	return counted
-}
-
 // declare is a C declaration.
 func declare(ctype, name string) string {
 	if strings.HasSuffix(ctype, "*") {

@@ -90,17 +90,7 @@ func (r remoteLibrary) learns(name string) bool {
 	for _, h := range r.types.holds(name) {
 		holds = holds || h.Kind != Nothing
 	}
-	if !holds {
-		return false
-	}
-	for _, c := range r.calls {
-		for _, p := range c.Parameters {
-			if p.Written() && p.Element() == name {
-				return true
-			}
-		}
-	}
-	return false
+	return holds && r.has(name, func(_ call, p Parameter) bool { return p.Written() })
 }
 
 // holds are the handles in structures of this type, none for another.
@@ -159,32 +149,51 @@ func (r remoteLibrary) posted(b *strings.Builder, c call) {
 // send writes a parameter to the record.
 func (r remoteLibrary) send(b *strings.Builder, c call, i int, p Parameter) {
 	w := c.word[i]
-	switch {
-	case !p.Pointer() && r.kinds[p.Type]:
-		fmt.Fprintf(b, "    remote_use(&c, %d, %s, (uint64_t)a%d);\n", w, kind(p.Type), i)
-	case !p.Pointer():
+	if !p.Pointer() {
 		r.sendValue(b, c, i, p)
-	case p.Role == Makes:
-		fmt.Fprintf(b, "    remote_make(&c, %d, %d, %s, a%d);\n", i, w, kind(p.Element()), i)
-	case p.Role == Address:
-		fmt.Fprintf(b, "    c.words[%d] = (uintptr_t)a%d;\n", w, i)
-	case p.Role == Image:
-		fmt.Fprintf(b, "    remote_image(&c, %d, %d, a%d);\n", i, w, i)
-	case p.Role == Count:
-		r.sendCount(b, c, i, w)
-	case p.Role == Text && p.Const():
-		fmt.Fprintf(b, "    remote_text(&c, %d, %d, a%d);\n", i, w, i)
-	case p.Length.Versioned:
-		fmt.Fprintf(b, "    remote_versioned(&c, %d, %d, a%d, %s);\n", i, w, i, r.size(p))
-	case p.Role == In && r.kinds[p.Element()]:
-		fmt.Fprintf(b, "    remote_handles(&c, %d, %s, a%d, %s);\n", i, kind(p.Element()), i, c.length(p, "remote_less"))
-	case p.Role == In || p.Role == InOut:
-		fmt.Fprintf(b, "    remote_array(&c, %d, a%d, %s, %s);\n", i, i, c.length(p, "remote_less"), r.size(p))
-	case p.Length.UpTo || p.Length == Length{}:
-		fmt.Fprintf(b, "    remote_given(&c, %d, a%d);\n", i, i)
-	default:
-		fmt.Fprintf(b, "    remote_room(&c, %d, a%d, %s, %s);\n", i, i, c.length(p, "remote_less"), r.size(p))
+		return
 	}
+	switch p.Role {
+	case Makes:
+		fmt.Fprintf(b, "    remote_make(&c, %d, %d, %s, a%d);\n", i, w, kind(p.Element()), i)
+	case Address:
+		fmt.Fprintf(b, "    c.words[%d] = (uintptr_t)a%d;\n", w, i)
+	case Image:
+		fmt.Fprintf(b, "    remote_image(&c, %d, %d, a%d);\n", i, w, i)
+	case Count:
+		r.sendCount(b, c, i, w)
+	case In, InOut:
+		r.sendArray(b, c, i, p)
+	default:
+		if p.Role == Text && p.Const() {
+			fmt.Fprintf(b, "    remote_text(&c, %d, %d, a%d);\n", i, w, i)
+			return
+		}
+		r.sendRoom(b, c, i, p)
+	}
+}
+
+// sendArray sends what the callee reads.
+func (r remoteLibrary) sendArray(b *strings.Builder, c call, i int, p Parameter) {
+	length := c.length(p, "remote_less")
+	switch {
+	case p.Length.Versioned:
+		fmt.Fprintf(b, "    remote_versioned(&c, %d, %d, a%d, %s);\n", i, c.word[i], i, r.size(p))
+	case r.kinds[p.Element()]:
+		fmt.Fprintf(b, "    remote_handles(&c, %d, %s, a%d, %s);\n", i, kind(p.Element()), i, length)
+	default:
+		fmt.Fprintf(b, "    remote_array(&c, %d, a%d, %s, %s);\n", i, i, length, r.size(p))
+	}
+}
+
+// sendRoom says that there is room for what the callee writes.
+func (r remoteLibrary) sendRoom(b *strings.Builder, c call, i int, p Parameter) {
+	none := Length{}
+	if p.Length.UpTo || p.Length == none {
+		fmt.Fprintf(b, "    remote_given(&c, %d, a%d);\n", i, i)
+		return
+	}
+	fmt.Fprintf(b, "    remote_room(&c, %d, a%d, %s, %s);\n", i, i, c.length(p, "remote_less"), r.size(p))
 }
 
 func (r remoteLibrary) sendValue(b *strings.Builder, c call, i int, p Parameter) {
@@ -192,6 +201,8 @@ func (r remoteLibrary) sendValue(b *strings.Builder, c call, i int, p Parameter)
 		fmt.Fprintf(b, "    a%d = a%d > (%s)REMOTE_ARRAY_BYTES ? (%s)REMOTE_ARRAY_BYTES : a%d;\n", i, i, p.Type, p.Type, i)
 	}
 	switch {
+	case r.kinds[p.Type]:
+		fmt.Fprintf(b, "    remote_use(&c, %d, %s, (uint64_t)a%d);\n", c.word[i], kind(p.Type), i)
 	case p.Type == "float":
 		fmt.Fprintf(b, "    c.words[%d] = remote_float_word(a%d);\n", c.word[i], i)
 	case signed(p.Type):

@@ -67,24 +67,7 @@ func (c call) passed() string {
 func (r remoteLibrary) mock(b *strings.Builder, c call) {
 	fmt.Fprintf(b, "\nstatic %s mock_%s(%s) {\n    struct mock m = mock_begin(%s);\n", c.Returns, c.Name, c.prototype(), number(c.Name))
 	for i, p := range c.Parameters {
-		switch {
-		case p.Type == "float":
-			fmt.Fprintf(b, "    mock_float(&m, a%d);\n", i)
-		case !p.Pointer() || p.Role == Address:
-			fmt.Fprintf(b, "    mock_value(&m, (uint64_t)a%d);\n", i)
-		case p.Role == Text && p.Const():
-			fmt.Fprintf(b, "    mock_text(&m, a%d);\n", i)
-		case p.Role == Image:
-			fmt.Fprintf(b, "    mock_bytes(&m, a%d, a%d ? remote_image_size(a%d) : 0);\n", i, i, i)
-		case p.Length.Versioned:
-			fmt.Fprintf(b, "    mock_bytes(&m, a%d, a%d ? mock_version(a%d) : 0);\n", i, i, i)
-		case p.Role == Count:
-			fmt.Fprintf(b, "    mock_value(&m, a%d ? (uint64_t)*a%d : 0);\n    const uint64_t room%d = a%d ? (uint64_t)*a%d : 0;\n", i, i, i, i, i)
-		case p.Written() && p.Role != InOut:
-			fmt.Fprintf(b, "    mock_value(&m, a%d != NULL);\n", i)
-		default:
-			fmt.Fprintf(b, "    mock_bytes(&m, a%d, %s * %s);\n", i, c.length(p, "remote_length_less"), r.size(p))
-		}
+		r.mockReads(b, c, i, p)
 	}
 	fmt.Fprintf(b, "    const int32_t result = mock_result(&m);\n")
 	for i, p := range c.Parameters {
@@ -98,6 +81,28 @@ func (r remoteLibrary) mock(b *strings.Builder, c call) {
 		}
 	}
 	fmt.Fprintf(b, "    return (%s)result;\n}\n", c.Returns)
+}
+
+// mockReads notes what the driver was given.
+func (r remoteLibrary) mockReads(b *strings.Builder, c call, i int, p Parameter) {
+	switch {
+	case p.Type == "float":
+		fmt.Fprintf(b, "    mock_float(&m, a%d);\n", i)
+	case !p.Pointer() || p.Role == Address:
+		fmt.Fprintf(b, "    mock_value(&m, (uint64_t)a%d);\n", i)
+	case p.Role == Text && p.Const():
+		fmt.Fprintf(b, "    mock_text(&m, a%d);\n", i)
+	case p.Role == Image:
+		fmt.Fprintf(b, "    mock_bytes(&m, a%d, a%d ? remote_image_size(a%d) : 0);\n", i, i, i)
+	case p.Length.Versioned:
+		fmt.Fprintf(b, "    mock_bytes(&m, a%d, a%d ? mock_version(a%d) : 0);\n", i, i, i)
+	case p.Role == Count:
+		fmt.Fprintf(b, "    const uint64_t room%d = a%d ? (uint64_t)*a%d : 0;\n    mock_value(&m, room%d);\n", i, i, i, i)
+	case p.Written() && p.Role != InOut:
+		fmt.Fprintf(b, "    mock_value(&m, a%d != NULL);\n", i)
+	default:
+		fmt.Fprintf(b, "    mock_bytes(&m, a%d, %s * %s);\n", i, c.length(p, "remote_length_less"), r.size(p))
+	}
 }
 
 // mockWrites fills what the driver writes.

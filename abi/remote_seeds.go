@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,38 +31,15 @@ const seedElements = 2
 // record is a valid record of a call.
 func (r remoteLibrary) record(c call) []byte {
 	record := make([]byte, HeadBytes+8*c.words)
-	word := func(at int, value uint64) {
-		binary.LittleEndian.PutUint64(record[HeadBytes+8*at:], value)
-	}
 	given := uint32(0)
 	for i, p := range c.Parameters {
-		if p.Pointer() && p.Role != Address {
+		if p.Pointer() && p.Role != Address && p.Role != Image {
 			given |= 1 << i
 		}
-		counts := c.roomFor(i) || len(c.counted(i)) > 0
-		for _, a := range c.Parameters {
-			counts = counts || a.Length.Of == i+1
+		if word, ok := r.seedWord(c, i, p); ok {
+			binary.LittleEndian.PutUint64(record[HeadBytes+8*c.word[i]:], word)
 		}
-		var piece []byte
-		switch {
-		case counts:
-			word(c.word[i], seedElements)
-		case p.Role == Image:
-			given &^= 1 << i
-		case p.Role == Text && p.Const():
-			word(c.word[i], 2)
-			piece = []byte("a\x00")
-		case p.Length.Versioned:
-			size := r.types.elementBytes(p)
-			word(c.word[i], uint64(size))
-			piece = binary.LittleEndian.AppendUint32(nil, uint32(size)|1<<24)
-			piece = append(piece, make([]byte, size-4)...)
-		case p.Role == Makes:
-			word(c.word[i], uint64(0x1000+i))
-		case p.Pointer() && (p.Role == In || p.Role == InOut):
-			piece = make([]byte, r.seedLength(p)*r.types.elementBytes(p))
-		}
-		record = append(record, piece...)
+		record = append(record, r.seedPiece(p)...)
 		record = append(record, make([]byte, (8-len(record)%8)%8)...)
 	}
 	binary.LittleEndian.PutUint32(record, uint32(len(record)))
@@ -69,6 +47,38 @@ func (r remoteLibrary) record(c call) []byte {
 	binary.LittleEndian.PutUint64(record[8:], 1)
 	binary.LittleEndian.PutUint32(record[28:], given)
 	return record
+}
+
+// seedWord is the word of a parameter in a seed, and whether it is not 0.
+func (r remoteLibrary) seedWord(c call, i int, p Parameter) (uint64, bool) {
+	switch {
+	case slices.ContainsFunc(c.Parameters, func(a Parameter) bool { return a.Length.Of == i+1 }):
+		return seedElements, true
+	case p.Role == Text && p.Const():
+		return uint64(len(seedText)), true
+	case p.Length.Versioned:
+		return uint64(r.types.elementBytes(p)), true
+	case p.Role == Makes:
+		return uint64(0x1000 + i), true
+	}
+	return 0, false
+}
+
+const seedText = "a\x00"
+
+// seedPiece is the memory of a parameter in a seed.
+func (r remoteLibrary) seedPiece(p Parameter) []byte {
+	switch {
+	case p.Role == Text && p.Const():
+		return []byte(seedText)
+	case p.Length.Versioned:
+		size := r.types.elementBytes(p)
+		piece := binary.LittleEndian.AppendUint32(nil, uint32(size)|1<<24)
+		return append(piece, make([]byte, size-4)...)
+	case p.Pointer() && (p.Role == In || p.Role == InOut):
+		return make([]byte, r.seedLength(p)*r.types.elementBytes(p))
+	}
+	return nil
 }
 
 // seedLength is how many elements a parameter has in a seed.

@@ -89,53 +89,51 @@ func (r remoteLibrary) assertions(b *strings.Builder) {
 
 // versioned says whether structures of this type say their own size.
 func (r remoteLibrary) versioned(name string) bool {
+	return r.has(name, func(_ call, p Parameter) bool { return p.Length.Versioned })
+}
+
+// translations are the functions that turn numbers in a structure into handles, and back.
+func (r remoteLibrary) translations(b *strings.Builder, s Structure) {
+	holds := r.types.holds(s.Name)
+	if len(holds) == 0 {
+		return
+	}
+	if r.has(s.Name, func(_ call, p Parameter) bool { return p.Role == In || p.Role == InOut }) {
+		translation(b, "in", s.Name, holds, func(h Hold) string {
+			if h.Kind == Nothing || h.OnlyOut {
+				return fmt.Sprintf("remote_in_nothing(s, %d);", h.At)
+			}
+			return fmt.Sprintf("remote_in_field(d, s, %d, %s);", h.At, kind(h.Kind))
+		})
+	}
+	if r.has(s.Name, func(c call, p Parameter) bool { return p.Written() && c.Remote.Back == "" }) {
+		translation(b, "out", s.Name, holds, func(h Hold) string {
+			if h.Kind == Nothing {
+				return fmt.Sprintf("remote_in_nothing(s, %d);", h.At)
+			}
+			return fmt.Sprintf("remote_out_field(d, s, %d, %s);", h.At, kind(h.Kind))
+		})
+	}
+}
+
+func translation(b *strings.Builder, way, name string, holds []Hold, what func(Hold) string) {
+	fmt.Fprintf(b, "\nstatic void %s_%s(struct remote_decoder *d, void *s) {\n    (void)d;\n", way, name)
+	for _, h := range holds {
+		held(b, h, what(h))
+	}
+	b.WriteString("}\n")
+}
+
+// has says whether some generated call has a parameter with elements of a type of which something is so.
+func (r remoteLibrary) has(element string, is func(call, Parameter) bool) bool {
 	for _, c := range r.calls {
 		for _, p := range c.Parameters {
-			if p.Length.Versioned && p.Element() == name {
+			if p.Element() == element && is(c, p) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// translations are the functions that turn numbers in a structure into handles, and back.
-func (r remoteLibrary) translations(b *strings.Builder, s Structure) {
-	reads, writes := false, false
-	for _, c := range r.calls {
-		for _, p := range c.Parameters {
-			if p.Element() == s.Name {
-				reads = reads || p.Role == In || p.Role == InOut
-				writes = writes || p.Written() && c.Remote.Back == ""
-			}
-		}
-	}
-	holds := r.types.holds(s.Name)
-	if len(holds) == 0 {
-		return
-	}
-	if reads {
-		fmt.Fprintf(b, "\nstatic void in_%s(struct remote_decoder *d, void *s) {\n    (void)d;\n", s.Name)
-		for _, h := range holds {
-			what := fmt.Sprintf("remote_in_field(d, s, %d, %s);", h.At, kind(h.Kind))
-			if h.Kind == Nothing || h.OnlyOut {
-				what = fmt.Sprintf("remote_in_nothing(s, %d);", h.At)
-			}
-			held(b, h, what)
-		}
-		b.WriteString("}\n")
-	}
-	if writes {
-		fmt.Fprintf(b, "\nstatic void out_%s(struct remote_decoder *d, void *s) {\n    (void)d;\n", s.Name)
-		for _, h := range holds {
-			what := fmt.Sprintf("remote_out_field(d, s, %d, %s);", h.At, kind(h.Kind))
-			if h.Kind == Nothing {
-				what = fmt.Sprintf("remote_in_nothing(s, %d);", h.At)
-			}
-			held(b, h, what)
-		}
-		b.WriteString("}\n")
-	}
 }
 
 func held(b *strings.Builder, h Hold, what string) {

@@ -6,7 +6,7 @@
 
 struct remote_call {
     struct remote_head head;
-    int32_t fault;        /* what the client answers instead of asking, 0 for nothing */
+    int32_t fault; /* what the client answers instead of asking, 0 for nothing */
     uint32_t word_count;
     uint32_t piece_count; /* piece 0 is the words */
     struct remote_piece pieces[1 + REMOTE_MOST_PIECES];

@@ -136,8 +136,8 @@ const void *remote_in_image(struct remote_decoder *decoder, unsigned parameter, 
     if (!remote_is_given(decoder, parameter) || decoder->garbled) {
         return NULL;
     }
-    const void *image = remote_worker_bulk(decoder->worker, decoder->words[word],
-                                           decoder->words[word + 1]);
+    const void *image =
+        remote_worker_bulk(decoder->worker, decoder->words[word], decoder->words[word + 1]);
     return image ? image : garble(decoder);
 }
 
@@ -218,7 +218,7 @@ void *remote_out(struct remote_decoder *decoder, unsigned parameter, uint64_t co
 }
 
 void *remote_out_maybe(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
-                        size_t size) {
+                       size_t size) {
     void *at = remote_out(decoder, parameter, count, size);
 
     if (at) {

@@ -25,7 +25,8 @@ struct remote_decoder {
     struct remote_worker *worker;
     const struct remote_cuda_driver *cuda;
     const struct remote_nvml_driver *nvml;
-    unsigned char *record; /* of REMOTE_RECORD_BYTES, ours alone, aligned to 128 bytes, as the others */
+    unsigned char
+        *record; /* of REMOTE_RECORD_BYTES, ours alone, aligned to 128 bytes, as the others */
     unsigned char *answer;
     unsigned char *scratch; /* what the driver writes to */
     struct remote_head head;
@@ -84,7 +85,7 @@ bool remote_field_is(const void *structure, size_t at, uint32_t value);
 void *remote_out(struct remote_decoder *decoder, unsigned parameter, uint64_t count, size_t size);
 /* The same where the driver may write nothing though the call succeeds, or something though it fails. */
 void *remote_out_maybe(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
-                        size_t size);
+                       size_t size);
 /* The same for handles: what the driver leaves untouched is known afterwards. */
 void *remote_out_handles(struct remote_decoder *decoder, unsigned parameter, uint64_t count);
 

@@ -2304,8 +2304,8 @@ static CUresult mock_cuGraphGetEdges(CUgraph a0, CUgraphNode *a1, CUgraphNode *a
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
     mock_value(&m, a2 != NULL);
-    mock_value(&m, a3 ? (uint64_t)*a3 : 0);
     const uint64_t room3 = a3 ? (uint64_t)*a3 : 0;
+    mock_value(&m, room3);
     const int32_t result = mock_result(&m);
     const uint64_t n3 = mock_next(&m) % (room3 + 3);
     if (a3) {
@@ -2341,8 +2341,8 @@ static CUresult mock_cuGraphGetEdges_v2(CUgraph a0, CUgraphNode *a1, CUgraphNode
     mock_value(&m, a1 != NULL);
     mock_value(&m, a2 != NULL);
     mock_value(&m, a3 != NULL);
-    mock_value(&m, a4 ? (uint64_t)*a4 : 0);
     const uint64_t room4 = a4 ? (uint64_t)*a4 : 0;
+    mock_value(&m, room4);
     const int32_t result = mock_result(&m);
     const uint64_t n4 = mock_next(&m) % (room4 + 3);
     if (a4) {
@@ -2401,8 +2401,8 @@ static CUresult mock_cuGraphGetNodes(CUgraph a0, CUgraphNode *a1, size_t *a2) {
     struct mock m = mock_begin(REMOTE_cuGraphGetNodes);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     const int32_t result = mock_result(&m);
     const uint64_t n2 = mock_next(&m) % (room2 + 3);
     if (a2) {
@@ -2431,8 +2431,8 @@ static CUresult mock_cuGraphGetRootNodes(CUgraph a0, CUgraphNode *a1, size_t *a2
     struct mock m = mock_begin(REMOTE_cuGraphGetRootNodes);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     const int32_t result = mock_result(&m);
     const uint64_t n2 = mock_next(&m) % (room2 + 3);
     if (a2) {
@@ -2782,8 +2782,8 @@ static CUresult mock_cuGraphNodeGetDependencies(CUgraphNode a0, CUgraphNode *a1,
     struct mock m = mock_begin(REMOTE_cuGraphNodeGetDependencies);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     const int32_t result = mock_result(&m);
     const uint64_t n2 = mock_next(&m) % (room2 + 3);
     if (a2) {
@@ -2813,8 +2813,8 @@ static CUresult mock_cuGraphNodeGetDependencies_v2(CUgraphNode a0, CUgraphNode *
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
     mock_value(&m, a2 != NULL);
-    mock_value(&m, a3 ? (uint64_t)*a3 : 0);
     const uint64_t room3 = a3 ? (uint64_t)*a3 : 0;
+    mock_value(&m, room3);
     const int32_t result = mock_result(&m);
     const uint64_t n3 = mock_next(&m) % (room3 + 3);
     if (a3) {
@@ -2848,8 +2848,8 @@ static CUresult mock_cuGraphNodeGetDependentNodes(CUgraphNode a0, CUgraphNode *a
     struct mock m = mock_begin(REMOTE_cuGraphNodeGetDependentNodes);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     const int32_t result = mock_result(&m);
     const uint64_t n2 = mock_next(&m) % (room2 + 3);
     if (a2) {
@@ -2879,8 +2879,8 @@ static CUresult mock_cuGraphNodeGetDependentNodes_v2(CUgraphNode a0, CUgraphNode
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
     mock_value(&m, a2 != NULL);
-    mock_value(&m, a3 ? (uint64_t)*a3 : 0);
     const uint64_t room3 = a3 ? (uint64_t)*a3 : 0;
+    mock_value(&m, room3);
     const int32_t result = mock_result(&m);
     const uint64_t n3 = mock_next(&m) % (room3 + 3);
     if (a3) {

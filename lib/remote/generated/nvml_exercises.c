@@ -128,8 +128,8 @@ static void exercise_nvmlDeviceGetAccountingMode(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetAccountingPids(nvmlDevice_t a0, unsigned int *a1, unsigned int *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetAccountingPids);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -696,8 +696,8 @@ static void exercise_nvmlDeviceGetComputeMode(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v1_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetComputeRunningProcesses);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -726,8 +726,8 @@ static void exercise_nvmlDeviceGetComputeRunningProcesses(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v2_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetComputeRunningProcesses_v2);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -756,8 +756,8 @@ static void exercise_nvmlDeviceGetComputeRunningProcesses_v2(struct exercise *e)
 static nvmlReturn_t mock_nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetComputeRunningProcesses_v3);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -1392,8 +1392,8 @@ static void exercise_nvmlDeviceGetEncoderCapacity(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetEncoderSessions(nvmlDevice_t a0, unsigned int *a1, nvmlEncoderSessionInfo_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetEncoderSessions);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -1500,8 +1500,8 @@ static void exercise_nvmlDeviceGetEnforcedPowerLimit(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetFBCSessions(nvmlDevice_t a0, unsigned int *a1, nvmlFBCSessionInfo_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetFBCSessions);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -1938,8 +1938,8 @@ static void exercise_nvmlDeviceGetGpuOperationMode(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v1_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetGraphicsRunningProcesses);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -1968,8 +1968,8 @@ static void exercise_nvmlDeviceGetGraphicsRunningProcesses(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v2_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetGraphicsRunningProcesses_v2);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -1998,8 +1998,8 @@ static void exercise_nvmlDeviceGetGraphicsRunningProcesses_v2(struct exercise *e
 static nvmlReturn_t mock_nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetGraphicsRunningProcesses_v3);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -2393,8 +2393,8 @@ static void exercise_nvmlDeviceGetLastBBXFlushTime(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v1_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetMPSComputeRunningProcesses);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -2423,8 +2423,8 @@ static void exercise_nvmlDeviceGetMPSComputeRunningProcesses(struct exercise *e)
 static nvmlReturn_t mock_nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v2_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetMPSComputeRunningProcesses_v2);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -2453,8 +2453,8 @@ static void exercise_nvmlDeviceGetMPSComputeRunningProcesses_v2(struct exercise 
 static nvmlReturn_t mock_nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetMPSComputeRunningProcesses_v3);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -3760,8 +3760,8 @@ static nvmlReturn_t mock_nvmlDeviceGetProcessUtilization(nvmlDevice_t a0, nvmlPr
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetProcessUtilization);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     mock_value(&m, (uint64_t)a3);
     const int32_t result = mock_result(&m);
     const uint64_t n2 = mock_next(&m) % (room2 + 3);
@@ -3870,8 +3870,8 @@ static nvmlReturn_t mock_nvmlDeviceGetRetiredPages(nvmlDevice_t a0, nvmlPageReti
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetRetiredPages);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, (uint64_t)a1);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     mock_value(&m, a3 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n2 = mock_next(&m) % (room2 + 3);
@@ -3922,8 +3922,8 @@ static nvmlReturn_t mock_nvmlDeviceGetRetiredPages_v2(nvmlDevice_t a0, nvmlPageR
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetRetiredPages_v2);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, (uint64_t)a1);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     mock_value(&m, a3 != NULL);
     mock_value(&m, a4 != NULL);
     const int32_t result = mock_result(&m);
@@ -3982,8 +3982,8 @@ static nvmlReturn_t mock_nvmlDeviceGetSamples(nvmlDevice_t a0, nvmlSamplingType_
     mock_value(&m, (uint64_t)a1);
     mock_value(&m, (uint64_t)a2);
     mock_value(&m, a3 != NULL);
-    mock_value(&m, a4 ? (uint64_t)*a4 : 0);
     const uint64_t room4 = a4 ? (uint64_t)*a4 : 0;
+    mock_value(&m, room4);
     mock_value(&m, a5 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n4 = mock_next(&m) % (room4 + 3);
@@ -4122,8 +4122,8 @@ static nvmlReturn_t mock_nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t a0, u
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetSupportedGraphicsClocks);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, (uint64_t)a1);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     mock_value(&m, a3 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n2 = mock_next(&m) % (room2 + 3);
@@ -4153,8 +4153,8 @@ static void exercise_nvmlDeviceGetSupportedGraphicsClocks(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t a0, unsigned int *a1, unsigned int *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetSupportedMemoryClocks);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -4336,8 +4336,8 @@ static nvmlReturn_t mock_nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t a0, nvmlG
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetTopologyNearestGpus);
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, (uint64_t)a1);
-    mock_value(&m, a2 ? (uint64_t)*a2 : 0);
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
+    mock_value(&m, room2);
     mock_value(&m, a3 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n2 = mock_next(&m) % (room2 + 3);
@@ -5183,8 +5183,8 @@ static void exercise_nvmlSystemGetDriverVersion(struct exercise *e) {
 
 static nvmlReturn_t mock_nvmlSystemGetHicVersion(unsigned int *a0, nvmlHwbcEntry_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlSystemGetHicVersion);
-    mock_value(&m, a0 ? (uint64_t)*a0 : 0);
     const uint64_t room0 = a0 ? (uint64_t)*a0 : 0;
+    mock_value(&m, room0);
     mock_value(&m, a1 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n0 = mock_next(&m) % (room0 + 3);
@@ -5272,8 +5272,8 @@ static void exercise_nvmlSystemGetProcessName(struct exercise *e) {
 static nvmlReturn_t mock_nvmlSystemGetTopologyGpuSet(unsigned int a0, unsigned int *a1, nvmlDevice_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlSystemGetTopologyGpuSet);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);
@@ -5320,8 +5320,8 @@ static void exercise_nvmlUnitGetCount(struct exercise *e) {
 static nvmlReturn_t mock_nvmlUnitGetDevices(nvmlUnit_t a0, unsigned int *a1, nvmlDevice_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlUnitGetDevices);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 ? (uint64_t)*a1 : 0);
     const uint64_t room1 = a1 ? (uint64_t)*a1 : 0;
+    mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
     const uint64_t n1 = mock_next(&m) % (room1 + 3);

@@ -11,7 +11,7 @@ struct mock {
 
 struct exercise {
     bool remote;
-    bool failed;     /* memory that is only read was changed */
+    bool failed; /* memory that is only read was changed */
     int32_t result;
     uint64_t state;  /* of the draw */
     uint64_t digest; /* of the result and of what was written */

@@ -87,8 +87,7 @@ uint64_t loopback_handle(enum remote_kind kind, uint64_t number) {
     if (number <= remote_kinds[kind].fixed) {
         return number;
     }
-    return remote_number_known(kind, number) &&
-                   remote_worker_resolve(NULL, kind, number, &handle)
+    return remote_number_known(kind, number) && remote_worker_resolve(NULL, kind, number, &handle)
                ? handle
                : 0;
 }
@@ -198,7 +197,8 @@ uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kin
 
     (void)worker;
     for (size_t i = entry_count; i > 0; i--) {
-        if (entries[i - 1].kind == kind && entries[i - 1].bound && entries[i - 1].handle == handle) {
+        if (entries[i - 1].kind == kind && entries[i - 1].bound &&
+            entries[i - 1].handle == handle) {
             return entries[i - 1].number;
         }
     }

@@ -79,7 +79,8 @@ static void check_seeds(void) {
 
         CHECK(outcome == REMOTE_ANSWERED || outcome == REMOTE_LATER);
         if (mock_calls != called + (outcome == REMOTE_ANSWERED)) {
-            fprintf(stderr, "record %zu: the driver was not called, result %d\n", i, loopback.result);
+            fprintf(stderr, "record %zu: the driver was not called, result %d\n", i,
+                    loopback.result);
             exit(1);
         }
         /* Less than the record says, and more than there is. */

@@ -156,7 +156,8 @@ static void unbuild(const char *name) {
     CUgraph captured;
 
     /* A stream that has ended must not be named again. */
-    for (unsigned i = 0; !strstr(name, "StreamDestroy") && i < world.count[REMOTE_KIND_CUstream]; i++) {
+    for (unsigned i = 0; !strstr(name, "StreamDestroy") && i < world.count[REMOTE_KIND_CUstream];
+         i++) {
         driver.cuStreamEndCapture((CUstream)world.handles[REMOTE_KIND_CUstream][i], &captured);
     }
 #define EACH(kind, function)                                                                       \
@@ -232,7 +233,8 @@ static uint64_t shape(enum remote_kind kind, uint64_t handle) {
     return handle ? 100 : 0;
 }
 
-static const struct exercise_world simulated = {draw_handle, draw_value, draw_address, shape, draw_text, ptx};
+static const struct exercise_world simulated = {draw_handle, draw_value, draw_address,
+                                                shape,       draw_text,  ptx};
 
 static bool is_left_out(const char *name) {
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
@@ -255,7 +257,7 @@ struct outcome {
 
 /* A process of its own, so that nothing that an earlier call left counts. Returns how it ended. */
 static int run(const struct exercise_entry *entry, uint64_t draws, bool remote,
-                struct outcome *outcomes) {
+               struct outcome *outcomes) {
     int status;
     pid_t child = fork();
 
