@@ -74,10 +74,9 @@
 //	numbers.h, numbers.c       numbers of calls and of kinds of handles, and the protocol's digest
 //	cuda_stubs.c, nvml_stubs.c the client's functions, with what it refuses
 //	cuda_decode.c, nvml_decode.c  the worker's, which believe nothing
-//	cuda_exercises.c, nvml_exercises.c  calls with drawn parameters, for tests
 //	seeds.txt                  a valid record of each call, for fuzzing
 //
-// and docs/remote-functions.md. lib/remote/record.h says what a record is.
+// and docs/remote-functions.md, and calls with drawn parameters in lib/remote/test/generated. lib/remote/record.h says what a record is.
 //
 // # Layouts: pages.yaml, simgpu.yaml
 //

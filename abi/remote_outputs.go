@@ -18,7 +18,7 @@ func remoteOutputs(ri remoteInterface) []File {
 			File{prefix + "_stubs.c", r.stubs()},
 			File{prefix + "_decode.h", r.decodeHeader()},
 			File{prefix + "_decode.c", r.decoders()},
-			File{prefix + "_exercises.c", r.exercises()},
+			File{"lib/remote/test/generated/" + r.lower() + "_exercises.c", r.exercises()},
 		)
 	}
 	return files

@@ -1,14 +1,17 @@
-# Calls from another machine: what is generated of client and worker, and its tests.
+# Calls of the driver from another machine: what client and worker are made of, and its tests.
 
 REMOTE_OBJ := $(B)/obj/remote
 REMOTE_TEST := $(B)/test/remote
-REMOTE_CLIENT := $(REMOTE_OBJ)/call.o $(REMOTE_OBJ)/generated/cuda_stubs.o $(REMOTE_OBJ)/generated/nvml_stubs.o
+REMOTE_CLIENT := $(REMOTE_OBJ)/call.o $(REMOTE_OBJ)/image.o $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
 REMOTE_DECODER := $(REMOTE_OBJ)/decode.o $(addprefix $(REMOTE_OBJ)/generated/,numbers.o cuda_decode.o nvml_decode.o)
-REMOTE_LOOPBACK := $(REMOTE_OBJ)/test/loopback.o $(REMOTE_OBJ)/test/exercise.o \
-	$(addprefix $(REMOTE_OBJ)/test/generated/,cuda_stubs.o nvml_stubs.o) \
-	$(addprefix $(REMOTE_OBJ)/generated/,cuda_exercises.o nvml_exercises.o)
+# A client and a worker in one process, with drawn parameters.
+REMOTE_LOOPBACK := $(addprefix $(REMOTE_OBJ)/test/,loopback.o exercise.o generated/cuda_exercises.o generated/nvml_exercises.o) \
+	$(addprefix $(REMOTE_OBJ)/renamed/,cuda_stubs.o nvml_stubs.o) $(addprefix $(REMOTE_OBJ)/,call.o image.o)
 REMOTE_TESTS := $(patsubst lib/remote/test/test_%.c,$(REMOTE_TEST)/%,$(wildcard lib/remote/test/test_*.c))
+# Loaded, as a program does it; its machine is made by its own code.
+REMOTE_SIMGPU := $(addprefix $(B)/lib/simgpu/,libcuda.so.1 libnvidia-ml.so.1)
 
+ALL_C += $(REMOTE_CLIENT) $(REMOTE_DECODER)
 C_TESTS += $(REMOTE_TESTS)
 
 -include $(wildcard $(REMOTE_OBJ)/*.d $(REMOTE_OBJ)/*/*.d $(REMOTE_OBJ)/*/*/*.d)
@@ -19,20 +22,18 @@ $(REMOTE_OBJ)/%.o: lib/remote/%.c
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # In a test the client's functions have other names than the driver's.
-$(REMOTE_OBJ)/test/%.o $(REMOTE_OBJ)/generated/%_exercises.o: CFLAGS += -include lib/remote/test/renamed.h
-$(REMOTE_OBJ)/test/generated/%.o: lib/remote/generated/%.c
+$(REMOTE_OBJ)/test/%.o $(REMOTE_OBJ)/renamed/%.o: CFLAGS += -include lib/remote/test/renamed.h
+$(REMOTE_OBJ)/renamed/%.o: lib/remote/generated/%.c
 	$(call step,CC)
 	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/call.o $(REMOTE_LOOPBACK) $(REMOTE_DECODER)
+$(REMOTE_OBJ)/test/test_fuzz.o: CFLAGS += -DREMOTE_SEEDS='"$(abspath lib/remote/generated/seeds.txt)"'
+$(REMOTE_OBJ)/test/test_simgpu.o $(REMOTE_OBJ)/test/test_simgpu_nvml.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+
+$(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODER)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
-
-# The simulated driver is loaded, as a program does it; its machine is made by its own code.
-REMOTE_SIMGPU := $(B)/lib/simgpu/libcuda.so.1
-$(REMOTE_OBJ)/test/test_simgpu.o: CFLAGS += -DSIMGPU_LIBRARY='"$(abspath $(REMOTE_SIMGPU))"'
-$(REMOTE_TEST)/simgpu: $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml: $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
-$(REMOTE_OBJ)/test/test_fuzz.o: CFLAGS += -DREMOTE_SEEDS='"$(abspath lib/remote/generated/seeds.txt)"'

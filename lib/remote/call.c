@@ -1,5 +1,7 @@
 #include "remote/call.h"
 
+#include "remote/image.h"
+
 #include <string.h>
 
 /* Results that the client gives by itself: of CUDA, and of NVML. */

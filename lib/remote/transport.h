@@ -35,7 +35,4 @@ void remote_number_learn(enum remote_kind kind, uint64_t number);
 void remote_number_forget(enum remote_kind kind, uint64_t number);
 bool remote_number_known(enum remote_kind kind, uint64_t number);
 
-/* How many bytes of code there are at an address, as its own header proves; 0 if it proves nothing. */
-size_t remote_image_size(const void *image);
-
 #endif

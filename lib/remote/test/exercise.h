@@ -3,6 +3,7 @@
 #ifndef DIVVY_REMOTE_TEST_EXERCISE_H
 #define DIVVY_REMOTE_TEST_EXERCISE_H
 
+#include "remote/image.h"
 #include "remote/test/loopback.h"
 
 struct mock {

@@ -309,7 +309,7 @@ static void load(void) {
     setting_describe(&machine);
     machine.cuda_version = 13040;
     setting_make(&machine);
-    library = dlopen(SIMGPU_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    library = dlopen(SIMGPU_FOLDER "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     CHECK(library);
     remote_cuda_driver_find(&driver, find);
     found(&direct.init, "cuInit");
