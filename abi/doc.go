@@ -69,9 +69,9 @@
 //	int * out bytes a1         # bytes, not elements
 //	nvmlMemory_v2_t * inout versioned  # as the low 24 bits of its first word say
 //
-// From this are written, in lib/remote/generated,
+// From this are written lib/remote/generated/numbers, which has the numbers of calls and of kinds of handles and the protocol's
+// digest, and in lib/remote/generated
 //
-//	numbers.h, numbers.c       numbers of calls and of kinds of handles, and the protocol's digest
 //	cuda_stubs.c, nvml_stubs.c the client's functions, with what it refuses
 //	cuda_decode.c, nvml_decode.c  the worker's, which believe nothing
 //	seeds.txt                  a valid record of each call, for fuzzing

@@ -36,7 +36,8 @@ func (ri remoteInterface) numbersHeader() string {
 			at++
 		}
 	}
-	b.WriteString("};\n\n#endif\n")
+	b.WriteString("};\n\n/* Whether the number belongs to a call that is served, and whether a client goes on without its answer. */\n")
+	b.WriteString("bool remote_is_served(uint16_t call);\nbool remote_is_posted(uint16_t call);\n\n#endif\n")
 	return b.String()
 }
 
@@ -54,7 +55,7 @@ func (r remoteLibrary) numbered() []Function {
 // numbersSource is the C file that says what each number stands for.
 func (ri remoteInterface) numbersSource() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s#include \"remote/generated/numbers.h\"\n\n#include \"abi/cuda/types.h\"\n#include \"abi/nvml/types.h\"\n#include \"remote/decode.h\"\n\n", ri.banner())
+	fmt.Fprintf(&b, "%s#include \"remote/generated/numbers/numbers.h\"\n\n#include \"abi/cuda/types.h\"\n#include \"abi/nvml/types.h\"\n\n", ri.banner())
 	b.WriteString("const struct remote_kind_facts remote_kinds[REMOTE_KINDS] = {\n    [REMOTE_KIND_NONE] = {\"none\", 1, 0, REMOTE_KIND_NONE, false},\n")
 	for _, r := range ri {
 		for _, h := range r.d.Handles {
@@ -110,4 +111,31 @@ func (ri remoteInterface) protocol() uint64 {
 	}
 	sum := sha256.Sum256([]byte(b.String()))
 	return binary.LittleEndian.Uint64(sum[:8])
+}
+
+// decodeHeader declares the one function that reads any record.
+func (ri remoteInterface) decodeHeader() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s#ifndef DIVVY_REMOTE_DECODE_H\n#define DIVVY_REMOTE_DECODE_H\n\n#include \"remote/take.h\"\n\n", ri.banner())
+	b.WriteString("/* Reads one record, of which no more than `available` bytes are there, calls the driver and writes the answer. */\n")
+	b.WriteString("enum remote_outcome remote_decode(struct remote_decoder *decoder, const void *record, size_t available);\n\n")
+	b.WriteString("/* NULL for a number without a generated decoder. */\n")
+	for _, r := range ri {
+		fmt.Fprintf(&b, "remote_decode_one *remote_%s_decoder(uint16_t call);\n", r.lower())
+	}
+	b.WriteString("\n#endif\n")
+	return b.String()
+}
+
+// decodeSource finds the decoder of a record.
+func (ri remoteInterface) decodeSource() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s#include \"remote/generated/decode.h\"\n\n", ri.banner())
+	b.WriteString("enum remote_outcome remote_decode(struct remote_decoder *decoder, const void *record, size_t available) {\n")
+	b.WriteString("    remote_decode_one *one = NULL;\n\n    if (!remote_take(decoder, record, available)) {\n        return REMOTE_GARBLED;\n    }\n")
+	for _, r := range ri {
+		fmt.Fprintf(&b, "    if (!one) {\n        one = remote_%s_decoder(decoder->head.call);\n    }\n", r.lower())
+	}
+	b.WriteString("    if (one) {\n        return one(decoder);\n    }\n    return remote_is_served(decoder->head.call) ? REMOTE_BY_HAND : REMOTE_GARBLED;\n}\n")
+	return b.String()
 }

@@ -6,8 +6,10 @@ const remoteFolder = "lib/remote/generated/"
 // remoteOutputs are the files with which calls are made from another machine, and the page that lists them.
 func remoteOutputs(ri remoteInterface) []File {
 	files := []File{
-		{remoteFolder + "numbers.h", ri.numbersHeader()},
-		{remoteFolder + "numbers.c", ri.numbersSource()},
+		{"lib/remote/generated/numbers/numbers.h", ri.numbersHeader()},
+		{"lib/remote/generated/numbers/numbers.c", ri.numbersSource()},
+		{remoteFolder + "decode.h", ri.decodeHeader()},
+		{remoteFolder + "decode.c", ri.decodeSource()},
 		{remoteFolder + "seeds.txt", ri.seeds()},
 		{"docs/remote-functions.md", ri.table()},
 	}

@@ -9,7 +9,7 @@ import (
 func (r remoteLibrary) decodeHeader() string {
 	var b strings.Builder
 	guard := "DIVVY_REMOTE_" + r.Prefix + "_DECODE_H"
-	fmt.Fprintf(&b, "%s#ifndef %s\n#define %s\n\n#include \"abi/generated/%s_functions.h\"\n#include \"remote/decode.h\"\n\n", r.banner(), guard, guard, r.lower())
+	fmt.Fprintf(&b, "%s#ifndef %s\n#define %s\n\n#include \"abi/generated/%s_functions.h\"\n#include \"remote/take.h\"\n\n", r.banner(), guard, guard, r.lower())
 	fmt.Fprintf(&b, "/* The driver's functions, NULL where it lacks one. */\nstruct remote_%s_driver {\n", r.lower())
 	for _, c := range r.calls {
 		fmt.Fprintf(&b, "    __typeof__(%s) *%s;\n", c.Name, c.Name)
@@ -39,7 +39,7 @@ func (c call) backPrototype() string {
 // decoders is the C file of the worker's decoders.
 func (r remoteLibrary) decoders() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s#include \"remote/generated/%s_decode.h\"\n\n", r.banner(), r.lower())
+	fmt.Fprintf(&b, "%s#include \"remote/generated/%s_decode.h\"\n\n#include \"remote/generated/decode.h\"\n\n", r.banner(), r.lower())
 	r.assertions(&b)
 	for _, s := range r.d.Structures {
 		r.translations(&b, s)

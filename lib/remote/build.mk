@@ -3,7 +3,7 @@
 REMOTE_OBJ := $(B)/obj/remote
 REMOTE_TEST := $(B)/test/remote
 REMOTE_CLIENT := $(REMOTE_OBJ)/call.o $(REMOTE_OBJ)/image.o $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
-REMOTE_DECODER := $(REMOTE_OBJ)/decode.o $(addprefix $(REMOTE_OBJ)/generated/,numbers.o cuda_decode.o nvml_decode.o)
+REMOTE_DECODER := $(REMOTE_OBJ)/take.o $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
 # A client and a worker in one process, with drawn parameters.
 REMOTE_LOOPBACK := $(addprefix $(REMOTE_OBJ)/test/,loopback.o exercise.o generated/cuda_exercises.o generated/nvml_exercises.o) \
 	$(addprefix $(REMOTE_OBJ)/renamed/,cuda_stubs.o nvml_stubs.o) $(addprefix $(REMOTE_OBJ)/,call.o image.o)

@@ -2,7 +2,7 @@
 #ifndef DIVVY_REMOTE_TRANSPORT_H
 #define DIVVY_REMOTE_TRANSPORT_H
 
-#include "remote/generated/numbers.h"
+#include "remote/generated/numbers/numbers.h"
 #include "remote/record.h"
 
 /* Appends a record to the process's one stream, and returns its sequence number, 0 when the link has ended. The head

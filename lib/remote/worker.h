@@ -2,7 +2,7 @@
 #ifndef DIVVY_REMOTE_WORKER_H
 #define DIVVY_REMOTE_WORKER_H
 
-#include "remote/generated/numbers.h"
+#include "remote/generated/numbers/numbers.h"
 #include "remote/record.h"
 
 struct remote_worker;

@@ -3,7 +3,7 @@
 #define DIVVY_REMOTE_CUDA_DECODE_H
 
 #include "abi/generated/cuda_functions.h"
-#include "remote/decode.h"
+#include "remote/take.h"
 
 /* The driver's functions, NULL where it lacks one. */
 struct remote_cuda_driver {

@@ -3,7 +3,7 @@
 #define DIVVY_REMOTE_NVML_DECODE_H
 
 #include "abi/generated/nvml_functions.h"
-#include "remote/decode.h"
+#include "remote/take.h"
 
 /* The driver's functions, NULL where it lacks one. */
 struct remote_nvml_driver {

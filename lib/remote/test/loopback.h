@@ -3,7 +3,7 @@
 #define DIVVY_REMOTE_TEST_LOOPBACK_H
 
 #include "remote/call.h"
-#include "remote/decode.h"
+#include "remote/generated/decode.h"
 
 /* The decoder through which every record goes. */
 extern struct remote_decoder loopback;

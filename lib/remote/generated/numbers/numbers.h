@@ -807,4 +807,8 @@ enum remote_number {
     REMOTE_nvmlUnitGetUnitInfo = 16643,
 };
 
+/* Whether the number belongs to a call that is served, and whether a client goes on without its answer. */
+bool remote_is_served(uint16_t call);
+bool remote_is_posted(uint16_t call);
+
 #endif

@@ -1,7 +1,7 @@
 /* How the generated decoders read a record and write its answer. A record is copied before anything of it is believed;
  * every length is held against what there is left, by division, so that nothing wraps. */
-#ifndef DIVVY_REMOTE_DECODE_H
-#define DIVVY_REMOTE_DECODE_H
+#ifndef DIVVY_REMOTE_TAKE_H
+#define DIVVY_REMOTE_TAKE_H
 
 #include "remote/worker.h"
 
@@ -39,18 +39,10 @@ struct remote_decoder {
     bool refused;
 };
 
-/* Reads one record, of which no more than `available` bytes are there, calls the driver and writes the answer. */
-enum remote_outcome remote_decode(struct remote_decoder *decoder, const void *record,
-                                  size_t available);
-
 typedef enum remote_outcome remote_decode_one(struct remote_decoder *decoder);
-/* NULL for a number without a generated decoder. */
-remote_decode_one *remote_cuda_decoder(uint16_t call);
-remote_decode_one *remote_nvml_decoder(uint16_t call);
-/* Whether the number belongs to a call that is served. */
-bool remote_is_served(uint16_t call);
-/* Whether a client goes on without the answer. */
-bool remote_is_posted(uint16_t call);
+
+/* Copies a record, of which no more than `available` bytes are there. False if it cannot be one. */
+bool remote_take(struct remote_decoder *decoder, const void *record, size_t available);
 
 /* Finds the words, of which the call has so many. */
 bool remote_words(struct remote_decoder *decoder, uint32_t words);

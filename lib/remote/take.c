@@ -1,4 +1,4 @@
-#include "remote/decode.h"
+#include "remote/take.h"
 
 #include <string.h>
 
@@ -7,17 +7,16 @@
 #define UNTOUCHED_BYTE 0xa7
 #define ALIGNMENT 128u
 
-enum remote_outcome remote_decode(struct remote_decoder *decoder, const void *record,
-                                  size_t available) {
+bool remote_take(struct remote_decoder *decoder, const void *record, size_t available) {
     uint32_t size = 0;
 
     if (available < sizeof decoder->head) {
-        return REMOTE_GARBLED;
+        return false;
     }
     /* The client can change the record at any time: its size is read once, and the rest from the copy. */
     memcpy(&size, record, sizeof size);
     if (size < sizeof decoder->head || size > REMOTE_RECORD_BYTES || size > available || size % 8) {
-        return REMOTE_GARBLED;
+        return false;
     }
     memcpy(decoder->record, record, size);
     memcpy(&decoder->head, decoder->record, sizeof decoder->head);
@@ -26,16 +25,7 @@ enum remote_outcome remote_decode(struct remote_decoder *decoder, const void *re
     decoder->used = decoder->filled = 0;
     decoder->result = 0;
     decoder->garbled = decoder->refused = false;
-    if (decoder->head.zero) {
-        return REMOTE_GARBLED;
-    }
-    uint16_t call = decoder->head.call;
-    remote_decode_one *one =
-        call < REMOTE_NVML ? remote_cuda_decoder(call) : remote_nvml_decoder(call);
-    if (!one) {
-        return remote_is_served(call) ? REMOTE_BY_HAND : REMOTE_GARBLED;
-    }
-    return one(decoder);
+    return decoder->head.zero == 0;
 }
 
 /* An answer of the worker's own, in place of a call. The first reason counts. */
