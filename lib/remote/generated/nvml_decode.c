@@ -2917,14 +2917,14 @@ static enum remote_outcome decode_nvmlDeviceGetSamples(struct remote_decoder *d)
     unsigned long long a2 = (unsigned long long)d->words[2];
     unsigned int a4 = (unsigned int)d->words[3];
     const uint64_t room4 = a4;
-    nvmlValueType_t *a3 = remote_out(d, 3, 1, 4);
+    nvmlValueType_t *a3 = remote_out_maybe(d, 3, 1, 4);
     nvmlSample_t *a5 = remote_out_maybe(d, 5, room4, 16);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetSamples != NULL)) {
         return remote_not_called(d);
     }
     nvmlReturn_t result = d->nvml->nvmlDeviceGetSamples(a0, a1, a2, a3, remote_is_given(d, 4) ? &a4 : NULL, a5);
     remote_answer(d, (int32_t)result);
-    remote_give(d, 3, a3, 1 * 4, false);
+    remote_give(d, 3, a3, 1 * 4, true);
     remote_give_count(d, 4, a4, true);
     remote_give_some(d, 5, a5, a4 < room4 ? a4 : room4, 16, false);
     return remote_finish(d);

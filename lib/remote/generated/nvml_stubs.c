@@ -2474,7 +2474,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSamples)(nvmlDevice_t a0, nvmlSamplingType
     remote_count(&c, 4, 3, a4, a4 ? (uint64_t)*a4 : 0, a5 ? 16 : 0);
     remote_given(&c, 5, a5);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 3, a3, 1 * 4, false);
+        remote_get(&c, &r, 3, a3, 1 * 4, true);
         remote_get(&c, &r, 4, a4, sizeof *a4, true);
         remote_get_some(&c, &r, 5, a5, c.words[3] * 16, false);
     }

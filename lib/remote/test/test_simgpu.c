@@ -1,16 +1,10 @@
-#define _GNU_SOURCE
 /* Generated calls to the simulated driver, directly and through client and worker: results and all that is written are
  * equal. Each call is made beside a context with everything that has handles, once for each draw. */
 #include "remote/generated/cuda_decode.h"
-#include "remote/test/exercise.h"
+#include "remote/test/pair.h"
 #include "simgpu/machine/test/setting.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define OK(call) CHECK_EQUAL(call, CUDA_SUCCESS)
 
@@ -20,14 +14,9 @@ static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
                           ".visible .entry divvy_fill(.param .u64 a) { ret; }\n"
                           ".visible .entry none() { ret; }\n";
 
-/* Calls that are not compared, and why not. */
-static const struct {
-    const char *name, *because;
-} left_out[] = {
-    {"cuEventElapsedTime", "the time between two events is no two times the same"},
-    {"cuStreamWaitValue", "a stream that waits for a value never ends"},
-    {"cuStreamBatchMemOp", "a stream that waits for a value never ends"},
-};
+/* The time between two events is no two times the same, and a stream that waits for a value never ends. */
+static const char *const left_out[] = {"cuEventElapsedTime", "cuStreamWaitValue",
+                                       "cuStreamBatchMemOp", NULL};
 
 static struct remote_cuda_driver driver;
 static struct {
@@ -36,8 +25,6 @@ static struct {
     __typeof__(cuLibraryLoadData) *library_load;
     __typeof__(cuLinkCreate_v2) *link_create;
 } direct;
-static void *library;
-
 /* What the calls are made beside. */
 static struct {
     uint64_t handles[REMOTE_KINDS][8];
@@ -45,18 +32,6 @@ static struct {
     CUdeviceptr memory[2];
     CUcontext context;
 } world;
-
-static void *find(const char *name) {
-    return dlsym(library, name);
-}
-
-/* dlsym answers with an object's address, which POSIX lets stand for a function. */
-static void found(void *to, const char *name) {
-    void *at = find(name);
-
-    CHECK(at);
-    memcpy(to, &at, sizeof at);
-}
 
 static void add(enum remote_kind kind, uint64_t handle) {
     CHECK(handle);
@@ -236,114 +211,24 @@ static uint64_t shape(enum remote_kind kind, uint64_t handle) {
 static const struct exercise_world simulated = {draw_handle, draw_value, draw_address,
                                                 shape,       draw_text,  ptx};
 
-static bool is_left_out(const char *name) {
-    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
-        if (strncmp(name, left_out[i].name, strlen(left_out[i].name)) == 0) {
-            return true;
-        }
-    }
-    return false;
+static void start(void) {
+    OK(direct.init(0));
 }
 
-#define MOST_DRAWS 256
-
-/* What the draws of one call gave. */
-struct outcome {
-    uint64_t digest;
-    int32_t result;
-    bool failed;
-    bool done;
-};
-
-/* A process of its own, so that nothing that an earlier call left counts. Returns how it ended. */
-static int run(const struct exercise_entry *entry, uint64_t draws, bool remote,
-               struct outcome *outcomes) {
-    int status;
-    pid_t child = fork();
-
-    CHECK(child >= 0);
-    if (child == 0) {
-        alarm(20);
-        OK(direct.init(0));
-        for (uint64_t seed = 0; seed < draws; seed++) {
-            build();
-            struct exercise e = exercise_run(entry, seed, remote);
-            unbuild(entry->name);
-            outcomes[seed] = (struct outcome){e.digest, e.result, e.failed, true};
-        }
-        _exit(0);
-    }
-    CHECK_EQUAL(waitpid(child, &status, 0), child);
-    return status;
-}
-
-/* Returns how many draws differ. */
-static unsigned long compare(const struct exercise_entry *entry, uint64_t draws,
-                             struct outcome *one, struct outcome *other, bool *succeeded) {
-    unsigned long differ = 0;
-
-    memset(one, 0, draws * sizeof *one);
-    memset(other, 0, draws * sizeof *other);
-    int direct_end = run(entry, draws, false, one);
-    int remote_end = run(entry, draws, true, other);
-    if (direct_end || remote_end) {
-        fprintf(stderr, "%s: the driver ended the process directly with 0x%x, remotely with 0x%x\n",
-                entry->name, (unsigned)direct_end, (unsigned)remote_end);
-    }
-    for (uint64_t i = 0; i < draws; i++) {
-        if (one[i].digest != other[i].digest || other[i].failed || one[i].done != other[i].done ||
-            direct_end != remote_end) {
-            fprintf(stderr, "%s, draw %llu: direct %d, remote %d%s\n", entry->name,
-                    (unsigned long long)i, one[i].result, other[i].result,
-                    other[i].failed ? ", memory changed" : "");
-            differ++;
-        }
-        *succeeded = *succeeded || (one[i].done && one[i].result == 0);
-    }
-    return differ;
-}
-
-static void load(void) {
+int main(void) {
+    const struct pair pair = {cuda_exercises, &simulated, start, build, unbuild, left_out};
     sim_machine machine;
 
     setting_describe(&machine);
     machine.cuda_version = 13040;
     setting_make(&machine);
-    library = dlopen(SIMGPU_FOLDER "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    CHECK(library);
-    remote_cuda_driver_find(&driver, find);
-    found(&direct.init, "cuInit");
-    found(&direct.set_current, "cuCtxSetCurrent");
-    found(&direct.library_load, "cuLibraryLoadData");
-    found(&direct.link_create, "cuLinkCreate_v2");
+    pair_load(SIMGPU_FOLDER "libcuda.so.1");
+    remote_cuda_driver_find(&driver, pair_find);
+    pair_found(&direct.init, "cuInit");
+    pair_found(&direct.set_current, "cuCtxSetCurrent");
+    pair_found(&direct.library_load, "cuLibraryLoadData");
+    pair_found(&direct.link_create, "cuLinkCreate_v2");
     loopback_start(&driver, &nvml_mock);
-    loopback_strict = true;
-    exercise_world = &simulated;
-}
-
-int main(void) {
-    unsigned long faults = 0, calls = 0, successes = 0;
-    const char *given = getenv("DRAWS"), *only = getenv("ONLY");
-    uint64_t draws = given ? strtoull(given, NULL, 10) : 12;
-    struct outcome *outcomes = mmap(NULL, 2 * MOST_DRAWS * sizeof *outcomes, PROT_READ | PROT_WRITE,
-                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    CHECK(outcomes != MAP_FAILED && draws <= MOST_DRAWS);
-    load();
-    for (const struct exercise_entry *entry = cuda_exercises; entry->name; entry++) {
-        bool succeeded = false;
-
-        if (is_left_out(entry->name) || (only && strcmp(only, entry->name))) {
-            continue;
-        }
-        faults += compare(entry, draws, outcomes, outcomes + MOST_DRAWS, &succeeded);
-        calls++;
-        successes += succeeded;
-        if (!succeeded) {
-            fprintf(stderr, "%s: no draw with success\n", entry->name);
-        }
-    }
-    fprintf(stderr, "%lu calls, %lu with success, %lu differences\n", calls, successes, faults);
-    CHECK_EQUAL(faults, 0);
+    pair_run(&pair, 40, 230);
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Two sides with another number describe their records otherwise, and cannot speak. */
-#define REMOTE_PROTOCOL UINT64_C(0x28e7827d63b22864)
+#define REMOTE_PROTOCOL UINT64_C(0x82aa4674997b57d8)
 
 enum remote_kind {
     REMOTE_KIND_NONE,

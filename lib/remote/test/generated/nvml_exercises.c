@@ -3990,7 +3990,7 @@ static nvmlReturn_t mock_nvmlDeviceGetSamples(nvmlDevice_t a0, nvmlSamplingType_
     if (a4) {
         *a4 = (unsigned int)n4;
     }
-    if (a3 && result == 0) {
+    if (a3) {
         mock_write(&m, a3, 1 * 4);
     }
     if (a5 && result == 0) {

@@ -1,0 +1,28 @@
+/* Exercises on a driver that is loaded: each runs in two processes, directly in one and through client and worker in
+ * the other, and both must see the same. */
+#ifndef DIVVY_REMOTE_TEST_PAIR_H
+#define DIVVY_REMOTE_TEST_PAIR_H
+
+#include "remote/test/exercise.h"
+
+struct pair {
+    const struct exercise_entry *entries;
+    const struct exercise_world *world;
+    void (*start)(void);               /* first thing in each process */
+    void (*build)(void);               /* before each draw */
+    void (*unbuild)(const char *name); /* after it */
+    const char *const *left_out;       /* beginnings of names, with NULL at their end */
+};
+
+/* Loads a library of the simulated driver, for functions of a table. */
+void pair_load(const char *file);
+/* Finds a function of it, NULL if there is none. */
+void *pair_find(const char *name);
+/* Finds one that has to be there. */
+void pair_found(void *to, const char *name);
+
+/* Runs DRAWS draws, or so many, of all exercises or of that called ONLY; says what differs, and how many calls
+ * succeeded once. Fails if anything differs, or if fewer calls succeed. */
+void pair_run(const struct pair *pair, uint64_t draws, unsigned long successes);
+
+#endif
