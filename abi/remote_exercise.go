@@ -226,6 +226,9 @@ func (r remoteLibrary) drawPointer(b *strings.Builder, c call, i int, p Paramete
 		fmt.Fprintf(b, "    %s *a%d = exercise_handles(e, %s, %s);\n", element, i, kind(element), length)
 	case p.Role == In || p.Role == InOut:
 		fmt.Fprintf(b, "    %s *a%d = exercise_array(e, %s, %s);\n", element, i, length, r.size(p))
+		if _, ok := r.types.structures[element]; ok {
+			fmt.Fprintf(b, "    exercise_form(e, \"%s\", a%d, %s, %s);\n", element, i, length, r.size(p))
+		}
 		if len(r.types.holds(element)) > 0 {
 			fmt.Fprintf(b, "    if (a%d) {\n", i)
 			r.fields(b, c, i, p, func(h Hold, at string) string {

@@ -249,6 +249,14 @@ void *exercise_versioned(struct exercise *e, size_t most) {
     return at;
 }
 
+void exercise_form(struct exercise *e, const char *name, void *at, uint64_t count, size_t size) {
+    for (uint64_t i = 0; exercise_world && at && i < count; i++) {
+        if (!exercise_chance(e)) {
+            exercise_world->form(name, (unsigned char *)at + i * size);
+        }
+    }
+}
+
 void exercise_put_nothing(struct exercise *e, void *structure, size_t at) {
     /* What the worker clears is already clear for the driver. */
     if (!e->remote) {

@@ -43,7 +43,9 @@ struct exercise_world {
     uint64_t (*address)(uint64_t drawn);
     uint64_t (*shape)(enum remote_kind kind, uint64_t handle); /* what two handles have in common */
     const char *(*text)(uint64_t drawn);                       /* NULL for any */
-    const char *image;                                         /* ended by NUL */
+    /* Gives a structure of this name a form that the driver takes; false if none is known. */
+    bool (*form)(const char *name, void *structure);
+    const char *image; /* ended by NUL */
 };
 extern const struct exercise_world *exercise_world;
 
@@ -77,6 +79,8 @@ void *exercise_room(struct exercise *e, uint64_t count, size_t size);
 void *exercise_text(struct exercise *e);
 void *exercise_image(struct exercise *e);
 void *exercise_versioned(struct exercise *e, size_t most);
+/* Gives structures of a name a form that the driver takes, mostly. */
+void exercise_form(struct exercise *e, const char *name, void *at, uint64_t count, size_t size);
 void exercise_put_nothing(struct exercise *e, void *structure, size_t at);
 void exercise_put_handle(struct exercise *e, void *structure, size_t at, enum remote_kind kind);
 void exercise_put_tag(struct exercise *e, void *structure, size_t at);

@@ -40,8 +40,8 @@ struct outcome {
 };
 
 /* A process of its own, so that nothing that an earlier call left counts. Returns how it ended. */
-static int run(const struct pair *pair, const struct exercise_entry *entry, uint64_t draws, bool remote,
-               struct outcome *outcomes) {
+static int run(const struct pair *pair, const struct exercise_entry *entry, uint64_t draws,
+               bool remote, struct outcome *outcomes) {
     int status;
     pid_t child = fork();
 
@@ -50,7 +50,7 @@ static int run(const struct pair *pair, const struct exercise_entry *entry, uint
         alarm(20);
         pair->start();
         for (uint64_t seed = 0; seed < draws; seed++) {
-            pair->build();
+            pair->build(entry->name);
             struct exercise e = exercise_run(entry, seed, remote);
             pair->unbuild(entry->name);
             outcomes[seed] = (struct outcome){e.digest, e.result, e.failed, true};
@@ -62,8 +62,9 @@ static int run(const struct pair *pair, const struct exercise_entry *entry, uint
 }
 
 /* Returns how many draws differ. */
-static unsigned long compare(const struct pair *pair, const struct exercise_entry *entry, uint64_t draws,
-                             struct outcome *one, struct outcome *other, bool *succeeded) {
+static unsigned long compare(const struct pair *pair, const struct exercise_entry *entry,
+                             uint64_t draws, struct outcome *one, struct outcome *other,
+                             bool *succeeded) {
     unsigned long differ = 0;
 
     memset(one, 0, draws * sizeof *one);

@@ -9,7 +9,7 @@ struct pair {
     const struct exercise_entry *entries;
     const struct exercise_world *world;
     void (*start)(void);               /* first thing in each process */
-    void (*build)(void);               /* before each draw */
+    void (*build)(const char *name);   /* before each draw of a call */
     void (*unbuild)(const char *name); /* after it */
     const char *const *left_out;       /* beginnings of names, with NULL at their end */
 };

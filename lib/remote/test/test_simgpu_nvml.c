@@ -9,7 +9,8 @@
 #define OK(call) CHECK_EQUAL(call, NVML_SUCCESS)
 
 /* They tell the time of day. */
-static const char *const left_out[] = {"nvmlDeviceGetFieldValues", "nvmlDeviceGetViolationStatus", NULL};
+static const char *const left_out[] = {"nvmlDeviceGetFieldValues", "nvmlDeviceGetViolationStatus",
+                                       NULL};
 
 static struct remote_nvml_driver driver;
 static struct {
@@ -29,11 +30,12 @@ static void add(enum remote_kind kind, uint64_t handle) {
 
 #define ADD(type, handle) add(REMOTE_KIND_##type, (uint64_t)(handle))
 
-static void build(void) {
+static void build(const char *name) {
     nvmlDevice_t device;
     nvmlEventSet_t set;
     nvmlGpmSample_t sample;
 
+    (void)name;
     memset(&world, 0, sizeof world);
     for (unsigned i = 0; i < GPU_COUNT; i++) {
         OK(driver.nvmlDeviceGetHandleByIndex_v2(i, &device));
@@ -96,7 +98,14 @@ static const char *draw_text(uint64_t drawn) {
     return drawn % 8 ? names[(drawn >> 3) % 4] : NULL;
 }
 
-static const struct exercise_world simulated = {draw_handle, draw_value, draw_value, shape, draw_text, "//"};
+static bool form(const char *name, void *structure) {
+    (void)name;
+    (void)structure;
+    return false;
+}
+
+static const struct exercise_world simulated = {draw_handle, draw_value, draw_value, shape,
+                                                draw_text,   form,       "//"};
 
 static void start(void) {
     OK(direct.init());

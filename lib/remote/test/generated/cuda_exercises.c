@@ -18,6 +18,7 @@ static void exercise_cuArray3DCreate_v2(struct exercise *e) {
     (void)e;
     CUarray *a0 = exercise_room(e, 1, 8);
     CUDA_ARRAY3D_DESCRIPTOR *a1 = exercise_array(e, 1, 40);
+    exercise_form(e, "CUDA_ARRAY3D_DESCRIPTOR", a1, 1, 40);
     exercise_keep(e, a1, 1 * 40);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArray3DCreate_v2)(a0, a1) : loopback.cuda->cuArray3DCreate_v2(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUarray, a0, 1);
@@ -59,6 +60,7 @@ static void exercise_cuArrayCreate_v2(struct exercise *e) {
     (void)e;
     CUarray *a0 = exercise_room(e, 1, 8);
     CUDA_ARRAY_DESCRIPTOR *a1 = exercise_array(e, 1, 24);
+    exercise_form(e, "CUDA_ARRAY_DESCRIPTOR", a1, 1, 24);
     exercise_keep(e, a1, 1 * 24);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuArrayCreate_v2)(a0, a1) : loopback.cuda->cuArrayCreate_v2(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUarray, a0, 1);
@@ -248,6 +250,7 @@ static void exercise_cuCtxCreate_v3(struct exercise *e) {
     CUdevice a4 = (CUdevice)exercise_value(e);
     CUcontext *a0 = exercise_room(e, 1, 8);
     CUexecAffinityParam *a1 = exercise_array(e, (uint64_t)(a2 > 0 ? a2 : 0), 8);
+    exercise_form(e, "CUexecAffinityParam", a1, (uint64_t)(a2 > 0 ? a2 : 0), 8);
     exercise_keep(e, a1, (uint64_t)(a2 > 0 ? a2 : 0) * 8);
     exercise_result(e, (int32_t)(e->remote ? remote_call_cuCtxCreate_v3(a0, a1, a2, a3, a4) : loopback.cuda->cuCtxCreate_v3(a0, a1, a2, a3, a4)));
     exercise_see_handles(e, REMOTE_KIND_CUcontext, a0, 1);
@@ -1788,6 +1791,7 @@ static void exercise_cuGraphAddDependencies_v2(struct exercise *e) {
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphEdgeData *a3 = exercise_array(e, (uint64_t)a4, 8);
+    exercise_form(e, "CUgraphEdgeData", a3, (uint64_t)a4, 8);
     exercise_keep(e, a3, (uint64_t)a4 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddDependencies_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphAddDependencies_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
@@ -1918,6 +1922,7 @@ static void exercise_cuGraphAddMemsetNode(struct exercise *e) {
     CUgraphNode *a0 = exercise_room(e, 1, 8);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUDA_MEMSET_NODE_PARAMS *a4 = exercise_array(e, 1, 40);
+    exercise_form(e, "CUDA_MEMSET_NODE_PARAMS", a4, 1, 40);
     exercise_keep(e, a4, 1 * 40);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphAddMemsetNode)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuGraphAddMemsetNode(a0, a1, a2, a3, a4, a5)));
     exercise_see_handles(e, REMOTE_KIND_CUgraphNode, a0, 1);
@@ -2234,6 +2239,7 @@ static void exercise_cuGraphExecMemsetNodeSetParams(struct exercise *e) {
     CUgraphNode a1 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUcontext a3 = (CUcontext)exercise_handle(e, REMOTE_KIND_CUcontext);
     CUDA_MEMSET_NODE_PARAMS *a2 = exercise_array(e, 1, 40);
+    exercise_form(e, "CUDA_MEMSET_NODE_PARAMS", a2, 1, 40);
     exercise_keep(e, a2, 1 * 40);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphExecMemsetNodeSetParams)(a0, a1, a2, a3) : loopback.cuda->cuGraphExecMemsetNodeSetParams(a0, a1, a2, a3)));
     exercise_end(e);
@@ -2537,6 +2543,7 @@ static void exercise_cuGraphInstantiateWithParams(struct exercise *e) {
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUgraphExec *a0 = exercise_room(e, 1, 8);
     CUDA_GRAPH_INSTANTIATE_PARAMS *a2 = exercise_array(e, 1, 32);
+    exercise_form(e, "CUDA_GRAPH_INSTANTIATE_PARAMS", a2, 1, 32);
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_handle(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 8, REMOTE_KIND_CUstream);
@@ -2579,6 +2586,7 @@ static void exercise_cuGraphInstantiateWithParams_ptsz(struct exercise *e) {
     CUgraph a1 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
     CUgraphExec *a0 = exercise_room(e, 1, 8);
     CUDA_GRAPH_INSTANTIATE_PARAMS *a2 = exercise_array(e, 1, 32);
+    exercise_form(e, "CUDA_GRAPH_INSTANTIATE_PARAMS", a2, 1, 32);
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_handle(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 8, REMOTE_KIND_CUstream);
@@ -2731,6 +2739,7 @@ static void exercise_cuGraphMemsetNodeSetParams(struct exercise *e) {
     (void)e;
     CUgraphNode a0 = (CUgraphNode)exercise_handle(e, REMOTE_KIND_CUgraphNode);
     CUDA_MEMSET_NODE_PARAMS *a1 = exercise_array(e, 1, 40);
+    exercise_form(e, "CUDA_MEMSET_NODE_PARAMS", a1, 1, 40);
     exercise_keep(e, a1, 1 * 40);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphMemsetNodeSetParams)(a0, a1) : loopback.cuda->cuGraphMemsetNodeSetParams(a0, a1)));
     exercise_end(e);
@@ -3066,6 +3075,7 @@ static void exercise_cuGraphRemoveDependencies_v2(struct exercise *e) {
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphEdgeData *a3 = exercise_array(e, (uint64_t)a4, 8);
+    exercise_form(e, "CUgraphEdgeData", a3, (uint64_t)a4, 8);
     exercise_keep(e, a3, (uint64_t)a4 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphRemoveDependencies_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuGraphRemoveDependencies_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
@@ -3668,6 +3678,7 @@ static void exercise_cuMemCreate(struct exercise *e) {
     unsigned long long a3 = (unsigned long long)exercise_value(e);
     CUmemGenericAllocationHandle *a0 = exercise_room(e, 1, 8);
     CUmemAllocationProp *a2 = exercise_array(e, 1, 32);
+    exercise_form(e, "CUmemAllocationProp", a2, 1, 32);
     if (a2) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a2 + i * 32), 16);
@@ -3742,6 +3753,7 @@ static void exercise_cuMemGetAccess(struct exercise *e) {
     CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     unsigned long long *a0 = exercise_room(e, 1, 8);
     CUmemLocation *a1 = exercise_array(e, 1, 8);
+    exercise_form(e, "CUmemLocation", a1, 1, 8);
     exercise_keep(e, a1, 1 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetAccess)(a0, a1, a2) : loopback.cuda->cuMemGetAccess(a0, a1, a2)));
     exercise_see(e, a0, 1 * 8);
@@ -3791,6 +3803,7 @@ static void exercise_cuMemGetAllocationGranularity(struct exercise *e) {
     CUmemAllocationGranularity_flags a2 = (CUmemAllocationGranularity_flags)exercise_value(e);
     size_t *a0 = exercise_room(e, 1, 8);
     CUmemAllocationProp *a1 = exercise_array(e, 1, 32);
+    exercise_form(e, "CUmemAllocationProp", a1, 1, 32);
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a1 + i * 32), 16);
@@ -3847,6 +3860,7 @@ static void exercise_cuMemGetDefaultMemPool(struct exercise *e) {
     CUmemAllocationType a2 = (CUmemAllocationType)exercise_value(e);
     CUmemoryPool *a0 = exercise_room(e, 1, 8);
     CUmemLocation *a1 = exercise_array(e, 1, 8);
+    exercise_form(e, "CUmemLocation", a1, 1, 8);
     exercise_keep(e, a1, 1 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetDefaultMemPool)(a0, a1, a2) : loopback.cuda->cuMemGetDefaultMemPool(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUmemoryPool, a0, 1);
@@ -3920,6 +3934,7 @@ static void exercise_cuMemGetMemPool(struct exercise *e) {
     CUmemAllocationType a2 = (CUmemAllocationType)exercise_value(e);
     CUmemoryPool *a0 = exercise_room(e, 1, 8);
     CUmemLocation *a1 = exercise_array(e, 1, 8);
+    exercise_form(e, "CUmemLocation", a1, 1, 8);
     exercise_keep(e, a1, 1 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetMemPool)(a0, a1, a2) : loopback.cuda->cuMemGetMemPool(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUmemoryPool, a0, 1);
@@ -3963,6 +3978,7 @@ static void exercise_cuMemPoolCreate(struct exercise *e) {
     (void)e;
     CUmemoryPool *a0 = exercise_room(e, 1, 8);
     CUmemPoolProps *a1 = exercise_array(e, 1, 88);
+    exercise_form(e, "CUmemPoolProps", a1, 1, 88);
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_nothing(e, ((unsigned char *)(uintptr_t)a1 + i * 88), 16);
@@ -4005,6 +4021,7 @@ static void exercise_cuMemPoolGetAccess(struct exercise *e) {
     CUmemoryPool a1 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
     CUmemAccess_flags *a0 = exercise_room(e, 1, 4);
     CUmemLocation *a2 = exercise_array(e, 1, 8);
+    exercise_form(e, "CUmemLocation", a2, 1, 8);
     exercise_keep(e, a2, 1 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolGetAccess)(a0, a1, a2) : loopback.cuda->cuMemPoolGetAccess(a0, a1, a2)));
     exercise_see(e, a0, 1 * 4);
@@ -4025,6 +4042,7 @@ static void exercise_cuMemPoolSetAccess(struct exercise *e) {
     CUmemoryPool a0 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
     size_t a2 = (size_t)exercise_length(e);
     CUmemAccessDesc *a1 = exercise_array(e, (uint64_t)a2, 12);
+    exercise_form(e, "CUmemAccessDesc", a1, (uint64_t)a2, 12);
     exercise_keep(e, a1, (uint64_t)a2 * 12);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemPoolSetAccess)(a0, a1, a2) : loopback.cuda->cuMemPoolSetAccess(a0, a1, a2)));
     exercise_end(e);
@@ -4096,6 +4114,7 @@ static void exercise_cuMemSetAccess(struct exercise *e) {
     size_t a1 = (size_t)exercise_value(e);
     size_t a3 = (size_t)exercise_length(e);
     CUmemAccessDesc *a2 = exercise_array(e, (uint64_t)a3, 12);
+    exercise_form(e, "CUmemAccessDesc", a2, (uint64_t)a3, 12);
     exercise_keep(e, a2, (uint64_t)a3 * 12);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemSetAccess)(a0, a1, a2, a3) : loopback.cuda->cuMemSetAccess(a0, a1, a2, a3)));
     exercise_end(e);
@@ -4115,6 +4134,7 @@ static void exercise_cuMemSetMemPool(struct exercise *e) {
     CUmemAllocationType a1 = (CUmemAllocationType)exercise_value(e);
     CUmemoryPool a2 = (CUmemoryPool)exercise_handle(e, REMOTE_KIND_CUmemoryPool);
     CUmemLocation *a0 = exercise_array(e, 1, 8);
+    exercise_form(e, "CUmemLocation", a0, 1, 8);
     exercise_keep(e, a0, 1 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemSetMemPool)(a0, a1, a2) : loopback.cuda->cuMemSetMemPool(a0, a1, a2)));
     exercise_end(e);
@@ -4949,6 +4969,7 @@ static void exercise_cuMipmappedArrayCreate(struct exercise *e) {
     unsigned int a2 = (unsigned int)exercise_value(e);
     CUmipmappedArray *a0 = exercise_room(e, 1, 8);
     CUDA_ARRAY3D_DESCRIPTOR *a1 = exercise_array(e, 1, 40);
+    exercise_form(e, "CUDA_ARRAY3D_DESCRIPTOR", a1, 1, 40);
     exercise_keep(e, a1, 1 * 40);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMipmappedArrayCreate)(a0, a1, a2) : loopback.cuda->cuMipmappedArrayCreate(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUmipmappedArray, a0, 1);
@@ -5465,6 +5486,7 @@ static void exercise_cuStreamBatchMemOp(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_length(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     CUstreamBatchMemOpParams *a2 = exercise_array(e, (uint64_t)a1, 48);
+    exercise_form(e, "CUstreamBatchMemOpParams", a2, (uint64_t)a1, 48);
     exercise_keep(e, a2, (uint64_t)a1 * 48);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp)(a0, a1, a2, a3) : loopback.cuda->cuStreamBatchMemOp(a0, a1, a2, a3)));
     exercise_end(e);
@@ -5486,6 +5508,7 @@ static void exercise_cuStreamBatchMemOp_ptsz(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_length(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     CUstreamBatchMemOpParams *a2 = exercise_array(e, (uint64_t)a1, 48);
+    exercise_form(e, "CUstreamBatchMemOpParams", a2, (uint64_t)a1, 48);
     exercise_keep(e, a2, (uint64_t)a1 * 48);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamBatchMemOp_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
@@ -5507,6 +5530,7 @@ static void exercise_cuStreamBatchMemOp_v2(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_length(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     CUstreamBatchMemOpParams *a2 = exercise_array(e, (uint64_t)a1, 48);
+    exercise_form(e, "CUstreamBatchMemOpParams", a2, (uint64_t)a1, 48);
     exercise_keep(e, a2, (uint64_t)a1 * 48);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_v2)(a0, a1, a2, a3) : loopback.cuda->cuStreamBatchMemOp_v2(a0, a1, a2, a3)));
     exercise_end(e);
@@ -5528,6 +5552,7 @@ static void exercise_cuStreamBatchMemOp_v2_ptsz(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_length(e);
     unsigned int a3 = (unsigned int)exercise_value(e);
     CUstreamBatchMemOpParams *a2 = exercise_array(e, (uint64_t)a1, 48);
+    exercise_form(e, "CUstreamBatchMemOpParams", a2, (uint64_t)a1, 48);
     exercise_keep(e, a2, (uint64_t)a1 * 48);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBatchMemOp_v2_ptsz)(a0, a1, a2, a3) : loopback.cuda->cuStreamBatchMemOp_v2_ptsz(a0, a1, a2, a3)));
     exercise_end(e);
@@ -5567,6 +5592,7 @@ static void exercise_cuStreamBeginCaptureToGraph(struct exercise *e) {
     CUstreamCaptureMode a5 = (CUstreamCaptureMode)exercise_value(e);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphEdgeData *a3 = exercise_array(e, (uint64_t)a4, 8);
+    exercise_form(e, "CUgraphEdgeData", a3, (uint64_t)a4, 8);
     exercise_keep(e, a3, (uint64_t)a4 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCaptureToGraph)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuStreamBeginCaptureToGraph(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
@@ -5592,6 +5618,7 @@ static void exercise_cuStreamBeginCaptureToGraph_ptsz(struct exercise *e) {
     CUstreamCaptureMode a5 = (CUstreamCaptureMode)exercise_value(e);
     CUgraphNode *a2 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a4);
     CUgraphEdgeData *a3 = exercise_array(e, (uint64_t)a4, 8);
+    exercise_form(e, "CUgraphEdgeData", a3, (uint64_t)a4, 8);
     exercise_keep(e, a3, (uint64_t)a4 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamBeginCaptureToGraph_ptsz)(a0, a1, a2, a3, a4, a5) : loopback.cuda->cuStreamBeginCaptureToGraph_ptsz(a0, a1, a2, a3, a4, a5)));
     exercise_end(e);
@@ -6163,6 +6190,7 @@ static void exercise_cuStreamSetAttribute(struct exercise *e) {
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstreamAttrID a1 = (CUstreamAttrID)exercise_value(e);
     CUstreamAttrValue *a2 = exercise_array(e, 1, 64);
+    exercise_form(e, "CUstreamAttrValue", a2, 1, 64);
     exercise_keep(e, a2, 1 * 64);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSetAttribute)(a0, a1, a2) : loopback.cuda->cuStreamSetAttribute(a0, a1, a2)));
     exercise_end(e);
@@ -6182,6 +6210,7 @@ static void exercise_cuStreamSetAttribute_ptsz(struct exercise *e) {
     CUstream a0 = (CUstream)exercise_handle(e, REMOTE_KIND_CUstream);
     CUstreamAttrID a1 = (CUstreamAttrID)exercise_value(e);
     CUstreamAttrValue *a2 = exercise_array(e, 1, 64);
+    exercise_form(e, "CUstreamAttrValue", a2, 1, 64);
     exercise_keep(e, a2, 1 * 64);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamSetAttribute_ptsz)(a0, a1, a2) : loopback.cuda->cuStreamSetAttribute_ptsz(a0, a1, a2)));
     exercise_end(e);
@@ -6283,6 +6312,7 @@ static void exercise_cuStreamUpdateCaptureDependencies_v2(struct exercise *e) {
     unsigned int a4 = (unsigned int)exercise_value(e);
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphEdgeData *a2 = exercise_array(e, (uint64_t)a3, 8);
+    exercise_form(e, "CUgraphEdgeData", a2, (uint64_t)a3, 8);
     exercise_keep(e, a2, (uint64_t)a3 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuStreamUpdateCaptureDependencies_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
@@ -6306,6 +6336,7 @@ static void exercise_cuStreamUpdateCaptureDependencies_v2_ptsz(struct exercise *
     unsigned int a4 = (unsigned int)exercise_value(e);
     CUgraphNode *a1 = exercise_handles(e, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphEdgeData *a2 = exercise_array(e, (uint64_t)a3, 8);
+    exercise_form(e, "CUgraphEdgeData", a2, (uint64_t)a3, 8);
     exercise_keep(e, a2, (uint64_t)a3 * 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuStreamUpdateCaptureDependencies_v2_ptsz)(a0, a1, a2, a3, a4) : loopback.cuda->cuStreamUpdateCaptureDependencies_v2_ptsz(a0, a1, a2, a3, a4)));
     exercise_end(e);
@@ -6682,6 +6713,7 @@ static void exercise_cuSurfObjectCreate(struct exercise *e) {
     (void)e;
     CUsurfObject *a0 = exercise_room(e, 1, 8);
     CUDA_RESOURCE_DESC *a1 = exercise_array(e, 1, 144);
+    exercise_form(e, "CUDA_RESOURCE_DESC", a1, 1, 144);
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_tag(e, ((unsigned char *)(uintptr_t)a1 + i * 144), 0);
@@ -6950,6 +6982,7 @@ static CUresult mock_cuTensorMapReplaceAddress(CUtensorMap *a0, void *a1) {
 static void exercise_cuTensorMapReplaceAddress(struct exercise *e) {
     (void)e;
     CUtensorMap *a0 = exercise_array(e, 1, 128);
+    exercise_form(e, "CUtensorMap", a0, 1, 128);
     void *a1 = (void *)(uintptr_t)exercise_address(e);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTensorMapReplaceAddress)(a0, a1) : loopback.cuda->cuTensorMapReplaceAddress(a0, a1)));
     exercise_see(e, a0, 1 * 128);
@@ -6973,6 +7006,7 @@ static void exercise_cuTexObjectCreate(struct exercise *e) {
     (void)e;
     CUtexObject *a0 = exercise_room(e, 1, 8);
     CUDA_RESOURCE_DESC *a1 = exercise_array(e, 1, 144);
+    exercise_form(e, "CUDA_RESOURCE_DESC", a1, 1, 144);
     if (a1) {
         for (uint64_t i = 0; i < 1; i++) {
             exercise_put_tag(e, ((unsigned char *)(uintptr_t)a1 + i * 144), 0);
@@ -6986,8 +7020,10 @@ static void exercise_cuTexObjectCreate(struct exercise *e) {
     }
     exercise_keep(e, a1, 1 * 144);
     CUDA_TEXTURE_DESC *a2 = exercise_array(e, 1, 104);
+    exercise_form(e, "CUDA_TEXTURE_DESC", a2, 1, 104);
     exercise_keep(e, a2, 1 * 104);
     CUDA_RESOURCE_VIEW_DESC *a3 = exercise_array(e, 1, 112);
+    exercise_form(e, "CUDA_RESOURCE_VIEW_DESC", a3, 1, 112);
     exercise_keep(e, a3, 1 * 112);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexObjectCreate)(a0, a1, a2, a3) : loopback.cuda->cuTexObjectCreate(a0, a1, a2, a3)));
     exercise_see_handles(e, REMOTE_KIND_CUtexObject, a0, 1);
@@ -7389,6 +7425,7 @@ static void exercise_cuTexRefSetAddress2D_v2(struct exercise *e) {
     CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     size_t a3 = (size_t)exercise_value(e);
     CUDA_ARRAY_DESCRIPTOR *a1 = exercise_array(e, 1, 24);
+    exercise_form(e, "CUDA_ARRAY_DESCRIPTOR", a1, 1, 24);
     exercise_keep(e, a1, 1 * 24);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress2D_v2)(a0, a1, a2, a3) : loopback.cuda->cuTexRefSetAddress2D_v2(a0, a1, a2, a3)));
     exercise_end(e);
@@ -7410,6 +7447,7 @@ static void exercise_cuTexRefSetAddress2D_v3(struct exercise *e) {
     CUdeviceptr a2 = (CUdeviceptr)exercise_address(e);
     size_t a3 = (size_t)exercise_value(e);
     CUDA_ARRAY_DESCRIPTOR *a1 = exercise_array(e, 1, 24);
+    exercise_form(e, "CUDA_ARRAY_DESCRIPTOR", a1, 1, 24);
     exercise_keep(e, a1, 1 * 24);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuTexRefSetAddress2D_v3)(a0, a1, a2, a3) : loopback.cuda->cuTexRefSetAddress2D_v3(a0, a1, a2, a3)));
     exercise_end(e);

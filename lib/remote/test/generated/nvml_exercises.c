@@ -192,6 +192,7 @@ static void exercise_nvmlDeviceGetAccountingStats_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlAccountingStats_v2_t *a1 = exercise_array(e, 1, 64);
+    exercise_form(e, "nvmlAccountingStats_v2_t", a1, 1, 64);
     exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetAccountingStats_v2(a0, a1) : loopback.nvml->nvmlDeviceGetAccountingStats_v2(a0, a1)));
     exercise_see(e, a1, 1 * 64);
     exercise_end(e);
@@ -798,6 +799,7 @@ static void exercise_nvmlDeviceGetConfComputeGpuAttestationReport(struct exercis
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlConfComputeGpuAttestationReport_t *a1 = exercise_array(e, 1, 12332);
+    exercise_form(e, "nvmlConfComputeGpuAttestationReport_t", a1, 1, 12332);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetConfComputeGpuAttestationReport)(a0, a1) : loopback.nvml->nvmlDeviceGetConfComputeGpuAttestationReport(a0, a1)));
     exercise_see(e, a1, 1 * 12332);
     exercise_end(e);
@@ -1648,6 +1650,7 @@ static void exercise_nvmlDeviceGetFieldValues(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     int a1 = exercise_chance(e) ? -1 : (int)exercise_length(e);
     nvmlFieldValue_t *a2 = exercise_array(e, (uint64_t)(a1 > 0 ? a1 : 0), 40);
+    exercise_form(e, "nvmlFieldValue_t", a2, (uint64_t)(a1 > 0 ? a1 : 0), 40);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFieldValues)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetFieldValues(a0, a1, a2)));
     exercise_see(e, a2, (uint64_t)(a1 > 0 ? a1 : 0) * 40);
     exercise_end(e);
@@ -2205,6 +2208,7 @@ static nvmlReturn_t mock_nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *a0, nvmlDe
 static void exercise_nvmlDeviceGetHandleByUUIDV(struct exercise *e) {
     (void)e;
     nvmlUUID_t *a0 = exercise_array(e, 1, 52);
+    exercise_form(e, "nvmlUUID_t", a0, 1, 52);
     exercise_keep(e, a0, 1 * 52);
     nvmlDevice_t *a1 = exercise_room(e, 1, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHandleByUUIDV)(a0, a1) : loopback.nvml->nvmlDeviceGetHandleByUUIDV(a0, a1)));
@@ -4305,6 +4309,7 @@ static void exercise_nvmlDeviceGetThermalSettings(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpuThermalSettings_t *a2 = exercise_array(e, 1, 64);
+    exercise_form(e, "nvmlGpuThermalSettings_t", a2, 1, 64);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetThermalSettings)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetThermalSettings(a0, a1, a2)));
     exercise_see(e, a2, 1 * 64);
     exercise_end(e);
@@ -4610,6 +4615,7 @@ static nvmlReturn_t mock_nvmlDeviceQueryDrainState(nvmlPciInfo_t *a0, nvmlEnable
 static void exercise_nvmlDeviceQueryDrainState(struct exercise *e) {
     (void)e;
     nvmlPciInfo_t *a0 = exercise_array(e, 1, 68);
+    exercise_form(e, "nvmlPciInfo_t", a0, 1, 68);
     exercise_keep(e, a0, 1 * 68);
     nvmlEnableState_t *a1 = exercise_room(e, 1, 4);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceQueryDrainState)(a0, a1) : loopback.nvml->nvmlDeviceQueryDrainState(a0, a1)));
