@@ -108,6 +108,11 @@ func (r remoteLibrary) stub(b *strings.Builder, c call) {
 	}
 	fmt.Fprintf(b, "\n    remote_begin(&c, %s, %d);\n", number(c.Name), c.words)
 	for i, p := range c.Parameters {
+		if c.roomFor(i) {
+			fmt.Fprintf(b, "    a%d = a%d > (%s)REMOTE_ARRAY_BYTES ? (%s)REMOTE_ARRAY_BYTES : a%d;\n", i, i, p.Type, p.Type, i)
+		}
+	}
+	for i, p := range c.Parameters {
 		r.send(b, c, i, p)
 	}
 	if c.Remote.Manner == Posted {
@@ -197,9 +202,6 @@ func (r remoteLibrary) sendRoom(b *strings.Builder, c call, i int, p Parameter) 
 }
 
 func (r remoteLibrary) sendValue(b *strings.Builder, c call, i int, p Parameter) {
-	if c.roomFor(i) {
-		fmt.Fprintf(b, "    a%d = a%d > (%s)REMOTE_ARRAY_BYTES ? (%s)REMOTE_ARRAY_BYTES : a%d;\n", i, i, p.Type, p.Type, i)
-	}
 	switch {
 	case r.kinds[p.Type]:
 		fmt.Fprintf(b, "    remote_use(&c, %d, %s, (uint64_t)a%d);\n", c.word[i], kind(p.Type), i)

@@ -606,8 +606,8 @@ CUresult remote_call_cuDeviceGetName(char *a0, int a1, CUdevice a2) {
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_cuDeviceGetName, 2);
-    remote_room(&c, 0, a0, (uint64_t)(a1 > 0 ? a1 : 0), 1);
     a1 = a1 > (int)REMOTE_ARRAY_BYTES ? (int)REMOTE_ARRAY_BYTES : a1;
+    remote_room(&c, 0, a0, (uint64_t)(a1 > 0 ? a1 : 0), 1);
     c.words[0] = (uint64_t)(int64_t)a1;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
@@ -652,8 +652,8 @@ CUresult remote_call_cuDeviceGetPCIBusId(char *a0, int a1, CUdevice a2) {
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_cuDeviceGetPCIBusId, 2);
-    remote_room(&c, 0, a0, (uint64_t)(a1 > 0 ? a1 : 0), 1);
     a1 = a1 > (int)REMOTE_ARRAY_BYTES ? (int)REMOTE_ARRAY_BYTES : a1;
+    remote_room(&c, 0, a0, (uint64_t)(a1 > 0 ? a1 : 0), 1);
     c.words[0] = (uint64_t)(int64_t)a1;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
@@ -1580,11 +1580,11 @@ CUresult REMOTE_STUB(cuGraphInstantiate)(CUgraphExec *a0, CUgraph a1, CUgraphNod
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_cuGraphInstantiate, 3);
+    a4 = a4 > (size_t)REMOTE_ARRAY_BYTES ? (size_t)REMOTE_ARRAY_BYTES : a4;
     remote_make(&c, 0, 0, REMOTE_KIND_CUgraphExec, a0);
     remote_use(&c, 1, REMOTE_KIND_CUgraph, (uint64_t)a1);
     remote_given(&c, 2, a2);
     remote_room(&c, 3, a3, (uint64_t)a4, 1);
-    a4 = a4 > (size_t)REMOTE_ARRAY_BYTES ? (size_t)REMOTE_ARRAY_BYTES : a4;
     c.words[2] = (uint64_t)a4;
     if (remote_ask(&c, &r)) {
         remote_get_handle(&c, &r, 2, REMOTE_KIND_CUgraphNode, a2, true);
@@ -1648,11 +1648,11 @@ CUresult REMOTE_STUB(cuGraphInstantiate_v2)(CUgraphExec *a0, CUgraph a1, CUgraph
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_cuGraphInstantiate_v2, 3);
+    a4 = a4 > (size_t)REMOTE_ARRAY_BYTES ? (size_t)REMOTE_ARRAY_BYTES : a4;
     remote_make(&c, 0, 0, REMOTE_KIND_CUgraphExec, a0);
     remote_use(&c, 1, REMOTE_KIND_CUgraph, (uint64_t)a1);
     remote_given(&c, 2, a2);
     remote_room(&c, 3, a3, (uint64_t)a4, 1);
-    a4 = a4 > (size_t)REMOTE_ARRAY_BYTES ? (size_t)REMOTE_ARRAY_BYTES : a4;
     c.words[2] = (uint64_t)a4;
     if (remote_ask(&c, &r)) {
         remote_get_handle(&c, &r, 2, REMOTE_KIND_CUgraphNode, a2, true);

@@ -294,9 +294,9 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetBoardPartNumber)(nvmlDevice_t a0, char *a1
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlDeviceGetBoardPartNumber, 2);
+    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
     remote_room(&c, 1, a1, (uint64_t)a2, 1);
-    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 1, a1, (uint64_t)a2, false);
@@ -1418,9 +1418,9 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetInforomImageVersion)(nvmlDevice_t a0, char
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlDeviceGetInforomImageVersion, 2);
+    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
     remote_room(&c, 1, a1, (uint64_t)a2, 1);
-    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 1, a1, (uint64_t)a2, false);
@@ -1433,10 +1433,10 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetInforomVersion)(nvmlDevice_t a0, nvmlInfor
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlDeviceGetInforomVersion, 3);
+    a3 = a3 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a3;
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
     c.words[1] = (uint64_t)a1;
     remote_room(&c, 2, a2, (uint64_t)a3, 1);
-    a3 = a3 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a3;
     c.words[2] = (uint64_t)a3;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 2, a2, (uint64_t)a3, false);
@@ -1815,9 +1815,9 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetName)(nvmlDevice_t a0, char *a1, unsigned 
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlDeviceGetName, 2);
+    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
     remote_room(&c, 1, a1, (uint64_t)a2, 1);
-    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 1, a1, (uint64_t)a2, false);
@@ -2486,9 +2486,9 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSerial)(nvmlDevice_t a0, char *a1, unsigne
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlDeviceGetSerial, 2);
+    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
     remote_room(&c, 1, a1, (uint64_t)a2, 1);
-    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 1, a1, (uint64_t)a2, false);
@@ -2725,9 +2725,9 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetUUID)(nvmlDevice_t a0, char *a1, unsigned 
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlDeviceGetUUID, 2);
+    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
     remote_room(&c, 1, a1, (uint64_t)a2, 1);
-    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 1, a1, (uint64_t)a2, false);
@@ -2766,9 +2766,9 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetVbiosVersion)(nvmlDevice_t a0, char *a1, u
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlDeviceGetVbiosVersion, 2);
+    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
     remote_room(&c, 1, a1, (uint64_t)a2, 1);
-    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 1, a1, (uint64_t)a2, false);
@@ -3224,8 +3224,8 @@ nvmlReturn_t REMOTE_STUB(nvmlSystemGetDriverVersion)(char *a0, unsigned int a1) 
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlSystemGetDriverVersion, 1);
-    remote_room(&c, 0, a0, (uint64_t)a1, 1);
     a1 = a1 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a1;
+    remote_room(&c, 0, a0, (uint64_t)a1, 1);
     c.words[0] = (uint64_t)a1;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 0, a0, (uint64_t)a1, false);
@@ -3252,8 +3252,8 @@ nvmlReturn_t REMOTE_STUB(nvmlSystemGetNVMLVersion)(char *a0, unsigned int a1) {
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlSystemGetNVMLVersion, 1);
-    remote_room(&c, 0, a0, (uint64_t)a1, 1);
     a1 = a1 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a1;
+    remote_room(&c, 0, a0, (uint64_t)a1, 1);
     c.words[0] = (uint64_t)a1;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 0, a0, (uint64_t)a1, false);
@@ -3278,9 +3278,9 @@ nvmlReturn_t remote_call_nvmlSystemGetProcessName(unsigned int a0, char *a1, uns
     struct remote_reply r;
 
     remote_begin(&c, REMOTE_nvmlSystemGetProcessName, 2);
+    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     c.words[0] = (uint64_t)a0;
     remote_room(&c, 1, a1, (uint64_t)a2, 1);
-    a2 = a2 > (unsigned int)REMOTE_ARRAY_BYTES ? (unsigned int)REMOTE_ARRAY_BYTES : a2;
     c.words[1] = (uint64_t)a2;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 1, a1, (uint64_t)a2, false);

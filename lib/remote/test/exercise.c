@@ -160,6 +160,9 @@ static unsigned char *memory(struct exercise *e, uint64_t size) {
     CHECK(padded <= MEMORY - e->used);
     e->used += padded;
     memset(at, UNWRITTEN, padded);
+    CHECK(e->guard_count < 32);
+    e->guards[e->guard_count].at = at + size;
+    e->guards[e->guard_count++].size = padded - size;
     return at;
 }
 
@@ -342,6 +345,11 @@ void exercise_end(struct exercise *e) {
     for (unsigned i = 0; i < e->kept_count; i++) {
         if (digest(0, e->kept[i].at, e->kept[i].size) != e->kept[i].digest) {
             e->failed = true;
+        }
+    }
+    for (unsigned i = 0; i < e->guard_count; i++) {
+        for (size_t j = 0; j < e->guards[i].size; j++) {
+            e->failed = e->failed || e->guards[i].at[j] != UNWRITTEN;
         }
     }
 }

@@ -24,6 +24,11 @@ struct exercise {
         uint64_t digest;
     } kept[16];
     unsigned kept_count;
+    struct {
+        const unsigned char *at;
+        size_t size;
+    } guards[32]; /* memory that nobody may write */
+    unsigned guard_count;
 };
 
 struct exercise_entry {

@@ -10,6 +10,8 @@
 struct remote_decoder loopback;
 enum remote_outcome loopback_outcome;
 bool loopback_strict;
+bool loopback_dead;
+void (*loopback_spoil)(struct remote_answer *head, unsigned char *body, size_t *size);
 unsigned char *loopback_record;
 size_t loopback_size;
 unsigned long loopback_sent;
@@ -25,6 +27,7 @@ static struct entry {
 static size_t entry_count;
 static uint64_t next_number, sequence, bulk_number;
 static const void *bulk;
+static unsigned char *body;
 static size_t bulk_size;
 
 static struct entry *find(enum remote_kind kind, uint64_t number) {
@@ -98,6 +101,9 @@ uint64_t remote_send(const struct remote_head *head, const struct remote_piece *
     struct remote_head filled = *head;
     unsigned char *to = loopback_record;
 
+    if (loopback_dead) {
+        return 0;
+    }
     filled.sequence = ++sequence;
     filled.context = 7;
     filled.thread = 1;
@@ -120,6 +126,9 @@ uint64_t remote_send(const struct remote_head *head, const struct remote_piece *
 }
 
 uint64_t remote_send_bulk(const void *bytes, size_t size) {
+    if (loopback_dead) {
+        return 0;
+    }
     bulk = bytes;
     bulk_size = size;
     return ++bulk_number;
@@ -131,9 +140,20 @@ bool remote_wait(uint64_t of, struct remote_reply *reply) {
         return false;
     }
     memcpy(&reply->head, loopback.answer, sizeof reply->head);
-    reply->body = loopback.answer + sizeof reply->head;
     reply->size = reply->head.size - sizeof reply->head;
     reply->at = 0;
+    /* Memory that ends where the answer does, so that a sanitizer sees a byte too far. */
+    free(body);
+    body = malloc(reply->size + 256);
+    CHECK(body);
+    memset(body, 0x11, reply->size + 256);
+    memcpy(body, loopback.answer + sizeof reply->head, reply->size);
+    if (loopback_spoil) {
+        loopback_spoil(&reply->head, body, &reply->size);
+    }
+    body = realloc(body, reply->size ? reply->size : 1);
+    CHECK(body);
+    reply->body = body;
     return true;
 }
 

@@ -11,6 +11,10 @@ extern struct remote_decoder loopback;
 extern enum remote_outcome loopback_outcome;
 /* Whether posted calls wait. */
 extern bool loopback_strict;
+/* Whether the link has ended. */
+extern bool loopback_dead;
+/* Changes an answer and what the client is told of its size before it reads it; NULL leaves it. */
+extern void (*loopback_spoil)(struct remote_answer *head, unsigned char *body, size_t *size);
 /* The last record as it was sent, and its size. */
 extern unsigned char *loopback_record;
 extern size_t loopback_size;
