@@ -254,7 +254,7 @@ static void exercise_nvmlDeviceGetAddressingMode(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceAddressingMode_t *a1 = exercise_versioned(e, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAddressingMode)(a0, a1) : loopback.nvml->nvmlDeviceGetAddressingMode(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 8 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -564,7 +564,7 @@ static void exercise_nvmlDeviceGetCapabilities(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceCapabilities_t *a1 = exercise_versioned(e, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCapabilities)(a0, a1) : loopback.nvml->nvmlDeviceGetCapabilities(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 8 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -650,7 +650,7 @@ static void exercise_nvmlDeviceGetClockOffsets(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlClockOffset_t *a1 = exercise_versioned(e, 24);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetClockOffsets)(a0, a1) : loopback.nvml->nvmlDeviceGetClockOffsets(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 24 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -881,7 +881,7 @@ static void exercise_nvmlDeviceGetCoolerInfo(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlCoolerInfo_t *a1 = exercise_versioned(e, 16);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCoolerInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetCoolerInfo(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 16 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -1049,7 +1049,7 @@ static void exercise_nvmlDeviceGetCurrentClockFreqs(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDeviceCurrentClockFreqs_t *a1 = exercise_versioned(e, 2052);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetCurrentClockFreqs)(a0, a1) : loopback.nvml->nvmlDeviceGetCurrentClockFreqs(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 2052 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -1266,8 +1266,8 @@ static void exercise_nvmlDeviceGetDramEncryptionMode(struct exercise *e) {
     nvmlDramEncryptionInfo_t *a1 = exercise_versioned(e, 8);
     nvmlDramEncryptionInfo_t *a2 = exercise_versioned(e, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetDramEncryptionMode)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetDramEncryptionMode(a0, a1, a2)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
-    exercise_see(e, a2, (a2 ? mock_version(a2) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 8 ? mock_version(a1) : 0);
+    exercise_see(e, a2, a2 && mock_version(a2) <= 8 ? mock_version(a2) : 0);
     exercise_end(e);
 }
 
@@ -1607,7 +1607,7 @@ static void exercise_nvmlDeviceGetFanSpeedRPM(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlFanSpeedInfo_t *a1 = exercise_versioned(e, 12);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetFanSpeedRPM)(a0, a1) : loopback.nvml->nvmlDeviceGetFanSpeedRPM(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 12 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -1738,7 +1738,7 @@ static void exercise_nvmlDeviceGetGpuFabricInfoV(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpuFabricInfoV_t *a1 = exercise_versioned(e, 40);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuFabricInfoV)(a0, a1) : loopback.nvml->nvmlDeviceGetGpuFabricInfoV(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 40 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -1844,7 +1844,7 @@ static void exercise_nvmlDeviceGetGpuInstanceProfileInfoByIdV(struct exercise *e
     unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpuInstanceProfileInfo_v2_t *a2 = exercise_versioned(e, 152);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfoByIdV)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuInstanceProfileInfoByIdV(a0, a1, a2)));
-    exercise_see(e, a2, (a2 ? mock_version(a2) : 0));
+    exercise_see(e, a2, a2 && mock_version(a2) <= 152 ? mock_version(a2) : 0);
     exercise_end(e);
 }
 
@@ -1866,7 +1866,7 @@ static void exercise_nvmlDeviceGetGpuInstanceProfileInfoV(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlGpuInstanceProfileInfo_v2_t *a2 = exercise_versioned(e, 152);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfoV)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuInstanceProfileInfoV(a0, a1, a2)));
-    exercise_see(e, a2, (a2 ? mock_version(a2) : 0));
+    exercise_see(e, a2, a2 && mock_version(a2) <= 152 ? mock_version(a2) : 0);
     exercise_end(e);
 }
 
@@ -2500,7 +2500,7 @@ static void exercise_nvmlDeviceGetMarginTemperature(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlMarginTemperature_t *a1 = exercise_versioned(e, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMarginTemperature)(a0, a1) : loopback.nvml->nvmlDeviceGetMarginTemperature(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 8 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -2760,7 +2760,7 @@ static void exercise_nvmlDeviceGetMemoryInfo_v2(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlMemory_v2_t *a1 = exercise_versioned(e, 40);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetMemoryInfo_v2)(a0, a1) : loopback.nvml->nvmlDeviceGetMemoryInfo_v2(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 40 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -3074,7 +3074,7 @@ static void exercise_nvmlDeviceGetNvLinkInfo(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlNvLinkInfo_t *a1 = exercise_versioned(e, 1612);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvLinkInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetNvLinkInfo(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 1612 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -3258,7 +3258,7 @@ static void exercise_nvmlDeviceGetNvlinkBwMode(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlNvlinkGetBwMode_t *a1 = exercise_versioned(e, 12);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvlinkBwMode)(a0, a1) : loopback.nvml->nvmlDeviceGetNvlinkBwMode(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 12 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -3278,7 +3278,7 @@ static void exercise_nvmlDeviceGetNvlinkSupportedBwModes(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlNvlinkSupportedBwModes_t *a1 = exercise_versioned(e, 28);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetNvlinkSupportedBwModes)(a0, a1) : loopback.nvml->nvmlDeviceGetNvlinkSupportedBwModes(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 28 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -3368,7 +3368,7 @@ static void exercise_nvmlDeviceGetPciInfoExt(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPciInfoExt_t *a1 = exercise_versioned(e, 64);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPciInfoExt)(a0, a1) : loopback.nvml->nvmlDeviceGetPciInfoExt(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 64 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -3510,7 +3510,7 @@ static void exercise_nvmlDeviceGetPdi(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPdi_t *a1 = exercise_versioned(e, 16);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPdi)(a0, a1) : loopback.nvml->nvmlDeviceGetPdi(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 16 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -3530,7 +3530,7 @@ static void exercise_nvmlDeviceGetPerformanceModes(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlDevicePerfModes_t *a1 = exercise_versioned(e, 2052);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPerformanceModes)(a0, a1) : loopback.nvml->nvmlDeviceGetPerformanceModes(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 2052 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -3590,7 +3590,7 @@ static void exercise_nvmlDeviceGetPlatformInfo(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlPlatformInfo_t *a1 = exercise_versioned(e, 44);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPlatformInfo)(a0, a1) : loopback.nvml->nvmlDeviceGetPlatformInfo(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 44 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -3866,7 +3866,7 @@ static void exercise_nvmlDeviceGetRepairStatus(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlRepairStatus_t *a1 = exercise_versioned(e, 12);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRepairStatus)(a0, a1) : loopback.nvml->nvmlDeviceGetRepairStatus(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 12 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -4058,7 +4058,7 @@ static void exercise_nvmlDeviceGetSramEccErrorStatus(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlEccSramErrorStatus_t *a1 = exercise_versioned(e, 104);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetSramEccErrorStatus)(a0, a1) : loopback.nvml->nvmlDeviceGetSramEccErrorStatus(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 104 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -4288,7 +4288,7 @@ static void exercise_nvmlDeviceGetTemperatureV(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlTemperature_t *a1 = exercise_versioned(e, 12);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetTemperatureV)(a0, a1) : loopback.nvml->nvmlDeviceGetTemperatureV(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 12 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -4657,7 +4657,7 @@ static void exercise_nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(struct exe
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlWorkloadPowerProfileCurrentProfiles_t *a1 = exercise_versioned(e, 100);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceWorkloadPowerProfileGetCurrentProfiles)(a0, a1) : loopback.nvml->nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 100 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -4677,7 +4677,7 @@ static void exercise_nvmlDeviceWorkloadPowerProfileGetProfilesInfo(struct exerci
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlWorkloadPowerProfileProfilesInfo_t *a1 = exercise_versioned(e, 11256);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceWorkloadPowerProfileGetProfilesInfo)(a0, a1) : loopback.nvml->nvmlDeviceWorkloadPowerProfileGetProfilesInfo(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 11256 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -4829,7 +4829,7 @@ static void exercise_nvmlGpmQueryDeviceSupport(struct exercise *e) {
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
     nvmlGpmSupport_t *a1 = exercise_versioned(e, 8);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpmQueryDeviceSupport)(a0, a1) : loopback.nvml->nvmlGpmQueryDeviceSupport(a0, a1)));
-    exercise_see(e, a1, (a1 ? mock_version(a1) : 0));
+    exercise_see(e, a1, a1 && mock_version(a1) <= 8 ? mock_version(a1) : 0);
     exercise_end(e);
 }
 
@@ -4967,7 +4967,7 @@ static void exercise_nvmlGpuInstanceGetComputeInstanceProfileInfoV(struct exerci
     unsigned int a2 = (unsigned int)exercise_value(e);
     nvmlComputeInstanceProfileInfo_v2_t *a3 = exercise_versioned(e, 140);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceProfileInfoV)(a0, a1, a2, a3) : loopback.nvml->nvmlGpuInstanceGetComputeInstanceProfileInfoV(a0, a1, a2, a3)));
-    exercise_see(e, a3, (a3 ? mock_version(a3) : 0));
+    exercise_see(e, a3, a3 && mock_version(a3) <= 140 ? mock_version(a3) : 0);
     exercise_end(e);
 }
 
@@ -5071,7 +5071,7 @@ static void exercise_nvmlSystemGetConfComputeKeyRotationThresholdInfo(struct exe
     (void)e;
     nvmlConfComputeGetKeyRotationThresholdInfo_t *a0 = exercise_versioned(e, 16);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeKeyRotationThresholdInfo)(a0) : loopback.nvml->nvmlSystemGetConfComputeKeyRotationThresholdInfo(a0)));
-    exercise_see(e, a0, (a0 ? mock_version(a0) : 0));
+    exercise_see(e, a0, a0 && mock_version(a0) <= 16 ? mock_version(a0) : 0);
     exercise_end(e);
 }
 
@@ -5089,7 +5089,7 @@ static void exercise_nvmlSystemGetConfComputeSettings(struct exercise *e) {
     (void)e;
     nvmlSystemConfComputeSettings_t *a0 = exercise_versioned(e, 20);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetConfComputeSettings)(a0) : loopback.nvml->nvmlSystemGetConfComputeSettings(a0)));
-    exercise_see(e, a0, (a0 ? mock_version(a0) : 0));
+    exercise_see(e, a0, a0 && mock_version(a0) <= 20 ? mock_version(a0) : 0);
     exercise_end(e);
 }
 
@@ -5163,7 +5163,7 @@ static void exercise_nvmlSystemGetDriverBranch(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_value(e);
     nvmlSystemDriverBranchInfo_t *a0 = exercise_versioned(e, 84);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlSystemGetDriverBranch)(a0, a1) : loopback.nvml->nvmlSystemGetDriverBranch(a0, a1)));
-    exercise_see(e, a0, (a0 ? mock_version(a0) : 0));
+    exercise_see(e, a0, a0 && mock_version(a0) <= 84 ? mock_version(a0) : 0);
     exercise_end(e);
 }
 
