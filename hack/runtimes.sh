@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Unpacks NVIDIA's CUDA runtime libraries 11, 12 and 13 into a folder, from the Python packages that
-# test/drivers/runtimes.txt names with their hashes: runtimes.sh FOLDER. Installs nothing. Where they cannot be had, it
-# says so.
+# Unpacks NVIDIA's CUDA runtime libraries 11, 12 and 13, and the driver's header of each, into a folder, from the Python
+# packages that test/drivers/runtimes.txt names with their hashes: runtimes.sh FOLDER. Installs nothing. Where they cannot
+# be had, it says so.
 set -euo pipefail
 list=$(cd "$(dirname "$0")/.." && pwd)/test/drivers/runtimes.txt
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -17,6 +17,7 @@ unpack() {
         --dest "$work" -r "$list" || return 1
     for wheel in "$work"/*.whl; do
         python3 -m zipfile -e "$wheel" "$work/unpacked" || return 1
+        find "$work/unpacked" -name cuda.h -exec mv {} "$folder/cuda-$(basename "$wheel" | cut -d- -f2).h" \; || return 1
     done
     find "$work/unpacked" -name 'libcudart.so.*' -exec cp -t "$folder" {} + || return 1
     cp "$list" "$folder/.complete"
