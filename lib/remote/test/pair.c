@@ -76,11 +76,13 @@ static unsigned long compare(const struct pair *pair, const struct exercise_entr
                 entry->name, (unsigned)direct_end, (unsigned)remote_end);
     }
     for (uint64_t i = 0; i < draws; i++) {
-        if (one[i].digest != other[i].digest || other[i].failed || one[i].done != other[i].done ||
-            direct_end != remote_end) {
+        if (one[i].digest != other[i].digest || one[i].failed || other[i].failed ||
+            one[i].done != other[i].done || direct_end != remote_end) {
             fprintf(stderr, "%s, draw %llu: direct %d, remote %d%s\n", entry->name,
                     (unsigned long long)i, one[i].result, other[i].result,
-                    other[i].failed ? ", memory changed" : "");
+                    one[i].failed     ? ", the driver wrote what is only read, or too much"
+                    : other[i].failed ? ", memory changed"
+                                      : "");
             differ++;
         }
         *succeeded = *succeeded || (one[i].done && one[i].result == 0);

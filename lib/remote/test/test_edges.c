@@ -94,7 +94,8 @@ static void check_lengths(void) {
     size_t count = SIZE_MAX;
 
     SENT(stub_cuGraphAddDependencies(graph, nodes, nodes, REMOTE_ARRAY_BYTES / 8));
-    REFUSED(stub_cuGraphAddDependencies(graph, nodes, nodes, REMOTE_ARRAY_BYTES / 8 + 1), UNSUPPORTED);
+    REFUSED(stub_cuGraphAddDependencies(graph, nodes, nodes, REMOTE_ARRAY_BYTES / 8 + 1),
+            UNSUPPORTED);
     REFUSED(stub_cuGraphAddDependencies(graph, nodes, nodes, SIZE_MAX), UNSUPPORTED);
     REFUSED(stub_cuGraphAddDependencies(graph, nodes, nodes, SIZE_MAX / 8 + 2), UNSUPPORTED);
     SENT(stub_cuGraphGetNodes(graph, nodes, &count));

@@ -10,6 +10,7 @@
 #define MOST_SEEDS 1024u
 
 static struct seed {
+    char name[96];
     size_t size;
     unsigned char *bytes;
 } seeds[MOST_SEEDS];
@@ -39,6 +40,7 @@ static void read_seeds(void) {
         CHECK(seed_count < MOST_SEEDS);
         CHECK(sscanf(line, "%255s %lu %65535s", name, &size, text) == 3);
         struct seed *seed = &seeds[seed_count++];
+        snprintf(seed->name, sizeof seed->name, "%s", name);
         seed->size = size;
         seed->bytes = calloc(1, size);
         CHECK(seed->bytes && strlen(text) <= 2 * size);
@@ -86,6 +88,26 @@ static void check_seeds(void) {
         /* Less than the record says, and more than there is. */
         CHECK_EQUAL(decode(seeds[i].bytes, seeds[i].size - 8), REMOTE_GARBLED);
     }
+}
+
+/* Text ends where its length says, and nowhere before. */
+static void check_text(void) {
+    for (size_t i = 0; i < seed_count; i++) {
+        unsigned char *text = seeds[i].bytes + seeds[i].size - 8;
+
+        if (strcmp(seeds[i].name, "cuModuleGetFunction") != 0) {
+            continue;
+        }
+        CHECK(text[0] == 'a' && text[1] == 0);
+        text[1] = 'b';
+        CHECK_EQUAL(decode(seeds[i].bytes, seeds[i].size), REMOTE_GARBLED);
+        text[0] = text[1] = 0;
+        CHECK_EQUAL(decode(seeds[i].bytes, seeds[i].size), REMOTE_GARBLED);
+        text[0] = 'a';
+        CHECK_EQUAL(decode(seeds[i].bytes, seeds[i].size), REMOTE_ANSWERED);
+        return;
+    }
+    CHECK(!"there is a call with text");
 }
 
 /* A number that often matters. */
@@ -156,6 +178,7 @@ int main(void) {
     read_seeds();
     CHECK(seed_count >= 450);
     check_seeds();
+    check_text();
     for (uint64_t i = 0; i < count; i++) {
         frame(bytes);
     }
