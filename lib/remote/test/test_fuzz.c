@@ -10,7 +10,7 @@
 #define MOST_SEEDS 1024u
 
 static struct seed {
-    char name[96];
+    char name[256];
     size_t size;
     unsigned char *bytes;
 } seeds[MOST_SEEDS];

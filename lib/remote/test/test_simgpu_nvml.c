@@ -8,9 +8,9 @@
 
 #define OK(call) CHECK_EQUAL(call, NVML_SUCCESS)
 
-/* They tell the time of day. */
+/* Two tell the time of day. The third writes 68 bytes in the simulated driver, where its first version has 52. */
 static const char *const left_out[] = {"nvmlDeviceGetFieldValues", "nvmlDeviceGetViolationStatus",
-                                       NULL};
+                                       "nvmlDeviceGetNvLinkRemotePciInfo", NULL};
 
 static struct remote_nvml_driver driver;
 static struct {
