@@ -97,7 +97,9 @@ static bool is_left_out(const struct pair *pair, const char *name) {
         return true;
     }
     for (const char *const *out = pair->left_out; *out; out++) {
-        if (strncmp(name, *out, strlen(*out)) == 0) {
+        size_t length = strlen(*out) - 1;
+
+        if ((*out)[length] == '*' ? strncmp(name, *out, length) == 0 : strcmp(name, *out) == 0) {
             return true;
         }
     }

@@ -11,7 +11,7 @@ struct pair {
     void (*start)(void);               /* first thing in each process */
     void (*build)(const char *name);   /* before each draw of a call */
     void (*unbuild)(const char *name); /* after it */
-    const char *const *left_out;       /* beginnings of names, with NULL at their end */
+    const char *const *left_out;       /* names, or beginnings with a star, and NULL at their end */
 };
 
 /* Loads a library of the simulated driver, for functions of a table. */
