@@ -74,6 +74,7 @@
 //
 //	cuda_stubs.c, nvml_stubs.c the client's functions, with what it refuses
 //	cuda_decode.c, nvml_decode.c  the worker's, which believe nothing
+//	cuda_by_hand.inc, nvml_by_hand.inc  CUDA_BY_HAND(name, hand|local|front|back, reason): what is not generated
 //	seeds.txt                  a valid record of each call, for fuzzing
 //
 // and docs/remote-functions.md, and calls with drawn parameters in lib/remote/test/generated. lib/remote/record.h says what a record is.

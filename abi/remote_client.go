@@ -46,6 +46,25 @@ func (r remoteLibrary) stubsHeader() string {
 	return b.String()
 }
 
+// byHand lists what somebody has to write: whole functions, and what stands around generated ones.
+func (r remoteLibrary) byHand() string {
+	var b strings.Builder
+	b.WriteString(r.banner())
+	for _, f := range r.d.Functions {
+		switch f.Remote.Manner {
+		case Hand, Local:
+			fmt.Fprintf(&b, "%s_BY_HAND(%s, %s, %s)\n", r.Prefix, f.Name, f.Remote.Manner, f.Remote.Reason)
+		}
+		if f.Remote.Front != "" {
+			fmt.Fprintf(&b, "%s_BY_HAND(%s, front, %s)\n", r.Prefix, f.Name, f.Remote.Front)
+		}
+		if f.Remote.Back != "" {
+			fmt.Fprintf(&b, "%s_BY_HAND(%s, back, %s)\n", r.Prefix, f.Name, f.Remote.Back)
+		}
+	}
+	return b.String()
+}
+
 func (c call) stubName() string {
 	if c.Remote.Front != "" {
 		return "remote_call_" + c.Name

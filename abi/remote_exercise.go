@@ -208,11 +208,7 @@ func (r remoteLibrary) drawValue(b *strings.Builder, c call, i int, p Parameter)
 }
 
 func (r remoteLibrary) drawPointer(b *strings.Builder, c call, i int, p Parameter) {
-	length := c.length(p, "remote_length_less")
-	if p.Length.UpTo {
-		length = fmt.Sprintf("(a%d ? room%d : 0)", p.Length.Of-1, p.Length.Of-1)
-	}
-	element := p.Element()
+	element, length := p.Element(), r.drawnLength(c, p)
 	switch {
 	case p.Role == Address:
 		fmt.Fprintf(b, "    void *a%d = (void *)(uintptr_t)exercise_address(e);\n", i)
@@ -225,34 +221,45 @@ func (r remoteLibrary) drawPointer(b *strings.Builder, c call, i int, p Paramete
 	case p.Role == In && r.kinds[element]:
 		fmt.Fprintf(b, "    %s *a%d = exercise_handles(e, %s, %s);\n", element, i, kind(element), length)
 	case p.Role == In || p.Role == InOut:
-		fmt.Fprintf(b, "    %s *a%d = exercise_array(e, %s, %s);\n", element, i, length, r.size(p))
-		if _, ok := r.types.structures[element]; ok {
-			fmt.Fprintf(b, "    exercise_form(e, \"%s\", a%d, %s, %s);\n", element, i, length, r.size(p))
-		}
-		if len(r.types.holds(element)) > 0 {
-			fmt.Fprintf(b, "    if (a%d) {\n", i)
-			r.fields(b, c, i, p, func(h Hold, at string) string {
-				if h.Kind == Nothing || h.OnlyOut {
-					return fmt.Sprintf("exercise_put_nothing(e, %s, %d);", at, h.At)
-				}
-				return fmt.Sprintf("exercise_put_handle(e, %s, %d, %s);", at, h.At, kind(h.Kind))
-			}, func(h Hold, at string) string { return fmt.Sprintf("exercise_put_tag(e, %s, %d);", at, h.WhenAt) })
-			b.WriteString("    }\n")
-		}
-		if p.Role == In {
-			fmt.Fprintf(b, "    exercise_keep(e, a%d, %s * %s);\n", i, length, r.size(p))
-		}
+		r.drawArray(b, c, i, p)
 	default:
 		fmt.Fprintf(b, "    %s *a%d = exercise_room(e, %s, %s);\n", element, i, length, r.size(p))
 	}
 }
 
+// drawnLength is how many elements a drawn parameter points to.
+func (r remoteLibrary) drawnLength(c call, p Parameter) string {
+	if p.Length.UpTo {
+		return fmt.Sprintf("(a%d ? room%d : 0)", p.Length.Of-1, p.Length.Of-1)
+	}
+	return c.length(p, "remote_length_less")
+}
+
+// drawArray draws memory that is read.
+func (r remoteLibrary) drawArray(b *strings.Builder, c call, i int, p Parameter) {
+	element, length := p.Element(), r.drawnLength(c, p)
+	fmt.Fprintf(b, "    %s *a%d = exercise_array(e, %s, %s);\n", element, i, length, r.size(p))
+	if _, ok := r.types.structures[element]; ok {
+		fmt.Fprintf(b, "    exercise_form(e, \"%s\", a%d, %s, %s);\n", element, i, length, r.size(p))
+	}
+	if len(r.types.holds(element)) > 0 {
+		fmt.Fprintf(b, "    if (a%d) {\n", i)
+		r.fields(b, c, i, p, func(h Hold, at string) string {
+			if h.Kind == Nothing || h.OnlyOut {
+				return fmt.Sprintf("exercise_put_nothing(e, %s, %d);", at, h.At)
+			}
+			return fmt.Sprintf("exercise_put_handle(e, %s, %d, %s);", at, h.At, kind(h.Kind))
+		}, func(h Hold, at string) string { return fmt.Sprintf("exercise_put_tag(e, %s, %d);", at, h.WhenAt) })
+		b.WriteString("    }\n")
+	}
+	if p.Role == In {
+		fmt.Fprintf(b, "    exercise_keep(e, a%d, %s * %s);\n", i, length, r.size(p))
+	}
+}
+
 // see adds what was written to what is compared.
 func (r remoteLibrary) see(b *strings.Builder, c call, i int, p Parameter) {
-	length := c.length(p, "remote_length_less")
-	if p.Length.UpTo {
-		length = fmt.Sprintf("(a%d ? room%d : 0)", p.Length.Of-1, p.Length.Of-1)
-	}
+	length := r.drawnLength(c, p)
 	switch {
 	case !p.Written():
 		return

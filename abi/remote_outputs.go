@@ -16,6 +16,7 @@ func remoteOutputs(ri remoteInterface) []File {
 	for _, r := range ri {
 		prefix := remoteFolder + r.lower()
 		files = append(files,
+			File{prefix + "_by_hand.inc", r.byHand()},
 			File{prefix + "_stubs.h", r.stubsHeader()},
 			File{prefix + "_stubs.c", r.stubs()},
 			File{prefix + "_decode.h", r.decodeHeader()},
