@@ -258,7 +258,7 @@ func (r remoteLibrary) receive(b *strings.Builder, c call, i int, p Parameter) {
 	case !p.Written() || p.Role == Makes:
 		return
 	case p.Role == Count:
-		fmt.Fprintf(b, "        remote_get(&c, &r, %d, a%d, sizeof *a%d, true);\n", i, i, i)
+		fmt.Fprintf(b, "        remote_get_count(&c, &r, %d, %d, a%d, sizeof *a%d);\n", i, c.word[i], i, i)
 	case p.Role == Text:
 		fmt.Fprintf(b, "        remote_get_some(&c, &r, %d, a%d, %s, %s);\n", i, i, c.length(p, ""), always)
 	case p.Length.UpTo:

@@ -28,6 +28,7 @@ void remote_begin(struct remote_call *call, enum remote_number number, uint32_t 
     call->head = (struct remote_head){.size = (uint32_t)(sizeof call->head + 8u * words),
                                       .call = (uint16_t)number};
     call->fault = 0;
+    call->lessened = false;
     call->word_count = words;
     call->piece_count = 1;
     memset(call->words, 0, 8u * words);
@@ -148,6 +149,7 @@ void remote_count(struct remote_call *call, unsigned parameter, unsigned word, c
     call->words[word] = count;
     if (size && count > REMOTE_ARRAY_BYTES / size) {
         call->words[word] = REMOTE_ARRAY_BYTES / size;
+        call->lessened = true;
     }
 }
 
@@ -226,6 +228,21 @@ void remote_get(const struct remote_call *call, struct remote_reply *reply, unsi
     if (is_due(call, reply, parameter, always)) {
         take(reply, to, size);
     }
+}
+
+void remote_get_count(struct remote_call *call, struct remote_reply *reply, unsigned parameter,
+                      unsigned word, void *to, size_t size) {
+    uint64_t count = 0;
+
+    if (!is_due(call, reply, parameter, true)) {
+        return;
+    }
+    take(reply, &count, sizeof count);
+    if (call->lessened && reply->head.result == 0 && count >= call->words[word]) {
+        fail(call, results_of(call)->unsupported);
+        return;
+    }
+    memcpy(to, &count, size);
 }
 
 void remote_get_some(const struct remote_call *call, struct remote_reply *reply, unsigned parameter,

@@ -7,6 +7,7 @@
 struct remote_call {
     struct remote_head head;
     int32_t fault; /* what the client answers instead of asking, 0 for nothing */
+    bool lessened; /* a count says less than the program has room for */
     uint32_t word_count;
     uint32_t piece_count; /* piece 0 is the words */
     struct remote_piece pieces[1 + REMOTE_MOST_PIECES];
@@ -68,6 +69,9 @@ int32_t remote_end(const struct remote_call *call, const struct remote_reply *re
 /* What the callee wrote, in the order of the parameters. `always` is for what is written also on failure. */
 void remote_get(const struct remote_call *call, struct remote_reply *reply, unsigned parameter,
                 void *to, size_t size, bool always);
+/* A count. If it was lessened, and there are more elements than that, an answer cannot carry them: the call fails. */
+void remote_get_count(struct remote_call *call, struct remote_reply *reply, unsigned parameter,
+                      unsigned word, void *to, size_t size);
 /* The same with its length before it, no more than `room` bytes. */
 void remote_get_some(const struct remote_call *call, struct remote_reply *reply, unsigned parameter,
                      void *to, size_t room, bool always);

@@ -3046,24 +3046,6 @@ static enum remote_outcome decode_cuMemGetInfo_v2(struct remote_decoder *d) {
     return remote_finish(d);
 }
 
-static enum remote_outcome decode_cuMemGetLocationInfo(struct remote_decoder *d) {
-    if (!remote_words(d, 4)) {
-        return REMOTE_GARBLED;
-    }
-    CUdeviceptr a0 = (CUdeviceptr)d->words[0];
-    size_t a1 = (size_t)d->words[1];
-    size_t a2 = (size_t)d->words[2];
-    size_t a3 = (size_t)d->words[3];
-    CUmemLocation *a4 = remote_out(d, 4, 1, 8);
-    if (!remote_taken(d, d->cuda->cuMemGetLocationInfo != NULL)) {
-        return remote_not_called(d);
-    }
-    CUresult result = d->cuda->cuMemGetLocationInfo(a0, a1, a2, a3, a4);
-    remote_answer(d, (int32_t)result);
-    remote_give(d, 4, a4, 1 * 8, false);
-    return remote_finish(d);
-}
-
 static enum remote_outcome decode_cuMemGetMemPool(struct remote_decoder *d) {
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
@@ -6315,8 +6297,6 @@ void remote_cuda_driver_find(struct remote_cuda_driver *driver, void *(*find)(co
     __builtin_memcpy(&driver->cuMemGetDefaultMemPool, &at, sizeof at);
     at = find("cuMemGetInfo_v2");
     __builtin_memcpy(&driver->cuMemGetInfo_v2, &at, sizeof at);
-    at = find("cuMemGetLocationInfo");
-    __builtin_memcpy(&driver->cuMemGetLocationInfo, &at, sizeof at);
     at = find("cuMemGetMemPool");
     __builtin_memcpy(&driver->cuMemGetMemPool, &at, sizeof at);
     at = find("cuMemMap");
@@ -6870,7 +6850,6 @@ static remote_decode_one *const decoders[] = {
     [REMOTE_cuMemGetAllocationPropertiesFromHandle - 1] = decode_cuMemGetAllocationPropertiesFromHandle,
     [REMOTE_cuMemGetDefaultMemPool - 1] = decode_cuMemGetDefaultMemPool,
     [REMOTE_cuMemGetInfo_v2 - 1] = decode_cuMemGetInfo_v2,
-    [REMOTE_cuMemGetLocationInfo - 1] = decode_cuMemGetLocationInfo,
     [REMOTE_cuMemGetMemPool - 1] = decode_cuMemGetMemPool,
     [REMOTE_cuMemMap - 1] = decode_cuMemMap,
     [REMOTE_cuMemPoolCreate - 1] = decode_cuMemPoolCreate,

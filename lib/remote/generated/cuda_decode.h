@@ -193,7 +193,6 @@ struct remote_cuda_driver {
     __typeof__(cuMemGetAllocationPropertiesFromHandle) *cuMemGetAllocationPropertiesFromHandle;
     __typeof__(cuMemGetDefaultMemPool) *cuMemGetDefaultMemPool;
     __typeof__(cuMemGetInfo_v2) *cuMemGetInfo_v2;
-    __typeof__(cuMemGetLocationInfo) *cuMemGetLocationInfo;
     __typeof__(cuMemGetMemPool) *cuMemGetMemPool;
     __typeof__(cuMemMap) *cuMemMap;
     __typeof__(cuMemPoolCreate) *cuMemPoolCreate;

@@ -1508,7 +1508,7 @@ CUresult REMOTE_STUB(cuGraphGetEdges)(CUgraph a0, CUgraphNode *a1, CUgraphNode *
     if (remote_ask(&c, &r)) {
         remote_get_handles(&c, &r, 1, REMOTE_KIND_CUgraphNode, a1, c.words[1], false);
         remote_get_handles(&c, &r, 2, REMOTE_KIND_CUgraphNode, a2, c.words[1], false);
-        remote_get(&c, &r, 3, a3, sizeof *a3, true);
+        remote_get_count(&c, &r, 3, 1, a3, sizeof *a3);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -1527,7 +1527,7 @@ CUresult REMOTE_STUB(cuGraphGetEdges_v2)(CUgraph a0, CUgraphNode *a1, CUgraphNod
         remote_get_handles(&c, &r, 1, REMOTE_KIND_CUgraphNode, a1, c.words[1], false);
         remote_get_handles(&c, &r, 2, REMOTE_KIND_CUgraphNode, a2, c.words[1], false);
         remote_get_some(&c, &r, 3, a3, c.words[1] * 8, false);
-        remote_get(&c, &r, 4, a4, sizeof *a4, true);
+        remote_get_count(&c, &r, 4, 1, a4, sizeof *a4);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -1555,7 +1555,7 @@ CUresult REMOTE_STUB(cuGraphGetNodes)(CUgraph a0, CUgraphNode *a1, size_t *a2) {
     remote_count(&c, 2, 1, a2, a2 ? (uint64_t)*a2 : 0, a1 ? 8 : 0);
     if (remote_ask(&c, &r)) {
         remote_get_handles(&c, &r, 1, REMOTE_KIND_CUgraphNode, a1, c.words[1], false);
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 1, a2, sizeof *a2);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -1570,7 +1570,7 @@ CUresult REMOTE_STUB(cuGraphGetRootNodes)(CUgraph a0, CUgraphNode *a1, size_t *a
     remote_count(&c, 2, 1, a2, a2 ? (uint64_t)*a2 : 0, a1 ? 8 : 0);
     if (remote_ask(&c, &r)) {
         remote_get_handles(&c, &r, 1, REMOTE_KIND_CUgraphNode, a1, c.words[1], false);
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 1, a2, sizeof *a2);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -1765,7 +1765,7 @@ CUresult REMOTE_STUB(cuGraphNodeGetDependencies)(CUgraphNode a0, CUgraphNode *a1
     remote_count(&c, 2, 1, a2, a2 ? (uint64_t)*a2 : 0, a1 ? 8 : 0);
     if (remote_ask(&c, &r)) {
         remote_get_handles(&c, &r, 1, REMOTE_KIND_CUgraphNode, a1, c.words[1], false);
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 1, a2, sizeof *a2);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -1782,7 +1782,7 @@ CUresult REMOTE_STUB(cuGraphNodeGetDependencies_v2)(CUgraphNode a0, CUgraphNode 
     if (remote_ask(&c, &r)) {
         remote_get_handles(&c, &r, 1, REMOTE_KIND_CUgraphNode, a1, c.words[1], false);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 8, false);
-        remote_get(&c, &r, 3, a3, sizeof *a3, true);
+        remote_get_count(&c, &r, 3, 1, a3, sizeof *a3);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -1797,7 +1797,7 @@ CUresult REMOTE_STUB(cuGraphNodeGetDependentNodes)(CUgraphNode a0, CUgraphNode *
     remote_count(&c, 2, 1, a2, a2 ? (uint64_t)*a2 : 0, a1 ? 8 : 0);
     if (remote_ask(&c, &r)) {
         remote_get_handles(&c, &r, 1, REMOTE_KIND_CUgraphNode, a1, c.words[1], false);
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 1, a2, sizeof *a2);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -1814,7 +1814,7 @@ CUresult REMOTE_STUB(cuGraphNodeGetDependentNodes_v2)(CUgraphNode a0, CUgraphNod
     if (remote_ask(&c, &r)) {
         remote_get_handles(&c, &r, 1, REMOTE_KIND_CUgraphNode, a1, c.words[1], false);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 8, false);
-        remote_get(&c, &r, 3, a3, sizeof *a3, true);
+        remote_get_count(&c, &r, 3, 1, a3, sizeof *a3);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -2407,22 +2407,6 @@ CUresult REMOTE_STUB(cuMemGetInfo_v2)(size_t *a0, size_t *a1) {
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 0, a0, 1 * 8, false);
         remote_get(&c, &r, 1, a1, 1 * 8, false);
-    }
-    return (CUresult)remote_end(&c, &r);
-}
-
-CUresult REMOTE_STUB(cuMemGetLocationInfo)(CUdeviceptr a0, size_t a1, size_t a2, size_t a3, CUmemLocation *a4) {
-    struct remote_call c;
-    struct remote_reply r;
-
-    remote_begin(&c, REMOTE_cuMemGetLocationInfo, 4);
-    c.words[0] = (uint64_t)a0;
-    c.words[1] = (uint64_t)a1;
-    c.words[2] = (uint64_t)a2;
-    c.words[3] = (uint64_t)a3;
-    remote_given(&c, 4, a4);
-    if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 4, a4, 1 * 8, false);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -5519,6 +5503,14 @@ CUresult REMOTE_STUB(cuMemGetHandleForAddressRange)(void *a0, CUdeviceptr a1, si
 CUresult REMOTE_STUB(cuMemGetInfo)(unsigned int *a0, unsigned int *a1) {
     (void)a0;
     (void)a1;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult REMOTE_STUB(cuMemGetLocationInfo)(CUdeviceptr a0, size_t a1, size_t a2, size_t a3, CUmemLocation *a4) {
+    (void)a0;
+    (void)a1;
+    (void)a2;
+    (void)a3;
+    (void)a4;
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult REMOTE_STUB(cuMemHostGetDevicePointer)(CUdeviceptr_v1 *a0, void *a1, unsigned int a2) {

@@ -248,7 +248,7 @@ static enum remote_outcome decode_nvmlDeviceGetAdaptiveTgpModeInfo_v1(struct rem
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlAdaptiveTgpModeInfo_v1_t *a1 = remote_out(d, 1, 1, 20);
+    nvmlAdaptiveTgpModeInfo_v1_t *a1 = remote_in_out(d, 1, 1, 20);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetAdaptiveTgpModeInfo_v1 != NULL)) {
         return remote_not_called(d);
     }
@@ -371,7 +371,7 @@ static enum remote_outcome decode_nvmlDeviceGetBBXTimeData_v1(struct remote_deco
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlBBXTimeData_v1_t *a1 = remote_out(d, 1, 1, 4);
+    nvmlBBXTimeData_v1_t *a1 = remote_in_out(d, 1, 1, 4);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetBBXTimeData_v1 != NULL)) {
         return remote_not_called(d);
     }
@@ -386,7 +386,7 @@ static enum remote_outcome decode_nvmlDeviceGetBankRemapperStatus_v1(struct remo
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlEccBankRemapperStatus_v1_t *a1 = remote_out(d, 1, 1, 20);
+    nvmlEccBankRemapperStatus_v1_t *a1 = remote_in_out(d, 1, 1, 20);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetBankRemapperStatus_v1 != NULL)) {
         return remote_not_called(d);
     }
@@ -1333,7 +1333,7 @@ static enum remote_outcome decode_nvmlDeviceGetGpuFabricInfo_v4(struct remote_de
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlGpuFabricInfo_v4_t *a1 = remote_out(d, 1, 1, 548);
+    nvmlGpuFabricInfo_v4_t *a1 = remote_in_out(d, 1, 1, 548);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetGpuFabricInfo_v4 != NULL)) {
         return remote_not_called(d);
     }
@@ -1666,7 +1666,7 @@ static enum remote_outcome decode_nvmlDeviceGetHostname_v1(struct remote_decoder
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlHostname_v1_t *a1 = remote_out(d, 1, 1, 64);
+    nvmlHostname_v1_t *a1 = remote_in_out(d, 1, 1, 64);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetHostname_v1 != NULL)) {
         return remote_not_called(d);
     }
@@ -2713,7 +2713,7 @@ static enum remote_outcome decode_nvmlDeviceGetPowerMizerMode_v1(struct remote_d
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlDevicePowerMizerModes_v1_t *a1 = remote_out(d, 1, 1, 12);
+    nvmlDevicePowerMizerModes_v1_t *a1 = remote_in_out(d, 1, 1, 12);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetPowerMizerMode_v1 != NULL)) {
         return remote_not_called(d);
     }
@@ -2813,7 +2813,7 @@ static enum remote_outcome decode_nvmlDeviceGetRemappedRows_v2(struct remote_dec
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlRemappedRowsInfo_v2_t *a1 = remote_out(d, 1, 1, 24);
+    nvmlRemappedRowsInfo_v2_t *a1 = remote_in_out(d, 1, 1, 24);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetRemappedRows_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -3226,7 +3226,7 @@ static enum remote_outcome decode_nvmlDeviceGetUnrepairableMemoryFlag_v1(struct 
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlUnrepairableMemoryStatus_v1_t *a1 = remote_out(d, 1, 1, 4);
+    nvmlUnrepairableMemoryStatus_v1_t *a1 = remote_in_out(d, 1, 1, 4);
     if (!remote_taken(d, d->nvml->nvmlDeviceGetUnrepairableMemoryFlag_v1 != NULL)) {
         return remote_not_called(d);
     }
@@ -3334,7 +3334,7 @@ static enum remote_outcome decode_nvmlDevicePerfMetricsGetSamples_v1(struct remo
         return REMOTE_GARBLED;
     }
     nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
-    nvmlPerfMetricsSamples_v1_t *a1 = remote_out(d, 1, 1, 115344);
+    nvmlPerfMetricsSamples_v1_t *a1 = remote_in_out(d, 1, 1, 115344);
     if (!remote_taken(d, d->nvml->nvmlDevicePerfMetricsGetSamples_v1 != NULL)) {
         return remote_not_called(d);
     }

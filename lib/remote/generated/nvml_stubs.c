@@ -97,7 +97,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetAccountingPids(nvmlDevice_t a0, unsigned i
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 4 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 4, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -149,7 +149,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetAdaptiveTgpModeInfo_v1)(nvmlDevice_t a0, n
 
     remote_begin(&c, REMOTE_nvmlDeviceGetAdaptiveTgpModeInfo_v1, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 20);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 20, false);
     }
@@ -256,7 +256,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetBBXTimeData_v1)(nvmlDevice_t a0, nvmlBBXTi
 
     remote_begin(&c, REMOTE_nvmlDeviceGetBBXTimeData_v1, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 4);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 4, false);
     }
@@ -269,7 +269,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetBankRemapperStatus_v1)(nvmlDevice_t a0, nv
 
     remote_begin(&c, REMOTE_nvmlDeviceGetBankRemapperStatus_v1, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 20);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 20, false);
     }
@@ -459,7 +459,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t a0, u
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 16 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 16, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -474,7 +474,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t a0
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 24 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 24, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -489,7 +489,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t a0
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 24 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 24, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -885,7 +885,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetEncoderSessions(nvmlDevice_t a0, unsigned 
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 32 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 32, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -945,7 +945,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetFBCSessions(nvmlDevice_t a0, unsigned int 
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 48 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 48, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -1092,7 +1092,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetGpuFabricInfo_v4)(nvmlDevice_t a0, nvmlGpu
 
     remote_begin(&c, REMOTE_nvmlDeviceGetGpuFabricInfo_v4, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 548);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 548, false);
     }
@@ -1219,7 +1219,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t a0, 
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 16 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 16, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -1234,7 +1234,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t a
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 24 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 24, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -1249,7 +1249,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t a
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 24 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 24, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -1380,7 +1380,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetHostname_v1)(nvmlDevice_t a0, nvmlHostname
 
     remote_begin(&c, REMOTE_nvmlDeviceGetHostname_v1, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 64);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 64, false);
     }
@@ -1496,7 +1496,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t a0
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 16 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 16, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -1511,7 +1511,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 24 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 24, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -1526,7 +1526,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 24 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 24, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -2295,7 +2295,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetPowerMizerMode_v1)(nvmlDevice_t a0, nvmlDe
 
     remote_begin(&c, REMOTE_nvmlDeviceGetPowerMizerMode_v1, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 12);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 12, false);
     }
@@ -2352,7 +2352,7 @@ nvmlReturn_t remote_call_nvmlDeviceGetProcessUtilization(nvmlDevice_t a0, nvmlPr
     c.words[2] = (uint64_t)a3;
     if (remote_ask(&c, &r)) {
         remote_get_some(&c, &r, 1, a1, c.words[1] * 32, false);
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 1, a2, sizeof *a2);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
 }
@@ -2382,7 +2382,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetRemappedRows_v2)(nvmlDevice_t a0, nvmlRema
 
     remote_begin(&c, REMOTE_nvmlDeviceGetRemappedRows_v2, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 24);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 24, false);
     }
@@ -2412,7 +2412,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetRetiredPages)(nvmlDevice_t a0, nvmlPageRet
     remote_count(&c, 2, 2, a2, a2 ? (uint64_t)*a2 : 0, a3 ? 8 : 0);
     remote_given(&c, 3, a3);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 2, a2, sizeof *a2);
         remote_get_some(&c, &r, 3, a3, c.words[2] * 8, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -2442,7 +2442,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetRetiredPages_v2)(nvmlDevice_t a0, nvmlPage
     remote_given(&c, 3, a3);
     remote_given(&c, 4, a4);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 2, a2, sizeof *a2);
         remote_get_some(&c, &r, 3, a3, c.words[2] * 8, false);
         remote_get_some(&c, &r, 4, a4, c.words[2] * 8, false);
     }
@@ -2475,7 +2475,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSamples)(nvmlDevice_t a0, nvmlSamplingType
     remote_given(&c, 5, a5);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 3, a3, 1 * 4, true);
-        remote_get(&c, &r, 4, a4, sizeof *a4, true);
+        remote_get_count(&c, &r, 4, 3, a4, sizeof *a4);
         remote_get_some(&c, &r, 5, a5, c.words[3] * 16, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -2558,7 +2558,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSupportedGraphicsClocks)(nvmlDevice_t a0, 
     remote_count(&c, 2, 2, a2, a2 ? (uint64_t)*a2 : 0, a3 ? 4 : 0);
     remote_given(&c, 3, a3);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 2, a2, sizeof *a2);
         remote_get_some(&c, &r, 3, a3, c.words[2] * 4, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -2573,7 +2573,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSupportedMemoryClocks)(nvmlDevice_t a0, un
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 4 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_some(&c, &r, 2, a2, c.words[1] * 4, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -2686,7 +2686,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetTopologyNearestGpus)(nvmlDevice_t a0, nvml
     remote_count(&c, 2, 2, a2, a2 ? (uint64_t)*a2 : 0, a3 ? 8 : 0);
     remote_given(&c, 3, a3);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 2, a2, sizeof *a2, true);
+        remote_get_count(&c, &r, 2, 2, a2, sizeof *a2);
         remote_get_handles(&c, &r, 3, REMOTE_KIND_nvmlDevice_t, a3, c.words[2], false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -2741,7 +2741,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetUnrepairableMemoryFlag_v1)(nvmlDevice_t a0
 
     remote_begin(&c, REMOTE_nvmlDeviceGetUnrepairableMemoryFlag_v1, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 4);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 4, false);
     }
@@ -2836,7 +2836,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDevicePerfMetricsGetSamples_v1)(nvmlDevice_t a0, nv
 
     remote_begin(&c, REMOTE_nvmlDevicePerfMetricsGetSamples_v1, 1);
     remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
-    remote_given(&c, 1, a1);
+    remote_array(&c, 1, a1, 1, 115344);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 1, a1, 1 * 115344, false);
     }
@@ -3241,7 +3241,7 @@ nvmlReturn_t REMOTE_STUB(nvmlSystemGetHicVersion)(unsigned int *a0, nvmlHwbcEntr
     remote_count(&c, 0, 0, a0, a0 ? (uint64_t)*a0 : 0, a1 ? 36 : 0);
     remote_given(&c, 1, a1);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 0, a0, sizeof *a0, true);
+        remote_get_count(&c, &r, 0, 0, a0, sizeof *a0);
         remote_get_some(&c, &r, 1, a1, c.words[0] * 36, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -3297,7 +3297,7 @@ nvmlReturn_t REMOTE_STUB(nvmlSystemGetTopologyGpuSet)(unsigned int a0, unsigned 
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 8 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_handles(&c, &r, 2, REMOTE_KIND_nvmlDevice_t, a2, c.words[1], false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
@@ -3324,7 +3324,7 @@ nvmlReturn_t REMOTE_STUB(nvmlUnitGetDevices)(nvmlUnit_t a0, unsigned int *a1, nv
     remote_count(&c, 1, 1, a1, a1 ? (uint64_t)*a1 : 0, a2 ? 8 : 0);
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
-        remote_get(&c, &r, 1, a1, sizeof *a1, true);
+        remote_get_count(&c, &r, 1, 1, a1, sizeof *a1);
         remote_get_handles(&c, &r, 2, REMOTE_KIND_nvmlDevice_t, a2, c.words[1], false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);

@@ -1,4 +1,5 @@
 /* What the client judges by itself, and what it makes of answers that it does not expect. */
+#include "remote/generated/cuda_decode.h"
 #include "remote/generated/cuda_stubs.h"
 #include "remote/generated/nvml_stubs.h"
 #include "remote/test/exercise.h"
@@ -111,6 +112,31 @@ static void check_lengths(void) {
     REFUSED(stub_nvmlDeviceGetFieldValues(NULL, INT_MAX, (nvmlFieldValue_t *)name), 3);
 }
 
+/* A graph with as many nodes as there is room for. */
+static CUresult fill_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    (void)graph;
+    (void)nodes;
+    (void)count;
+    return CUDA_SUCCESS;
+}
+
+/* A program that has room for more than an answer can carry must not take a part for the whole. */
+static void check_counts(void) {
+    static CUgraphNode nodes[REMOTE_ARRAY_BYTES / 8 + 1];
+    struct remote_cuda_driver full = cuda_mock;
+    CUgraph graph = (CUgraph)loopback_number(REMOTE_KIND_CUgraph, 0x7e10);
+    size_t count = REMOTE_ARRAY_BYTES / 8;
+
+    full.cuGraphGetNodes = fill_nodes;
+    loopback.cuda = &full;
+    CHECK_EQUAL(stub_cuGraphGetNodes(graph, nodes, &count), CUDA_SUCCESS);
+    count = REMOTE_ARRAY_BYTES / 8 + 1;
+    CHECK_EQUAL(stub_cuGraphGetNodes(graph, nodes, &count), UNSUPPORTED);
+    CHECK_EQUAL(stub_cuGraphGetNodes(graph, NULL, &count), CUDA_SUCCESS);
+    CHECK_EQUAL(count, REMOTE_ARRAY_BYTES / 8 + 1);
+    loopback.cuda = &cuda_mock;
+}
+
 static void check_structures(void) {
     nvmlMemory_v2_t memory = {.version = 2};
     CUmodule module;
@@ -204,6 +230,7 @@ int main(void) {
     check_handles();
     check_lives();
     check_lengths();
+    check_counts();
     check_structures();
     check_posted();
     check_refused();

@@ -35,7 +35,7 @@ const struct remote_kind_facts remote_kinds[REMOTE_KINDS] = {
 };
 
 bool remote_is_served(uint16_t call) {
-    return (call >= 1 && call < 495) ||
+    return (call >= 1 && call < 494) ||
            (call >= 16384 && call < 16644);
 }
 

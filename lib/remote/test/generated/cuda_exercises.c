@@ -3891,32 +3891,6 @@ static void exercise_cuMemGetInfo_v2(struct exercise *e) {
     exercise_end(e);
 }
 
-static CUresult mock_cuMemGetLocationInfo(CUdeviceptr a0, size_t a1, size_t a2, size_t a3, CUmemLocation *a4) {
-    struct mock m = mock_begin(REMOTE_cuMemGetLocationInfo);
-    mock_value(&m, (uint64_t)a0);
-    mock_value(&m, (uint64_t)a1);
-    mock_value(&m, (uint64_t)a2);
-    mock_value(&m, (uint64_t)a3);
-    mock_value(&m, a4 != NULL);
-    const int32_t result = mock_result(&m);
-    if (a4 && result == 0) {
-        mock_write(&m, a4, 1 * 8);
-    }
-    return (CUresult)result;
-}
-
-static void exercise_cuMemGetLocationInfo(struct exercise *e) {
-    (void)e;
-    CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
-    size_t a1 = (size_t)exercise_value(e);
-    size_t a2 = (size_t)exercise_value(e);
-    size_t a3 = (size_t)exercise_value(e);
-    CUmemLocation *a4 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemGetLocationInfo)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemGetLocationInfo(a0, a1, a2, a3, a4)));
-    exercise_see(e, a4, 1 * 8);
-    exercise_end(e);
-}
-
 static CUresult mock_cuMemGetMemPool(CUmemoryPool *a0, CUmemLocation *a1, CUmemAllocationType a2) {
     struct mock m = mock_begin(REMOTE_cuMemGetMemPool);
     mock_value(&m, a0 != NULL);
@@ -7883,7 +7857,6 @@ const struct remote_cuda_driver cuda_mock = {
     .cuMemGetAllocationPropertiesFromHandle = mock_cuMemGetAllocationPropertiesFromHandle,
     .cuMemGetDefaultMemPool = mock_cuMemGetDefaultMemPool,
     .cuMemGetInfo_v2 = mock_cuMemGetInfo_v2,
-    .cuMemGetLocationInfo = mock_cuMemGetLocationInfo,
     .cuMemGetMemPool = mock_cuMemGetMemPool,
     .cuMemMap = mock_cuMemMap,
     .cuMemPoolCreate = mock_cuMemPoolCreate,
@@ -8255,7 +8228,6 @@ const struct exercise_entry cuda_exercises[] = {
     {"cuMemGetAllocationPropertiesFromHandle", exercise_cuMemGetAllocationPropertiesFromHandle},
     {"cuMemGetDefaultMemPool", exercise_cuMemGetDefaultMemPool},
     {"cuMemGetInfo_v2", exercise_cuMemGetInfo_v2},
-    {"cuMemGetLocationInfo", exercise_cuMemGetLocationInfo},
     {"cuMemGetMemPool", exercise_cuMemGetMemPool},
     {"cuMemMap", exercise_cuMemMap},
     {"cuMemPoolCreate", exercise_cuMemPoolCreate},

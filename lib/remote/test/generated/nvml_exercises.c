@@ -221,7 +221,7 @@ static void exercise_nvmlDeviceGetAdaptiveClockInfoStatus(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetAdaptiveTgpModeInfo_v1(nvmlDevice_t a0, nvmlAdaptiveTgpModeInfo_v1_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetAdaptiveTgpModeInfo_v1);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 20);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 20);
@@ -232,7 +232,8 @@ static nvmlReturn_t mock_nvmlDeviceGetAdaptiveTgpModeInfo_v1(nvmlDevice_t a0, nv
 static void exercise_nvmlDeviceGetAdaptiveTgpModeInfo_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlAdaptiveTgpModeInfo_v1_t *a1 = exercise_room(e, 1, 20);
+    nvmlAdaptiveTgpModeInfo_v1_t *a1 = exercise_array(e, 1, 20);
+    exercise_form(e, "nvmlAdaptiveTgpModeInfo_v1_t", a1, 1, 20);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetAdaptiveTgpModeInfo_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetAdaptiveTgpModeInfo_v1(a0, a1)));
     exercise_see(e, a1, 1 * 20);
     exercise_end(e);
@@ -389,7 +390,7 @@ static void exercise_nvmlDeviceGetBAR1MemoryInfo(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetBBXTimeData_v1(nvmlDevice_t a0, nvmlBBXTimeData_v1_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetBBXTimeData_v1);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 4);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 4);
@@ -400,7 +401,8 @@ static nvmlReturn_t mock_nvmlDeviceGetBBXTimeData_v1(nvmlDevice_t a0, nvmlBBXTim
 static void exercise_nvmlDeviceGetBBXTimeData_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlBBXTimeData_v1_t *a1 = exercise_room(e, 1, 4);
+    nvmlBBXTimeData_v1_t *a1 = exercise_array(e, 1, 4);
+    exercise_form(e, "nvmlBBXTimeData_v1_t", a1, 1, 4);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBBXTimeData_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetBBXTimeData_v1(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
@@ -409,7 +411,7 @@ static void exercise_nvmlDeviceGetBBXTimeData_v1(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetBankRemapperStatus_v1(nvmlDevice_t a0, nvmlEccBankRemapperStatus_v1_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetBankRemapperStatus_v1);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 20);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 20);
@@ -420,7 +422,8 @@ static nvmlReturn_t mock_nvmlDeviceGetBankRemapperStatus_v1(nvmlDevice_t a0, nvm
 static void exercise_nvmlDeviceGetBankRemapperStatus_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlEccBankRemapperStatus_v1_t *a1 = exercise_room(e, 1, 20);
+    nvmlEccBankRemapperStatus_v1_t *a1 = exercise_array(e, 1, 20);
+    exercise_form(e, "nvmlEccBankRemapperStatus_v1_t", a1, 1, 20);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetBankRemapperStatus_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetBankRemapperStatus_v1(a0, a1)));
     exercise_see(e, a1, 1 * 20);
     exercise_end(e);
@@ -1745,7 +1748,7 @@ static void exercise_nvmlDeviceGetGpuFabricInfoV(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t a0, nvmlGpuFabricInfo_v4_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetGpuFabricInfo_v4);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 548);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 548);
@@ -1756,7 +1759,8 @@ static nvmlReturn_t mock_nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t a0, nvmlGpuF
 static void exercise_nvmlDeviceGetGpuFabricInfo_v4(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlGpuFabricInfo_v4_t *a1 = exercise_room(e, 1, 548);
+    nvmlGpuFabricInfo_v4_t *a1 = exercise_array(e, 1, 548);
+    exercise_form(e, "nvmlGpuFabricInfo_v4_t", a1, 1, 548);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuFabricInfo_v4)(a0, a1) : loopback.nvml->nvmlDeviceGetGpuFabricInfo_v4(a0, a1)));
     exercise_see(e, a1, 1 * 548);
     exercise_end(e);
@@ -2219,7 +2223,7 @@ static void exercise_nvmlDeviceGetHandleByUUIDV(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetHostname_v1(nvmlDevice_t a0, nvmlHostname_v1_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetHostname_v1);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 64);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 64);
@@ -2230,7 +2234,8 @@ static nvmlReturn_t mock_nvmlDeviceGetHostname_v1(nvmlDevice_t a0, nvmlHostname_
 static void exercise_nvmlDeviceGetHostname_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlHostname_v1_t *a1 = exercise_room(e, 1, 64);
+    nvmlHostname_v1_t *a1 = exercise_array(e, 1, 64);
+    exercise_form(e, "nvmlHostname_v1_t", a1, 1, 64);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetHostname_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetHostname_v1(a0, a1)));
     exercise_see(e, a1, 1 * 64);
     exercise_end(e);
@@ -3683,7 +3688,7 @@ static void exercise_nvmlDeviceGetPowerManagementMode(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetPowerMizerMode_v1(nvmlDevice_t a0, nvmlDevicePowerMizerModes_v1_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetPowerMizerMode_v1);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 12);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 12);
@@ -3694,7 +3699,8 @@ static nvmlReturn_t mock_nvmlDeviceGetPowerMizerMode_v1(nvmlDevice_t a0, nvmlDev
 static void exercise_nvmlDeviceGetPowerMizerMode_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlDevicePowerMizerModes_v1_t *a1 = exercise_room(e, 1, 12);
+    nvmlDevicePowerMizerModes_v1_t *a1 = exercise_array(e, 1, 12);
+    exercise_form(e, "nvmlDevicePowerMizerModes_v1_t", a1, 1, 12);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetPowerMizerMode_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetPowerMizerMode_v1(a0, a1)));
     exercise_see(e, a1, 1 * 12);
     exercise_end(e);
@@ -3833,7 +3839,7 @@ static void exercise_nvmlDeviceGetRemappedRows(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetRemappedRows_v2(nvmlDevice_t a0, nvmlRemappedRowsInfo_v2_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetRemappedRows_v2);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 24);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 24);
@@ -3844,7 +3850,8 @@ static nvmlReturn_t mock_nvmlDeviceGetRemappedRows_v2(nvmlDevice_t a0, nvmlRemap
 static void exercise_nvmlDeviceGetRemappedRows_v2(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlRemappedRowsInfo_v2_t *a1 = exercise_room(e, 1, 24);
+    nvmlRemappedRowsInfo_v2_t *a1 = exercise_array(e, 1, 24);
+    exercise_form(e, "nvmlRemappedRowsInfo_v2_t", a1, 1, 24);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetRemappedRows_v2)(a0, a1) : loopback.nvml->nvmlDeviceGetRemappedRows_v2(a0, a1)));
     exercise_see(e, a1, 1 * 24);
     exercise_end(e);
@@ -4438,7 +4445,7 @@ static void exercise_nvmlDeviceGetUUID(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t a0, nvmlUnrepairableMemoryStatus_v1_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetUnrepairableMemoryFlag_v1);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 4);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 4);
@@ -4449,7 +4456,8 @@ static nvmlReturn_t mock_nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t a0,
 static void exercise_nvmlDeviceGetUnrepairableMemoryFlag_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlUnrepairableMemoryStatus_v1_t *a1 = exercise_room(e, 1, 4);
+    nvmlUnrepairableMemoryStatus_v1_t *a1 = exercise_array(e, 1, 4);
+    exercise_form(e, "nvmlUnrepairableMemoryStatus_v1_t", a1, 1, 4);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetUnrepairableMemoryFlag_v1)(a0, a1) : loopback.nvml->nvmlDeviceGetUnrepairableMemoryFlag_v1(a0, a1)));
     exercise_see(e, a1, 1 * 4);
     exercise_end(e);
@@ -4584,7 +4592,7 @@ static void exercise_nvmlDeviceOnSameBoard(struct exercise *e) {
 static nvmlReturn_t mock_nvmlDevicePerfMetricsGetSamples_v1(nvmlDevice_t a0, nvmlPerfMetricsSamples_v1_t *a1) {
     struct mock m = mock_begin(REMOTE_nvmlDevicePerfMetricsGetSamples_v1);
     mock_value(&m, (uint64_t)a0);
-    mock_value(&m, a1 != NULL);
+    mock_bytes(&m, a1, 1 * 115344);
     const int32_t result = mock_result(&m);
     if (a1 && result == 0) {
         mock_write(&m, a1, 1 * 115344);
@@ -4595,7 +4603,8 @@ static nvmlReturn_t mock_nvmlDevicePerfMetricsGetSamples_v1(nvmlDevice_t a0, nvm
 static void exercise_nvmlDevicePerfMetricsGetSamples_v1(struct exercise *e) {
     (void)e;
     nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
-    nvmlPerfMetricsSamples_v1_t *a1 = exercise_room(e, 1, 115344);
+    nvmlPerfMetricsSamples_v1_t *a1 = exercise_array(e, 1, 115344);
+    exercise_form(e, "nvmlPerfMetricsSamples_v1_t", a1, 1, 115344);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDevicePerfMetricsGetSamples_v1)(a0, a1) : loopback.nvml->nvmlDevicePerfMetricsGetSamples_v1(a0, a1)));
     exercise_see(e, a1, 1 * 115344);
     exercise_end(e);
