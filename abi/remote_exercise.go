@@ -72,7 +72,7 @@ func (r remoteLibrary) mock(b *strings.Builder, c call) {
 	fmt.Fprintf(b, "    const int32_t result = mock_result(&m);\n")
 	for i, p := range c.Parameters {
 		if p.Role == Count {
-			fmt.Fprintf(b, "    const uint64_t n%d = mock_next(&m) %% (room%d + 3);\n    if (a%d) {\n        *a%d = (%s)n%d;\n    }\n", i, i, i, i, p.Element(), i)
+			fmt.Fprintf(b, "    const uint64_t n%d = mock_next(&m) %% ((room%d & 0xffffff) + 3);\n    if (a%d) {\n        *a%d = (%s)n%d;\n    }\n", i, i, i, i, p.Element(), i)
 		}
 	}
 	for i, p := range c.Parameters {

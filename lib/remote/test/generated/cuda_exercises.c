@@ -2313,7 +2313,7 @@ static CUresult mock_cuGraphGetEdges(CUgraph a0, CUgraphNode *a1, CUgraphNode *a
     const uint64_t room3 = a3 ? (uint64_t)*a3 : 0;
     mock_value(&m, room3);
     const int32_t result = mock_result(&m);
-    const uint64_t n3 = mock_next(&m) % (room3 + 3);
+    const uint64_t n3 = mock_next(&m) % ((room3 & 0xffffff) + 3);
     if (a3) {
         *a3 = (size_t)n3;
     }
@@ -2350,7 +2350,7 @@ static CUresult mock_cuGraphGetEdges_v2(CUgraph a0, CUgraphNode *a1, CUgraphNode
     const uint64_t room4 = a4 ? (uint64_t)*a4 : 0;
     mock_value(&m, room4);
     const int32_t result = mock_result(&m);
-    const uint64_t n4 = mock_next(&m) % (room4 + 3);
+    const uint64_t n4 = mock_next(&m) % ((room4 & 0xffffff) + 3);
     if (a4) {
         *a4 = (size_t)n4;
     }
@@ -2410,7 +2410,7 @@ static CUresult mock_cuGraphGetNodes(CUgraph a0, CUgraphNode *a1, size_t *a2) {
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
     mock_value(&m, room2);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (size_t)n2;
     }
@@ -2440,7 +2440,7 @@ static CUresult mock_cuGraphGetRootNodes(CUgraph a0, CUgraphNode *a1, size_t *a2
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
     mock_value(&m, room2);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (size_t)n2;
     }
@@ -2794,7 +2794,7 @@ static CUresult mock_cuGraphNodeGetDependencies(CUgraphNode a0, CUgraphNode *a1,
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
     mock_value(&m, room2);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (size_t)n2;
     }
@@ -2825,7 +2825,7 @@ static CUresult mock_cuGraphNodeGetDependencies_v2(CUgraphNode a0, CUgraphNode *
     const uint64_t room3 = a3 ? (uint64_t)*a3 : 0;
     mock_value(&m, room3);
     const int32_t result = mock_result(&m);
-    const uint64_t n3 = mock_next(&m) % (room3 + 3);
+    const uint64_t n3 = mock_next(&m) % ((room3 & 0xffffff) + 3);
     if (a3) {
         *a3 = (size_t)n3;
     }
@@ -2860,7 +2860,7 @@ static CUresult mock_cuGraphNodeGetDependentNodes(CUgraphNode a0, CUgraphNode *a
     const uint64_t room2 = a2 ? (uint64_t)*a2 : 0;
     mock_value(&m, room2);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (size_t)n2;
     }
@@ -2891,7 +2891,7 @@ static CUresult mock_cuGraphNodeGetDependentNodes_v2(CUgraphNode a0, CUgraphNode
     const uint64_t room3 = a3 ? (uint64_t)*a3 : 0;
     mock_value(&m, room3);
     const int32_t result = mock_result(&m);
-    const uint64_t n3 = mock_next(&m) % (room3 + 3);
+    const uint64_t n3 = mock_next(&m) % ((room3 & 0xffffff) + 3);
     if (a3) {
         *a3 = (size_t)n3;
     }

@@ -132,7 +132,7 @@ static nvmlReturn_t mock_nvmlDeviceGetAccountingPids(nvmlDevice_t a0, unsigned i
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -704,7 +704,7 @@ static nvmlReturn_t mock_nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t a0, u
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -734,7 +734,7 @@ static nvmlReturn_t mock_nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t a0
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -764,7 +764,7 @@ static nvmlReturn_t mock_nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t a0
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -1401,7 +1401,7 @@ static nvmlReturn_t mock_nvmlDeviceGetEncoderSessions(nvmlDevice_t a0, unsigned 
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -1509,7 +1509,7 @@ static nvmlReturn_t mock_nvmlDeviceGetFBCSessions(nvmlDevice_t a0, unsigned int 
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -1949,7 +1949,7 @@ static nvmlReturn_t mock_nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t a0, 
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -1979,7 +1979,7 @@ static nvmlReturn_t mock_nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t a
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -2009,7 +2009,7 @@ static nvmlReturn_t mock_nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t a
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -2406,7 +2406,7 @@ static nvmlReturn_t mock_nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t a0
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -2436,7 +2436,7 @@ static nvmlReturn_t mock_nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -2466,7 +2466,7 @@ static nvmlReturn_t mock_nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -3774,7 +3774,7 @@ static nvmlReturn_t mock_nvmlDeviceGetProcessUtilization(nvmlDevice_t a0, nvmlPr
     mock_value(&m, room2);
     mock_value(&m, (uint64_t)a3);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (unsigned int)n2;
     }
@@ -3885,7 +3885,7 @@ static nvmlReturn_t mock_nvmlDeviceGetRetiredPages(nvmlDevice_t a0, nvmlPageReti
     mock_value(&m, room2);
     mock_value(&m, a3 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (unsigned int)n2;
     }
@@ -3938,7 +3938,7 @@ static nvmlReturn_t mock_nvmlDeviceGetRetiredPages_v2(nvmlDevice_t a0, nvmlPageR
     mock_value(&m, a3 != NULL);
     mock_value(&m, a4 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (unsigned int)n2;
     }
@@ -3997,7 +3997,7 @@ static nvmlReturn_t mock_nvmlDeviceGetSamples(nvmlDevice_t a0, nvmlSamplingType_
     mock_value(&m, room4);
     mock_value(&m, a5 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n4 = mock_next(&m) % (room4 + 3);
+    const uint64_t n4 = mock_next(&m) % ((room4 & 0xffffff) + 3);
     if (a4) {
         *a4 = (unsigned int)n4;
     }
@@ -4137,7 +4137,7 @@ static nvmlReturn_t mock_nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t a0, u
     mock_value(&m, room2);
     mock_value(&m, a3 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (unsigned int)n2;
     }
@@ -4168,7 +4168,7 @@ static nvmlReturn_t mock_nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t a0, uns
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -4352,7 +4352,7 @@ static nvmlReturn_t mock_nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t a0, nvmlG
     mock_value(&m, room2);
     mock_value(&m, a3 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n2 = mock_next(&m) % (room2 + 3);
+    const uint64_t n2 = mock_next(&m) % ((room2 & 0xffffff) + 3);
     if (a2) {
         *a2 = (unsigned int)n2;
     }
@@ -5202,7 +5202,7 @@ static nvmlReturn_t mock_nvmlSystemGetHicVersion(unsigned int *a0, nvmlHwbcEntry
     mock_value(&m, room0);
     mock_value(&m, a1 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n0 = mock_next(&m) % (room0 + 3);
+    const uint64_t n0 = mock_next(&m) % ((room0 & 0xffffff) + 3);
     if (a0) {
         *a0 = (unsigned int)n0;
     }
@@ -5291,7 +5291,7 @@ static nvmlReturn_t mock_nvmlSystemGetTopologyGpuSet(unsigned int a0, unsigned i
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
@@ -5339,7 +5339,7 @@ static nvmlReturn_t mock_nvmlUnitGetDevices(nvmlUnit_t a0, unsigned int *a1, nvm
     mock_value(&m, room1);
     mock_value(&m, a2 != NULL);
     const int32_t result = mock_result(&m);
-    const uint64_t n1 = mock_next(&m) % (room1 + 3);
+    const uint64_t n1 = mock_next(&m) % ((room1 & 0xffffff) + 3);
     if (a1) {
         *a1 = (unsigned int)n1;
     }
