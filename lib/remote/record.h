@@ -40,6 +40,16 @@ struct remote_answer {
 /* Numbers of NVML's calls and handles begin here. */
 #define REMOTE_NVML 0x4000u
 
+/* Calls of our own, which are functions of no driver. Numbers below 0x7f00 are the description's. */
+enum remote_own {
+    REMOTE_SNAPSHOT = 0x7f00, /* facts of all devices at once */
+    REMOTE_BULK,              /* bytes beside the stream, where both sides share no memory */
+    REMOTE_REGION,            /* memory of the program that both sides see, and its end */
+    REMOTE_CODE,              /* whether the worker has code of this digest */
+    REMOTE_CALLBACK,          /* a notice: a function of the program is due; a record: it has returned */
+    REMOTE_BEAT,              /* nothing, so that idle links stay */
+};
+
 struct remote_piece {
     const void *at;
     size_t size;

@@ -1,0 +1,44 @@
+/* What the files of the worker share. One thread, the executor, takes records and calls the driver; other threads wait
+ * for the GPU and answer. */
+#ifndef DIVVY_REMOTE_SESSION_H
+#define DIVVY_REMOTE_SESSION_H
+
+#include "remote/generated/decode.h"
+#include "remote/generated/cuda_decode.h"
+#include "remote/generated/nvml_decode.h"
+#include "remote/link.h"
+#include "remote/worker.h"
+
+/* hand.c: the decoder of a call that is decoded by hand, or of a call of our own; NULL if there is none. Each is written
+ * like a generated one: words, pieces, remote_taken, the driver, the answer. */
+remote_decode_one *remote_hand_decoder(uint16_t call);
+
+/* wait.c: work for another thread than the executor, which may block there. `work` is called with the context of the
+ * record current and answers by remote_worker_say; the decoder returns REMOTE_LATER. The argument is copied, no more than
+ * REMOTE_LATER_BYTES. False if there is no thread: the caller answers CUDA_ERROR_OUT_OF_MEMORY. */
+#define REMOTE_LATER_BYTES 256u
+typedef void remote_work(struct remote_worker *worker, const struct remote_head *head,
+                         void *argument);
+bool remote_worker_later(struct remote_decoder *decoder, remote_work *work, const void *argument,
+                         size_t size);
+
+/* answer.c: any thread may call these. */
+/* Answers the record with this head. */
+void remote_worker_say(struct remote_worker *worker, const struct remote_head *record,
+                       int32_t result, uint32_t given, const struct remote_piece *pieces,
+                       size_t count);
+/* Sends a frame by itself, to the client's remote_notice_register. */
+void remote_worker_notify(struct remote_worker *worker, uint16_t call,
+                          const struct remote_piece *pieces, size_t count);
+/* Keeps the error of a posted call for the next answer. */
+void remote_worker_late(struct remote_worker *worker, int32_t result);
+
+/* thread.c: the stream that stands for CU_STREAM_PER_THREAD of this thread of the client in this context, made when first
+ * asked for; 0 if the driver refuses. */
+uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thread, uint64_t context);
+
+struct remote_link *remote_worker_link(struct remote_worker *worker);
+const struct remote_cuda_driver *remote_worker_cuda(struct remote_worker *worker);
+const struct remote_nvml_driver *remote_worker_nvml(struct remote_worker *worker);
+
+#endif
