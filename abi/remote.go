@@ -21,6 +21,8 @@ type remoteLibrary struct {
 	kinds map[string]bool // kinds of handles
 	types checker         // what each type is
 	calls []call          // the generated ones
+
+	driver []Function // what a worker may call, also by hand
 }
 
 // nvmlNumbers is where the numbers of NVML's calls and kinds of handles begin; C has it as REMOTE_NVML.
@@ -35,7 +37,11 @@ func newRemoteLibrary(l Library, d Interface) remoteLibrary {
 	}
 	number := r.first()
 	for _, f := range d.Functions {
-		if !f.Remote.Served() || f.Remote.Manner == Local {
+		if !f.Remote.Served() {
+			continue
+		}
+		r.driver = append(r.driver, f)
+		if f.Remote.Manner == Local {
 			continue
 		}
 		if f.Remote.Generated() {

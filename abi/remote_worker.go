@@ -10,9 +10,9 @@ func (r remoteLibrary) decodeHeader() string {
 	var b strings.Builder
 	guard := "DIVVY_REMOTE_" + r.Prefix + "_DECODE_H"
 	fmt.Fprintf(&b, "%s#ifndef %s\n#define %s\n\n#include \"abi/generated/%s_functions.h\"\n#include \"remote/take.h\"\n\n", r.banner(), guard, guard, r.lower())
-	fmt.Fprintf(&b, "/* The driver's functions, NULL where it lacks one. */\nstruct remote_%s_driver {\n", r.lower())
-	for _, c := range r.calls {
-		fmt.Fprintf(&b, "    __typeof__(%s) *%s;\n", c.Name, c.Name)
+	fmt.Fprintf(&b, "/* The driver's functions, NULL where it lacks one: what decoders call, and what is called by hand. */\nstruct remote_%s_driver {\n", r.lower())
+	for _, f := range r.driver {
+		fmt.Fprintf(&b, "    __typeof__(%s) *%s;\n", f.Name, f.Name)
 	}
 	fmt.Fprintf(&b, "};\n\n/* Fills the table by looking every name up. */\nvoid remote_%s_driver_find(struct remote_%s_driver *driver, void *(*find)(const char *name));\n", r.lower(), r.lower())
 	b.WriteString("\n/* What the worker does by itself. Each answers as the driver would, or REMOTE_ANSWERS_LATER. */\n")
@@ -49,8 +49,8 @@ func (r remoteLibrary) decoders() string {
 	}
 	fmt.Fprintf(&b, "\nvoid remote_%s_driver_find(struct remote_%s_driver *driver, void *(*find)(const char *name)) {\n", r.lower(), r.lower())
 	b.WriteString("    /* dlsym answers with an object's address, which POSIX lets stand for a function. */\n    void *at;\n\n")
-	for _, c := range r.calls {
-		fmt.Fprintf(&b, "    at = find(\"%s\");\n    __builtin_memcpy(&driver->%s, &at, sizeof at);\n", c.Name, c.Name)
+	for _, f := range r.driver {
+		fmt.Fprintf(&b, "    at = find(\"%s\");\n    __builtin_memcpy(&driver->%s, &at, sizeof at);\n", f.Name, f.Name)
 	}
 	b.WriteString("}\n\n")
 	fmt.Fprintf(&b, "static remote_decode_one *const decoders[] = {\n")

@@ -5,7 +5,7 @@
 #include "abi/generated/nvml_functions.h"
 #include "remote/take.h"
 
-/* The driver's functions, NULL where it lacks one. */
+/* The driver's functions, NULL where it lacks one: what decoders call, and what is called by hand. */
 struct remote_nvml_driver {
     __typeof__(nvmlComputeInstanceGetInfo) *nvmlComputeInstanceGetInfo;
     __typeof__(nvmlComputeInstanceGetInfo_v2) *nvmlComputeInstanceGetInfo_v2;
@@ -88,10 +88,13 @@ struct remote_nvml_driver {
     __typeof__(nvmlDeviceGetGpuFabricInfo_v4) *nvmlDeviceGetGpuFabricInfo_v4;
     __typeof__(nvmlDeviceGetGpuInstanceById) *nvmlDeviceGetGpuInstanceById;
     __typeof__(nvmlDeviceGetGpuInstanceId) *nvmlDeviceGetGpuInstanceId;
+    __typeof__(nvmlDeviceGetGpuInstancePossiblePlacements) *nvmlDeviceGetGpuInstancePossiblePlacements;
+    __typeof__(nvmlDeviceGetGpuInstancePossiblePlacements_v2) *nvmlDeviceGetGpuInstancePossiblePlacements_v2;
     __typeof__(nvmlDeviceGetGpuInstanceProfileInfo) *nvmlDeviceGetGpuInstanceProfileInfo;
     __typeof__(nvmlDeviceGetGpuInstanceProfileInfoByIdV) *nvmlDeviceGetGpuInstanceProfileInfoByIdV;
     __typeof__(nvmlDeviceGetGpuInstanceProfileInfoV) *nvmlDeviceGetGpuInstanceProfileInfoV;
     __typeof__(nvmlDeviceGetGpuInstanceRemainingCapacity) *nvmlDeviceGetGpuInstanceRemainingCapacity;
+    __typeof__(nvmlDeviceGetGpuInstances) *nvmlDeviceGetGpuInstances;
     __typeof__(nvmlDeviceGetGpuMaxPcieLinkGeneration) *nvmlDeviceGetGpuMaxPcieLinkGeneration;
     __typeof__(nvmlDeviceGetGpuOperationMode) *nvmlDeviceGetGpuOperationMode;
     __typeof__(nvmlDeviceGetGraphicsRunningProcesses) *nvmlDeviceGetGraphicsRunningProcesses;
@@ -177,6 +180,7 @@ struct remote_nvml_driver {
     __typeof__(nvmlDeviceGetPowerState) *nvmlDeviceGetPowerState;
     __typeof__(nvmlDeviceGetPowerUsage) *nvmlDeviceGetPowerUsage;
     __typeof__(nvmlDeviceGetProcessUtilization) *nvmlDeviceGetProcessUtilization;
+    __typeof__(nvmlDeviceGetProcessesUtilizationInfo) *nvmlDeviceGetProcessesUtilizationInfo;
     __typeof__(nvmlDeviceGetRemappedRows) *nvmlDeviceGetRemappedRows;
     __typeof__(nvmlDeviceGetRemappedRows_v2) *nvmlDeviceGetRemappedRows_v2;
     __typeof__(nvmlDeviceGetRepairStatus) *nvmlDeviceGetRepairStatus;
@@ -184,9 +188,11 @@ struct remote_nvml_driver {
     __typeof__(nvmlDeviceGetRetiredPagesPendingStatus) *nvmlDeviceGetRetiredPagesPendingStatus;
     __typeof__(nvmlDeviceGetRetiredPages_v2) *nvmlDeviceGetRetiredPages_v2;
     __typeof__(nvmlDeviceGetRowRemapperHistogram) *nvmlDeviceGetRowRemapperHistogram;
+    __typeof__(nvmlDeviceGetRunningProcessDetailList) *nvmlDeviceGetRunningProcessDetailList;
     __typeof__(nvmlDeviceGetSamples) *nvmlDeviceGetSamples;
     __typeof__(nvmlDeviceGetSerial) *nvmlDeviceGetSerial;
     __typeof__(nvmlDeviceGetSramEccErrorStatus) *nvmlDeviceGetSramEccErrorStatus;
+    __typeof__(nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts) *nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts;
     __typeof__(nvmlDeviceGetSupportedClocksEventReasons) *nvmlDeviceGetSupportedClocksEventReasons;
     __typeof__(nvmlDeviceGetSupportedClocksThrottleReasons) *nvmlDeviceGetSupportedClocksThrottleReasons;
     __typeof__(nvmlDeviceGetSupportedEventTypes) *nvmlDeviceGetSupportedEventTypes;
@@ -215,12 +221,14 @@ struct remote_nvml_driver {
     __typeof__(nvmlDeviceRegisterEvents) *nvmlDeviceRegisterEvents;
     __typeof__(nvmlDeviceWorkloadPowerProfileGetCurrentProfiles) *nvmlDeviceWorkloadPowerProfileGetCurrentProfiles;
     __typeof__(nvmlDeviceWorkloadPowerProfileGetProfilesInfo) *nvmlDeviceWorkloadPowerProfileGetProfilesInfo;
+    __typeof__(nvmlErrorString) *nvmlErrorString;
     __typeof__(nvmlEventSetCreate) *nvmlEventSetCreate;
     __typeof__(nvmlEventSetFree) *nvmlEventSetFree;
     __typeof__(nvmlEventSetWait) *nvmlEventSetWait;
     __typeof__(nvmlEventSetWait_v2) *nvmlEventSetWait_v2;
     __typeof__(nvmlGetExcludedDeviceCount) *nvmlGetExcludedDeviceCount;
     __typeof__(nvmlGetExcludedDeviceInfoByIndex) *nvmlGetExcludedDeviceInfoByIndex;
+    __typeof__(nvmlGpmMetricsGet) *nvmlGpmMetricsGet;
     __typeof__(nvmlGpmMigSampleGet) *nvmlGpmMigSampleGet;
     __typeof__(nvmlGpmQueryDeviceSupport) *nvmlGpmQueryDeviceSupport;
     __typeof__(nvmlGpmQueryIfStreamingEnabled) *nvmlGpmQueryIfStreamingEnabled;
@@ -228,10 +236,16 @@ struct remote_nvml_driver {
     __typeof__(nvmlGpmSampleFree) *nvmlGpmSampleFree;
     __typeof__(nvmlGpmSampleGet) *nvmlGpmSampleGet;
     __typeof__(nvmlGpuInstanceGetComputeInstanceById) *nvmlGpuInstanceGetComputeInstanceById;
+    __typeof__(nvmlGpuInstanceGetComputeInstancePossiblePlacements) *nvmlGpuInstanceGetComputeInstancePossiblePlacements;
     __typeof__(nvmlGpuInstanceGetComputeInstanceProfileInfo) *nvmlGpuInstanceGetComputeInstanceProfileInfo;
     __typeof__(nvmlGpuInstanceGetComputeInstanceProfileInfoV) *nvmlGpuInstanceGetComputeInstanceProfileInfoV;
     __typeof__(nvmlGpuInstanceGetComputeInstanceRemainingCapacity) *nvmlGpuInstanceGetComputeInstanceRemainingCapacity;
+    __typeof__(nvmlGpuInstanceGetComputeInstances) *nvmlGpuInstanceGetComputeInstances;
     __typeof__(nvmlGpuInstanceGetInfo) *nvmlGpuInstanceGetInfo;
+    __typeof__(nvmlInit) *nvmlInit;
+    __typeof__(nvmlInitWithFlags) *nvmlInitWithFlags;
+    __typeof__(nvmlInit_v2) *nvmlInit_v2;
+    __typeof__(nvmlShutdown) *nvmlShutdown;
     __typeof__(nvmlSystemGetConfComputeCapabilities) *nvmlSystemGetConfComputeCapabilities;
     __typeof__(nvmlSystemGetConfComputeGpusReadyState) *nvmlSystemGetConfComputeGpusReadyState;
     __typeof__(nvmlSystemGetConfComputeKeyRotationThresholdInfo) *nvmlSystemGetConfComputeKeyRotationThresholdInfo;
