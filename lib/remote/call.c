@@ -184,6 +184,7 @@ int32_t remote_post(struct remote_call *call) {
         remote_ask(call, &reply);
         return remote_end(call, &reply);
     }
+    call->head.posted = 1;
     send_call(call);
     return call->fault;
 }

@@ -20,7 +20,7 @@
 struct remote_head {
     uint32_t size;     /* of the whole record, a multiple of 8 */
     uint16_t call;     /* enum remote_number */
-    uint16_t zero;     /* nothing yet */
+    uint16_t posted;   /* 1: the client does not wait, so that only an error is told, late; otherwise 0 */
     uint64_t sequence; /* counts up, in the order of the process's calls */
     uint64_t context;  /* number of the context that is current to the thread, 0 for none */
     uint32_t thread;   /* of the program, numbered by the client */

@@ -25,7 +25,7 @@ bool remote_take(struct remote_decoder *decoder, const void *record, size_t avai
     decoder->used = decoder->filled = 0;
     decoder->result = 0;
     decoder->garbled = decoder->refused = false;
-    return decoder->head.zero == 0;
+    return decoder->head.posted <= 1;
 }
 
 /* An answer of the worker's own, in place of a call. The first reason counts. */

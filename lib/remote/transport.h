@@ -26,7 +26,8 @@ struct remote_reply {
 /* Waits until the record with this number has been answered. False when the link has ended. */
 bool remote_wait(uint64_t sequence, struct remote_reply *reply);
 
-/* Whether posted calls have to wait too, DIVVY_REMOTE=strict. */
+/* Whether a posted call has to wait now: always under DIVVY_REMOTE=strict, and where no context is current to the thread,
+ * because then there is none that could keep its error. */
 bool remote_strict(void);
 
 /* The client's handles are numbers. One that the program makes is numbered here; one that the worker tells is learned. */
