@@ -136,6 +136,6 @@ func (ri remoteInterface) decodeSource() string {
 	for _, r := range ri {
 		fmt.Fprintf(&b, "    if (!one) {\n        one = remote_%s_decoder(decoder->head.call);\n    }\n", r.lower())
 	}
-	b.WriteString("    if (one) {\n        return one(decoder);\n    }\n    return remote_is_served(decoder->head.call) ? REMOTE_BY_HAND : REMOTE_GARBLED;\n}\n")
+	b.WriteString("    if (one) {\n        return one(decoder);\n    }\n    return remote_is_served(decoder->head.call) || decoder->head.call >= REMOTE_SNAPSHOT ? REMOTE_BY_HAND : REMOTE_GARBLED;\n}\n")
 	return b.String()
 }

@@ -4,14 +4,15 @@ REMOTE_OBJ := $(B)/obj/remote
 REMOTE_TEST := $(B)/test/remote
 REMOTE_CLIENT := $(REMOTE_OBJ)/call.o $(REMOTE_OBJ)/image.o $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
 REMOTE_DECODER := $(REMOTE_OBJ)/take.o $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
+REMOTE_WORKER := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/worker/*.c))
 # A client and a worker in one process, with drawn parameters.
-REMOTE_LOOPBACK := $(addprefix $(REMOTE_OBJ)/test/,loopback.o exercise.o generated/cuda_exercises.o generated/nvml_exercises.o) \
-	$(addprefix $(REMOTE_OBJ)/renamed/,cuda_stubs.o nvml_stubs.o) $(addprefix $(REMOTE_OBJ)/,call.o image.o)
+REMOTE_LOOPBACK := $(addprefix $(REMOTE_OBJ)/test/,loopback.o loopback_worker.o exercise.o generated/cuda_exercises.o generated/nvml_exercises.o) \
+	$(addprefix $(REMOTE_OBJ)/renamed/,cuda_stubs.o nvml_stubs.o) $(addprefix $(REMOTE_OBJ)/,call.o image.o worker/hand.o)
 REMOTE_TESTS := $(patsubst lib/remote/test/test_%.c,$(REMOTE_TEST)/%,$(wildcard lib/remote/test/test_*.c))
 # Loaded, as a program does it; its machine is made by its own code.
 REMOTE_SIMGPU := $(addprefix $(B)/lib/simgpu/,libcuda.so.1 libnvidia-ml.so.1)
 
-ALL_C += $(REMOTE_CLIENT) $(REMOTE_DECODER)
+ALL_C += $(REMOTE_CLIENT) $(REMOTE_DECODER) $(REMOTE_WORKER)
 C_TESTS += $(REMOTE_TESTS)
 
 -include $(wildcard $(REMOTE_OBJ)/*.d $(REMOTE_OBJ)/*/*.d $(REMOTE_OBJ)/*/*/*.d)

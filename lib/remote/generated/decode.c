@@ -16,5 +16,5 @@ enum remote_outcome remote_decode(struct remote_decoder *decoder, const void *re
     if (one) {
         return one(decoder);
     }
-    return remote_is_served(decoder->head.call) ? REMOTE_BY_HAND : REMOTE_GARBLED;
+    return remote_is_served(decoder->head.call) || decoder->head.call >= REMOTE_SNAPSHOT ? REMOTE_BY_HAND : REMOTE_GARBLED;
 }

@@ -13,6 +13,11 @@ extern enum remote_outcome loopback_outcome;
 extern bool loopback_strict;
 /* Whether the link has ended. */
 extern bool loopback_dead;
+/* Whether work for later has answered: the answer is the loopback's then. */
+extern bool loopback_said;
+/* The first late error, and the last notice. */
+extern int32_t loopback_late;
+extern struct remote_answer loopback_notice;
 /* Changes an answer and what the client is told of its size before it reads it; NULL leaves it. */
 extern void (*loopback_spoil)(struct remote_answer *head, unsigned char *body, size_t *size);
 /* The last record as it was sent, and its size. */

@@ -3,14 +3,14 @@
 #ifndef DIVVY_REMOTE_SESSION_H
 #define DIVVY_REMOTE_SESSION_H
 
-#include "remote/generated/decode.h"
 #include "remote/generated/cuda_decode.h"
+#include "remote/generated/decode.h"
 #include "remote/generated/nvml_decode.h"
 #include "remote/link.h"
 #include "remote/worker.h"
 
 /* hand.c: the decoder of a call that is decoded by hand, or of a call of our own; NULL if there is none. Each is written
- * like a generated one: words, pieces, remote_taken, the driver, the answer. */
+ * like a generated one: words, pieces, remote_taken, the driver, the answer. hand.h has their names. */
 remote_decode_one *remote_hand_decoder(uint16_t call);
 
 /* wait.c: work for another thread than the executor, which may block there. `work` is called with the context of the
@@ -30,12 +30,14 @@ void remote_worker_say(struct remote_worker *worker, const struct remote_head *r
 /* Sends a frame by itself, to the client's remote_notice_register. */
 void remote_worker_notify(struct remote_worker *worker, uint16_t call,
                           const struct remote_piece *pieces, size_t count);
-/* Keeps the error of a posted call for the next answer. */
-void remote_worker_late(struct remote_worker *worker, int32_t result);
+/* Keeps the error of a call that was posted, for the next answer to its context. */
+void remote_worker_late(struct remote_worker *worker, const struct remote_head *record,
+                        int32_t result);
 
 /* thread.c: the stream that stands for CU_STREAM_PER_THREAD of this thread of the client in this context, made when first
  * asked for; 0 if the driver refuses. */
-uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thread, uint64_t context);
+uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thread,
+                                     uint64_t context);
 
 struct remote_link *remote_worker_link(struct remote_worker *worker);
 const struct remote_cuda_driver *remote_worker_cuda(struct remote_worker *worker);
