@@ -48,6 +48,8 @@ enum remote_own {
     REMOTE_CODE,              /* whether the worker has code of this digest */
     REMOTE_CALLBACK,          /* a notice: a function of the program is due; a record: it has returned */
     REMOTE_BEAT,              /* nothing, so that idle links stay */
+    REMOTE_LAYOUT,            /* where the parameters of a kernel lie */
+    REMOTE_FORGET,            /* numbers of kernels whose code the client has unloaded */
 };
 
 struct remote_piece {

@@ -1969,7 +1969,7 @@ CUresult REMOTE_STUB(cuKernelGetAttribute)(int *a0, CUfunction_attribute a1, CUk
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuKernelGetFunction)(CUfunction *a0, CUkernel a1) {
+CUresult remote_call_cuKernelGetFunction(CUfunction *a0, CUkernel a1) {
     struct remote_call c;
     struct remote_reply r;
 
@@ -2078,7 +2078,7 @@ CUresult REMOTE_STUB(cuLaunchGridAsync)(CUfunction a0, int a1, int a2, CUstream 
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuLibraryEnumerateKernels)(CUkernel *a0, unsigned int a1, CUlibrary a2) {
+CUresult remote_call_cuLibraryEnumerateKernels(CUkernel *a0, unsigned int a1, CUlibrary a2) {
     struct remote_call c;
     struct remote_reply r;
 
@@ -2108,7 +2108,7 @@ CUresult REMOTE_STUB(cuLibraryGetGlobal)(CUdeviceptr *a0, size_t *a1, CUlibrary 
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuLibraryGetKernel)(CUkernel *a0, CUlibrary a1, const char *a2) {
+CUresult remote_call_cuLibraryGetKernel(CUkernel *a0, CUlibrary a1, const char *a2) {
     struct remote_call c;
     struct remote_reply r;
 
@@ -2148,7 +2148,7 @@ CUresult REMOTE_STUB(cuLibraryGetModule)(CUmodule *a0, CUlibrary a1) {
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuLibraryUnload)(CUlibrary a0) {
+CUresult remote_call_cuLibraryUnload(CUlibrary a0) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuLibraryUnload, 1);
@@ -2160,7 +2160,7 @@ CUresult REMOTE_STUB(cuLibraryUnload)(CUlibrary a0) {
     return result;
 }
 
-CUresult REMOTE_STUB(cuLinkDestroy)(CUlinkState a0) {
+CUresult remote_call_cuLinkDestroy(CUlinkState a0) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuLinkDestroy, 1);
@@ -3078,7 +3078,7 @@ CUresult REMOTE_STUB(cuMipmappedArrayGetSparseProperties)(CUDA_ARRAY_SPARSE_PROP
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuModuleEnumerateFunctions)(CUfunction *a0, unsigned int a1, CUmodule a2) {
+CUresult remote_call_cuModuleEnumerateFunctions(CUfunction *a0, unsigned int a1, CUmodule a2) {
     struct remote_call c;
     struct remote_reply r;
 
@@ -3092,7 +3092,7 @@ CUresult REMOTE_STUB(cuModuleEnumerateFunctions)(CUfunction *a0, unsigned int a1
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuModuleGetFunction)(CUfunction *a0, CUmodule a1, const char *a2) {
+CUresult remote_call_cuModuleGetFunction(CUfunction *a0, CUmodule a1, const char *a2) {
     struct remote_call c;
     struct remote_reply r;
 
@@ -3199,7 +3199,7 @@ CUresult REMOTE_STUB(cuModuleLoadFatBinary)(CUmodule *a0, const void *a1) {
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuModuleUnload)(CUmodule a0) {
+CUresult remote_call_cuModuleUnload(CUmodule a0) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuModuleUnload, 1);

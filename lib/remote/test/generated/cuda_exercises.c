@@ -3172,7 +3172,7 @@ static void exercise_cuKernelGetFunction(struct exercise *e) {
     (void)e;
     CUkernel a1 = (CUkernel)exercise_handle(e, REMOTE_KIND_CUkernel);
     CUfunction *a0 = exercise_room(e, 1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuKernelGetFunction)(a0, a1) : loopback.cuda->cuKernelGetFunction(a0, a1)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuKernelGetFunction(a0, a1) : loopback.cuda->cuKernelGetFunction(a0, a1)));
     exercise_see_handles(e, REMOTE_KIND_CUfunction, a0, 1);
     exercise_end(e);
 }
@@ -3352,7 +3352,7 @@ static void exercise_cuLibraryEnumerateKernels(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_length(e);
     CUlibrary a2 = (CUlibrary)exercise_handle(e, REMOTE_KIND_CUlibrary);
     CUkernel *a0 = exercise_room(e, (uint64_t)a1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryEnumerateKernels)(a0, a1, a2) : loopback.cuda->cuLibraryEnumerateKernels(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuLibraryEnumerateKernels(a0, a1, a2) : loopback.cuda->cuLibraryEnumerateKernels(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUkernel, a0, (uint64_t)a1);
     exercise_end(e);
 }
@@ -3402,7 +3402,7 @@ static void exercise_cuLibraryGetKernel(struct exercise *e) {
     CUlibrary a1 = (CUlibrary)exercise_handle(e, REMOTE_KIND_CUlibrary);
     CUkernel *a0 = exercise_room(e, 1, 8);
     char *a2 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetKernel)(a0, a1, a2) : loopback.cuda->cuLibraryGetKernel(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuLibraryGetKernel(a0, a1, a2) : loopback.cuda->cuLibraryGetKernel(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUkernel, a0, 1);
     exercise_end(e);
 }
@@ -3457,7 +3457,7 @@ static CUresult mock_cuLibraryUnload(CUlibrary a0) {
 static void exercise_cuLibraryUnload(struct exercise *e) {
     (void)e;
     CUlibrary a0 = (CUlibrary)exercise_handle(e, REMOTE_KIND_CUlibrary);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryUnload)(a0) : loopback.cuda->cuLibraryUnload(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuLibraryUnload(a0) : loopback.cuda->cuLibraryUnload(a0)));
     exercise_end(e);
 }
 
@@ -3471,7 +3471,7 @@ static CUresult mock_cuLinkDestroy(CUlinkState a0) {
 static void exercise_cuLinkDestroy(struct exercise *e) {
     (void)e;
     CUlinkState a0 = (CUlinkState)exercise_handle(e, REMOTE_KIND_CUlinkState);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLinkDestroy)(a0) : loopback.cuda->cuLinkDestroy(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuLinkDestroy(a0) : loopback.cuda->cuLinkDestroy(a0)));
     exercise_end(e);
 }
 
@@ -5045,7 +5045,7 @@ static void exercise_cuModuleEnumerateFunctions(struct exercise *e) {
     unsigned int a1 = (unsigned int)exercise_length(e);
     CUmodule a2 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
     CUfunction *a0 = exercise_room(e, (uint64_t)a1, 8);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleEnumerateFunctions)(a0, a1, a2) : loopback.cuda->cuModuleEnumerateFunctions(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuModuleEnumerateFunctions(a0, a1, a2) : loopback.cuda->cuModuleEnumerateFunctions(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUfunction, a0, (uint64_t)a1);
     exercise_end(e);
 }
@@ -5067,7 +5067,7 @@ static void exercise_cuModuleGetFunction(struct exercise *e) {
     CUmodule a1 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
     CUfunction *a0 = exercise_room(e, 1, 8);
     char *a2 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetFunction)(a0, a1, a2) : loopback.cuda->cuModuleGetFunction(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuModuleGetFunction(a0, a1, a2) : loopback.cuda->cuModuleGetFunction(a0, a1, a2)));
     exercise_see_handles(e, REMOTE_KIND_CUfunction, a0, 1);
     exercise_end(e);
 }
@@ -5232,7 +5232,7 @@ static CUresult mock_cuModuleUnload(CUmodule a0) {
 static void exercise_cuModuleUnload(struct exercise *e) {
     (void)e;
     CUmodule a0 = (CUmodule)exercise_handle(e, REMOTE_KIND_CUmodule);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleUnload)(a0) : loopback.cuda->cuModuleUnload(a0)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuModuleUnload(a0) : loopback.cuda->cuModuleUnload(a0)));
     exercise_end(e);
 }
 
