@@ -45,6 +45,8 @@
 //	front: addresses           # the client's function is written by hand, around what is generated
 //	back: wait                 # the worker's function is
 //
+// A refused call may have a front too, around the refusal: such as one that says what to do instead.
+//
 // The reasons, the kinds of handles, the types of values and the structures that generated calls take stand before the
 // functions, in sections of their own. A name with _ptsz or _ptds follows the one without and says nothing itself.
 //

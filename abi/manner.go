@@ -24,7 +24,7 @@ var manners = []Manner{Waiting, Posted, Hand, Local, Refused}
 type Remote struct {
 	Manner Manner
 	Reason string // of hand, local and refused: one of the description's reasons
-	Front  string // the reason for which the client's function is written by hand, around the generated one
+	Front  string // the reason for which the client's function is written by hand, around the generated one or the refusal
 	Back   string // the reason for which the worker's function is
 }
 
@@ -49,7 +49,7 @@ func parseRemote(text, front, back string) (Remote, string) {
 		return r, fmt.Sprintf("remote %q: %s needs no reason", text, manner)
 	case !r.Generated() && !identifier.MatchString(reason):
 		return r, fmt.Sprintf("remote %q: %s needs the name of a reason after it", text, manner)
-	case !r.Generated() && (front != "" || back != ""):
+	case !r.Generated() && (front != "" && r.Manner != Refused || back != ""):
 		return r, fmt.Sprintf("front and back stand around what is generated, and %s is not", manner)
 	case r.Manner == Posted && back != "":
 		return r, "back is for calls that wait for an answer"

@@ -31,14 +31,14 @@ func (r remoteLibrary) stubsHeader() string {
 	fmt.Fprintf(&b, "%s#ifndef %s\n#define %s\n\n#include \"abi/generated/%s_functions.h\"\n\n", r.banner(), guard, guard, r.lower())
 	b.WriteString("/* The exported functions can have other names, in a test. */\n#ifndef REMOTE_STUB\n#define REMOTE_STUB(name) name\n#endif\n\n")
 	b.WriteString("/* Behind these stand functions that are written by hand. */\n")
-	for _, c := range r.calls {
-		if c.Remote.Front != "" {
-			fmt.Fprintf(&b, "%s remote_call_%s(%s);\n", c.Returns, c.Name, c.prototype())
+	for _, f := range r.d.Functions {
+		if f.Remote.Front != "" {
+			fmt.Fprintf(&b, "%s remote_call_%s(%s);\n", f.Returns, f.Name, f.prototype())
 		}
 	}
 	b.WriteString("\n#ifdef REMOTE_STUBS_RENAMED\n")
 	for _, f := range r.d.Functions {
-		if f.Remote.Generated() && f.Remote.Front == "" || f.Remote.Manner == Refused {
+		if f.Remote.Front == "" && (f.Remote.Generated() || f.Remote.Manner == Refused) {
 			fmt.Fprintf(&b, "%s REMOTE_STUB(%s)(%s);\n", f.Returns, f.Name, f.prototype())
 		}
 	}
@@ -65,15 +65,15 @@ func (r remoteLibrary) byHand() string {
 	return b.String()
 }
 
-func (c call) stubName() string {
-	if c.Remote.Front != "" {
-		return "remote_call_" + c.Name
+func (f Function) stubName() string {
+	if f.Remote.Front != "" {
+		return "remote_call_" + f.Name
 	}
-	return "REMOTE_STUB(" + c.Name + ")"
+	return "REMOTE_STUB(" + f.Name + ")"
 }
 
 func (r remoteLibrary) refusal(b *strings.Builder, f Function) {
-	fmt.Fprintf(b, "%s REMOTE_STUB(%s)(%s) {\n", f.Returns, f.Name, f.prototype())
+	fmt.Fprintf(b, "%s %s(%s) {\n", f.Returns, f.stubName(), f.prototype())
 	for i := range f.Takes {
 		fmt.Fprintf(b, "    (void)a%d;\n", i)
 	}

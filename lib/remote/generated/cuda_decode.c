@@ -2488,6 +2488,19 @@ static enum remote_outcome decode_cuGraphUpload_ptsz(struct remote_decoder *d) {
     return remote_finish(d);
 }
 
+static enum remote_outcome decode_cuInit(struct remote_decoder *d) {
+    if (!remote_words(d, 1)) {
+        return REMOTE_GARBLED;
+    }
+    unsigned int a0 = (unsigned int)d->words[0];
+    if (!remote_taken(d, d->cuda->cuInit != NULL)) {
+        return remote_not_called(d);
+    }
+    CUresult result = d->cuda->cuInit(a0);
+    remote_answer(d, (int32_t)result);
+    return remote_finish(d);
+}
+
 static enum remote_outcome decode_cuKernelGetAttribute(struct remote_decoder *d) {
     if (!remote_words(d, 3)) {
         return REMOTE_GARBLED;
@@ -7093,6 +7106,7 @@ static remote_decode_one *const decoders[] = {
     [REMOTE_cuGraphRetainUserObject - 1] = decode_cuGraphRetainUserObject,
     [REMOTE_cuGraphUpload - 1] = decode_cuGraphUpload,
     [REMOTE_cuGraphUpload_ptsz - 1] = decode_cuGraphUpload_ptsz,
+    [REMOTE_cuInit - 1] = decode_cuInit,
     [REMOTE_cuKernelGetAttribute - 1] = decode_cuKernelGetAttribute,
     [REMOTE_cuKernelGetFunction - 1] = decode_cuKernelGetFunction,
     [REMOTE_cuKernelGetLibrary - 1] = decode_cuKernelGetLibrary,

@@ -1954,6 +1954,16 @@ CUresult REMOTE_STUB(cuGraphUpload_ptsz)(CUgraphExec a0, CUstream a1) {
     return (CUresult)remote_post(&c);
 }
 
+CUresult remote_call_cuInit(unsigned int a0) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_cuInit, 1);
+    c.words[0] = (uint64_t)a0;
+    remote_ask(&c, &r);
+    return (CUresult)remote_end(&c, &r);
+}
+
 CUresult REMOTE_STUB(cuKernelGetAttribute)(int *a0, CUfunction_attribute a1, CUkernel a2, CUdevice a3) {
     struct remote_call c;
     struct remote_reply r;
@@ -5039,7 +5049,7 @@ CUresult REMOTE_STUB(cuGLUnregisterBufferObject)(GLuint a0) {
     (void)a0;
     return CUDA_ERROR_NOT_SUPPORTED;
 }
-CUresult REMOTE_STUB(cuGetExportTable)(const void **a0, const CUuuid *a1) {
+CUresult remote_call_cuGetExportTable(const void **a0, const CUuuid *a1) {
     (void)a0;
     (void)a1;
     return CUDA_ERROR_NOT_SUPPORTED;

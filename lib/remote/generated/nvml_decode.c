@@ -3668,6 +3668,55 @@ static enum remote_outcome decode_nvmlGpuInstanceGetInfo(struct remote_decoder *
     return remote_finish(d);
 }
 
+static enum remote_outcome decode_nvmlInit(struct remote_decoder *d) {
+    if (!remote_words(d, 0)) {
+        return REMOTE_GARBLED;
+    }
+    if (!remote_taken(d, d->nvml->nvmlInit != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlInit();
+    remote_answer(d, (int32_t)result);
+    return remote_finish(d);
+}
+
+static enum remote_outcome decode_nvmlInitWithFlags(struct remote_decoder *d) {
+    if (!remote_words(d, 1)) {
+        return REMOTE_GARBLED;
+    }
+    unsigned int a0 = (unsigned int)d->words[0];
+    if (!remote_taken(d, d->nvml->nvmlInitWithFlags != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlInitWithFlags(a0);
+    remote_answer(d, (int32_t)result);
+    return remote_finish(d);
+}
+
+static enum remote_outcome decode_nvmlInit_v2(struct remote_decoder *d) {
+    if (!remote_words(d, 0)) {
+        return REMOTE_GARBLED;
+    }
+    if (!remote_taken(d, d->nvml->nvmlInit_v2 != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlInit_v2();
+    remote_answer(d, (int32_t)result);
+    return remote_finish(d);
+}
+
+static enum remote_outcome decode_nvmlShutdown(struct remote_decoder *d) {
+    if (!remote_words(d, 0)) {
+        return REMOTE_GARBLED;
+    }
+    if (!remote_taken(d, d->nvml->nvmlShutdown != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlShutdown();
+    remote_answer(d, (int32_t)result);
+    return remote_finish(d);
+}
+
 static enum remote_outcome decode_nvmlSystemGetConfComputeCapabilities(struct remote_decoder *d) {
     if (!remote_words(d, 0)) {
         return REMOTE_GARBLED;
@@ -4753,6 +4802,10 @@ static remote_decode_one *const decoders[] = {
     [REMOTE_nvmlGpuInstanceGetComputeInstanceProfileInfoV - 16384] = decode_nvmlGpuInstanceGetComputeInstanceProfileInfoV,
     [REMOTE_nvmlGpuInstanceGetComputeInstanceRemainingCapacity - 16384] = decode_nvmlGpuInstanceGetComputeInstanceRemainingCapacity,
     [REMOTE_nvmlGpuInstanceGetInfo - 16384] = decode_nvmlGpuInstanceGetInfo,
+    [REMOTE_nvmlInit - 16384] = decode_nvmlInit,
+    [REMOTE_nvmlInitWithFlags - 16384] = decode_nvmlInitWithFlags,
+    [REMOTE_nvmlInit_v2 - 16384] = decode_nvmlInit_v2,
+    [REMOTE_nvmlShutdown - 16384] = decode_nvmlShutdown,
     [REMOTE_nvmlSystemGetConfComputeCapabilities - 16384] = decode_nvmlSystemGetConfComputeCapabilities,
     [REMOTE_nvmlSystemGetConfComputeGpusReadyState - 16384] = decode_nvmlSystemGetConfComputeGpusReadyState,
     [REMOTE_nvmlSystemGetConfComputeKeyRotationThresholdInfo - 16384] = decode_nvmlSystemGetConfComputeKeyRotationThresholdInfo,

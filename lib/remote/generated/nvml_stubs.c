@@ -3122,6 +3122,43 @@ nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceGetInfo)(nvmlGpuInstance_t a0, nvmlGpuIn
     return (nvmlReturn_t)remote_end(&c, &r);
 }
 
+nvmlReturn_t remote_call_nvmlInit(void) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlInit, 0);
+    remote_ask(&c, &r);
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
+nvmlReturn_t remote_call_nvmlInitWithFlags(unsigned int a0) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlInitWithFlags, 1);
+    c.words[0] = (uint64_t)a0;
+    remote_ask(&c, &r);
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
+nvmlReturn_t remote_call_nvmlInit_v2(void) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlInit_v2, 0);
+    remote_ask(&c, &r);
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
+nvmlReturn_t remote_call_nvmlShutdown(void) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlShutdown, 0);
+    remote_ask(&c, &r);
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
 nvmlReturn_t REMOTE_STUB(nvmlSystemGetConfComputeCapabilities)(nvmlConfComputeSystemCaps_t *a0) {
     struct remote_call c;
     struct remote_reply r;
@@ -4012,7 +4049,7 @@ nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceSetVgpuSchedulerState_v2)(nvmlGpuInstanc
     (void)a1;
     return NVML_ERROR_NOT_SUPPORTED;
 }
-nvmlReturn_t REMOTE_STUB(nvmlInternalGetExportTable)(const void **a0, const void *a1) {
+nvmlReturn_t remote_call_nvmlInternalGetExportTable(const void **a0, const void *a1) {
     (void)a0;
     (void)a1;
     return NVML_ERROR_NOT_SUPPORTED;

@@ -25,6 +25,11 @@ nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t a0
 nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v2_t *a2);
 nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_t *a2);
 nvmlReturn_t remote_call_nvmlDeviceGetProcessUtilization(nvmlDevice_t a0, nvmlProcessUtilizationSample_t *a1, unsigned int *a2, unsigned long long a3);
+nvmlReturn_t remote_call_nvmlInit(void);
+nvmlReturn_t remote_call_nvmlInitWithFlags(unsigned int a0);
+nvmlReturn_t remote_call_nvmlInit_v2(void);
+nvmlReturn_t remote_call_nvmlInternalGetExportTable(const void **a0, const void *a1);
+nvmlReturn_t remote_call_nvmlShutdown(void);
 nvmlReturn_t remote_call_nvmlSystemGetProcessName(unsigned int a0, char *a1, unsigned int a2);
 
 #ifdef REMOTE_STUBS_RENAMED
@@ -353,7 +358,6 @@ nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceGetVgpuTypeCreatablePlacements)(nvmlGpuI
 nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceSetVgpuHeterogeneousMode)(nvmlGpuInstance_t a0, const nvmlVgpuHeterogeneousMode_t *a1);
 nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceSetVgpuSchedulerState)(nvmlGpuInstance_t a0, nvmlVgpuSchedulerState_t *a1);
 nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceSetVgpuSchedulerState_v2)(nvmlGpuInstance_t a0, nvmlVgpuSchedulerState_v2_t *a1);
-nvmlReturn_t REMOTE_STUB(nvmlInternalGetExportTable)(const void **a0, const void *a1);
 nvmlReturn_t REMOTE_STUB(nvmlSetVgpuVersion)(nvmlVgpuVersion_t *a0);
 nvmlReturn_t REMOTE_STUB(nvmlSystemEventSetCreate)(nvmlSystemEventSetCreateRequest_t *a0);
 nvmlReturn_t REMOTE_STUB(nvmlSystemEventSetFree)(nvmlSystemEventSetFreeRequest_t *a0);

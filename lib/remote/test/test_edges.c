@@ -169,7 +169,7 @@ static void check_refused(void) {
     const void *table;
     CUuuid id = {{0}};
 
-    REFUSED(stub_cuGetExportTable(&table, &id), CUDA_ERROR_NOT_SUPPORTED);
+    REFUSED(remote_call_cuGetExportTable(&table, &id), CUDA_ERROR_NOT_SUPPORTED);
     REFUSED(stub_nvmlDeviceSetPersistenceMode(NULL, 0), NVML_ERROR_NO_PERMISSION);
 }
 

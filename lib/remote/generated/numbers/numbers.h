@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Two sides with another number describe their records otherwise, and cannot speak. */
-#define REMOTE_PROTOCOL UINT64_C(0xf909fc1342df60e0)
+#define REMOTE_PROTOCOL UINT64_C(0xa7b3f7d0a6ca7cdd)
 
 enum remote_kind {
     REMOTE_KIND_NONE,

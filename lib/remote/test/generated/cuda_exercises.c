@@ -3133,6 +3133,20 @@ static void exercise_cuGraphUpload_ptsz(struct exercise *e) {
     exercise_end(e);
 }
 
+static CUresult mock_cuInit(unsigned int a0) {
+    struct mock m = mock_begin(REMOTE_cuInit);
+    mock_value(&m, (uint64_t)a0);
+    const int32_t result = mock_result(&m);
+    return (CUresult)result;
+}
+
+static void exercise_cuInit(struct exercise *e) {
+    (void)e;
+    unsigned int a0 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuInit(a0) : loopback.cuda->cuInit(a0)));
+    exercise_end(e);
+}
+
 static CUresult mock_cuKernelGetAttribute(int *a0, CUfunction_attribute a1, CUkernel a2, CUdevice a3) {
     struct mock m = mock_begin(REMOTE_cuKernelGetAttribute);
     mock_value(&m, a0 != NULL);
@@ -7822,6 +7836,7 @@ const struct remote_cuda_driver cuda_mock = {
     .cuGraphRetainUserObject = mock_cuGraphRetainUserObject,
     .cuGraphUpload = mock_cuGraphUpload,
     .cuGraphUpload_ptsz = mock_cuGraphUpload_ptsz,
+    .cuInit = mock_cuInit,
     .cuKernelGetAttribute = mock_cuKernelGetAttribute,
     .cuKernelGetFunction = mock_cuKernelGetFunction,
     .cuKernelGetLibrary = mock_cuKernelGetLibrary,
@@ -8193,6 +8208,7 @@ const struct exercise_entry cuda_exercises[] = {
     {"cuGraphRetainUserObject", exercise_cuGraphRetainUserObject},
     {"cuGraphUpload", exercise_cuGraphUpload},
     {"cuGraphUpload_ptsz", exercise_cuGraphUpload_ptsz},
+    {"cuInit", exercise_cuInit},
     {"cuKernelGetAttribute", exercise_cuKernelGetAttribute},
     {"cuKernelGetFunction", exercise_cuKernelGetFunction},
     {"cuKernelGetLibrary", exercise_cuKernelGetLibrary},

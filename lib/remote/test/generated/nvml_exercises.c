@@ -5030,6 +5030,56 @@ static void exercise_nvmlGpuInstanceGetInfo(struct exercise *e) {
     exercise_end(e);
 }
 
+static nvmlReturn_t mock_nvmlInit(void) {
+    struct mock m = mock_begin(REMOTE_nvmlInit);
+    const int32_t result = mock_result(&m);
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlInit(struct exercise *e) {
+    (void)e;
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlInit() : loopback.nvml->nvmlInit()));
+    exercise_end(e);
+}
+
+static nvmlReturn_t mock_nvmlInitWithFlags(unsigned int a0) {
+    struct mock m = mock_begin(REMOTE_nvmlInitWithFlags);
+    mock_value(&m, (uint64_t)a0);
+    const int32_t result = mock_result(&m);
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlInitWithFlags(struct exercise *e) {
+    (void)e;
+    unsigned int a0 = (unsigned int)exercise_value(e);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlInitWithFlags(a0) : loopback.nvml->nvmlInitWithFlags(a0)));
+    exercise_end(e);
+}
+
+static nvmlReturn_t mock_nvmlInit_v2(void) {
+    struct mock m = mock_begin(REMOTE_nvmlInit_v2);
+    const int32_t result = mock_result(&m);
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlInit_v2(struct exercise *e) {
+    (void)e;
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlInit_v2() : loopback.nvml->nvmlInit_v2()));
+    exercise_end(e);
+}
+
+static nvmlReturn_t mock_nvmlShutdown(void) {
+    struct mock m = mock_begin(REMOTE_nvmlShutdown);
+    const int32_t result = mock_result(&m);
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlShutdown(struct exercise *e) {
+    (void)e;
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlShutdown() : loopback.nvml->nvmlShutdown()));
+    exercise_end(e);
+}
+
 static nvmlReturn_t mock_nvmlSystemGetConfComputeCapabilities(nvmlConfComputeSystemCaps_t *a0) {
     struct mock m = mock_begin(REMOTE_nvmlSystemGetConfComputeCapabilities);
     mock_value(&m, a0 != NULL);
@@ -5710,6 +5760,10 @@ const struct remote_nvml_driver nvml_mock = {
     .nvmlGpuInstanceGetComputeInstanceProfileInfoV = mock_nvmlGpuInstanceGetComputeInstanceProfileInfoV,
     .nvmlGpuInstanceGetComputeInstanceRemainingCapacity = mock_nvmlGpuInstanceGetComputeInstanceRemainingCapacity,
     .nvmlGpuInstanceGetInfo = mock_nvmlGpuInstanceGetInfo,
+    .nvmlInit = mock_nvmlInit,
+    .nvmlInitWithFlags = mock_nvmlInitWithFlags,
+    .nvmlInit_v2 = mock_nvmlInit_v2,
+    .nvmlShutdown = mock_nvmlShutdown,
     .nvmlSystemGetConfComputeCapabilities = mock_nvmlSystemGetConfComputeCapabilities,
     .nvmlSystemGetConfComputeGpusReadyState = mock_nvmlSystemGetConfComputeGpusReadyState,
     .nvmlSystemGetConfComputeKeyRotationThresholdInfo = mock_nvmlSystemGetConfComputeKeyRotationThresholdInfo,
@@ -5958,6 +6012,10 @@ const struct exercise_entry nvml_exercises[] = {
     {"nvmlGpuInstanceGetComputeInstanceProfileInfoV", exercise_nvmlGpuInstanceGetComputeInstanceProfileInfoV},
     {"nvmlGpuInstanceGetComputeInstanceRemainingCapacity", exercise_nvmlGpuInstanceGetComputeInstanceRemainingCapacity},
     {"nvmlGpuInstanceGetInfo", exercise_nvmlGpuInstanceGetInfo},
+    {"nvmlInit", exercise_nvmlInit},
+    {"nvmlInitWithFlags", exercise_nvmlInitWithFlags},
+    {"nvmlInit_v2", exercise_nvmlInit_v2},
+    {"nvmlShutdown", exercise_nvmlShutdown},
     {"nvmlSystemGetConfComputeCapabilities", exercise_nvmlSystemGetConfComputeCapabilities},
     {"nvmlSystemGetConfComputeGpusReadyState", exercise_nvmlSystemGetConfComputeGpusReadyState},
     {"nvmlSystemGetConfComputeKeyRotationThresholdInfo", exercise_nvmlSystemGetConfComputeKeyRotationThresholdInfo},
