@@ -46,8 +46,10 @@ enum remote_own {
     REMOTE_BULK,              /* bytes beside the stream, where both sides share no memory */
     REMOTE_REGION,            /* memory of the program that both sides see, and its end */
     REMOTE_CODE,              /* whether the worker has code of this digest */
-    REMOTE_CALLBACK,          /* a notice: a function of the program is due; a record: it has returned */
+    REMOTE_CALLBACK,          /* a notice: a function of the program is due; a record, which is not
+                                 answered: it has returned */
     REMOTE_BEAT,              /* nothing, so that idle links stay */
+    REMOTE_CAPTURE_MODE,      /* the capture mode of the thread from now on, a word; not answered */
     REMOTE_LAYOUT,            /* where the parameters of a kernel lie */
     REMOTE_FORGET,            /* numbers of kernels whose code the client has unloaded */
 };

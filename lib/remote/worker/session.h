@@ -39,6 +39,18 @@ void remote_worker_late(struct remote_worker *worker, const struct remote_head *
 uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thread,
                                      uint64_t context);
 
+/* capture.c: on one executor, captures of all threads of the program are those of one thread. Whoever calls the driver for
+ * a record gets the mode first under which the driver refuses what it would refuse to the program's thread. The executor
+ * asks before it decodes a record: what it has to answer instead, or 0; and tells afterwards what became of it. */
+int32_t remote_capture_before(struct remote_worker *worker, const void *record, size_t size);
+void remote_capture_after(const struct remote_decoder *decoder);
+/* The same for another thread that waits or copies for a record. */
+void remote_capture_apply(struct remote_worker *worker, const struct remote_head *head);
+
+/* callback.c: functions of the program that the driver's streams wait for. The executor says that the link has ended, so
+ * that no stream waits any longer. */
+void remote_callbacks_end(void);
+
 struct remote_link *remote_worker_link(struct remote_worker *worker);
 const struct remote_cuda_driver *remote_worker_cuda(struct remote_worker *worker);
 const struct remote_nvml_driver *remote_worker_nvml(struct remote_worker *worker);
