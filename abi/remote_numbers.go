@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -37,7 +38,9 @@ func (ri remoteInterface) numbersHeader() string {
 		}
 	}
 	b.WriteString("};\n\n/* Whether the number belongs to a call that is served, and whether a client goes on without its answer. */\n")
-	b.WriteString("bool remote_is_served(uint16_t call);\nbool remote_is_posted(uint16_t call);\n\n#endif\n")
+	b.WriteString("bool remote_is_served(uint16_t call);\nbool remote_is_posted(uint16_t call);\n\n")
+	b.WriteString("/* Whether the call may answer the error of an earlier one in place of its own success. It may not where the program would\n * then not know of what it has made. */\n")
+	b.WriteString("bool remote_tells_late(uint16_t call);\n\n#endif\n")
 	return b.String()
 }
 
@@ -81,8 +84,24 @@ func (ri remoteInterface) numbersSource() string {
 			}
 		}
 	}
-	b.WriteString("        return true;\n    default:\n        return false;\n    }\n}\n")
+	b.WriteString("        return true;\n    default:\n        return false;\n    }\n}\n\nbool remote_tells_late(uint16_t call) {\n    switch (call) {\n")
+	for _, r := range ri {
+		for _, f := range r.numbered() {
+			if r.Prefix == CUDA.Prefix && r.gives(f) {
+				fmt.Fprintf(&b, "    case %s:\n", number(f.Name))
+			}
+		}
+	}
+	fmt.Fprintf(&b, "        return false;\n    default:\n        return call < %d;\n    }\n}\n", nvmlNumbers)
 	return b.String()
+}
+
+// gives says whether a program has something after the call that it had not before: memory, a handle or an address.
+func (r remoteLibrary) gives(f Function) bool {
+	return f.Kind == Allocate || f.Kind != Launch && f.Kind != Copy && slices.ContainsFunc(f.Takes, func(t string) bool {
+		to, points := strings.CutSuffix(t, " *")
+		return t == "void **" || points && (to == "CUdeviceptr" || r.kinds[to])
+	})
 }
 
 // protocol is a digest of everything on which both sides have to agree.

@@ -10,12 +10,13 @@ struct results {
     int32_t lost;        /* the link has ended */
     int32_t image;       /* code that does not say its length */
     int32_t mismatch;    /* a structure of a size that nobody knows */
+    int32_t memory;      /* none to note a handle */
 };
 
 static const struct results *results_of(const struct remote_call *call) {
-    static const struct results of[2] = {{801, 46, 200, 1}, {3, 15, 2, 25}};
+    static const struct results of[2] = {{801, 46, 200, 1, 2}, {3, 15, 2, 25, 20}};
 
-    return &of[call->head.call >= REMOTE_NVML];
+    return &of[remote_is_nvml(call->head.call)];
 }
 
 static void fail(struct remote_call *call, int32_t result) {
@@ -27,7 +28,7 @@ static void fail(struct remote_call *call, int32_t result) {
 void remote_begin(struct remote_call *call, enum remote_number number, uint32_t words) {
     call->head = (struct remote_head){.size = (uint32_t)(sizeof call->head + 8u * words),
                                       .call = (uint16_t)number};
-    call->fault = 0;
+    call->fault = remote_gate(number);
     call->lessened = false;
     call->word_count = words;
     call->piece_count = 1;
@@ -46,7 +47,7 @@ static bool is_known(enum remote_kind kind, uint64_t number) {
 
 void remote_use(struct remote_call *call, unsigned word, enum remote_kind kind, uint64_t number) {
     call->words[word] = number;
-    if (!is_known(kind, number)) {
+    if (!call->fault && !is_known(kind, number)) {
         fail(call, remote_kinds[kind].unknown);
     }
 }
@@ -56,6 +57,9 @@ void remote_make(struct remote_call *call, unsigned parameter, unsigned word, en
     remote_given(call, parameter, to);
     if (to && !call->fault) {
         call->words[word] = remote_number_new(kind);
+        if (!call->words[word]) {
+            fail(call, results_of(call)->memory);
+        }
     }
 }
 
@@ -196,7 +200,7 @@ int32_t remote_end(const struct remote_call *call, const struct remote_reply *re
     if (reply->garbled || reply->at != reply->size) {
         return results_of(call)->lost;
     }
-    return reply->head.result;
+    return remote_late(call->head.call, reply->head.result, reply->head.late);
 }
 
 /* Whether the answer has what was written to this parameter. After a success it has everything, and after a failure

@@ -18,9 +18,10 @@
 #define REMOTE_MOST_PIECES 16u
 
 struct remote_head {
-    uint32_t size;     /* of the whole record, a multiple of 8 */
-    uint16_t call;     /* enum remote_number */
-    uint16_t posted;   /* 1: the client does not wait, so that only an error is told, late; otherwise 0 */
+    uint32_t size; /* of the whole record, a multiple of 8 */
+    uint16_t call; /* enum remote_number */
+    uint16_t
+        posted; /* 1: the client does not wait, so that only an error is told, late; otherwise 0 */
     uint64_t sequence; /* counts up, in the order of the process's calls */
     uint64_t context;  /* number of the context that is current to the thread, 0 for none */
     uint32_t thread;   /* of the program, numbered by the client */
@@ -34,7 +35,7 @@ struct remote_answer {
     uint64_t sequence; /* of the record */
     int32_t result;    /* CUresult or nvmlReturn_t */
     uint32_t given;    /* bit i: the answer has what was written to parameter i */
-    uint64_t late;     /* the first error of posted calls since the last answer, 0 for none */
+    uint64_t late;     /* the first error of posted calls in this context since the last answer */
 };
 
 /* Numbers of NVML's calls and handles begin here. */
@@ -53,6 +54,11 @@ enum remote_own {
     REMOTE_LAYOUT,            /* where the parameters of a kernel lie */
     REMOTE_FORGET,            /* numbers of kernels whose code the client has unloaded */
 };
+
+/* Whether a call answers an nvmlReturn_t. */
+static inline bool remote_is_nvml(uint16_t call) {
+    return call >= REMOTE_NVML && call < REMOTE_SNAPSHOT;
+}
 
 struct remote_piece {
     const void *at;

@@ -5,6 +5,10 @@
 #include "remote/generated/numbers/numbers.h"
 #include "remote/record.h"
 
+/* What every call answers at this moment before anything is sent: 0, that nobody has initialized, also in a child after
+ * fork, or that the link has ended. */
+int32_t remote_gate(enum remote_number number);
+
 /* Appends a record to the process's one stream, and returns its sequence number, 0 when the link has ended. The head
  * lacks sequence, context and thread, which the transport fills in. Each piece is followed by zeros up to 8 bytes; the
  * pieces belong to the caller again when this returns. */
@@ -26,11 +30,16 @@ struct remote_reply {
 /* Waits until the record with this number has been answered. False when the link has ended. */
 bool remote_wait(uint64_t sequence, struct remote_reply *reply);
 
+/* What a call answers whose answer has this result and this late error. A late error is told in place of a success, once, or
+ * kept for the next call in the context that may tell it. */
+int32_t remote_late(uint16_t call, int32_t result, uint64_t late);
+
 /* Whether a posted call has to wait now: always under DIVVY_REMOTE=strict, and where no context is current to the thread,
  * because then there is none that could keep its error. */
 bool remote_strict(void);
 
-/* The client's handles are numbers. One that the program makes is numbered here; one that the worker tells is learned. */
+/* The client's handles are numbers. One that the program makes is numbered here, 0 if there is no memory to note it; one
+ * that the worker tells is learned. */
 uint64_t remote_number_new(enum remote_kind kind);
 void remote_number_learn(enum remote_kind kind, uint64_t number);
 void remote_number_forget(enum remote_kind kind, uint64_t number);

@@ -8,9 +8,6 @@
 
 /* session.c: the one connection of the process, from the first cuInit or nvmlInit on. */
 
-/* What every call of CUDA or NVML answers at this moment before anything is sent: 0, not initialized (also in a child
- * after fork), or that the device is unavailable because the link has ended. */
-int32_t remote_gate(enum remote_number number);
 /* Connects if nobody has yet. The result of cuInit; `why` was said on standard error, once. */
 CUresult remote_session_begin(void);
 /* The link, NULL before it begins and after it has ended. */
