@@ -3,6 +3,8 @@
 REMOTE_OBJ := $(B)/obj/remote
 REMOTE_TEST := $(B)/test/remote
 REMOTE_CLIENT := $(REMOTE_OBJ)/call.o $(REMOTE_OBJ)/image.o $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
+# Of the client what needs no session: contexts, addresses, facts of devices.
+REMOTE_FACTS := $(addprefix client/,address.o contexts.o current.o ranges.o reserve.o tree.o)
 REMOTE_DECODER := $(REMOTE_OBJ)/take.o $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
 REMOTE_WORKER := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/worker/*.c))
 # A client and a worker in one process, with drawn parameters.
@@ -12,7 +14,7 @@ REMOTE_TESTS := $(patsubst lib/remote/test/test_%.c,$(REMOTE_TEST)/%,$(wildcard 
 # Loaded, as a program does it; its machine is made by its own code.
 REMOTE_SIMGPU := $(addprefix $(B)/lib/simgpu/,libcuda.so.1 libnvidia-ml.so.1)
 
-ALL_C += $(REMOTE_CLIENT) $(REMOTE_DECODER) $(REMOTE_WORKER)
+ALL_C += $(REMOTE_CLIENT) $(addprefix $(REMOTE_OBJ)/,$(REMOTE_FACTS)) $(REMOTE_DECODER) $(REMOTE_WORKER)
 C_TESTS += $(REMOTE_TESTS)
 
 -include $(wildcard $(REMOTE_OBJ)/*.d $(REMOTE_OBJ)/*/*.d $(REMOTE_OBJ)/*/*/*.d)

@@ -21,30 +21,48 @@ void remote_session_end(const char *why);
 uint32_t remote_thread(void);
 /* Frames that the worker sends by itself, with sequence 0 and this number as call, are given to this function on a
  * thread of the client's own, which is started by the first to register. It may send and wait. */
-typedef void remote_notice(const struct remote_answer *head, const unsigned char *body, size_t size);
+typedef void remote_notice(const struct remote_answer *head, const unsigned char *body,
+                           size_t size);
 void remote_notice_register(uint16_t call, remote_notice *notice);
 
 /* current.c: the contexts that are current to the calling thread, as numbers. */
 
-/* 0 for none. */
+/* 0 for none, and where it has ended. */
 uint64_t remote_current(void);
+/* What a call answers that needs a current context: CUDA_SUCCESS, that there is none, or that it has ended. */
+CUresult remote_current_result(void);
+/* What the program is told for a result of the worker, which knows no contexts that have ended: stream.c calls it on the
+ * thread whose call it was. */
+int32_t remote_current_told(uint16_t call, int32_t result);
 /* The device of a context, or -1. */
 CUdevice remote_context_device(uint64_t context);
 
-/* address.c: the ranges that the client has of the worker. */
+/* ranges.c: the ranges that the client has of the worker. address.c makes and frees them. */
+enum remote_range_kind {
+    REMOTE_RANGE_LINEAR,  /* cuMemAlloc's, or host memory */
+    REMOTE_RANGE_POOL,    /* of no context */
+    REMOTE_RANGE_RESERVED /* addresses for cuMemMap */
+};
 struct remote_range {
     CUdeviceptr start;
     size_t size;
-    uint64_t context; /* in which it was made */
+    uint64_t context; /* whose end ends it, 0 for none */
     void *host;       /* where the program reads and writes it; NULL for memory of a device */
     unsigned flags;   /* of host memory */
-    uint64_t pool;    /* number of the pool, 0 for none */
+    uint64_t pool;    /* number of the pool, 0 for none or that of the device */
+    enum remote_range_kind kind;
 };
 /* Copies the range with this address; false if there is none. */
 bool remote_range_find(CUdeviceptr address, struct remote_range *range);
-/* Notes a range. False if the address means something else in the client already. */
+/* Notes a range, and reserves its addresses in the client unless its memory is the program's at the same ones. False if
+ * the address means something else in the client already. */
 bool remote_range_add(const struct remote_range *range);
+/* Forgets the range that starts there, and lets go of its addresses. */
 bool remote_range_remove(CUdeviceptr start, struct remote_range *range);
+/* Before the worker is asked to end the range that starts there, or with 0 all that a context has of devices: they are
+ * not found any more, and make room for new ones at their addresses. Afterwards: forgets them, or has them back. */
+void remote_range_leave(uint64_t context, CUdeviceptr start);
+void remote_range_left(uint64_t context, CUdeviceptr start, bool ended);
 
 /* copies.c: memory of the program that both sides see, if this range is such; its number and where in it. */
 bool remote_region_find(const void *at, size_t size, uint64_t *region, uint64_t *offset);
