@@ -41,10 +41,15 @@ static CUresult make(struct want *want, CUdeviceptr *to) {
             break;
         }
         refused[count++] = address;
+        address = 0;
         if (count == MOST_REFUSED) {
             result = CUDA_ERROR_OUT_OF_MEMORY;
             break;
         }
+    }
+    /* It was made, and the call tells of an earlier failure. */
+    if (result != CUDA_SUCCESS && address && count < MOST_REFUSED) {
+        refused[count++] = address;
     }
     while (count) {
         want->unmake(want, refused[--count]);

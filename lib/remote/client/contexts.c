@@ -109,6 +109,9 @@ static CUresult gate(void) {
 /* A context that the worker has made becomes current. */
 static CUresult created(CUcontext *to, CUresult result, CUcontext made, CUdevice device) {
     if (result != CUDA_SUCCESS) {
+        if (made) { /* the call tells of an earlier failure */
+            remote_call_cuCtxDestroy_v2(made);
+        }
         return result;
     }
     if (!begin((uint64_t)made, device, false) || !current_push((uint64_t)made)) {
@@ -173,10 +176,14 @@ CUresult REMOTE_STUB(cuCtxCreate_v4)(CUcontext *to, CUctxCreateParams *params, u
 /* Its memory makes room before the worker ends it, and is had back if that fails. */
 static CUresult destroy(CUcontext ctx, CUresult (*call)(CUcontext)) {
     uint64_t number = (uint64_t)ctx;
+    bool lived = context_lives(number);
 
     remote_range_leave(number, 0);
     CUresult result = call(ctx);
-    if (result != CUDA_SUCCESS) {
+    /* It may have ended though the call tells of an earlier failure: then its number is none any more. */
+    bool ended =
+        result == CUDA_SUCCESS || (lived && !remote_number_known(REMOTE_KIND_CUcontext, number));
+    if (!ended) {
         remote_range_left(number, 0, false);
         return result;
     }
@@ -184,7 +191,7 @@ static CUresult destroy(CUcontext ctx, CUresult (*call)(CUcontext)) {
     if (current_top() == number) {
         current_pop();
     }
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult REMOTE_STUB(cuCtxDestroy)(CUcontext ctx) {
@@ -257,9 +264,9 @@ CUresult REMOTE_STUB(cuDevicePrimaryCtxRetain)(CUcontext *to, CUdevice device) {
     CUresult result = remote_call_cuDevicePrimaryCtxRetain(to ? &made : NULL, device);
     if (result == CUDA_SUCCESS && begin((uint64_t)made, device, true)) {
         *to = made;
-    } else if (result == CUDA_SUCCESS) {
+    } else if (made) {
         remote_call_cuDevicePrimaryCtxRelease_v2(device);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        result = result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
     }
     pthread_mutex_unlock(&primary_lock);
     return result;
@@ -273,9 +280,10 @@ static CUresult let_go(CUdevice device, CUresult (*call)(CUdevice)) {
     pthread_mutex_lock(&primary_lock);
     uint64_t number = primary_of(device);
     CUresult result = call(device);
-    if (result == CUDA_SUCCESS && number && context_lives(number) &&
-        REMOTE_STUB(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS &&
-        !active) {
+    if (number && context_lives(number)) {
+        REMOTE_STUB(cuDevicePrimaryCtxGetState)(device, &flags, &active);
+    }
+    if (!active) {
         remote_range_leave(number, 0);
         end(number);
     }
