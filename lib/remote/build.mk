@@ -7,6 +7,8 @@ REMOTE_CLIENT := $(REMOTE_OBJ)/call.o $(REMOTE_OBJ)/image.o $(addprefix $(REMOTE
 REMOTE_FACTS := $(addprefix client/,address.o contexts.o current.o ranges.o reserve.o tree.o)
 REMOTE_DECODER := $(REMOTE_OBJ)/take.o $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
 REMOTE_WORKER := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/worker/*.c))
+# Both sides link it.
+REMOTE_LINK := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/link*.c lib/remote/ring.c))
 # A client and a worker in one process, with drawn parameters.
 REMOTE_LOOPBACK := $(addprefix $(REMOTE_OBJ)/test/,loopback.o loopback_worker.o exercise.o generated/cuda_exercises.o generated/nvml_exercises.o) \
 	$(addprefix $(REMOTE_OBJ)/renamed/,cuda_stubs.o nvml_stubs.o) $(addprefix $(REMOTE_OBJ)/,call.o image.o worker/hand.o)
@@ -38,5 +40,6 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
+$(REMOTE_TEST)/link: $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
 $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml: $(REMOTE_OBJ)/test/pair.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)

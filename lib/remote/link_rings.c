@@ -1,0 +1,196 @@
+/* Frames through rings in memory of both processes. */
+#define _GNU_SOURCE /* F_ADD_SEALS, POLLRDHUP */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "libc/cancel.h"
+#include "libc/kernel.h"
+#include "remote/link_inside.h"
+
+/* How often a ring is looked at with a pause between, then with other threads let in between. Long spinning makes the
+ * scheduler put both sides on one core, where neither then gets on. */
+#define SPINS 50u
+#define YIELDS 200u
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static bool map(struct remote_link *link, int memory, char why[REMOTE_WHY_BYTES]) {
+    void *shared = mmap(NULL, sizeof *link->shared, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+
+    if (shared == MAP_FAILED) {
+        snprintf(why, REMOTE_WHY_BYTES, "mapping the rings: %s", strerror(errno));
+        return false;
+    }
+    link->shared = shared;
+    link->yields = YIELDS;
+    return true;
+}
+
+static struct remote_ring view(struct remote_ring_words *words, unsigned char *bytes, size_t size,
+                               int wake) {
+    return (struct remote_ring){.words = words, .bytes = bytes, .size = size, .wake = wake};
+}
+
+bool remote_rings_make(struct remote_link *link, int descriptors[REMOTE_HELLO_DESCRIPTORS],
+                       char why[REMOTE_WHY_BYTES]) {
+    int commands[2] = {-1, -1}, answers[2] = {-1, -1};
+    int memory = kernel_memfd_create("divvy-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    bool good = memory >= 0 && ftruncate(memory, (off_t)sizeof *link->shared) == 0 &&
+                fcntl(memory, F_ADD_SEALS, SEALS) == 0 &&
+                socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, commands) == 0 &&
+                socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, answers) == 0;
+
+    descriptors[REMOTE_HELLO_MEMORY] = memory;
+    descriptors[REMOTE_HELLO_COMMANDS] = commands[0];
+    descriptors[REMOTE_HELLO_ANSWERS] = answers[0];
+    link->in.wake = commands[1];
+    link->out.wake = answers[1];
+    if (!good) {
+        snprintf(why, REMOTE_WHY_BYTES, "making the rings: %s", strerror(errno));
+        return false;
+    }
+    if (!map(link, memory, why)) {
+        return false;
+    }
+    link->in = view(&link->shared->commands, link->shared->command_bytes, REMOTE_COMMANDS_BYTES,
+                    commands[1]);
+    link->out =
+        view(&link->shared->answers, link->shared->answer_bytes, REMOTE_ANSWERS_BYTES, answers[1]);
+    return true;
+}
+
+bool remote_rings_join(struct remote_link *link, const int descriptors[REMOTE_HELLO_DESCRIPTORS],
+                       char why[REMOTE_WHY_BYTES]) {
+    int memory = descriptors[REMOTE_HELLO_MEMORY];
+    struct stat status;
+
+    /* Memory that somebody could cut would end this process by SIGBUS. Only memory of this kind has seals. */
+    int seals = fcntl(memory, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS) != SEALS || kernel_fstat(memory, &status) != 0 ||
+        status.st_size != (off_t)sizeof *link->shared) {
+        snprintf(why, REMOTE_WHY_BYTES, "the worker's rings are not sealed, or of another size");
+        return false;
+    }
+    if (!map(link, memory, why)) {
+        return false;
+    }
+    close(memory);
+    link->out = view(&link->shared->commands, link->shared->command_bytes, REMOTE_COMMANDS_BYTES,
+                     descriptors[REMOTE_HELLO_COMMANDS]);
+    link->in = view(&link->shared->answers, link->shared->answer_bytes, REMOTE_ANSWERS_BYTES,
+                    descriptors[REMOTE_HELLO_ANSWERS]);
+    return true;
+}
+
+static void wake(struct remote_link *link, int socket) {
+    UNCANCELLED;
+    int saved = errno;
+
+    /* If the socket is full of such bytes, one more says nothing new. */
+    if (send(socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EINTR) {
+        remote_link_gone(link, "the other side is gone");
+    }
+    errno = saved;
+}
+
+/* `room` is 0 for who takes, otherwise what who puts needs. */
+static enum remote_ring_state look(struct remote_ring *ring, size_t room) {
+    return room ? remote_ring_room(ring, room) : remote_ring_filled(ring);
+}
+
+static void sleep_on(struct remote_link *link, struct remote_ring *ring, size_t room,
+                     int64_t deadline) {
+    UNCANCELLED;
+    char bytes[64];
+
+    remote_ring_will_sleep(ring, room);
+    if (look(ring, room) == REMOTE_RING_NOT_YET &&
+        remote_link_poll(link, ring->wake, POLLIN, deadline)) {
+        int saved = errno;
+        recv(ring->wake, bytes, sizeof bytes, MSG_DONTWAIT);
+        errno = saved;
+    }
+    remote_ring_awake(ring, room);
+}
+
+static enum remote_ring_state await(struct remote_link *link, struct remote_ring *ring, size_t room,
+                                    int64_t nanoseconds) {
+    enum remote_ring_state state = look(ring, room);
+    int64_t deadline;
+
+    for (unsigned i = 0; i < SPINS && state == REMOTE_RING_NOT_YET; i++) {
+        remote_pause();
+        state = look(ring, room);
+    }
+    if (state != REMOTE_RING_NOT_YET) {
+        return state;
+    }
+    deadline = remote_deadline(nanoseconds);
+    for (unsigned i = 0; i < link->yields && state == REMOTE_RING_NOT_YET && nanoseconds; i++) {
+        sched_yield();
+        state = look(ring, room);
+    }
+    while (state == REMOTE_RING_NOT_YET && !remote_link_ended(link)) {
+        /* Also where no time is left: so the end of the other side is noticed by who only looks. */
+        sleep_on(link, ring, room, deadline);
+        state = look(ring, room);
+        if (deadline != INT64_MAX && remote_now() >= deadline) {
+            return state;
+        }
+    }
+    /* What was put before the other side ended is there, but may have been put after the last look. */
+    return state == REMOTE_RING_NOT_YET ? look(ring, room) : state;
+}
+
+bool remote_rings_put(struct remote_link *link, const void *head, size_t head_size,
+                      const struct remote_piece *pieces, size_t count, size_t size) {
+    enum remote_ring_state state = remote_ring_room(&link->out, size);
+
+    if (state == REMOTE_RING_NOT_YET) {
+        /* Who sleeps makes no room. */
+        remote_rings_flush(link);
+        state = await(link, &link->out, size, -1);
+    }
+    if (state == REMOTE_RING_WRONG) {
+        remote_link_fault(link, "the other side took more than there was");
+    }
+    if (state != REMOTE_RING_READY) {
+        return false;
+    }
+    remote_ring_put(&link->out, head, head_size, pieces, count);
+    return true;
+}
+
+void remote_rings_flush(struct remote_link *link) {
+    if (remote_ring_flush(&link->out)) {
+        wake(link, link->out.wake);
+    }
+}
+
+enum remote_taken remote_rings_take(struct remote_link *link, void *to, size_t *size,
+                                    int64_t nanoseconds) {
+    enum remote_ring_state state = await(link, &link->in, 0, nanoseconds);
+
+    if (state == REMOTE_RING_READY) {
+        state = remote_ring_take(&link->in, to, size);
+    }
+    if (state == REMOTE_RING_WRONG) {
+        remote_link_fault(link, "the other side put a frame that is none");
+        return REMOTE_ENDED;
+    }
+    if (state == REMOTE_RING_NOT_YET) {
+        return remote_link_ended(link) ? REMOTE_ENDED : REMOTE_NOTHING_YET;
+    }
+    if (remote_ring_freed(&link->in)) {
+        wake(link, link->in.wake);
+    }
+    return REMOTE_TAKEN;
+}
