@@ -40,7 +40,9 @@ func (ri remoteInterface) numbersHeader() string {
 	b.WriteString("};\n\n/* Whether the number belongs to a call that is served, and whether a client goes on without its answer. */\n")
 	b.WriteString("bool remote_is_served(uint16_t call);\nbool remote_is_posted(uint16_t call);\n\n")
 	b.WriteString("/* Whether the call may answer the error of an earlier one in place of its own success. It may not where the program would\n * then not know of what it has made. */\n")
-	b.WriteString("bool remote_tells_late(uint16_t call);\n\n#endif\n")
+	b.WriteString("bool remote_tells_late(uint16_t call);\n\n")
+	b.WriteString("/* Whether stream NULL means that of the thread; and whether a call that is generated works in it without taking a stream. */\n")
+	b.WriteString("bool remote_is_per_thread(uint16_t call);\nbool remote_follows_thread(uint16_t call);\n\n#endif\n")
 	return b.String()
 }
 
@@ -76,24 +78,28 @@ func (ri remoteInterface) numbersSource() string {
 		}
 		fmt.Fprintf(&b, "(call >= %d && call < %d)", r.first(), r.first()+len(r.numbered()))
 	}
-	b.WriteString(";\n}\n\nbool remote_is_posted(uint16_t call) {\n    switch (call) {\n")
-	for _, r := range ri {
-		for _, c := range r.calls {
-			if c.Remote.Manner == Posted {
-				fmt.Fprintf(&b, "    case %s:\n", number(c.Name))
-			}
-		}
-	}
-	b.WriteString("        return true;\n    default:\n        return false;\n    }\n}\n\nbool remote_tells_late(uint16_t call) {\n    switch (call) {\n")
+	b.WriteString(";\n}\n")
+	ri.predicate(&b, "bool remote_is_posted", func(_ remoteLibrary, f Function) bool { return f.Remote.Manner == Posted })
+	ri.predicate(&b, "static bool gives", func(r remoteLibrary, f Function) bool { return r.Prefix == CUDA.Prefix && r.gives(f) })
+	fmt.Fprintf(&b, "\nbool remote_tells_late(uint16_t call) {\n    return call < %d && !gives(call);\n}\n", nvmlNumbers)
+	ri.predicate(&b, "bool remote_is_per_thread", func(_ remoteLibrary, f Function) bool { return f.Variant() != "none" })
+	ri.predicate(&b, "bool remote_follows_thread", func(_ remoteLibrary, f Function) bool {
+		return f.Variant() != "none" && f.Remote.Generated() && !slices.Contains(f.Takes, "CUstream")
+	})
+	return b.String()
+}
+
+// predicate is a C function that says whether something is so of the call with a number.
+func (ri remoteInterface) predicate(b *strings.Builder, declared string, is func(remoteLibrary, Function) bool) {
+	fmt.Fprintf(b, "\n%s(uint16_t call) {\n    switch (call) {\n", declared)
 	for _, r := range ri {
 		for _, f := range r.numbered() {
-			if r.Prefix == CUDA.Prefix && r.gives(f) {
-				fmt.Fprintf(&b, "    case %s:\n", number(f.Name))
+			if is(r, f) {
+				fmt.Fprintf(b, "    case %s:\n", number(f.Name))
 			}
 		}
 	}
-	fmt.Fprintf(&b, "        return false;\n    default:\n        return call < %d;\n    }\n}\n", nvmlNumbers)
-	return b.String()
+	b.WriteString("        return true;\n    default:\n        return false;\n    }\n}\n")
 }
 
 // gives says whether a program has something after the call that it had not before: memory, a handle or an address.

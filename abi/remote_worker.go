@@ -167,6 +167,11 @@ func (r remoteLibrary) decoder(b *strings.Builder, c call) {
 			}
 		}
 	}
+	for i, p := range c.Parameters {
+		if p.Role == Makes {
+			fmt.Fprintf(b, "    remote_make_number(d, %d, %d, %s);\n", i, c.word[i], kind(p.Element()))
+		}
+	}
 	fmt.Fprintf(b, "    if (!remote_taken(d, d->%s->%s != NULL)) {\n        return remote_not_called(d);\n    }\n", r.lower(), c.Name)
 	r.make(b, c)
 	b.WriteString("}\n")

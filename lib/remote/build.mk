@@ -5,7 +5,7 @@ REMOTE_TEST := $(B)/test/remote
 REMOTE_CLIENT := $(REMOTE_OBJ)/call.o $(REMOTE_OBJ)/image.o $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
 # Of the client what needs no session: contexts, addresses, facts of devices.
 REMOTE_FACTS := $(addprefix client/,address.o contexts.o current.o ranges.o reserve.o tree.o)
-REMOTE_DECODER := $(REMOTE_OBJ)/take.o $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
+REMOTE_DECODER := $(REMOTE_OBJ)/take.o $(REMOTE_OBJ)/give.o $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
 REMOTE_WORKER := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/worker/*.c))
 # Both sides link it.
 REMOTE_LINK := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/link*.c lib/remote/ring.c))

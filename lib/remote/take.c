@@ -3,9 +3,10 @@
 #include <string.h>
 
 #define UNTOUCHED REMOTE_UNTOUCHED
-/* Of memory that the driver may leave untouched, every byte before the call. */
-#define UNTOUCHED_BYTE 0xa7
 #define ALIGNMENT 128u
+#define PER_THREAD 2u
+#define OUT_OF_MEMORY 2
+#define NVML_MEMORY 20
 
 bool remote_take(struct remote_decoder *decoder, const void *record, size_t available) {
     uint32_t size = 0;
@@ -18,7 +19,9 @@ bool remote_take(struct remote_decoder *decoder, const void *record, size_t avai
     if (size < sizeof decoder->head || size > REMOTE_RECORD_BYTES || size > available || size % 8) {
         return false;
     }
-    memcpy(decoder->record, record, size);
+    if (record != decoder->record) {
+        memcpy(decoder->record, record, size);
+    }
     memcpy(&decoder->head, decoder->record, sizeof decoder->head);
     decoder->head.size = size;
     decoder->at = sizeof decoder->head;
@@ -63,10 +66,35 @@ uint64_t remote_length_less(uint64_t length, uint64_t less) {
     return length > less ? length - less : 0;
 }
 
+/* Whether a stream is that of the client's thread. A call that ends it gets the number itself, which the driver refuses. */
+static bool is_of_thread(const struct remote_decoder *decoder, enum remote_kind kind,
+                         uint64_t number) {
+    return kind == REMOTE_KIND_CUstream && decoder->head.call != REMOTE_cuStreamDestroy &&
+           decoder->head.call != REMOTE_cuStreamDestroy_v2 &&
+           (number == PER_THREAD || (number == 0 && remote_is_per_thread(decoder->head.call)));
+}
+
+static uint64_t thread_stream(struct remote_decoder *decoder) {
+    struct remote_worker *worker = decoder->worker;
+    const struct remote_head *head = &decoder->head;
+    uint64_t context, stream = remote_worker_thread_stream(worker, head->thread, head->context);
+
+    if (!stream) {
+        refuse(decoder,
+               remote_worker_resolve(worker, REMOTE_KIND_CUcontext, head->context, &context)
+                   ? OUT_OF_MEMORY
+                   : remote_kinds[REMOTE_KIND_CUcontext].unknown);
+    }
+    return stream;
+}
+
 static uint64_t resolve(struct remote_decoder *decoder, enum remote_kind kind, uint64_t number) {
     const struct remote_kind_facts *facts = &remote_kinds[kind];
     uint64_t handle = 0;
 
+    if (is_of_thread(decoder, kind, number)) {
+        return thread_stream(decoder);
+    }
     if (number <= facts->fixed) {
         return number;
     }
@@ -212,18 +240,9 @@ void *remote_out_maybe(struct remote_decoder *decoder, unsigned parameter, uint6
     void *at = remote_out(decoder, parameter, count, size);
 
     if (at) {
-        memset(at, UNTOUCHED_BYTE, count * size);
+        memset(at, REMOTE_UNTOUCHED_BYTE, count * size);
     }
     return at;
-}
-
-static bool is_untouched(const unsigned char *at, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        if (at[i] != UNTOUCHED_BYTE) {
-            return false;
-        }
-    }
-    return true;
 }
 
 void *remote_out_handles(struct remote_decoder *decoder, unsigned parameter, uint64_t count) {
@@ -233,6 +252,23 @@ void *remote_out_handles(struct remote_decoder *decoder, unsigned parameter, uin
         handles[i] = UNTOUCHED;
     }
     return handles;
+}
+
+void remote_make_number(struct remote_decoder *decoder, unsigned parameter, unsigned word,
+                        enum remote_kind kind) {
+    if (!remote_is_given(decoder, parameter)) {
+        return;
+    }
+    switch (remote_worker_room(decoder->worker, kind, decoder->words[word])) {
+    case REMOTE_NO_NUMBER:
+        decoder->garbled = true;
+        break;
+    case REMOTE_FULL:
+        refuse(decoder, decoder->head.call < REMOTE_NVML ? OUT_OF_MEMORY : NVML_MEMORY);
+        break;
+    default:
+        break;
+    }
 }
 
 bool remote_taken(struct remote_decoder *decoder, bool has_function) {
@@ -253,133 +289,4 @@ enum remote_outcome remote_not_called(struct remote_decoder *decoder) {
     decoder->head.given = 0;
     remote_answer(decoder, decoder->result);
     return remote_finish(decoder);
-}
-
-void remote_answer(struct remote_decoder *decoder, int32_t result) {
-    memset(decoder->answer, 0, sizeof(struct remote_answer));
-    decoder->used = sizeof(struct remote_answer);
-    decoder->result = result;
-}
-
-/* Puts bytes into the answer. Their sum is bounded by the scratch memory that the driver wrote them to. */
-static void put(struct remote_decoder *decoder, const void *from, size_t size) {
-    size_t padded = remote_padded(size);
-
-    if (padded > REMOTE_RECORD_BYTES - decoder->used) {
-        decoder->garbled = true;
-        return;
-    }
-    if (size) {
-        memset(decoder->answer + decoder->used + padded - 8, 0, 8);
-        memcpy(decoder->answer + decoder->used, from, size);
-        decoder->used += padded;
-    }
-}
-
-static bool is_due(struct remote_decoder *decoder, unsigned parameter, bool always) {
-    struct remote_answer *answer = (struct remote_answer *)(void *)decoder->answer;
-
-    if (!remote_is_given(decoder, parameter) || !(always || decoder->result == 0)) {
-        return false;
-    }
-    answer->given |= 1u << parameter;
-    return true;
-}
-
-void remote_give(struct remote_decoder *decoder, unsigned parameter, const void *from, size_t size,
-                 bool always) {
-    if (!(always && from && is_untouched(from, size)) && is_due(decoder, parameter, always)) {
-        put(decoder, from, size);
-    }
-}
-
-void remote_give_some(struct remote_decoder *decoder, unsigned parameter, const void *from,
-                      uint64_t count, size_t size, bool always) {
-    uint64_t bytes = from && is_untouched(from, count * size) ? 0 : count * size;
-
-    if (is_due(decoder, parameter, always)) {
-        put(decoder, &bytes, sizeof bytes);
-        put(decoder, from, bytes);
-    }
-}
-
-void remote_give_text(struct remote_decoder *decoder, unsigned parameter, const char *from,
-                      uint64_t room_there, bool always) {
-    if (from && !(always && is_untouched((const unsigned char *)from, room_there ? 1 : 0))) {
-        size_t length = strnlen(from, room_there);
-
-        remote_give_some(decoder, parameter, from, length < room_there ? length + 1 : length, 1,
-                         always);
-    }
-}
-
-void remote_give_handles(struct remote_decoder *decoder, unsigned parameter, enum remote_kind kind,
-                         void *from, uint64_t count, bool always) {
-    uint64_t *handles = from;
-
-    if (!handles || !(always || decoder->result == 0)) {
-        return;
-    }
-    while (count && handles[count - 1] == UNTOUCHED) {
-        count--;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        remote_out_field(decoder, handles, 8 * i, kind);
-    }
-    remote_give_some(decoder, parameter, handles, count, sizeof *handles, always);
-}
-
-void remote_give_handle(struct remote_decoder *decoder, unsigned parameter, enum remote_kind kind,
-                        uint64_t handle, bool always) {
-    if (remote_is_given(decoder, parameter) && (always || decoder->result == 0) &&
-        !(always && handle == UNTOUCHED)) {
-        remote_out_field(decoder, &handle, 0, kind);
-        remote_give(decoder, parameter, &handle, sizeof handle, always);
-    }
-}
-
-void remote_give_count(struct remote_decoder *decoder, unsigned parameter, uint64_t count,
-                       bool always) {
-    remote_give(decoder, parameter, &count, sizeof count, always);
-}
-
-void remote_out_field(struct remote_decoder *decoder, void *structure, size_t at,
-                      enum remote_kind kind) {
-    uint64_t handle;
-
-    memcpy(&handle, (unsigned char *)structure + at, sizeof handle);
-    if (handle == UNTOUCHED) {
-        handle = 0;
-    } else if (!is_untouched((unsigned char *)structure + at, sizeof handle) &&
-               handle > remote_kinds[kind].fixed) {
-        handle = remote_worker_number(decoder->worker, kind, handle);
-    }
-    memcpy((unsigned char *)structure + at, &handle, sizeof handle);
-}
-
-void remote_give_made(struct remote_decoder *decoder, unsigned parameter, unsigned word,
-                      enum remote_kind kind, uint64_t handle) {
-    if (remote_is_given(decoder, parameter) && decoder->result == 0 &&
-        !remote_worker_bind(decoder->worker, kind, decoder->words[word], handle)) {
-        decoder->garbled = true;
-    }
-}
-
-void remote_give_ended(struct remote_decoder *decoder, unsigned word, enum remote_kind kind) {
-    if (decoder->result == 0 && decoder->words[word] > remote_kinds[kind].fixed) {
-        remote_worker_unbind(decoder->worker, kind, decoder->words[word]);
-    }
-}
-
-enum remote_outcome remote_finish(struct remote_decoder *decoder) {
-    struct remote_answer *answer = (struct remote_answer *)(void *)decoder->answer;
-
-    if (decoder->garbled) {
-        return REMOTE_GARBLED;
-    }
-    answer->size = (uint32_t)decoder->used;
-    answer->call = decoder->head.call;
-    answer->sequence = decoder->head.sequence;
-    answer->result = decoder->result;
-    return REMOTE_ANSWERED;
 }

@@ -17,6 +17,8 @@ enum remote_outcome {
 
 /* A handle that no driver has: where it still stands, nothing was written. */
 #define REMOTE_UNTOUCHED UINT64_C(0xfffffffffffffff0)
+/* Of memory that the driver may leave untouched, every byte before the call. */
+#define REMOTE_UNTOUCHED_BYTE 0xa7
 
 /* The function of a worker answers so when its answer comes later. */
 #define REMOTE_ANSWERS_LATER (-1)
@@ -41,7 +43,7 @@ struct remote_decoder {
 
 typedef enum remote_outcome remote_decode_one(struct remote_decoder *decoder);
 
-/* Copies a record, of which no more than `available` bytes are there. False if it cannot be one. */
+/* Copies a record, of which no more than `available` bytes are there, unless the decoder has it. False if it cannot be one. */
 bool remote_take(struct remote_decoder *decoder, const void *record, size_t available);
 
 /* Finds the words, of which the call has so many. */
@@ -80,6 +82,10 @@ void *remote_out_maybe(struct remote_decoder *decoder, unsigned parameter, uint6
                        size_t size);
 /* The same for handles: what the driver leaves untouched is known afterwards. */
 void *remote_out_handles(struct remote_decoder *decoder, unsigned parameter, uint64_t count);
+
+/* Judges the number of a handle that the call makes, before the driver makes it. */
+void remote_make_number(struct remote_decoder *decoder, unsigned parameter, unsigned word,
+                        enum remote_kind kind);
 
 /* Whether the record is whole and the driver, if it has the function, can be called. */
 bool remote_taken(struct remote_decoder *decoder, bool has_function);

@@ -10,6 +10,10 @@ struct remote_worker;
 /* The driver's handle of a number; false if the number names none of this kind. NULL and the fixed numbers are not asked. */
 bool remote_worker_resolve(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
                            uint64_t *handle);
+/* Whether a client can choose this number, and there is room for it: asked before the driver makes something. */
+enum remote_room { REMOTE_ROOM, REMOTE_FULL, REMOTE_NO_NUMBER };
+enum remote_room remote_worker_room(struct remote_worker *worker, enum remote_kind kind,
+                                    uint64_t number);
 /* Notes that a number which the client chose is this handle. False if it cannot be chosen. */
 bool remote_worker_bind(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
                         uint64_t handle);
@@ -17,6 +21,9 @@ bool remote_worker_bind(struct remote_worker *worker, enum remote_kind kind, uin
 uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kind, uint64_t handle);
 /* Forgets a number, whose handle has ended. */
 void remote_worker_unbind(struct remote_worker *worker, enum remote_kind kind, uint64_t number);
+/* The stream that stands for CU_STREAM_PER_THREAD of a thread of the client, in its context; 0 if the driver refuses. */
+uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thread,
+                                     uint64_t context);
 /* The bytes that were sent beside the stream, if they are so many; otherwise NULL. No client can change them. */
 const void *remote_worker_bulk(struct remote_worker *worker, uint64_t number, uint64_t size);
 

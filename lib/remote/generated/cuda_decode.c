@@ -150,6 +150,7 @@ static enum remote_outcome decode_cuArray3DCreate_v2(struct remote_decoder *d) {
     }
     CUDA_ARRAY3D_DESCRIPTOR *a1 = remote_in(d, 1, 1, 40);
     CUarray a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUarray);
     if (!remote_taken(d, d->cuda->cuArray3DCreate_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -180,6 +181,7 @@ static enum remote_outcome decode_cuArrayCreate_v2(struct remote_decoder *d) {
     }
     CUDA_ARRAY_DESCRIPTOR *a1 = remote_in(d, 1, 1, 24);
     CUarray a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUarray);
     if (!remote_taken(d, d->cuda->cuArrayCreate_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -287,6 +289,7 @@ static enum remote_outcome decode_cuCtxCreate(struct remote_decoder *d) {
     unsigned int a1 = (unsigned int)d->words[1];
     CUdevice a2 = (CUdevice)d->words[2];
     CUcontext a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUcontext);
     if (!remote_taken(d, d->cuda->cuCtxCreate != NULL)) {
         return remote_not_called(d);
     }
@@ -303,6 +306,7 @@ static enum remote_outcome decode_cuCtxCreate_v2(struct remote_decoder *d) {
     unsigned int a1 = (unsigned int)d->words[1];
     CUdevice a2 = (CUdevice)d->words[2];
     CUcontext a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUcontext);
     if (!remote_taken(d, d->cuda->cuCtxCreate_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -321,6 +325,7 @@ static enum remote_outcome decode_cuCtxCreate_v3(struct remote_decoder *d) {
     CUdevice a4 = (CUdevice)d->words[3];
     CUexecAffinityParam *a1 = remote_in(d, 1, (uint64_t)(a2 > 0 ? a2 : 0), 8);
     CUcontext a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUcontext);
     if (!remote_taken(d, d->cuda->cuCtxCreate_v3 != NULL)) {
         return remote_not_called(d);
     }
@@ -1164,6 +1169,7 @@ static enum remote_outcome decode_cuEventCreate(struct remote_decoder *d) {
     }
     unsigned int a1 = (unsigned int)d->words[1];
     CUevent a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUevent);
     if (!remote_taken(d, d->cuda->cuEventCreate != NULL)) {
         return remote_not_called(d);
     }
@@ -1509,6 +1515,7 @@ static enum remote_outcome decode_cuGraphAddChildGraphNode(struct remote_decoder
     CUgraph a4 = (CUgraph)remote_handle(d, 3, REMOTE_KIND_CUgraph);
     CUgraphNode *a2 = remote_in_handles(d, 2, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphNode a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphNode);
     if (!remote_taken(d, d->cuda->cuGraphAddChildGraphNode != NULL)) {
         return remote_not_called(d);
     }
@@ -1559,6 +1566,7 @@ static enum remote_outcome decode_cuGraphAddEmptyNode(struct remote_decoder *d) 
     size_t a3 = (size_t)d->words[2];
     CUgraphNode *a2 = remote_in_handles(d, 2, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphNode a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphNode);
     if (!remote_taken(d, d->cuda->cuGraphAddEmptyNode != NULL)) {
         return remote_not_called(d);
     }
@@ -1577,6 +1585,7 @@ static enum remote_outcome decode_cuGraphAddEventRecordNode(struct remote_decode
     CUevent a4 = (CUevent)remote_handle(d, 3, REMOTE_KIND_CUevent);
     CUgraphNode *a2 = remote_in_handles(d, 2, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphNode a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphNode);
     if (!remote_taken(d, d->cuda->cuGraphAddEventRecordNode != NULL)) {
         return remote_not_called(d);
     }
@@ -1595,6 +1604,7 @@ static enum remote_outcome decode_cuGraphAddEventWaitNode(struct remote_decoder 
     CUevent a4 = (CUevent)remote_handle(d, 3, REMOTE_KIND_CUevent);
     CUgraphNode *a2 = remote_in_handles(d, 2, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphNode a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphNode);
     if (!remote_taken(d, d->cuda->cuGraphAddEventWaitNode != NULL)) {
         return remote_not_called(d);
     }
@@ -1613,6 +1623,7 @@ static enum remote_outcome decode_cuGraphAddMemFreeNode(struct remote_decoder *d
     CUdeviceptr a4 = (CUdeviceptr)d->words[3];
     CUgraphNode *a2 = remote_in_handles(d, 2, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUgraphNode a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphNode);
     if (!remote_taken(d, d->cuda->cuGraphAddMemFreeNode != NULL)) {
         return remote_not_called(d);
     }
@@ -1632,6 +1643,7 @@ static enum remote_outcome decode_cuGraphAddMemsetNode(struct remote_decoder *d)
     CUgraphNode *a2 = remote_in_handles(d, 2, REMOTE_KIND_CUgraphNode, (uint64_t)a3);
     CUDA_MEMSET_NODE_PARAMS *a4 = remote_in(d, 4, 1, 40);
     CUgraphNode a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphNode);
     if (!remote_taken(d, d->cuda->cuGraphAddMemsetNode != NULL)) {
         return remote_not_called(d);
     }
@@ -1662,6 +1674,7 @@ static enum remote_outcome decode_cuGraphClone(struct remote_decoder *d) {
     }
     CUgraph a1 = (CUgraph)remote_handle(d, 1, REMOTE_KIND_CUgraph);
     CUgraph a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraph);
     if (!remote_taken(d, d->cuda->cuGraphClone != NULL)) {
         return remote_not_called(d);
     }
@@ -1695,6 +1708,7 @@ static enum remote_outcome decode_cuGraphCreate(struct remote_decoder *d) {
     }
     unsigned int a1 = (unsigned int)d->words[1];
     CUgraph a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraph);
     if (!remote_taken(d, d->cuda->cuGraphCreate != NULL)) {
         return remote_not_called(d);
     }
@@ -2034,6 +2048,7 @@ static enum remote_outcome decode_cuGraphInstantiate(struct remote_decoder *d) {
     CUgraphExec a0 = 0;
     CUgraphNode a2 = (CUgraphNode)REMOTE_UNTOUCHED;
     char *a3 = remote_out_maybe(d, 3, (uint64_t)a4, 1);
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphExec);
     if (!remote_taken(d, d->cuda->cuGraphInstantiate != NULL)) {
         return remote_not_called(d);
     }
@@ -2052,6 +2067,7 @@ static enum remote_outcome decode_cuGraphInstantiateWithFlags(struct remote_deco
     CUgraph a1 = (CUgraph)remote_handle(d, 1, REMOTE_KIND_CUgraph);
     unsigned long long a2 = (unsigned long long)d->words[2];
     CUgraphExec a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphExec);
     if (!remote_taken(d, d->cuda->cuGraphInstantiateWithFlags != NULL)) {
         return remote_not_called(d);
     }
@@ -2071,6 +2087,7 @@ static enum remote_outcome decode_cuGraphInstantiateWithParams(struct remote_dec
         in_CUDA_GRAPH_INSTANTIATE_PARAMS(d, a2);
     }
     CUgraphExec a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphExec);
     if (!remote_taken(d, d->cuda->cuGraphInstantiateWithParams != NULL)) {
         return remote_not_called(d);
     }
@@ -2094,6 +2111,7 @@ static enum remote_outcome decode_cuGraphInstantiateWithParams_ptsz(struct remot
         in_CUDA_GRAPH_INSTANTIATE_PARAMS(d, a2);
     }
     CUgraphExec a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphExec);
     if (!remote_taken(d, d->cuda->cuGraphInstantiateWithParams_ptsz != NULL)) {
         return remote_not_called(d);
     }
@@ -2116,6 +2134,7 @@ static enum remote_outcome decode_cuGraphInstantiate_v2(struct remote_decoder *d
     CUgraphExec a0 = 0;
     CUgraphNode a2 = (CUgraphNode)REMOTE_UNTOUCHED;
     char *a3 = remote_out_maybe(d, 3, (uint64_t)a4, 1);
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUgraphExec);
     if (!remote_taken(d, d->cuda->cuGraphInstantiate_v2 != NULL)) {
         return remote_not_called(d);
     }
@@ -2907,6 +2926,7 @@ static enum remote_outcome decode_cuMemCreate(struct remote_decoder *d) {
         in_CUmemAllocationProp(d, a2);
     }
     CUmemGenericAllocationHandle a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUmemGenericAllocationHandle);
     if (!remote_taken(d, d->cuda->cuMemCreate != NULL)) {
         return remote_not_called(d);
     }
@@ -3101,6 +3121,7 @@ static enum remote_outcome decode_cuMemPoolCreate(struct remote_decoder *d) {
         in_CUmemPoolProps(d, a1);
     }
     CUmemoryPool a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUmemoryPool);
     if (!remote_taken(d, d->cuda->cuMemPoolCreate != NULL)) {
         return remote_not_called(d);
     }
@@ -3189,6 +3210,7 @@ static enum remote_outcome decode_cuMemRetainAllocationHandle(struct remote_deco
     }
     void *a1 = (void *)(uintptr_t)d->words[1];
     CUmemGenericAllocationHandle a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUmemGenericAllocationHandle);
     if (!remote_taken(d, d->cuda->cuMemRetainAllocationHandle != NULL)) {
         return remote_not_called(d);
     }
@@ -3876,6 +3898,7 @@ static enum remote_outcome decode_cuMipmappedArrayCreate(struct remote_decoder *
     unsigned int a2 = (unsigned int)d->words[1];
     CUDA_ARRAY3D_DESCRIPTOR *a1 = remote_in(d, 1, 1, 40);
     CUmipmappedArray a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUmipmappedArray);
     if (!remote_taken(d, d->cuda->cuMipmappedArrayCreate != NULL)) {
         return remote_not_called(d);
     }
@@ -4063,6 +4086,7 @@ static enum remote_outcome decode_cuModuleLoadData(struct remote_decoder *d) {
     }
     const void *a1 = remote_in_image(d, 1, 1);
     CUmodule a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUmodule);
     if (!remote_taken(d, d->cuda->cuModuleLoadData != NULL)) {
         return remote_not_called(d);
     }
@@ -4078,6 +4102,7 @@ static enum remote_outcome decode_cuModuleLoadFatBinary(struct remote_decoder *d
     }
     const void *a1 = remote_in_image(d, 1, 1);
     CUmodule a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUmodule);
     if (!remote_taken(d, d->cuda->cuModuleLoadFatBinary != NULL)) {
         return remote_not_called(d);
     }
@@ -4455,6 +4480,7 @@ static enum remote_outcome decode_cuStreamCreate(struct remote_decoder *d) {
     }
     unsigned int a1 = (unsigned int)d->words[1];
     CUstream a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUstream);
     if (!remote_taken(d, d->cuda->cuStreamCreate != NULL)) {
         return remote_not_called(d);
     }
@@ -4471,6 +4497,7 @@ static enum remote_outcome decode_cuStreamCreateWithPriority(struct remote_decod
     unsigned int a1 = (unsigned int)d->words[1];
     int a2 = (int)d->words[2];
     CUstream a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUstream);
     if (!remote_taken(d, d->cuda->cuStreamCreateWithPriority != NULL)) {
         return remote_not_called(d);
     }
@@ -5490,6 +5517,7 @@ static enum remote_outcome decode_cuTexRefCreate(struct remote_decoder *d) {
         return REMOTE_GARBLED;
     }
     CUtexref a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_CUtexref);
     if (!remote_taken(d, d->cuda->cuTexRefCreate != NULL)) {
         return remote_not_called(d);
     }

@@ -3409,6 +3409,7 @@ static enum remote_outcome decode_nvmlEventSetCreate(struct remote_decoder *d) {
         return REMOTE_GARBLED;
     }
     nvmlEventSet_t a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_nvmlEventSet_t);
     if (!remote_taken(d, d->nvml->nvmlEventSetCreate != NULL)) {
         return remote_not_called(d);
     }
@@ -3547,6 +3548,7 @@ static enum remote_outcome decode_nvmlGpmSampleAlloc(struct remote_decoder *d) {
         return REMOTE_GARBLED;
     }
     nvmlGpmSample_t a0 = 0;
+    remote_make_number(d, 0, 0, REMOTE_KIND_nvmlGpmSample_t);
     if (!remote_taken(d, d->nvml->nvmlGpmSampleAlloc != NULL)) {
         return remote_not_called(d);
     }

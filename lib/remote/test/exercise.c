@@ -149,8 +149,15 @@ static uint64_t shown(const struct exercise *e, enum remote_kind kind, uint64_t 
     return e->remote ? loopback_number(kind, handle) : handle;
 }
 
+/* In a call for which NULL is the stream of the thread, a worker gives the driver a stream for it: 2, here. */
+static uint64_t drawn_handle(struct exercise *e, enum remote_kind kind) {
+    uint64_t handle = driver_handle(kind, exercise_next(e) >> 8);
+
+    return kind == REMOTE_KIND_CUstream && handle == 0 && e->per_thread ? 2 : handle;
+}
+
 uint64_t exercise_handle(struct exercise *e, enum remote_kind kind) {
-    return shown(e, kind, driver_handle(kind, exercise_next(e) >> 8));
+    return shown(e, kind, drawn_handle(e, kind));
 }
 
 static unsigned char *memory(struct exercise *e, uint64_t size) {
@@ -358,6 +365,7 @@ struct exercise exercise_run(const struct exercise_entry *entry, uint64_t seed, 
     static _Alignas(128) unsigned char space[MEMORY];
     struct exercise e = {.remote = remote, .state = mix(seed, 3), .memory = space};
 
+    e.per_thread = strstr(entry->name, "_pts") || strstr(entry->name, "_ptd");
     loopback_forget();
     entry->run(&e);
     return e;

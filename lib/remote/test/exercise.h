@@ -12,7 +12,8 @@ struct mock {
 
 struct exercise {
     bool remote;
-    bool failed; /* memory that is only read was changed */
+    bool per_thread; /* the call takes NULL for the stream of the thread */
+    bool failed;     /* memory that is only read was changed */
     int32_t result;
     uint64_t state;  /* of the draw */
     uint64_t digest; /* of the result and of what was written */

@@ -218,6 +218,15 @@ bool remote_worker_resolve(struct remote_worker *worker, enum remote_kind kind, 
     return true;
 }
 
+enum remote_room remote_worker_room(struct remote_worker *worker, enum remote_kind kind,
+                                    uint64_t number) {
+    const struct entry *e = find(kind, number);
+
+    (void)worker;
+    return number <= remote_kinds[kind].fixed || number >> 62 || (e && e->bound) ? REMOTE_NO_NUMBER
+                                                                                 : REMOTE_ROOM;
+}
+
 bool remote_worker_bind(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
                         uint64_t handle) {
     (void)worker;

@@ -34,11 +34,6 @@ void remote_worker_notify(struct remote_worker *worker, uint16_t call,
 void remote_worker_late(struct remote_worker *worker, const struct remote_head *record,
                         int32_t result);
 
-/* thread.c: the stream that stands for CU_STREAM_PER_THREAD of this thread of the client in this context, made when first
- * asked for; 0 if the driver refuses. */
-uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thread,
-                                     uint64_t context);
-
 /* capture.c: on one executor, captures of all threads of the program are those of one thread. Whoever calls the driver for
  * a record gets the mode first under which the driver refuses what it would refuse to the program's thread. The executor
  * asks before it decodes a record: what it has to answer instead, or 0; and tells afterwards what became of it. */

@@ -132,7 +132,7 @@ bool remote_is_posted(uint16_t call) {
     }
 }
 
-bool remote_tells_late(uint16_t call) {
+static bool gives(uint16_t call) {
     switch (call) {
     case REMOTE_cuArray3DCreate_v2:
     case REMOTE_cuArrayCreate_v2:
@@ -248,8 +248,128 @@ bool remote_tells_late(uint16_t call) {
     case REMOTE_cuTexRefGetArray:
     case REMOTE_cuTexRefGetMipmappedArray:
     case REMOTE_cuUserObjectCreate:
-        return false;
+        return true;
     default:
-        return call < 16384;
+        return false;
+    }
+}
+
+bool remote_tells_late(uint16_t call) {
+    return call < 16384 && !gives(call);
+}
+
+bool remote_is_per_thread(uint16_t call) {
+    switch (call) {
+    case REMOTE_cuEventRecordWithFlags_ptsz:
+    case REMOTE_cuEventRecord_ptsz:
+    case REMOTE_cuGraphInstantiateWithParams_ptsz:
+    case REMOTE_cuGraphLaunch_ptsz:
+    case REMOTE_cuGraphUpload_ptsz:
+    case REMOTE_cuLaunchCooperativeKernel_ptsz:
+    case REMOTE_cuLaunchHostFunc_ptsz:
+    case REMOTE_cuLaunchHostFunc_v2_ptsz:
+    case REMOTE_cuLaunchKernelEx_ptsz:
+    case REMOTE_cuLaunchKernel_ptsz:
+    case REMOTE_cuMemAllocAsync_ptsz:
+    case REMOTE_cuMemAllocFromPoolAsync_ptsz:
+    case REMOTE_cuMemBatchDecompressAsync_ptsz:
+    case REMOTE_cuMemFreeAsync_ptsz:
+    case REMOTE_cuMemcpy2DAsync_v2_ptsz:
+    case REMOTE_cuMemcpy2DUnaligned_v2_ptds:
+    case REMOTE_cuMemcpy2D_v2_ptds:
+    case REMOTE_cuMemcpy3DAsync_v2_ptsz:
+    case REMOTE_cuMemcpy3DBatchAsync_ptsz:
+    case REMOTE_cuMemcpy3DBatchAsync_v2_ptsz:
+    case REMOTE_cuMemcpy3DPeerAsync_ptsz:
+    case REMOTE_cuMemcpy3DPeer_ptds:
+    case REMOTE_cuMemcpy3DWithAttributesAsync_ptsz:
+    case REMOTE_cuMemcpy3D_v2_ptds:
+    case REMOTE_cuMemcpyAsync_ptsz:
+    case REMOTE_cuMemcpyAtoA_v2_ptds:
+    case REMOTE_cuMemcpyAtoD_v2_ptds:
+    case REMOTE_cuMemcpyAtoHAsync_v2_ptsz:
+    case REMOTE_cuMemcpyAtoH_v2_ptds:
+    case REMOTE_cuMemcpyBatchAsync_ptsz:
+    case REMOTE_cuMemcpyBatchAsync_v2_ptsz:
+    case REMOTE_cuMemcpyDtoA_v2_ptds:
+    case REMOTE_cuMemcpyDtoDAsync_v2_ptsz:
+    case REMOTE_cuMemcpyDtoD_v2_ptds:
+    case REMOTE_cuMemcpyDtoHAsync_v2_ptsz:
+    case REMOTE_cuMemcpyDtoH_v2_ptds:
+    case REMOTE_cuMemcpyHtoAAsync_v2_ptsz:
+    case REMOTE_cuMemcpyHtoA_v2_ptds:
+    case REMOTE_cuMemcpyHtoDAsync_v2_ptsz:
+    case REMOTE_cuMemcpyHtoD_v2_ptds:
+    case REMOTE_cuMemcpyPeerAsync_ptsz:
+    case REMOTE_cuMemcpyPeer_ptds:
+    case REMOTE_cuMemcpyWithAttributesAsync_ptsz:
+    case REMOTE_cuMemcpy_ptds:
+    case REMOTE_cuMemsetD16Async_ptsz:
+    case REMOTE_cuMemsetD16_v2_ptds:
+    case REMOTE_cuMemsetD2D16Async_ptsz:
+    case REMOTE_cuMemsetD2D16_v2_ptds:
+    case REMOTE_cuMemsetD2D32Async_ptsz:
+    case REMOTE_cuMemsetD2D32_v2_ptds:
+    case REMOTE_cuMemsetD2D8Async_ptsz:
+    case REMOTE_cuMemsetD2D8_v2_ptds:
+    case REMOTE_cuMemsetD32Async_ptsz:
+    case REMOTE_cuMemsetD32_v2_ptds:
+    case REMOTE_cuMemsetD8Async_ptsz:
+    case REMOTE_cuMemsetD8_v2_ptds:
+    case REMOTE_cuStreamAddCallback_ptsz:
+    case REMOTE_cuStreamBatchMemOp_ptsz:
+    case REMOTE_cuStreamBatchMemOp_v2_ptsz:
+    case REMOTE_cuStreamBeginCaptureToGraph_ptsz:
+    case REMOTE_cuStreamBeginCapture_ptsz:
+    case REMOTE_cuStreamBeginCapture_v2_ptsz:
+    case REMOTE_cuStreamCopyAttributes_ptsz:
+    case REMOTE_cuStreamEndCapture_ptsz:
+    case REMOTE_cuStreamGetAttribute_ptsz:
+    case REMOTE_cuStreamGetCaptureInfo_ptsz:
+    case REMOTE_cuStreamGetCaptureInfo_v2_ptsz:
+    case REMOTE_cuStreamGetCaptureInfo_v3_ptsz:
+    case REMOTE_cuStreamGetCtx_ptsz:
+    case REMOTE_cuStreamGetDevice_ptsz:
+    case REMOTE_cuStreamGetFlags_ptsz:
+    case REMOTE_cuStreamGetId_ptsz:
+    case REMOTE_cuStreamGetPriority_ptsz:
+    case REMOTE_cuStreamIsCapturing_ptsz:
+    case REMOTE_cuStreamQuery_ptsz:
+    case REMOTE_cuStreamSetAttribute_ptsz:
+    case REMOTE_cuStreamSynchronize_ptsz:
+    case REMOTE_cuStreamUpdateCaptureDependencies_ptsz:
+    case REMOTE_cuStreamUpdateCaptureDependencies_v2_ptsz:
+    case REMOTE_cuStreamWaitEvent_ptsz:
+    case REMOTE_cuStreamWaitValue32_ptsz:
+    case REMOTE_cuStreamWaitValue32_v2_ptsz:
+    case REMOTE_cuStreamWaitValue64_ptsz:
+    case REMOTE_cuStreamWaitValue64_v2_ptsz:
+    case REMOTE_cuStreamWriteValue32_ptsz:
+    case REMOTE_cuStreamWriteValue32_v2_ptsz:
+    case REMOTE_cuStreamWriteValue64_ptsz:
+    case REMOTE_cuStreamWriteValue64_v2_ptsz:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool remote_follows_thread(uint16_t call) {
+    switch (call) {
+    case REMOTE_cuGraphInstantiateWithParams_ptsz:
+    case REMOTE_cuMemcpyAtoA_v2_ptds:
+    case REMOTE_cuMemcpyAtoD_v2_ptds:
+    case REMOTE_cuMemcpyDtoA_v2_ptds:
+    case REMOTE_cuMemcpyDtoD_v2_ptds:
+    case REMOTE_cuMemcpyPeer_ptds:
+    case REMOTE_cuMemsetD16_v2_ptds:
+    case REMOTE_cuMemsetD2D16_v2_ptds:
+    case REMOTE_cuMemsetD2D32_v2_ptds:
+    case REMOTE_cuMemsetD2D8_v2_ptds:
+    case REMOTE_cuMemsetD32_v2_ptds:
+    case REMOTE_cuMemsetD8_v2_ptds:
+        return true;
+    default:
+        return false;
     }
 }

@@ -814,4 +814,8 @@ bool remote_is_posted(uint16_t call);
  * then not know of what it has made. */
 bool remote_tells_late(uint16_t call);
 
+/* Whether stream NULL means that of the thread; and whether a call that is generated works in it without taking a stream. */
+bool remote_is_per_thread(uint16_t call);
+bool remote_follows_thread(uint16_t call);
+
 #endif

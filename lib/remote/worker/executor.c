@@ -1,0 +1,210 @@
+/* The one thread that takes records and calls the driver, in the order of the records. It never waits for the GPU. */
+#define _GNU_SOURCE
+#include "remote/worker/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Records, answers and scratch memory; pages that nobody writes cost nothing. */
+static bool make_room(struct remote_decoder *decoder) {
+    unsigned char *room = mmap(NULL, 3 * (size_t)REMOTE_RECORD_BYTES, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (room == MAP_FAILED) {
+        return false;
+    }
+    decoder->record = room;
+    decoder->answer = room + REMOTE_RECORD_BYTES;
+    decoder->scratch = room + 2 * (size_t)REMOTE_RECORD_BYTES;
+    return true;
+}
+
+struct remote_worker *remote_worker_new(struct remote_link *link,
+                                        const struct remote_cuda_driver *cuda,
+                                        const struct remote_nvml_driver *nvml) {
+    struct remote_worker *worker = calloc(1, sizeof *worker);
+
+    if (!worker) {
+        return NULL;
+    }
+    worker->link = link;
+    worker->cuda = *cuda;
+    worker->nvml = *nvml;
+    worker->decoder.worker = worker;
+    worker->decoder.cuda = &worker->cuda;
+    worker->decoder.nvml = &worker->nvml;
+    worker->table = remote_table_new();
+    worker->answers = remote_answers_new();
+    worker->waits = remote_waits_new();
+    worker->streams = remote_streams_new();
+    if (!make_room(&worker->decoder) || !worker->table || !worker->answers || !worker->waits ||
+        !worker->streams) {
+        remote_worker_free(worker);
+        return NULL;
+    }
+    return worker;
+}
+
+void remote_worker_free(struct remote_worker *worker) {
+    remote_waits_free(worker->waits);
+    remote_streams_free(worker->streams);
+    remote_answers_free(worker->answers);
+    remote_table_free(worker->table);
+    if (worker->decoder.record) {
+        munmap(worker->decoder.record, 3 * (size_t)REMOTE_RECORD_BYTES);
+    }
+    free(worker);
+}
+
+struct remote_link *remote_worker_link(struct remote_worker *worker) {
+    return worker->link;
+}
+
+const struct remote_cuda_driver *remote_worker_cuda(struct remote_worker *worker) {
+    return &worker->cuda;
+}
+
+const struct remote_nvml_driver *remote_worker_nvml(struct remote_worker *worker) {
+    return &worker->nvml;
+}
+
+void remote_worker_enter(struct remote_worker *worker, struct remote_current *current,
+                         uint64_t number) {
+    uint64_t handle = 0;
+
+    if (number) {
+        remote_worker_resolve(worker, REMOTE_KIND_CUcontext, number, &handle);
+    }
+    if ((current->known && current->handle == handle) || !worker->cuda.cuCtxSetCurrent) {
+        return;
+    }
+    current->known = worker->cuda.cuCtxSetCurrent((CUcontext)handle) == CUDA_SUCCESS || !handle;
+    current->handle = handle;
+}
+
+/* A call may have changed what is current to this thread, or ended streams that stand for those of threads. */
+static void settle(struct remote_worker *worker, bool succeeded) {
+    struct remote_decoder *decoder = &worker->decoder;
+    CUcontext made;
+
+    switch (decoder->head.call) {
+    case REMOTE_cuCtxCreate:
+    case REMOTE_cuCtxCreate_v2:
+    case REMOTE_cuCtxCreate_v3:
+    case REMOTE_cuCtxCreate_v4:
+        /* The driver has pushed it. The client says itself to which of its threads it is current. */
+        if (succeeded && worker->cuda.cuCtxPopCurrent_v2) {
+            worker->cuda.cuCtxPopCurrent_v2(&made);
+        }
+        worker->current.known = false;
+        break;
+    case REMOTE_cuCtxDestroy:
+    case REMOTE_cuCtxDestroy_v2:
+    case REMOTE_cuCtxDetach:
+        worker->current.known = false;
+        break;
+    case REMOTE_cuDevicePrimaryCtxRelease:
+    case REMOTE_cuDevicePrimaryCtxRelease_v2:
+    case REMOTE_cuDevicePrimaryCtxReset:
+    case REMOTE_cuDevicePrimaryCtxReset_v2:
+        worker->current.known = false;
+        if (succeeded) {
+            remote_streams_forget_device(worker, (CUdevice)decoder->words[0]);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+/* A call that has no decoder, here or of its subject. */
+static enum remote_outcome refuse(struct remote_decoder *decoder) {
+    uint16_t call = decoder->head.call;
+
+    if (call >= REMOTE_SNAPSHOT) {
+        return REMOTE_GARBLED;
+    }
+    decoder->head.given = 0;
+    remote_answer(decoder, call >= REMOTE_NVML ? (int32_t)NVML_ERROR_NOT_SUPPORTED
+                                               : (int32_t)CUDA_ERROR_NOT_SUPPORTED);
+    return remote_finish(decoder);
+}
+
+static enum remote_outcome decode(struct remote_decoder *decoder, size_t size) {
+    enum remote_outcome outcome = remote_decode(decoder, decoder->record, size);
+
+    if (outcome == REMOTE_BY_HAND) {
+        remote_decode_one *one = remote_hand_decoder(decoder->head.call);
+
+        outcome = one ? one(decoder) : refuse(decoder);
+    }
+    return outcome;
+}
+
+static enum remote_outcome answer_instead(struct remote_decoder *decoder, size_t size,
+                                          int32_t result) {
+    if (!remote_take(decoder, decoder->record, size)) {
+        return REMOTE_GARBLED;
+    }
+    decoder->head.given = 0;
+    remote_answer(decoder, result);
+    return remote_finish(decoder);
+}
+
+static enum remote_outcome execute(struct remote_worker *worker, size_t size) {
+    struct remote_decoder *decoder = &worker->decoder;
+    struct remote_head head;
+
+    if (size < sizeof head) {
+        return REMOTE_GARBLED;
+    }
+    memcpy(&head, decoder->record, sizeof head);
+    remote_worker_enter(worker, &worker->current, head.context);
+    int32_t instead = remote_capture_before(worker, decoder->record, size);
+    if (instead) {
+        return answer_instead(decoder, size, instead);
+    }
+    bool follows = remote_follows_thread(head.call);
+    if (follows) {
+        remote_streams_join(worker, &head);
+    }
+    enum remote_outcome outcome = decode(decoder, size);
+    if (follows) {
+        remote_streams_part(worker, &head);
+    }
+    if (outcome != REMOTE_GARBLED) {
+        remote_capture_after(decoder);
+        settle(worker, outcome == REMOTE_ANSWERED && decoder->result == 0);
+    }
+    return outcome;
+}
+
+void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES]) {
+    struct remote_decoder *decoder = &worker->decoder;
+    size_t size;
+
+    why[0] = 0;
+    for (;;) {
+        enum remote_taken taken = remote_link_take(worker->link, decoder->record, &size, -1);
+
+        if (taken == REMOTE_ENDED) {
+            break;
+        }
+        if (taken == REMOTE_NOTHING_YET) {
+            continue;
+        }
+        enum remote_outcome outcome = execute(worker, size);
+        if (outcome == REMOTE_ANSWERED) {
+            remote_worker_answer(worker);
+        } else if (outcome != REMOTE_LATER) {
+            snprintf(why, REMOTE_WHY_BYTES,
+                     "the client's record %llu, call %u, is none that this version sends",
+                     (unsigned long long)decoder->head.sequence, decoder->head.call);
+            break;
+        }
+    }
+    remote_callbacks_end();
+    remote_link_end(worker->link);
+}
