@@ -43,3 +43,31 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 $(REMOTE_TEST)/link: $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
 $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml: $(REMOTE_OBJ)/test/pair.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
+
+# The client's three files. All code is in one of them, so that a program which loads both of the driver's names has one
+# connection. The others jump into it; they look for it where the run path says, which whoever places them overwrites
+# (RUNPATH_ROOM, lib/cuda/build.mk), and otherwise beside themselves.
+REMOTE_LIB := $(B)/lib/remote
+REMOTE_CODE := $(REMOTE_LIB)/libdivvy-remote.so.1
+REMOTE_LIBRARIES := $(REMOTE_CODE) $(REMOTE_LIB)/libcuda.so.1 $(REMOTE_LIB)/libnvidia-ml.so.1
+REMOTE_CODE_OBJECTS := $(REMOTE_CLIENT) $(REMOTE_LINK) $(REMOTE_OBJ)/generated/numbers/numbers.o $(REMOTE_OBJ)/client/pending.o \
+	$(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/client/*.c))
+ALL_C += $(REMOTE_LIBRARIES)
+
+$(REMOTE_OBJ)/%.o: lib/remote/%.S
+	$(call step,CC)
+	mkdir -p $(@D)
+	$(CC) $(filter -I%,$(CFLAGS)) -MMD -MP -c -o $@ $<
+
+$(REMOTE_CODE): $(REMOTE_CODE_OBJECTS) lib/remote/client/code.map $(LIBC_STUB)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic -Wl,--version-script=lib/remote/client/code.map \
+		-o $@ $(REMOTE_CODE_OBJECTS) $(LINK_LIBC)
+
+$(REMOTE_LIB)/libcuda.so.1: $(REMOTE_OBJ)/front/cuda.o lib/cuda/exports.map
+$(REMOTE_LIB)/libnvidia-ml.so.1: $(REMOTE_OBJ)/front/nvml.o lib/nvml/exports.map
+$(REMOTE_LIB)/libcuda.so.1 $(REMOTE_LIB)/libnvidia-ml.so.1: $(REMOTE_CODE)
+	$(call step,LINK)
+	$(CC) -nostdlib $(SOFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$(filter %.map,$^) -Wl,--enable-new-dtags \
+		-Wl,-rpath,'$(RUNPATH_ROOM):$$ORIGIN' -o $@ $(filter %.o,$^) $(REMOTE_CODE)

@@ -1,0 +1,91 @@
+/* cuInit, and what begins and ends the use of NVML, each counted as the worker's driver does it; and the tables of functions
+ * that nobody documents. */
+#include "remote/client/inside.h"
+#include "remote/generated/cuda_stubs.h"
+#include "remote/generated/nvml_stubs.h"
+
+CUresult cuInit(unsigned int flags) {
+    CUresult result = remote_session_begin();
+
+    if (result == CUDA_SUCCESS) {
+        result = remote_call_cuInit(flags);
+    }
+    if (result == CUDA_SUCCESS) {
+        remote_session_cuda();
+    }
+    return result;
+}
+
+/* What nvmlInit answers where there is no connection. */
+static nvmlReturn_t begin(void) {
+    switch (remote_session_begin()) {
+    case CUDA_SUCCESS:
+        return NVML_SUCCESS;
+    case CUDA_ERROR_NOT_INITIALIZED: /* the child of a fork */
+        return NVML_ERROR_UNINITIALIZED;
+    default:
+        return remote_gate(REMOTE_nvmlInit_v2) == NVML_ERROR_GPU_IS_LOST
+                   ? NVML_ERROR_GPU_IS_LOST
+                   : NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+}
+
+static nvmlReturn_t begun(nvmlReturn_t result) {
+    if (result == NVML_SUCCESS) {
+        remote_session_nvml(1);
+    }
+    return result;
+}
+
+nvmlReturn_t nvmlInit(void) {
+    nvmlReturn_t result = begin();
+
+    return result == NVML_SUCCESS ? begun(remote_call_nvmlInit()) : result;
+}
+
+nvmlReturn_t nvmlInit_v2(void) {
+    nvmlReturn_t result = begin();
+
+    return result == NVML_SUCCESS ? begun(remote_call_nvmlInit_v2()) : result;
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
+    nvmlReturn_t result = begin();
+
+    return result == NVML_SUCCESS ? begun(remote_call_nvmlInitWithFlags(flags)) : result;
+}
+
+nvmlReturn_t nvmlShutdown(void) {
+    nvmlReturn_t result = remote_call_nvmlShutdown();
+
+    if (result == NVML_SUCCESS) {
+        remote_session_nvml(-1);
+    }
+    return result;
+}
+
+/* A program that needs such a table hears what to do, and not only an error's number. */
+static void tell(const char *what, const char *instead) {
+    static bool told;
+
+    if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) {
+        remote_say(
+            "this program needs %s, which nobody documents and no other machine can answer; %s",
+            what, instead);
+    }
+}
+
+CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+    if (!table || !id) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *table = NULL;
+    tell("tables of the driver, as the CUDA runtime library does",
+         "run it in a local share: divvy run without --backend remote");
+    return remote_call_cuGetExportTable(table, id);
+}
+
+nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *id) {
+    tell("tables of NVML, as nvidia-smi does", "divvy ls shows what it would");
+    return remote_call_nvmlInternalGetExportTable(table, id);
+}

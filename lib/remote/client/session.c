@@ -1,0 +1,236 @@
+/* The one connection of a process to its worker: its begin, its end, and what every call answers at a moment.
+ *
+ * The state is a word. What is open stands in a page of its own, which the kernel clears in the child of any fork, also of
+ * one that runs no handlers (madvise(2), MADV_WIPEONFORK): such a child finds nothing open. */
+#define _GNU_SOURCE
+#include "abi/generated/nvml_functions.h"
+#include "remote/client/inside.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+enum state {
+    NEVER,  /* not begun */
+    LIVE,   /* connected */
+    ENDED,  /* was connected */
+    FOREIGN /* the parent was connected, and had called cuInit */
+};
+
+/* What is open; `ours` is 1 in the process that wrote it. */
+struct opened {
+    uint32_t cuda, nvml, ours;
+};
+
+static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
+static struct remote_link *connection;
+static enum state state;
+static bool cuda_begun;     /* cuInit has succeeded */
+static unsigned nvml_begun; /* how often nvmlInit has, less nvmlShutdown */
+static bool told;           /* why there is no connection */
+static struct opened unwiped;
+static struct opened *opened = &unwiped;
+
+static enum state state_now(void) {
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE);
+}
+
+void remote_say(const char *format, ...) {
+    char line[512] = "divvy: ";
+    size_t begin = strlen(line), room = sizeof line - begin - 1;
+    va_list arguments;
+
+    va_start(arguments, format);
+    int wrote = vsnprintf(line + begin, room, format, arguments);
+    va_end(arguments);
+    size_t length = wrote < 0 ? 0 : (size_t)wrote < room ? (size_t)wrote : room - 1;
+    line[begin + length] = '\n';
+    if (write(STDERR_FILENO, line, begin + length + 1) < 0) {
+        return; /* nobody reads it */
+    }
+}
+
+/* Has the page say what is open now. */
+static void publish(void) {
+    bool live = state_now() == LIVE;
+
+    __atomic_store_n(&opened->cuda, live && cuda_begun, __ATOMIC_RELEASE);
+    __atomic_store_n(&opened->nvml, live && nvml_begun > 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&opened->ours, 1, __ATOMIC_RELEASE);
+}
+
+static void make_page(void) {
+    if (opened != &unwiped) {
+        return;
+    }
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return;
+    }
+    if (madvise(page, size, MADV_WIPEONFORK) != 0) { /* a kernel before 4.14: handlers must do */
+        munmap(page, size);
+        return;
+    }
+    __atomic_store_n(&opened, page, __ATOMIC_RELEASE);
+}
+
+/* Calls that need a connection, and nothing else. */
+static bool is_free(enum remote_number number) {
+    switch (number) {
+    case REMOTE_cuInit:
+    case REMOTE_cuDriverGetVersion:
+    case REMOTE_nvmlInit:
+    case REMOTE_nvmlInit_v2:
+    case REMOTE_nvmlInitWithFlags:
+        return true;
+    default:
+        return (unsigned)number >= REMOTE_SNAPSHOT;
+    }
+}
+
+static int32_t closed(enum remote_number number) {
+    bool nvml = remote_is_nvml((uint16_t)number);
+
+    if (state_now() != NEVER && !__atomic_load_n(&opened->ours, __ATOMIC_ACQUIRE)) {
+        remote_forked();
+    }
+    enum state now = state_now();
+    bool begun = nvml ? __atomic_load_n(&nvml_begun, __ATOMIC_ACQUIRE) > 0
+                      : __atomic_load_n(&cuda_begun, __ATOMIC_ACQUIRE);
+    if (now == NEVER || now == FOREIGN || (!begun && !is_free(number))) {
+        return nvml ? NVML_ERROR_UNINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (now == ENDED) {
+        return nvml ? NVML_ERROR_GPU_IS_LOST : CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    return 0;
+}
+
+int32_t remote_gate(enum remote_number number) {
+    const struct opened *now = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
+    const uint32_t *open = remote_is_nvml((uint16_t)number) ? &now->nvml : &now->cuda;
+
+    return __atomic_load_n(open, __ATOMIC_ACQUIRE) ? 0 : closed(number);
+}
+
+/* The socket: a file beside the library, which nobody but who placed it can have put there; only where there is none, what
+ * the environment says. */
+static const char *find_socket(char *room, size_t size) {
+    Dl_info self;
+
+    if (dladdr(&unwiped, &self) && self.dli_fname) {
+        const char *slash = strrchr(self.dli_fname, '/');
+        size_t folder = slash ? (size_t)(slash - self.dli_fname) + 1 : 0;
+        int length = snprintf(room, size, "%.*sworker.sock", (int)folder, self.dli_fname);
+        if (length > 0 && (size_t)length < size && access(room, F_OK) == 0) {
+            return room;
+        }
+    }
+    return secure_getenv("DIVVY_REMOTE_SOCKET");
+}
+
+static CUresult connect_now(void) {
+    char room[PATH_MAX], why[REMOTE_WHY_BYTES] = "no worker.sock stands beside the library";
+    const char *path = find_socket(room, sizeof room);
+
+    connection = path ? remote_link_connect(path, why) : NULL;
+    if (!connection) {
+        if (!told) {
+            remote_say("no connection to the GPU: %s", why);
+        }
+        told = true;
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    make_page();
+    remote_fork_watch();
+    remote_stream_begin(connection);
+    __atomic_store_n(&state, LIVE, __ATOMIC_RELEASE);
+    publish();
+    remote_wait_begin(connection);
+    return CUDA_SUCCESS;
+}
+
+CUresult remote_session_begin(void) {
+    CUresult result = CUDA_SUCCESS;
+
+    if (state_now() == LIVE && __atomic_load_n(&opened->ours, __ATOMIC_ACQUIRE)) {
+        return CUDA_SUCCESS;
+    }
+    closed(REMOTE_cuInit); /* learns of a fork */
+    pthread_mutex_lock(&beginning);
+    switch (state_now()) {
+    case NEVER:
+        result = connect_now();
+        break;
+    case ENDED:
+        result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+        break;
+    case FOREIGN:
+        result = CUDA_ERROR_NOT_INITIALIZED;
+        break;
+    case LIVE:
+        break;
+    }
+    pthread_mutex_unlock(&beginning);
+    return result;
+}
+
+struct remote_link *remote_session_link(void) {
+    return state_now() == LIVE ? connection : NULL;
+}
+
+void remote_session_end(const char *why) {
+    enum state live = LIVE;
+
+    if (!__atomic_compare_exchange_n(&state, &live, ENDED, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE)) {
+        return;
+    }
+    __atomic_store_n(&opened->cuda, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&opened->nvml, 0, __ATOMIC_RELEASE);
+    const char *better = remote_link_why(connection);
+    remote_link_end(connection);
+    remote_say("the connection to the GPU has ended: %s", better ? better : why);
+}
+
+void remote_session_cuda(void) {
+    pthread_mutex_lock(&beginning);
+    __atomic_store_n(&cuda_begun, true, __ATOMIC_RELEASE);
+    publish();
+    pthread_mutex_unlock(&beginning);
+}
+
+void remote_session_nvml(int by) {
+    pthread_mutex_lock(&beginning);
+    if (by > 0 || nvml_begun > 0) {
+        __atomic_store_n(&nvml_begun, nvml_begun + (unsigned)by, __ATOMIC_RELEASE);
+    }
+    publish();
+    pthread_mutex_unlock(&beginning);
+}
+
+void remote_session_forked(void) {
+    enum state now = state_now();
+
+    beginning = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (now == LIVE || now == ENDED) {
+        remote_link_abandon(connection);
+        connection = NULL;
+        __atomic_store_n(&state, cuda_begun ? FOREIGN : NEVER, __ATOMIC_RELEASE);
+        __atomic_store_n(&nvml_begun, 0, __ATOMIC_RELEASE);
+        told = false;
+    }
+    publish();
+}

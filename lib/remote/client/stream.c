@@ -1,0 +1,151 @@
+/* The stream of records: one of the process, in the order in which its threads send.
+ *
+ * What a thread waits for is seen by the worker at once. What is posted into rings is too. Into a socket it is gathered, and
+ * seen when a thread waits, or after GATHER at the latest: then by a thread of our own, which sleeps while nothing is posted. */
+#include "remote/client/futex.h"
+#include "remote/client/inside.h"
+
+#include "libc/cancel.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GATHER 50000 /* nanoseconds */
+#define BEAT                                                                                       \
+    (INT64_C(15) * 1000 * 1000 *                                                                   \
+     1000) /* after so long without a record the worker gets a sign of life */
+
+/* Order of locks: numbers.c before it, none after. */
+static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t sequence;
+static bool gathers;      /* the link is a socket, and the thread below runs */
+static bool gathered;     /* something was put and not flushed */
+static uint32_t due;      /* something is, or was, for the thread to flush */
+static uint64_t last_put; /* the sequence when the thread last woke */
+
+static struct remote_head head_of(const struct remote_head *head) {
+    struct remote_head filled = *head;
+
+    filled.thread = remote_thread();
+    filled.context = remote_current();
+    return filled;
+}
+
+/* Called with the lock. */
+static uint64_t put(struct remote_link *link, struct remote_head *head,
+                    const struct remote_piece *pieces, size_t count, bool gather) {
+    head->sequence = sequence + 1;
+    if (!remote_link_put(link, head, sizeof *head, pieces, count)) {
+        return 0;
+    }
+    gathered = gather;
+    if (!gather) {
+        remote_link_flush(link);
+    }
+    return ++sequence;
+}
+
+uint64_t remote_send(const struct remote_head *head, const struct remote_piece *pieces,
+                     size_t count) {
+    UNCANCELLED;
+    struct remote_link *link = remote_session_link();
+    struct remote_head filled = head_of(head);
+    bool gather = head->posted && gathers;
+
+    if (!link) {
+        return 0;
+    }
+    pthread_mutex_lock(&sending);
+    uint64_t number = put(link, &filled, pieces, count, gather);
+    pthread_mutex_unlock(&sending);
+    if (!number) {
+        remote_session_end("the worker is gone");
+    } else if (gather && !__atomic_exchange_n(&due, 1, __ATOMIC_ACQ_REL)) {
+        futex_wake(&due);
+    }
+    return number;
+}
+
+static void flush(struct remote_link *link) {
+    pthread_mutex_lock(&sending);
+    if (gathered) {
+        remote_link_flush(link);
+        gathered = false;
+    }
+    last_put = sequence;
+    pthread_mutex_unlock(&sending);
+}
+
+/* Sends a sign of life, unless something was sent since the last one was due. */
+static void beat(struct remote_link *link) {
+    struct remote_head head = {.size = sizeof head, .call = REMOTE_BEAT, .posted = 1};
+
+    pthread_mutex_lock(&sending);
+    if (sequence == last_put) {
+        put(link, &head, NULL, 0, false);
+    }
+    last_put = sequence;
+    pthread_mutex_unlock(&sending);
+}
+
+static void *gather(void *of) {
+    struct remote_link *link = of;
+    struct timespec pause = {0, GATHER};
+
+    while (!remote_link_ended(link)) {
+        if (!__atomic_load_n(&due, __ATOMIC_ACQUIRE)) {
+            futex_sleep(&due, 0, BEAT);
+        }
+        if (!__atomic_load_n(&due, __ATOMIC_ACQUIRE)) {
+            beat(link);
+            continue;
+        }
+        nanosleep(&pause, NULL);
+        __atomic_store_n(&due, 0, __ATOMIC_RELEASE);
+        flush(link);
+    }
+    return NULL;
+}
+
+bool remote_thread_start(void *(*run)(void *), void *argument) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+
+    if (pthread_attr_init(&attributes) != 0) {
+        return false;
+    }
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&thread, &attributes, run, argument) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+void remote_stream_begin(struct remote_link *link) {
+    size_t size;
+
+    gathers = !remote_link_area(link, &size) && remote_thread_start(gather, link);
+}
+
+bool remote_strict(void) {
+    static int strict = -1;
+    int now = __atomic_load_n(&strict, __ATOMIC_RELAXED);
+
+    if (now < 0) {
+        const char *says = getenv("DIVVY_REMOTE");
+        now = says && strcmp(says, "strict") == 0;
+        __atomic_store_n(&strict, now, __ATOMIC_RELAXED);
+    }
+    return now || !remote_current();
+}
+
+void remote_stream_forked(void) {
+    sending = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    sequence = last_put = 0;
+    gathers = gathered = false;
+    due = 0;
+}

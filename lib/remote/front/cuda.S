@@ -1,0 +1,6 @@
+/* libcuda.so.1 of a client: every function of the driver. */
+#include "remote/front/jump.h"
+
+    begin
+#define CUDA_FN(name, base, since, variant, kind, hooked) jump name, divvy_remote_cuda
+#include "abi/generated/cuda_names.inc"
