@@ -16,7 +16,9 @@ REMOTE_TESTS := $(patsubst lib/remote/test/test_%.c,$(REMOTE_TEST)/%,$(wildcard 
 # Loaded, as a program does it; its machine is made by its own code.
 REMOTE_SIMGPU := $(addprefix $(B)/lib/simgpu/,libcuda.so.1 libnvidia-ml.so.1)
 
-ALL_C += $(REMOTE_CLIENT) $(addprefix $(REMOTE_OBJ)/,$(REMOTE_FACTS)) $(REMOTE_DECODER) $(REMOTE_WORKER)
+REMOTE_PROGRAM := $(B)/libexec/divvy/divvy-worker
+
+ALL_C += $(REMOTE_PROGRAM) $(REMOTE_CLIENT) $(addprefix $(REMOTE_OBJ)/,$(REMOTE_FACTS)) $(REMOTE_DECODER) $(REMOTE_WORKER)
 C_TESTS += $(REMOTE_TESTS)
 
 -include $(wildcard $(REMOTE_OBJ)/*.d $(REMOTE_OBJ)/*/*.d $(REMOTE_OBJ)/*/*/*.d)
@@ -25,6 +27,12 @@ $(REMOTE_OBJ)/%.o: lib/remote/%.c
 	$(call step,CC)
 	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# It runs in containers, as the libraries do.
+$(REMOTE_PROGRAM): $(REMOTE_WORKER) $(REMOTE_DECODER) $(REMOTE_LINK) | $(LIBC_STUB)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) -pie $(LDFLAGS) -Wl,-z,relro -Wl,-z,now -o $@ $^ $(LINK_LIBC)
 
 # In a test the client's functions have other names than the driver's.
 $(REMOTE_OBJ)/test/%.o $(REMOTE_OBJ)/renamed/%.o: CFLAGS += -include lib/remote/test/renamed.h

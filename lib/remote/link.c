@@ -212,6 +212,10 @@ bool remote_link_ended(const struct remote_link *link) {
     return remote_link_state(link) != REMOTE_LINK_LIVES;
 }
 
+bool remote_link_left(const struct remote_link *link) {
+    return remote_link_state(link) == REMOTE_LINK_GONE;
+}
+
 const char *remote_link_why(const struct remote_link *link) {
     return remote_link_ended(link) ? __atomic_load_n(&link->why, __ATOMIC_ACQUIRE) : NULL;
 }

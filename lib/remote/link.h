@@ -44,6 +44,8 @@ bool remote_link_ended(const struct remote_link *link);
 /* Waits until either side has ended the link or is gone. Any thread may call it. What the other side put before may still
  * be taken: who must not go on then, such as a worker that is blocked in the driver, has a thread that waits here. */
 void remote_link_await_end(struct remote_link *link);
+/* Whether it ended because the other side went, which is no fault of either. */
+bool remote_link_left(const struct remote_link *link);
 /* Why it ended, in words of the side that asks; NULL while it has not, or if this side ended it. */
 const char *remote_link_why(const struct remote_link *link);
 /* Forgets the link in a child after fork: closes and unmaps what the child has of it, without a byte to the worker and

@@ -70,6 +70,15 @@ const struct remote_nvml_driver *remote_worker_nvml(struct remote_worker *worker
     return &worker->nvml;
 }
 
+/* Where no part brings bytes beside the stream. */
+__attribute__((weak)) const void *remote_worker_bulk(struct remote_worker *worker, uint64_t number,
+                                                     uint64_t size) {
+    (void)worker;
+    (void)number;
+    (void)size;
+    return NULL;
+}
+
 void remote_worker_enter(struct remote_worker *worker, struct remote_current *current,
                          uint64_t number) {
     uint64_t handle = 0;
@@ -162,7 +171,8 @@ static enum remote_outcome execute(struct remote_worker *worker, size_t size) {
     }
     memcpy(&head, decoder->record, sizeof head);
     remote_worker_enter(worker, &worker->current, head.context);
-    int32_t instead = remote_capture_before(worker, decoder->record, size);
+    int32_t instead =
+        remote_capture_before ? remote_capture_before(worker, decoder->record, size) : 0;
     if (instead) {
         return answer_instead(decoder, size, instead);
     }
@@ -175,7 +185,9 @@ static enum remote_outcome execute(struct remote_worker *worker, size_t size) {
         remote_streams_part(worker, &head);
     }
     if (outcome != REMOTE_GARBLED) {
-        remote_capture_after(decoder);
+        if (remote_capture_after) {
+            remote_capture_after(decoder);
+        }
         settle(worker, outcome == REMOTE_ANSWERED && decoder->result == 0);
     }
     return outcome;
@@ -205,6 +217,7 @@ void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES])
             break;
         }
     }
-    remote_callbacks_end();
-    remote_link_end(worker->link);
+    if (remote_callbacks_end) {
+        remote_callbacks_end();
+    }
 }

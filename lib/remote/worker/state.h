@@ -6,6 +6,11 @@
 
 #include "remote/worker/session.h"
 
+#pragma weak remote_capture_before
+#pragma weak remote_capture_after
+#pragma weak remote_capture_apply
+#pragma weak remote_callbacks_end
+
 /* What a thread of the worker has as its current context: a handle of the driver. */
 struct remote_current {
     uint64_t handle;
@@ -30,7 +35,7 @@ struct remote_worker {
 struct remote_worker *remote_worker_new(struct remote_link *link,
                                         const struct remote_cuda_driver *cuda,
                                         const struct remote_nvml_driver *nvml);
-/* Serves the client until the link has ended. `why` is empty if it was the client who ended it. */
+/* Serves the client until the link has ended, or has to: `why` is empty if it was the client who ended it. */
 void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES]);
 /* Frees it, after all work for later has been done. */
 void remote_worker_free(struct remote_worker *worker);

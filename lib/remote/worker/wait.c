@@ -79,7 +79,9 @@ static void *serve(void *given) {
         }
         pthread_mutex_unlock(&waits->lock);
         remote_worker_enter(self->worker, &self->current, self->head.context);
-        remote_capture_apply(self->worker, &self->head);
+        if (remote_capture_apply) {
+            remote_capture_apply(self->worker, &self->head);
+        }
         self->work(self->worker, &self->head, self->argument);
         pthread_mutex_lock(&waits->lock);
         self->work = NULL;

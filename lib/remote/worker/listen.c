@@ -1,0 +1,290 @@
+#define _GNU_SOURCE
+#include "remote/worker/listen.h"
+
+#include "libc/kernel.h"
+#include "remote/worker/serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The descriptor on which a worker finds its client. */
+#define WORKER_SOCKET 3
+#define BACKLOG 128
+
+struct listener {
+    const struct remote_listening *how;
+    int socket;  /* -1 once nobody is accepted any more */
+    int signals; /* SIGCHLD, and what ends the listening */
+    int life;
+    unsigned workers;
+    bool full; /* somebody was turned away, and the log has it */
+    pid_t self;
+    struct stat made; /* the socket's file, so that no other's is removed */
+};
+
+/* The address of a path, however long: that of its folder's descriptor, which the caller closes, and its last part. */
+static bool address_of(const char *path, struct sockaddr_un *address, int *folder) {
+    const char *slash = strrchr(path, '/');
+    const char *last = slash ? slash + 1 : path;
+    int size;
+
+    *folder = -1;
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    if (strlen(path) < sizeof address->sun_path) {
+        size = snprintf(address->sun_path, sizeof address->sun_path, "%s", path);
+        return size > 0;
+    }
+    char *name = slash ? strndup(path, (size_t)(last - path)) : strdup(".");
+    *folder = name ? open(name, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(name);
+    if (*folder < 0) {
+        return false;
+    }
+    size =
+        snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%s", *folder, last);
+    if (size >= (int)sizeof address->sun_path) {
+        close(*folder);
+        *folder = -1;
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    return true;
+}
+
+/* Removes the socket of a listener that is gone. False if somebody listens there, or it is no socket. */
+static bool remove_stale(const char *path, const struct sockaddr_un *address) {
+    struct stat found;
+
+    if (kernel_lstat(path, &found)) {
+        return errno == ENOENT;
+    }
+    if (!S_ISSOCK(found.st_mode)) {
+        errno = EEXIST;
+        return false;
+    }
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) {
+        return false;
+    }
+    int failed = connect(probe, (const struct sockaddr *)address, sizeof *address);
+    int why = errno;
+    close(probe);
+    if (!failed || why != ECONNREFUSED) {
+        errno = failed ? why : EADDRINUSE;
+        return false;
+    }
+    return unlink(path) == 0;
+}
+
+static bool bind_here(struct listener *l) {
+    const char *path = l->how->path;
+    struct sockaddr_un address;
+    int folder;
+
+    if (!address_of(path, &address, &folder)) {
+        return false;
+    }
+    l->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool bound = l->socket >= 0 && remove_stale(path, &address);
+    if (bound) {
+        /* The user alone may connect, from the moment on when the file is there. */
+        mode_t before = umask(0177);
+
+        bound = bind(l->socket, (const struct sockaddr *)&address, sizeof address) == 0;
+        umask(before);
+    }
+    int why = errno;
+    if (folder >= 0) {
+        close(folder);
+    }
+    errno = why;
+    return bound && kernel_lstat(path, &l->made) == 0 &&
+           (l->how->user == geteuid() || chown(path, l->how->user, (gid_t)-1) == 0) &&
+           listen(l->socket, BACKLOG) == 0;
+}
+
+/* Accepts nobody any more, and removes the socket if it is still this one. */
+static void stop(struct listener *l) {
+    struct stat found;
+
+    if (l->socket < 0) {
+        return;
+    }
+    close(l->socket);
+    l->socket = -1;
+    if (kernel_lstat(l->how->path, &found) == 0 && found.st_ino == l->made.st_ino &&
+        found.st_dev == l->made.st_dev) {
+        unlink(l->how->path);
+    }
+}
+
+static void close_from(unsigned first) {
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, first, ~0u, 0) == 0) {
+        return;
+    }
+#endif
+    long most = sysconf(_SC_OPEN_MAX);
+
+    for (long i = (long)first; i < (most < 0 ? 1024 : most); i++) {
+        close((int)i);
+    }
+}
+
+/* In a child: becomes a worker. It does not outlive the listener, by whose end the share is known to be free. */
+static _Noreturn void become_worker(const struct listener *l, int client) {
+    char *const given[] = {"divvy-worker", "--socket", "3", NULL};
+    sigset_t none;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != l->self) {
+        _exit(1);
+    }
+    if (client == WORKER_SOCKET) {
+        fcntl(client, F_SETFD, 0);
+    } else {
+        dup2(client, WORKER_SOCKET);
+    }
+    close_from(WORKER_SOCKET + 1);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execv("/proc/self/exe", given);
+    _exit(1);
+}
+
+/* Whether the process at the other end is of the user who is served. */
+static bool may_come(const struct listener *l, int client) {
+    struct ucred who;
+    socklen_t size = sizeof who;
+
+    if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &who, &size)) {
+        return false;
+    }
+    if (who.uid != l->how->user) {
+        remote_log("process %d of user %u is turned away: this worker is of user %u", (int)who.pid,
+                   (unsigned)who.uid, (unsigned)l->how->user);
+        return false;
+    }
+    return true;
+}
+
+static bool is_full(struct listener *l) {
+    if (l->workers < l->how->most) {
+        l->full = false;
+        return false;
+    }
+    if (!l->full) {
+        remote_log("a client is turned away, and more may be: there are %u workers, the most",
+                   l->workers);
+    }
+    l->full = true;
+    return true;
+}
+
+static void welcome(struct listener *l) {
+    int client = accept4(l->socket, NULL, NULL, SOCK_CLOEXEC);
+
+    if (client < 0) {
+        return;
+    }
+    if (may_come(l, client) && !is_full(l)) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            become_worker(l, client);
+        }
+        if (child < 0) {
+            remote_log("cannot start a worker: %s", strerror(errno));
+        }
+        l->workers += child > 0;
+    }
+    close(client);
+}
+
+/* Reaps the workers that have ended, and says of those that were killed by what. Returns whether a signal asks for the
+ * end. */
+static bool hear(struct listener *l) {
+    struct signalfd_siginfo heard;
+    bool end = false;
+    int status;
+    pid_t ended;
+
+    while (read(l->signals, &heard, sizeof heard) == sizeof heard) {
+        end = end || heard.ssi_signo != SIGCHLD;
+    }
+    while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
+        l->workers -= l->workers > 0;
+        if (WIFSIGNALED(status)) {
+            remote_log("worker %d was ended by signal %d", (int)ended, WTERMSIG(status));
+        }
+    }
+    return end;
+}
+
+/* Notices that the life has ended; what is written to it means nothing. */
+static void feel(struct listener *l) {
+    char bytes[64];
+    ssize_t size = read(l->life, bytes, sizeof bytes);
+
+    if (size == 0 || (size < 0 && errno != EINTR && errno != EAGAIN)) {
+        l->life = -1;
+        stop(l);
+    }
+}
+
+static void run(struct listener *l) {
+    while (l->socket >= 0 || l->workers) {
+        struct pollfd on[] = {{.fd = l->signals, .events = POLLIN},
+                              {.fd = l->socket, .events = POLLIN},
+                              {.fd = l->life, .events = POLLIN}};
+
+        if (poll(on, sizeof on / sizeof *on, -1) < 0 && errno != EINTR) {
+            return;
+        }
+        if (on[0].revents && hear(l)) {
+            return;
+        }
+        if (l->life >= 0 && on[2].revents) {
+            feel(l);
+        }
+        if (l->socket >= 0 && on[1].revents) {
+            welcome(l);
+        }
+    }
+}
+
+int remote_listen(const struct remote_listening *how) {
+    struct listener l = {.how = how, .socket = -1, .life = how->life, .self = getpid()};
+    sigset_t heard;
+
+    sigemptyset(&heard);
+    sigaddset(&heard, SIGCHLD);
+    sigaddset(&heard, SIGTERM);
+    sigaddset(&heard, SIGINT);
+    sigprocmask(SIG_BLOCK, &heard, NULL);
+    l.signals = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (l.life >= 0) {
+        fcntl(l.life, F_SETFD, FD_CLOEXEC);
+    }
+    if (l.signals < 0 || !bind_here(&l)) {
+        remote_log("cannot listen at %s: %s", how->path, strerror(errno));
+        return 1;
+    }
+    run(&l);
+    stop(&l);
+    return 0;
+}

@@ -1,0 +1,50 @@
+/* divvy-worker --listen PATH [--life FD] [--uid UID] [--workers N]: accepts clients, and starts a worker for each.
+ * divvy-worker --socket FD: is the worker of the client on this socket. */
+#include "remote/worker/listen.h"
+#include "remote/worker/serve.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_WORKERS 256u
+
+static int usage(void) {
+    remote_log("usage: divvy-worker --listen PATH [--life FD] [--uid UID] [--workers N] | "
+               "--socket FD");
+    return 2;
+}
+
+static bool number(const char *text, unsigned long most, unsigned long *value) {
+    char *end = NULL;
+
+    errno = 0;
+    *value = strtoul(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == 0 && !errno && *value <= most;
+}
+
+int main(int count, char **given) {
+    struct remote_listening how = {.life = -1, .user = geteuid(), .most = MOST_WORKERS};
+    unsigned long value;
+
+    if (count == 3 && strcmp(given[1], "--socket") == 0 && number(given[2], INT_MAX, &value)) {
+        remote_serve((int)value);
+    }
+    for (int i = 1; i + 1 < count; i += 2) {
+        if (strcmp(given[i], "--listen") == 0) {
+            how.path = given[i + 1];
+        } else if (strcmp(given[i], "--life") == 0 && number(given[i + 1], INT_MAX, &value)) {
+            how.life = (int)value;
+        } else if (strcmp(given[i], "--uid") == 0 && number(given[i + 1], UINT32_MAX - 1, &value)) {
+            how.user = (uid_t)value;
+        } else if (strcmp(given[i], "--workers") == 0 && number(given[i + 1], 65536, &value)) {
+            how.most = (unsigned)value;
+        } else {
+            return usage();
+        }
+    }
+    return how.path && count % 2 == 1 ? remote_listen(&how) : usage();
+}
