@@ -48,7 +48,7 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
-$(REMOTE_TEST)/link: $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
+$(REMOTE_TEST)/link $(REMOTE_TEST)/link_lies: $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
 $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml: $(REMOTE_OBJ)/test/pair.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 

@@ -192,6 +192,8 @@ void remote_link_gone(struct remote_link *link, const char *why) {
     }
     __atomic_compare_exchange_n(&link->state, &lives, REMOTE_LINK_GONE, false, __ATOMIC_ACQ_REL,
                                 __ATOMIC_RELAXED);
+    /* It may have closed one direction only, and wait in the other. What it sent can still be read. */
+    shutdown(link->socket, SHUT_WR);
 }
 
 void remote_link_fault(struct remote_link *link, const char *why) {
@@ -203,8 +205,10 @@ void remote_link_end(struct remote_link *link) {
     int saved = errno;
 
     __atomic_store_n(&link->state, REMOTE_LINK_ENDED, __ATOMIC_RELEASE);
-    /* Wakes everybody who waits on either side, as all of them watch this socket. */
+    /* Wakes everybody who waits on either side: each reads one of these, or watches the first. */
     shutdown(link->socket, SHUT_RDWR);
+    shutdown(link->out.wake, SHUT_RDWR);
+    shutdown(link->in.wake, SHUT_RDWR);
     errno = saved;
 }
 

@@ -15,10 +15,16 @@
 #include "libc/kernel.h"
 #include "remote/link_inside.h"
 
-/* How often a ring is looked at with a pause between, then with other threads let in between. Long spinning makes the
- * scheduler put both sides on one core, where neither then gets on. */
+/* Who waits looks at the ring with pauses between, then lets other threads in between, then sleeps. Pauses help where both
+ * sides have a core of their own, and only delay the other side where they share one, as after a wake-up they often do. So
+ * they are left out after they were in vain, but for one wait in so many. */
 #define SPINS 50u
-#define YIELDS 200u
+#define SPIN_AGAIN 64u
+/* Letting others in costs less than sleep where the other side runs next, and milliseconds where somebody else does. After
+ * it took so long, it is left out for a number of waits. */
+#define YIELDS 50u
+#define YIELD_LONG_NS 50000
+#define YIELD_AGAIN 1000u
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -113,30 +119,65 @@ static void sleep_on(struct remote_link *link, struct remote_ring *ring, size_t 
 
     remote_ring_will_sleep(ring, room);
     if (look(ring, room) == REMOTE_RING_NOT_YET &&
-        remote_link_poll(link, ring->wake, POLLIN, deadline)) {
+        (deadline == INT64_MAX || remote_link_poll(link, ring->wake, POLLIN, deadline))) {
         int saved = errno;
-        recv(ring->wake, bytes, sizeof bytes, MSG_DONTWAIT);
+        ssize_t got =
+            recv(ring->wake, bytes, sizeof bytes, deadline == INT64_MAX ? 0 : MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+            remote_link_gone(link, "the other side is gone");
+        }
         errno = saved;
     }
     remote_ring_awake(ring, room);
 }
 
-static enum remote_ring_state await(struct remote_link *link, struct remote_ring *ring, size_t room,
-                                    int64_t nanoseconds) {
+static enum remote_ring_state spin(struct remote_ring *ring, size_t room) {
     enum remote_ring_state state = look(ring, room);
-    int64_t deadline;
 
+    if (state != REMOTE_RING_NOT_YET || ring->unspun) {
+        ring->unspun -= ring->unspun > 0;
+        return state;
+    }
     for (unsigned i = 0; i < SPINS && state == REMOTE_RING_NOT_YET; i++) {
         remote_pause();
         state = look(ring, room);
     }
+    ring->unspun = state == REMOTE_RING_NOT_YET ? SPIN_AGAIN : 0;
+    return state;
+}
+
+static enum remote_ring_state yield(struct remote_ring *ring, size_t room, unsigned times) {
+    enum remote_ring_state state = REMOTE_RING_NOT_YET;
+
+    if (ring->unyielded) {
+        ring->unyielded--;
+        return state;
+    }
+    int64_t before = remote_now();
+    for (unsigned i = 0; i < times && state == REMOTE_RING_NOT_YET; i++) {
+        sched_yield();
+        state = look(ring, room);
+        int64_t after = remote_now();
+        if (after - before > YIELD_LONG_NS) {
+            ring->unyielded = YIELD_AGAIN;
+            break;
+        }
+        before = after;
+    }
+    return state;
+}
+
+static enum remote_ring_state await(struct remote_link *link, struct remote_ring *ring, size_t room,
+                                    int64_t nanoseconds) {
+    enum remote_ring_state state = spin(ring, room);
+    int64_t deadline;
+
     if (state != REMOTE_RING_NOT_YET) {
         return state;
     }
     deadline = remote_deadline(nanoseconds);
-    for (unsigned i = 0; i < link->yields && state == REMOTE_RING_NOT_YET && nanoseconds; i++) {
-        sched_yield();
-        state = look(ring, room);
+    if (nanoseconds) {
+        state = yield(ring, room, link->yields);
     }
     while (state == REMOTE_RING_NOT_YET && !remote_link_ended(link)) {
         /* Also where no time is left: so the end of the other side is noticed by who only looks. */

@@ -28,6 +28,7 @@ struct remote_ring {
     uint64_t at;   /* this side's own index, which the other cannot change */
     uint64_t seen; /* the other's index when it was last read */
     int wake;      /* a socket: a byte from it wakes this side, a byte into it the other */
+    unsigned unspun, unyielded; /* how many waits go on without that, see link_rings.c */
 };
 
 enum remote_ring_state { REMOTE_RING_READY, REMOTE_RING_NOT_YET, REMOTE_RING_WRONG };
