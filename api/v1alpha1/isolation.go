@@ -24,6 +24,7 @@ var isolates = map[Backend][]Isolation{
 	BackendTimeslice: {IsolateFaults, IsolateMemory},
 	BackendMPS:       {IsolateMemory},
 	BackendMIG:       {IsolateFaults, IsolateMemory, IsolateBandwidth},
+	BackendRemote:    {IsolateFaults, IsolateMemory},
 }
 
 // validateIsolation tells of an isolation that is unknown or that the backend does not give.

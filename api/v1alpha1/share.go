@@ -48,6 +48,9 @@ const (
 	BackendMPS Backend = "mps"
 	// BackendMIG gives each share a MIG instance of its own, whose memory and SMs the hardware keeps apart.
 	BackendMIG Backend = "mig"
+	// BackendRemote makes shares as BackendSlice does, and the driver is called by a process beside the command, which sees
+	// neither the driver nor a device node.
+	BackendRemote Backend = "remote"
 	// BackendPassthrough gives a whole device, with all others of its IOMMU group, to a virtual machine. No process of this
 	// machine has a share of it.
 	BackendPassthrough Backend = "passthrough"
@@ -62,6 +65,15 @@ const (
 // ForMachines reports whether what the backend makes is for virtual machines, so that no process has a share of it.
 func (b Backend) ForMachines() bool {
 	return b == BackendPassthrough || b == BackendVF || b == BackendVGPU
+}
+
+// Form is the backend after which the form of GPUs with such shares is named. A share of [BackendRemote] is one of
+// [BackendSlice] to its GPU; any other backend has a form of its own.
+func (b Backend) Form() Backend {
+	if b == BackendRemote {
+		return BackendSlice
+	}
+	return b
 }
 
 // Bounds of a request.
@@ -264,7 +276,7 @@ func (c *ShareConfig) Validate(cores int) error {
 	if c.Weight < 1 || c.Weight > MaxWeight {
 		fault("weight %d: give 1 to %d", c.Weight, MaxWeight)
 	}
-	if c.Weight > 1 && c.Policy != PolicyWeighted && c.Backend == BackendSlice { // no other one has weights at all
+	if c.Weight > 1 && c.Policy != PolicyWeighted && c.Backend.Form() == BackendSlice { // no other one has weights at all
 		fault("weight %d needs policy weighted, not %s", c.Weight, c.Policy)
 	}
 	switch {
@@ -282,7 +294,7 @@ func (c *ShareConfig) Validate(cores int) error {
 // validateBackend tells of what the backend cannot make real.
 func (c *ShareConfig) validateBackend(cores int, fault func(format string, args ...any)) {
 	switch c.Backend {
-	case BackendSlice:
+	case BackendSlice, BackendRemote:
 	case BackendTimeslice:
 		const equal = "backend timeslice leaves GPU time to the driver, which gives every process the same: leave out %s, or use backend slice"
 		if cores > 0 {
@@ -301,7 +313,7 @@ func (c *ShareConfig) validateBackend(cores int, fault func(format string, args 
 	case BackendPassthrough, BackendVF, BackendVGPU:
 		fault("backend %s gives a device to a virtual machine, and no program of this machine can use it: `divvy vm claim` does that", c.Backend)
 	default:
-		fault("backend %q is not known: use slice, timeslice, mps or mig", c.Backend)
+		fault("backend %q is not known: use slice, timeslice, mps, mig or remote", c.Backend)
 	}
 }
 

@@ -40,7 +40,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	}
 	a.hold(ctx, peer, t)
 	a.step("create-held")
-	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
+	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits, Worker: t.plan.Worker}, nil
 }
 
 // grant enters a tenant of the peer's into the ledger and has it made. What may be asked for is the right of who asks.

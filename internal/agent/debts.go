@@ -85,7 +85,7 @@ func (r *record) debtor() string {
 // takeDebts has a tenant that is about to be made take over what its user owes. A tenant
 // whose GPU time nobody divides could not pay. Agent.mu is held.
 func (a *Agent) takeDebts(t *tenant) {
-	if t.backend() != v1alpha1.BackendSlice {
+	if t.backend().Form() != v1alpha1.BackendSlice {
 		return
 	}
 	for i := range t.Shares {

@@ -21,7 +21,7 @@ func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.Expla
 	wanted := p.Request.Backend
 	if wanted != "" {
 		if wanted != v1alpha1.BackendAuto && !slices.Contains(forms.All(), wanted) {
-			return nil, control.Errorf(control.CodeInvalid, "backend %q is not known: use auto, slice, timeslice, mps or mig", wanted)
+			return nil, control.Errorf(control.CodeInvalid, "backend %q is not known: use auto, slice, timeslice, mps, mig or remote", wanted)
 		}
 		p.Request.Backend = v1alpha1.BackendAuto // what is wrong with the one that is named is its verdict
 	}
@@ -175,7 +175,7 @@ func (a *Agent) findOn(ctx context.Context, r v1alpha1.ShareRequest, request all
 func (a *Agent) requestOf(uid int, r v1alpha1.ShareRequest) alloc.Request {
 	request := alloc.Request{
 		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
-		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend),
+		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend.Form()),
 	}
 	if request.Profile = r.Profile; r.Profile != "" { // the amounts are relative to the instance
 		request.Memory = v1alpha1.Bytes(max(1, r.Memory.Of(a.capacityFor(r))))

@@ -26,7 +26,7 @@ func (a *Agent) serves(gpu backend.GPU, b v1alpha1.Backend, profile string) bool
 		_, has := d.size(profile)
 		return d.On && (has || profile == "") && (by == control.GivenNone || form.Backend == v1alpha1.BackendMIG)
 	}
-	return !d.On && (by == control.GivenNone || cmp.Or(b, v1alpha1.BackendSlice) == form.Backend)
+	return !d.On && (by == control.GivenNone || cmp.Or(b.Form(), v1alpha1.BackendSlice) == form.Backend)
 }
 
 // whyNotServed says why a request's shares may not be on a GPU.

@@ -46,6 +46,29 @@ func TestSharesOfAGPUHaveOneBackend(t *testing.T) {
 	}
 }
 
+// A share of backend remote is one of backend slice to its GPU, whoever asks.
+func TestRemoteSharesAreBesideSlice(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	remote := askOn("0", gib)
+	remote.Request.Backend = v1alpha1.BackendRemote
+	for _, p := range []control.CreateParams{askOn("0", gib), remote, askOn("0", gib)} {
+		n.grant(r, n.asker(os.Getuid()), p)
+	}
+	if _, err := r.create(t.Context(), n.asker(os.Getuid()).peer, timesliced("0", gib)); control.CodeOf(err) != control.CodeRefused || !strings.Contains(err.Error(), "shares of backend slice") {
+		t.Errorf("timeslice beside them: %v", err)
+	}
+	list := n.list(r)
+	if list.GPUs[0].Form != v1alpha1.BackendSlice || list.Tenants[1].Shares[0].Backend != v1alpha1.BackendRemote {
+		t.Errorf("GPU %+v with %+v", list.GPUs[0], list.Tenants[1].Shares)
+	}
+	remote.Request.Among = []string{"1"}
+	n.grant(r, n.asker(os.Getuid()), remote)
+	if form := n.list(r).GPUs[1].Form; form != v1alpha1.BackendSlice {
+		t.Errorf("a GPU with such a share alone has form %q", form)
+	}
+}
+
 // A request that waits for a GPU with shares of another backend waits for the end of all of them, although there is
 // memory enough, and who comes later does not keep it waiting.
 func TestWaitingForAnotherBackend(t *testing.T) {

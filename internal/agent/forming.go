@@ -58,7 +58,7 @@ func (a *Agent) formOf(gpu backend.GPU) v1alpha1.Backend {
 	}
 	for _, t := range a.tenants {
 		if t.has(gpu.UUID) {
-			return t.backend()
+			return t.backend().Form()
 		}
 	}
 	for b, n := range a.formings[gpu.UUID].awaited {
@@ -140,7 +140,7 @@ func (a *Agent) enterForms(ctx context.Context, t *tenant) error {
 		if s.GPU.Instance.UUID != "" {
 			enter = a.enterInstance
 		}
-		if err := enter(ctx, s.GPU, wanted.Backend); err != nil {
+		if err := enter(ctx, s.GPU, wanted.Backend.Form()); err != nil {
 			return control.Errorf(control.CodeRefused, "GPU %d cannot be prepared for shares of backend %s: %v", s.GPU.Index, wanted.Backend, err)
 		}
 	}

@@ -170,7 +170,7 @@ func (a *Agent) grantedOn(i backend.Instance, parent *alloc.GPU, except *tenant)
 			if t == except || s.Instance == nil || s.UUID != i.Parent || s.Instance.Profile != i.Profile || s.Instance.Start != i.Start {
 				continue
 			}
-			one.Form = string(s.Backend)
+			one.Form = string(s.Backend.Form())
 			one.Granted += t.counted(n)
 			one.Cores += s.Guaranteed(s.Cores)
 			one.Tenants++

@@ -156,7 +156,7 @@ func (k *keeping) lack(t *ticket, place int) (l lack) {
 	if t.Request.Profile != "" {
 		return k.agent.lacksInstance(gpu, t)
 	}
-	other := gpu.Form != "" && gpu.Form != string(t.Request.Backend) || gpu.User != "" && gpu.User != t.User
+	other := gpu.Form != "" && gpu.Form != string(t.Request.Backend.Form()) || gpu.User != "" && gpu.User != t.User
 	if t.Request.Overcommit && !other {
 		return l
 	}

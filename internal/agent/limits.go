@@ -55,7 +55,7 @@ func (a *Agent) deniedBackend(who requester, b v1alpha1.Backend, profile string)
 	if b == v1alpha1.BackendMIG || profile != "" {
 		return nil // nobody is kept away who could be on a GPU in MIG mode
 	}
-	if b == "" || b == v1alpha1.BackendSlice || b == v1alpha1.BackendAuto || who.uid == a.config.Info.UID || a.given() {
+	if b == "" || b.Form() == v1alpha1.BackendSlice || b == v1alpha1.BackendAuto || who.uid == a.config.Info.UID || a.given() {
 		return nil
 	}
 	remedy := ": leave out --backend, or have root give"

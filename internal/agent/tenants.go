@@ -68,7 +68,7 @@ func (a *Agent) grantedBy(ctx context.Context, except *tenant, form func(backend
 				if t == except || s.UUID != gpu.UUID {
 					continue
 				}
-				g.Form = string(s.Backend)
+				g.Form = string(s.Backend.Form())
 				if s.Instance != nil {
 					g.Form = string(v1alpha1.BackendMIG)
 				}

@@ -16,6 +16,8 @@ type Plan struct {
 	Dir   string      `json:"dir"`
 	Steps []Step      `json:"steps"`
 	Edits edits.Edits `json:"edits"`
+	// Worker runs beside the tenant's command; nil where the command uses the GPU itself.
+	Worker *edits.Worker `json:"worker,omitempty"`
 }
 
 // Step is one thing to make. Both methods may be called any number of times.

@@ -114,7 +114,7 @@ func userNames(all survey) (names []string) {
 func (a *app) completeAll(root *cobra.Command) {
 	words := map[string][]string{
 		"policy": {"fixed", "weighted", "burst"}, "class": {"online", "offline"}, "layer": {"auto", "namespace", "env"},
-		"backend": {"auto", "slice", "timeslice", "mps", "mig"}, "isolate": {"faults", "memory", "bandwidth", "none"},
+		"backend": {"auto", "slice", "timeslice", "mps", "mig", "remote"}, "isolate": {"faults", "memory", "bandwidth", "none"},
 	}
 	a.completeBelow(root, words, map[string]completer{"gpu": a.offering(indexNames), "user": a.offering(userNames), "simgpu": a.simgpuNames})
 }

@@ -39,7 +39,7 @@ func (o *runOptions) add(flags *pflag.FlagSet) {
 	})
 	o.choice.add(flags)
 	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
-	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver, mps runs shares side by side, mig gives each a MIG instance, auto chooses (default: slice, mig with --profile, auto with --isolate)")
+	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver, mps runs shares side by side, mig gives each a MIG instance, remote is slice with the command kept away from the driver, auto chooses the best but remote (default: slice, mig with --profile, auto with --isolate)")
 	flags.Var(&word{"PROFILE", &o.profile}, "profile", "MIG profile of the share's instance, such as 1g.10gb; with another backend than mig the share is a part of such an instance (default: with --backend mig the smallest that has the memory and cores)")
 	flags.Var(&word{"WHAT", &o.isolate}, "isolate", "what neighbours must not reach: faults, memory, bandwidth, or none for many small programs that belong together (default: what the backend leaves open is accepted)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
@@ -71,6 +71,10 @@ the GPU's SMs. It is made if none is free, and taken away with the share. With
 --profile and --backend slice, timeslice or mps the share is a part of an instance,
 and --memory and --cores are parts of the instance.
 
+With --backend remote the command sees neither the driver's files nor a device node.
+A worker of Divvy's beside it has the share and calls the driver for it. Programs on
+the CUDA runtime library are not served so.
+
 If no agent runs, Divvy starts one, which ends with its last share. Where a system
 agent is configured Divvy starts none, and waits up to 30 seconds for that one.`
 
@@ -90,6 +94,9 @@ const runExamples = `  # A quarter of a GPU's memory and 30 percent of its time.
   # A MIG instance, and 30 percent of one that others share.
   divvy run --profile 1g.10gb -- python eval.py
   divvy run --profile 3g.40gb --backend slice --memory 10Gi --cores 30 -- ./serve
+
+  # A program that must not reach the driver.
+  divvy run --backend remote --memory 8Gi -- ./program
 
   # No GPU at hand: the same on a simulated A100.
   divvy run --simgpu a100-80g --memory 8Gi -- ./program`
@@ -176,6 +183,11 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 		return err
 	}
 	a.tellChoice(request, &created.Tenant)
+	env := shareEnvironment(os.Environ(), &created.Tenant)
+	// First, because the worker must not inherit what keeps the share.
+	if err := work(enter, created, env); err != nil {
+		return errors.Join(err, client.Close())
+	}
 	if err := errors.Join(client.Bequeath(), leaveSigns(client.Info(), &created.Tenant)); err != nil {
 		return err
 	}
@@ -183,11 +195,23 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	// such as SIGINT after a shell's "&". Signals that this process catches would
 	// have their default effect after exec.
 	signal.Reset()
-	plan := enter.Plan(created.Edits, shareEnvironment(os.Environ(), &created.Tenant), command)
+	plan := enter.Plan(created.Edits, env, command)
 	if o.sum {
 		return a.runSummed(ctx, a.endpoint(instance), created, plan)
 	}
 	return plan.Exec()
+}
+
+// work starts the worker of a share that has one, and leaves its life to the command.
+func work(enter launch.Enter, created *control.Created, env []string) error {
+	if created.Worker == nil {
+		return nil
+	}
+	life, err := enter.Work(created.Worker, env)
+	if err != nil {
+		return err
+	}
+	return life.Bequeath()
 }
 
 // expectDriver returns an error if there is no driver and no system agent that may serve

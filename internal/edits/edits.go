@@ -22,6 +22,16 @@ type Edits struct {
 	Env     []Env    `json:"env,omitempty"`
 }
 
+// Worker is the program that uses the GPU in the command's place, started before the command by whoever starts that. It
+// ends with the command and what that started.
+type Worker struct {
+	Program string `json:"program"`
+	// Socket is where the command's library finds it.
+	Socket string `json:"socket"`
+	// Edits are the program's own; those beside it are the command's.
+	Edits Edits `json:"edits"`
+}
+
 // Bind makes the file or directory Source appear at Target, which must exist. Both are absolute
 // paths without symbolic links, and name what they name after the binds before. Of a directory, what is mounted in it
 // does not come along.
@@ -29,6 +39,8 @@ type Bind struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	// Tree brings along what is mounted in a directory, which is read-only then.
+	Tree bool `json:"tree,omitempty"`
 }
 
 // Mount makes the host's file or directory Source appear in a container at

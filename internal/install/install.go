@@ -50,6 +50,11 @@ func (t Tree) Library(soname string) string {
 	return filepath.Join(string(t), "lib", "divvy", soname)
 }
 
+// Client returns the path of the library that sends calls of the driver to a worker, by its soname.
+func (t Tree) Client(soname string) string {
+	return filepath.Join(string(t), "lib", "remote", soname)
+}
+
 // Program returns the path of a helper program such as divvy-enter.
 func (t Tree) Program(name string) string {
 	return filepath.Join(string(t), "libexec", "divvy", name)

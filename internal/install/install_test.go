@@ -19,6 +19,9 @@ func TestVariableOverridesTheProgramsPlace(t *testing.T) {
 	if got := tree.Library("libcuda.so.1"); got != "/opt/divvy/lib/divvy/libcuda.so.1" {
 		t.Errorf("Library = %s", got)
 	}
+	if got := tree.Client("libcuda.so.1"); got != "/opt/divvy/lib/remote/libcuda.so.1" {
+		t.Errorf("Client = %s", got)
+	}
 	if got := tree.Program("divvy-enter"); got != "/opt/divvy/libexec/divvy/divvy-enter" {
 		t.Errorf("Program = %s", got)
 	}

@@ -36,7 +36,10 @@ func (e Enter) Plan(edits edits.Edits, env, command []string) Plan {
 	args := []string{string(e)}
 	for _, bind := range edits.Binds {
 		option := "--bind"
-		if bind.ReadOnly {
+		switch {
+		case bind.Tree:
+			option = "--bind-tree"
+		case bind.ReadOnly:
 			option = "--bind-ro"
 		}
 		args = append(args, option, bind.Source, bind.Target)

@@ -111,11 +111,11 @@ func (s stage) status(t *testing.T, e edits.Edits, command ...string) (syscall.W
 
 func TestPlan(t *testing.T) {
 	e := edits.Edits{
-		Binds: []edits.Bind{{Source: "/a", Target: "/b"}, {Source: "/c", Target: "/d", ReadOnly: true}},
+		Binds: []edits.Bind{{Source: "/a", Target: "/b"}, {Source: "/c", Target: "/d", ReadOnly: true}, {Source: "/e", Target: "/f", Tree: true}},
 		Env:   []edits.Env{{Name: "X", Value: "1"}},
 	}
 	got := Enter("/enter").Plan(e, []string{"Y=2"}, []string{"python", "--", "x.py"})
-	want := []string{"/enter", "--bind", "/a", "/b", "--bind-ro", "/c", "/d", "--", "python", "--", "x.py"}
+	want := []string{"/enter", "--bind", "/a", "/b", "--bind-ro", "/c", "/d", "--bind-tree", "/e", "/f", "--", "python", "--", "x.py"}
 	if got.Program != "/enter" || !slices.Equal(got.Args, want) || !slices.Equal(got.Env, []string{"Y=2", "X=1"}) {
 		t.Errorf("got %+v", got)
 	}

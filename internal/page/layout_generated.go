@@ -56,6 +56,9 @@ const FlagMIG = 16
 // FlagAlone: With flag_mig: the tenant has the instance alone, and nobody divides it; agents alone read it.
 const FlagAlone = 32
 
+// FlagRemote: The tenant's processes are workers, which call the driver for the command; agents alone read it.
+const FlagRemote = 64
+
 // PipeBytes: Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path.
 const PipeBytes = 108
 

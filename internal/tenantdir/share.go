@@ -70,6 +70,8 @@ func flags(t backend.Tenant) (flags uint32) {
 		flags |= page.FlagMPS
 	case v1alpha1.BackendMIG:
 		flags |= page.FlagAlone
+	case v1alpha1.BackendRemote:
+		flags |= page.FlagRemote
 	}
 	if isInstance(&t.Shares[0]) {
 		flags |= page.FlagMIG
@@ -196,6 +198,9 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 	}
 	if c.Flags&page.FlagAlone != 0 {
 		t.Backend = v1alpha1.BackendMIG
+	}
+	if c.Flags&page.FlagRemote != 0 {
+		t.Backend = v1alpha1.BackendRemote
 	}
 	if err := checkMPS(&t); err != nil {
 		return backend.Tenant{}, fmt.Errorf("%w: %w", page.ErrCorrupt, err)

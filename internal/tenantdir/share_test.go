@@ -43,7 +43,7 @@ func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
 	t.Helper()
 	tenant := backend.Tenant{
 		ID: word(r), Name: word(r), Layer: pick(r, backend.LayerNamespace, backend.LayerEnv), Overcommit: pick(r, true, false),
-		Backend: pick(r, v1alpha1.BackendSlice, v1alpha1.BackendTimeslice),
+		Backend: pick(r, v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendRemote),
 	}
 	for range 1 + r.IntN(page.Devices) {
 		config := v1alpha1.ShareConfig{Policy: pick(r, v1alpha1.PolicyFixed, v1alpha1.PolicyWeighted, v1alpha1.PolicyBurst)}

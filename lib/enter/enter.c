@@ -1,16 +1,19 @@
 /* divvy-enter: executes a command that sees other files at some paths.
  *
- *     divvy-enter [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]... -- COMMAND [ARGUMENT]...
+ *     divvy-enter [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]... [--bind-tree SOURCE TARGET]...
+ *                 -- COMMAND [ARGUMENT]...
  *     divvy-enter --detach -- COMMAND [ARGUMENT]...
  *     divvy-enter --probe
  *
  * Makes a mount namespace of its own (inside a user namespace of its own where the caller may not
  * make one otherwise), binds every SOURCE over its TARGET in the order given, and executes COMMAND
  * without a new process: same process id, working directory, environment, open files, terminal. A
- * parent therefore sees the command itself: its exit status, its signals, its stops. --detach
- * executes COMMAND so that it is not a child of the caller, because the caller may become a program
- * that waits for all of its children. The exit status of --probe says whether the namespaces can be
- * made here; standard error says why not.
+ * parent therefore sees the command itself: its exit status, its signals, its stops.
+ *
+ * --bind-tree binds a directory read-only, with what is mounted in it. --detach executes COMMAND so
+ * that it is not a child of the caller, because the caller may become a program that waits for all of
+ * its children. The exit status of --probe says whether the namespaces can be made here; standard
+ * error says why not.
  *
  * It is a program of its own because unshare(2) refuses a user namespace to a process with threads,
  * which every Go program is, and because an administrator can allow user namespaces to one small
@@ -150,13 +153,26 @@ static void make_read_only(const char *target) {
     }
 }
 
-static void bind_over(const char *source, const char *target, bool read_only) {
+enum bind { BIND_NONE, BIND, BIND_READ_ONLY, BIND_TREE };
+
+static enum bind bind_of(const char *option) {
+    static const char *const names[] = {
+        [BIND] = "--bind", [BIND_READ_ONLY] = "--bind-ro", [BIND_TREE] = "--bind-tree"};
+    for (int kind = BIND; kind <= BIND_TREE; kind++) {
+        if (strcmp(option, names[kind]) == 0) {
+            return (enum bind)kind;
+        }
+    }
+    return BIND_NONE;
+}
+
+static void bind_over(const char *source, const char *target, enum bind kind) {
     require_place(source);
     require_place(target);
-    if (mount(source, target, NULL, MS_BIND, NULL) != 0) {
+    if (mount(source, target, NULL, MS_BIND | (kind == BIND_TREE ? MS_REC : 0), NULL) != 0) {
         die("bind %s over %s:", source, target);
     }
-    if (read_only) {
+    if (kind != BIND) {
         make_read_only(target);
     }
 }
@@ -214,8 +230,8 @@ int main(int argc, char **argv) {
     bool entered = false;
     int i = 1;
     while (i < argc && strcmp(argv[i], "--") != 0) {
-        bool read_only = strcmp(argv[i], "--bind-ro") == 0;
-        if ((!read_only && strcmp(argv[i], "--bind") != 0) || i + 2 >= argc) {
+        enum bind kind = bind_of(argv[i]);
+        if (kind == BIND_NONE || i + 2 >= argc) {
             die("%s is not an option with a source and a target: this program is for `divvy run`",
                 argv[i]);
         }
@@ -223,7 +239,7 @@ int main(int argc, char **argv) {
             enter_namespaces();
             entered = true;
         }
-        bind_over(argv[i + 1], argv[i + 2], read_only);
+        bind_over(argv[i + 1], argv[i + 2], kind);
         i += 3;
     }
     if (i + 1 >= argc) {

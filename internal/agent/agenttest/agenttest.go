@@ -55,5 +55,6 @@ func Crashes(step string, run func()) (crashed bool) {
 
 // Backends has one backend for the shares whose memory a library limits.
 func Backends(b backend.Backend) *registry.Registry {
-	return registry.New(registry.Kind{Name: v1alpha1.BackendSlice, Backend: b}, registry.Kind{Name: v1alpha1.BackendTimeslice, Backend: b})
+	return registry.New(registry.Kind{Name: v1alpha1.BackendSlice, Backend: b}, registry.Kind{Name: v1alpha1.BackendTimeslice, Backend: b},
+		registry.Kind{Name: v1alpha1.BackendRemote, Backend: b})
 }

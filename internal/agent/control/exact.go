@@ -87,7 +87,7 @@ func (p *CreateParams) UnmarshalJSON(data []byte) error {
 // MarshalJSON implements json.Marshaler.
 func (c Created) MarshalJSON() ([]byte, error) {
 	type plain Created
-	c.Edits = changed(c.Edits, written)
+	c.Edits, c.Worker = changed(c.Edits, written), changedWorker(c.Worker, written)
 	return encode(plain(c))
 }
 
@@ -97,8 +97,16 @@ func (c *Created) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, (*plain)(c)); err != nil {
 		return err
 	}
-	c.Edits = changed(c.Edits, read)
+	c.Edits, c.Worker = changed(c.Edits, read), changedWorker(c.Worker, read)
 	return nil
+}
+
+// changedWorker is a worker with its paths written or read.
+func changedWorker(w *edits.Worker, how func(string) string) *edits.Worker {
+	if w == nil {
+		return nil
+	}
+	return &edits.Worker{Program: how(w.Program), Socket: how(w.Socket), Edits: changed(w.Edits, how)}
 }
 
 // changed are the edits of a process with their paths written or read.

@@ -97,6 +97,8 @@ type Created struct {
 	Tenant Tenant `json:"tenant"`
 	// Edits are to be applied by the caller, in order.
 	Edits edits.Edits `json:"edits"`
+	// Worker is to be started by the caller before the command; nil where the command uses the GPU itself.
+	Worker *edits.Worker `json:"worker,omitempty"`
 }
 
 // Tenant is a process group that holds shares.

@@ -10,6 +10,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend/mig"
 	"github.com/divvy-gpu/divvy/internal/backend/mps"
 	"github.com/divvy-gpu/divvy/internal/backend/registry"
+	"github.com/divvy-gpu/divvy/internal/backend/remote"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/backend/timeslice"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
@@ -145,6 +146,9 @@ func (s *service) backends(made *slice.Backend) *registry.Registry {
 		registry.Kind{Name: v1alpha1.BackendTimeslice, Backend: timeslice.New(made, sliced)},
 		registry.Kind{Name: v1alpha1.BackendMPS, Backend: served},
 		registry.Kind{Name: v1alpha1.BackendMIG, Backend: divided},
+		registry.Kind{Name: v1alpha1.BackendRemote, Backend: remote.New(made, remote.Options{
+			Tenants: s.tenants, Tree: o.Tree, Shared: o.shared(), Finder: s.finder,
+		})},
 	)
 }
 

@@ -13,16 +13,14 @@ import (
 // forMachines is why no share has a backend that gives devices to virtual machines.
 const forMachines = "it gives devices to virtual machines, and no program of this machine can use them: `divvy vm claim`"
 
-// remote is a backend that no agent makes yet.
-const remote v1alpha1.Backend = "remote"
-
 // All are the backends about which there is a verdict, the preferred first. Backend slice gives exact sizes and all ways
 // to divide time, and it changes nothing about a GPU. With timeslice a neighbour's fault ends nobody else, with mps it
-// does. Those that need certain hardware and have few sizes come after them, and last those for virtual machines.
+// does. Those that need certain hardware and have few sizes come after them, then those for virtual machines. Backend remote
+// comes last and is never chosen: it cannot serve every program.
 func All() []v1alpha1.Backend {
 	return []v1alpha1.Backend{
 		v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS, v1alpha1.BackendMIG,
-		v1alpha1.BackendVGPU, v1alpha1.BackendVF, v1alpha1.BackendPassthrough, remote,
+		v1alpha1.BackendVGPU, v1alpha1.BackendVF, v1alpha1.BackendPassthrough, v1alpha1.BackendRemote,
 	}
 }
 
@@ -118,6 +116,8 @@ func Judge(wanted v1alpha1.Backend, isolate v1alpha1.Isolation, found []Found) [
 		case i == at:
 			v.Chosen = true
 			v.Reason = because(wanted, v)
+		case v.State == Fits && v.Backend == v1alpha1.BackendRemote && wanted == v1alpha1.BackendAuto:
+			v.Reason = "it would fit, and is for those who ask for it: it cannot serve every program"
 		case v.State == Fits && at >= 0 && wanted == v1alpha1.BackendAuto:
 			v.Reason = fmt.Sprintf("it would fit, and %s is preferred", all[at].Backend)
 		case v.State == Fits:
@@ -131,7 +131,7 @@ func Judge(wanted v1alpha1.Backend, isolate v1alpha1.Isolation, found []Found) [
 func choose(wanted v1alpha1.Backend, all []Verdict) int {
 	for _, state := range []State{Fits, Waits} {
 		for i, v := range all {
-			if v.State == state && (wanted == v1alpha1.BackendAuto || wanted == v.Backend) {
+			if v.State == state && (wanted == v.Backend || wanted == v1alpha1.BackendAuto && v.Backend != v1alpha1.BackendRemote) {
 				return i
 			}
 		}
@@ -148,6 +148,8 @@ func Gives(b v1alpha1.Backend) string {
 		return "exact memory, equal time for every process; memory bandwidth is not isolated"
 	case v1alpha1.BackendMPS:
 		return "exact memory, a ceiling on SMs, processes side by side; neither faults nor memory bandwidth are isolated"
+	case v1alpha1.BackendRemote:
+		return "exact memory, cores, weights and classes, and a program that sees neither the driver nor a device; memory bandwidth is not isolated"
 	case v1alpha1.BackendMIG:
 		return "an instance of its own, whose memory, bandwidth, SMs and faults hardware keeps apart; few sizes"
 	}
@@ -183,7 +185,7 @@ func Refusal(wanted v1alpha1.Backend, isolate v1alpha1.Isolation, all []Verdict)
 	for _, v := range all {
 		switch {
 		case wanted != v1alpha1.BackendAuto && v.Backend != wanted:
-		case wanted == v1alpha1.BackendAuto && v.Backend.ForMachines(): // nobody who asks for a share means these
+		case wanted == v1alpha1.BackendAuto && (v.Backend.ForMachines() || v.Backend == v1alpha1.BackendRemote): // nobody who leaves it open means these
 		case v.State == Absent:
 			absent = append(absent, string(v.Backend))
 		case !v.Chosen:

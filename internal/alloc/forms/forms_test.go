@@ -74,13 +74,28 @@ func TestRefusal(t *testing.T) {
 	const shared = "shares of a GPU use its memory bandwidth together"
 	all := Judge(auto, "", []Found{{Backend: slice, Never: "backend slice does not isolate bandwidth: " + shared}, {Backend: timeslice, Never: "it is not given"}, {Backend: mps, Never: "backend mps does not isolate bandwidth: " + shared}})
 	text := Refusal(auto, v1alpha1.IsolateBandwidth, all)
-	for _, want := range []string{"with --isolate bandwidth; slice, mps: " + shared + "; timeslice: it is not given", "not here: mig, remote"} {
+	for _, want := range []string{"with --isolate bandwidth; slice, mps: " + shared + "; timeslice: it is not given", "not here: mig"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not say %q", text, want)
 		}
 	}
 	if text := Refusal(mps, "", Judge(mps, "", nil)); strings.Contains(text, "slice") || !strings.Contains(text, "not here: mps") {
 		t.Errorf("of mps alone: %q", text)
+	}
+}
+
+// Backend remote is for those who ask for it: it cannot serve every program.
+func TestRemoteIsAskedFor(t *testing.T) {
+	const remote = v1alpha1.BackendRemote
+	all := Judge(auto, "", []Found{{Backend: slice, Never: "it has no room"}, {Backend: remote}})
+	if v, ok := Chosen(all); ok || !strings.Contains(all[len(all)-1].Reason, "for those who ask") {
+		t.Errorf("%s is chosen of %+v", v.Backend, all)
+	}
+	if text := Refusal(auto, "", all); strings.Contains(text, "remote") {
+		t.Errorf("a request that left the backend open is refused with %q", text)
+	}
+	if v, ok := Chosen(Judge(remote, "", []Found{{Backend: slice}, {Backend: remote}})); !ok || v.Backend != remote {
+		t.Errorf("%s is chosen where remote was asked for", v.Backend)
 	}
 }
 

@@ -107,21 +107,46 @@ func (m machine) lead(p *backend.Plan, d *driver.Driver) {
 		if d.Cached[library] {
 			continue
 		}
-		for _, name := range []string{string(library), library.Bare()} {
-			entries = append(entries, ldcache.Entry{
-				Name: name, Path: filepath.Join(p.Dir, name), Flags: m.Flags,
-			})
-		}
+		entries = append(entries, m.entries(p.Dir, library)...)
 	}
-	switch {
-	case len(entries) == 0:
-	case m.Cache == "":
-		p.Edits.Env = append(p.Edits.Env, edits.Env{Name: "LD_LIBRARY_PATH", Value: p.Dir, Prepend: true})
-	default:
-		cache := filepath.Join(p.Dir, "ld.so.cache")
-		p.Steps = append(p.Steps, writeCache{Source: m.Cache, Path: cache, Entries: entries})
-		p.Edits.Binds = append(p.Edits.Binds, edits.Bind{Source: cache, Target: m.Cache, ReadOnly: true})
+	if len(entries) > 0 {
+		lead(p, &p.Edits, m.Cache, filepath.Join(p.Dir, cacheName), entries)
 	}
+}
+
+// cacheName is the linker's cache that a tenant sees.
+const cacheName = "ld.so.cache"
+
+// lead makes programs with the edits find libraries by name in entries, which are of one folder, before all others.
+func lead(p *backend.Plan, e *edits.Edits, cache, path string, entries []ldcache.Entry) {
+	if cache == "" {
+		e.Env = append(e.Env, edits.Env{Name: "LD_LIBRARY_PATH", Value: filepath.Dir(entries[0].Path), Prepend: true})
+		return
+	}
+	p.Steps = append(p.Steps, writeCache{Source: cache, Path: path, Entries: entries})
+	e.Binds = append(e.Binds, edits.Bind{Source: path, Target: cache, ReadOnly: true})
+}
+
+// Lead makes programs with the edits find the driver's libraries by name in a folder before all others. What that needs
+// is made in the plan's directory, under names that begin as the folder's.
+func (b *Backend) Lead(p *backend.Plan, e *edits.Edits, folder string) {
+	lead(p, e, b.machine.Cache, folder+"."+cacheName, b.machine.named(folder))
+}
+
+// named are the driver's libraries in a folder, by all their names.
+func (m machine) named(folder string) (entries []ldcache.Entry) {
+	for _, library := range driver.Libraries {
+		entries = append(entries, m.entries(folder, library)...)
+	}
+	return entries
+}
+
+// entries are a library in a folder, by both its names.
+func (m machine) entries(folder string, library driver.Library) (entries []ldcache.Entry) {
+	for _, name := range []string{string(library), library.Bare()} {
+		entries = append(entries, ldcache.Entry{Name: name, Path: filepath.Join(folder, name), Flags: m.Flags})
+	}
+	return entries
 }
 
 // makeTenant is the step that makes a tenant's directory and pages.

@@ -141,38 +141,30 @@ func Known(state string, inventory Inventory) ([]backend.GPU, error) {
 // Plan implements [backend.Backend]. It looks for the driver's files as the
 // tenant's LD_LIBRARY_PATH would find them, so that those are covered too.
 func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
+	p, _, err := b.PlanOver(t)
+	return p, err
+}
+
+// PlanOver is Plan that also returns the driver as the tenant would find it, nil for a container.
+func (b *Backend) PlanOver(t backend.Tenant) (*backend.Plan, *driver.Driver, error) {
 	if t.Layer == backend.LayerContainer {
-		d := driverView{finder: b.options.Finder}
-		var err error
-		if d.found, d.files, err = b.machine.memory.files(d.finder, b.options.Inventory.Version().Driver); err != nil {
-			return nil, err
-		}
-		if d.devices, err = d.finder.Devices(addresses(t)); err != nil {
-			return nil, err
-		}
-		nodes, err := b.capabilities(t)
-		if err != nil {
-			return nil, err
-		}
-		if b.options.Instance == "" { // whose nodes are no devices
-			d.devices = append(d.devices, nodes...)
-		}
-		return b.machine.container(t, d)
+		p, err := b.planContainer(t)
+		return p, nil, err
 	}
 	nodes, err := b.capabilities(t)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d, err := b.options.Finder.Find()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(t.LibraryPath) > 0 {
 		finder := b.options.Finder
 		finder.LibraryPath, finder.Others = t.LibraryPath, true
 		theirs, err := finder.Find()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		// The driver is the agent's: a tenant cannot choose another.
 		theirs.Chosen = d.Chosen
@@ -181,9 +173,28 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 	}
 	p, err := b.machine.plan(t, d)
 	if err != nil {
+		return nil, nil, err
+	}
+	return confine(p, t, nodes), d, nil
+}
+
+func (b *Backend) planContainer(t backend.Tenant) (*backend.Plan, error) {
+	d := driverView{finder: b.options.Finder}
+	var err error
+	if d.found, d.files, err = b.machine.memory.files(d.finder, b.options.Inventory.Version().Driver); err != nil {
 		return nil, err
 	}
-	return confine(p, t, nodes), nil
+	if d.devices, err = d.finder.Devices(addresses(t)); err != nil {
+		return nil, err
+	}
+	nodes, err := b.capabilities(t)
+	if err != nil {
+		return nil, err
+	}
+	if b.options.Instance == "" { // whose nodes are no devices
+		d.devices = append(d.devices, nodes...)
+	}
+	return b.machine.container(t, d)
 }
 
 // Apply implements [backend.Backend].

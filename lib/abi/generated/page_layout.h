@@ -59,6 +59,9 @@
 /* With flag_mig: the tenant has the instance alone, and nobody divides it; agents alone read it. */
 #define DV_PAGE_FLAG_ALONE UINT32_C(32)
 
+/* The tenant's processes are workers, which call the driver for the command; agents alone read it. */
+#define DV_PAGE_FLAG_REMOTE UINT32_C(64)
+
 /* Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path. */
 #define DV_PAGE_PIPE_BYTES UINT32_C(108)
 

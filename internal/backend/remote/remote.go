@@ -1,0 +1,177 @@
+// Package remote makes shares whose command is kept away from the driver. A worker beside the command has an ordinary
+// share, as backend slice makes it, and calls the driver; the command has a library in place of the driver's that sends
+// each call to a worker. It sees no file of the driver's, no device node and no page.
+package remote
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/install"
+)
+
+// workerProgram calls the driver for commands.
+const workerProgram = "divvy-worker"
+
+// errContainer is returned for a tenant in a container, which has no worker.
+var errContainer = fmt.Errorf("%w: backend remote makes no shares for containers", backend.ErrTenant)
+
+// Options say where everything is.
+type Options struct {
+	// Tenants is the directory of tenant directories.
+	Tenants string
+	Tree    install.Tree
+	// Shared is true for the system's agent, whose tenants are other users'.
+	Shared bool
+	// Finder finds the driver for the agent itself.
+	Finder driver.Finder
+}
+
+// Backend makes tenants as backend slice does, which finds and watches them.
+type Backend struct {
+	*slice.Backend
+	options Options
+}
+
+var (
+	_ backend.Backend   = (*Backend)(nil)
+	_ backend.Extension = (*Backend)(nil)
+)
+
+// New returns the backend of a machine whose tenants backend slice makes.
+func New(made *slice.Backend, o Options) *Backend {
+	return &Backend{Backend: made, options: o}
+}
+
+// Extends implements [backend.Extension].
+func (b *Backend) Extends() backend.Backend { return b.Backend }
+
+// Plan implements [backend.Backend].
+func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
+	if t.Layer == backend.LayerContainer {
+		return nil, errContainer
+	}
+	p, d, err := b.PlanOver(t)
+	if err != nil {
+		return nil, err
+	}
+	m := machine{Tenants: b.options.Tenants, Tree: b.options.Tree, Shared: b.options.Shared, Hidden: b.options.Finder.Nodes(), Lead: b.Lead}
+	return m.plan(p, t, d)
+}
+
+// Health implements [backend.Backend]: it also checks that client and worker are there.
+func (b *Backend) Health(ctx context.Context) error {
+	paths := []string{b.options.Tree.Program(workerProgram)}
+	for _, library := range driver.Libraries {
+		paths = append(paths, b.options.Tree.Client(string(library)))
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("%w: %w: build or install it, or set %s", slice.ErrInstallation, err, install.Variable)
+		}
+	}
+	return b.Backend.Health(ctx)
+}
+
+// machine is all that a plan depends on besides the tenant and its share.
+type machine struct {
+	Tenants string
+	Tree    install.Tree
+	Shared  bool
+	// Hidden is what the command must not see besides the driver's libraries.
+	Hidden []driver.Node
+	// Lead makes programs find the driver's libraries in a folder by name.
+	Lead func(p *backend.Plan, e *edits.Edits, folder string)
+}
+
+// Names in a tenant's directory.
+const (
+	// clientName is the folder with the client's libraries and the worker's socket.
+	clientName = "client"
+	socketName = "worker.sock"
+	// apartName is what a command sees in place of the directory of tenants.
+	apartName = "apart"
+	// nothingName is an empty folder, noneName an empty file.
+	nothingName = "nothing"
+	noneName    = "none"
+)
+
+// socketVariable leads the client's libraries to the socket where it is not beside them, as where they cover the driver's.
+const socketVariable = "DIVVY_REMOTE_SOCKET"
+
+// socketBytes are those of a socket's path at most (unix(7)).
+const socketBytes = 107
+
+// plan makes of the plan of a share, whose driver is d, one whose edits are the command's and whose worker has those of
+// the share. It is pure.
+func (m machine) plan(p *backend.Plan, t backend.Tenant, d *driver.Driver) (*backend.Plan, error) {
+	client := filepath.Join(p.Dir, clientName)
+	socket := filepath.Join(client, socketName)
+	if len(socket) > socketBytes {
+		return nil, fmt.Errorf("%w: the worker's socket %s has %d bytes: a socket's path has at most %d", backend.ErrTenant, socket, len(socket), socketBytes)
+	}
+	p.Worker = &edits.Worker{Program: m.Tree.Program(workerProgram), Socket: socket, Edits: p.Edits}
+	p.Edits = edits.Edits{Env: []edits.Env{{Name: socketVariable, Value: socket}}}
+	step := makeClient{Path: client, UID: -1}
+	if m.Shared {
+		step.UID = t.UID
+	}
+	for _, library := range driver.Libraries {
+		step.Libraries = append(step.Libraries, clientLibrary{Source: m.Tree.Client(string(library)), Name: library, Driver: d.Chosen[library]})
+	}
+	p.Steps = append(p.Steps, step)
+	if t.Layer == backend.LayerEnv {
+		p.Edits.Env = append(p.Edits.Env, edits.Env{Name: "LD_LIBRARY_PATH", Value: client, Prepend: true})
+		return p, nil
+	}
+	place := filepath.Join(p.Dir, apartName, filepath.Base(p.Dir), clientName)
+	nothing, none := filepath.Join(p.Dir, nothingName), filepath.Join(p.Dir, noneName)
+	p.Steps = append(p.Steps, makeFolder{Path: nothing}, makeFolder{Path: place}, makeEmpty{Path: none})
+	m.cover(p, d, client)
+	m.Lead(p, &p.Edits, client)
+	for _, hidden := range m.Hidden {
+		source := none
+		if hidden.Folder {
+			source = nothing
+		}
+		p.Edits.Binds = append(p.Edits.Binds, edits.Bind{Source: source, Target: hidden.Path, ReadOnly: true})
+	}
+	// Last, because it hides the sources of all others.
+	p.Edits.Binds = append(p.Edits.Binds,
+		edits.Bind{Source: client, Target: place, ReadOnly: true},
+		edits.Bind{Source: filepath.Join(p.Dir, apartName), Target: m.Tenants, Tree: true})
+	return p, nil
+}
+
+// cover puts the client's libraries over all files of the driver's that are not hidden with their folder.
+func (m machine) cover(p *backend.Plan, d *driver.Driver, client string) {
+	for _, library := range driver.Libraries {
+		for _, file := range d.Files[library] {
+			if !m.hides(file) {
+				p.Edits.Binds = append(p.Edits.Binds, edits.Bind{Source: filepath.Join(client, string(library)), Target: file, ReadOnly: true})
+			}
+		}
+	}
+}
+
+// hides reports whether a file is hidden with its folder.
+func (m machine) hides(file string) bool {
+	for _, hidden := range m.Hidden {
+		if within(file, hidden) {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether a path lies in a folder or is it.
+func within(path string, folder driver.Node) bool {
+	inside, err := filepath.Rel(folder.Path, path)
+	return folder.Folder && err == nil && filepath.IsLocal(inside)
+}

@@ -1,0 +1,166 @@
+package remote
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func theDriver(folder string) *driver.Driver {
+	d := &driver.Driver{Chosen: map[driver.Library]string{}, Files: map[driver.Library][]string{}}
+	for _, library := range driver.Libraries {
+		file := filepath.Join(folder, string(library))
+		d.Chosen[library], d.Files[library] = file, []string{file, "/usr/local/cuda/compat/" + string(library)}
+	}
+	return d
+}
+
+// share is the plan of an ordinary share of tenant t7.
+func share(tenants string) *backend.Plan {
+	dir := filepath.Join(tenants, "t7")
+	return &backend.Plan{Dir: dir, Edits: edits.Edits{
+		Binds: []edits.Bind{{Source: dir + "/libcuda.so.1", Target: "/usr/lib/libcuda.so.1", ReadOnly: true}},
+		Env:   []edits.Env{{Name: "PATH", Value: "/simulated", Prepend: true}},
+	}}
+}
+
+// The command's edits lead to the client alone, and the worker's are those of an ordinary share.
+func TestPlans(t *testing.T) {
+	lead := func(p *backend.Plan, e *edits.Edits, folder string) {
+		e.Binds = append(e.Binds, edits.Bind{Source: folder + ".ld.so.cache", Target: "/etc/ld.so.cache", ReadOnly: true})
+	}
+	nodes := []driver.Node{{Path: "/dev/nvidia-caps", Folder: true}, {Path: "/dev/nvidia0"}}
+	own := machine{Tenants: "/dev/shm/divvy-1000/tenants", Tree: "/opt/divvy", Hidden: nodes, Lead: lead}
+	simulated, shared := own, own
+	simulated.Hidden = []driver.Node{{Path: "/dev/shm/divvy-1000/simgpu/m", Folder: true}, {Path: "/b/lib/simgpu", Folder: true}}
+	shared.Tenants, shared.Shared = "/dev/shm/divvy-0/tenants", true
+	for name, c := range map[string]struct {
+		machine machine
+		layer   backend.Layer
+		driver  *driver.Driver
+	}{
+		"native-namespace":    {own, backend.LayerNamespace, theDriver("/usr/lib")},
+		"native-env":          {own, backend.LayerEnv, theDriver("/usr/lib")},
+		"simulated-namespace": {simulated, backend.LayerNamespace, theDriver("/b/lib/simgpu")},
+		"shared-namespace":    {shared, backend.LayerNamespace, theDriver("/usr/lib")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := c.machine.plan(share(c.machine.Tenants), backend.Tenant{ID: "t7", UID: 1000, Layer: c.layer}, c.driver)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, plan)
+		})
+	}
+}
+
+func golden(t *testing.T, name string, plan *backend.Plan) {
+	t.Helper()
+	var got bytes.Buffer
+	encoder := json.NewEncoder(&got)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(plan); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", name+".json")
+	if *update {
+		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("plan differs from %s (go test -update rewrites it):\n%s", path, got.String())
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	long := machine{Tenants: "/" + strings.Repeat("x", socketBytes), Lead: func(*backend.Plan, *edits.Edits, string) {}}
+	if _, err := long.plan(share(long.Tenants), backend.Tenant{ID: "t7"}, theDriver("/usr/lib")); !errors.Is(err, backend.ErrTenant) {
+		t.Errorf("a socket whose path is too long: %v", err)
+	}
+	if _, err := (&Backend{}).Plan(backend.Tenant{Layer: backend.LayerContainer}); !errors.Is(err, backend.ErrTenant) {
+		t.Errorf("a container: %v", err)
+	}
+}
+
+// library compiles a library with these functions.
+func library(t *testing.T, path string, functions ...string) {
+	t.Helper()
+	source := ""
+	for _, f := range functions {
+		source += "int " + f + "(void) { return 1; }\n"
+	}
+	cmd := exec.Command("cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path)
+	cmd.Stdin = strings.NewReader(source)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+}
+
+// The client's folder has libraries with the names of the driver's alone, and goes with all that is in it.
+func TestClientIsMadeAndGoes(t *testing.T) {
+	dir := t.TempDir()
+	ours, theirs, place := filepath.Join(dir, "ours.so"), filepath.Join(dir, "theirs.so"), filepath.Join(dir, "t7", clientName)
+	library(t, ours, "cuInit", "cuNewer")
+	library(t, theirs, "cuInit", "cuTheirs")
+	s := makeClient{Path: place, UID: os.Getuid()}
+	for _, name := range driver.Libraries {
+		s.Libraries = append(s.Libraries, clientLibrary{Source: ours, Name: name, Driver: theirs})
+	}
+	for range 2 { // a plan that was carried out is left as it is
+		if err := s.Apply(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range driver.Libraries {
+		names, err := driver.Names(filepath.Join(place, name.Bare()))
+		if err != nil || !names["cuInit"] || names["cuNewer"] || names["cuTheirs"] {
+			t.Errorf("%s has the names %v, %v", name.Bare(), names, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(place, socketName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Undo(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(place); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after Undo: %v", err)
+	}
+}
+
+func TestPlacesOfCovers(t *testing.T) {
+	dir := t.TempDir()
+	folder, empty := makeFolder{Path: filepath.Join(dir, "a", "b")}, makeEmpty{Path: filepath.Join(dir, "none")}
+	for range 2 {
+		if err := errors.Join(folder.Apply(), empty.Apply()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(empty.Path); err != nil || info.Size() != 0 || info.Mode().Perm() != 0o444 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for range 2 {
+		if err := errors.Join(empty.Undo(), folder.Undo()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/exports"
+)
+
+// makeClient makes the folder with the client's libraries, in which the worker makes its socket.
+type makeClient struct {
+	Path string `json:"makeClient"`
+	// UID is whose folder it is, because the worker is that user's; -1 leaves it the agent's.
+	UID       int             `json:"uid"`
+	Libraries []clientLibrary `json:"libraries"`
+}
+
+// clientLibrary is copied with the names of the driver's library alone: a program that looks for a name to learn what the
+// driver can do finds the driver's names.
+type clientLibrary struct {
+	Source string         `json:"source"`
+	Name   driver.Library `json:"name"`
+	Driver string         `json:"driver"`
+}
+
+// Apply implements [backend.Step].
+func (s makeClient) Apply() error {
+	if err := (makeFolder{Path: s.Path}).Apply(); err != nil {
+		return err
+	}
+	for _, l := range s.Libraries {
+		if err := l.copy(s.Path); err != nil {
+			return err
+		}
+	}
+	if s.UID >= 0 {
+		if err := os.Lchown(s.Path, s.UID, -1); err != nil {
+			return fmt.Errorf("make the client's folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// Undo implements [backend.Step].
+func (s makeClient) Undo() error { return makeFolder{Path: s.Path}.Undo() }
+
+func (l clientLibrary) copy(folder string) error {
+	image, err := os.ReadFile(l.Source)
+	if err != nil {
+		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
+	}
+	names, err := driver.Names(l.Driver)
+	if err != nil {
+		return err
+	}
+	if image, err = exports.Keep(image, func(name string) bool { return names[name] }); err != nil {
+		return fmt.Errorf("copy %s: %w", l.Source, err)
+	}
+	path, bare := filepath.Join(folder, string(l.Name)), filepath.Join(folder, l.Name.Bare())
+	if err := writeFile(path, image, 0o755); err != nil {
+		return err
+	}
+	if target, err := os.Readlink(bare); err == nil && target == string(l.Name) {
+		return nil
+	}
+	if err := os.Symlink(string(l.Name), bare); err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	return nil
+}
+
+// makeFolder makes an empty folder and those above it in the tenant's directory.
+type makeFolder struct {
+	Path string `json:"makeFolder"`
+}
+
+// Apply implements [backend.Step].
+func (s makeFolder) Apply() error {
+	if err := os.MkdirAll(s.Path, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	if err := os.Chmod(s.Path, 0o755); err != nil { // whatever the umask
+		return fmt.Errorf("make folder: %w", err)
+	}
+	return nil
+}
+
+// Undo implements [backend.Step].
+func (s makeFolder) Undo() error {
+	if err := os.RemoveAll(s.Path); err != nil {
+		return fmt.Errorf("remove folder: %w", err)
+	}
+	return nil
+}
+
+// makeEmpty makes an empty file that nobody can write.
+type makeEmpty struct {
+	Path string `json:"makeEmpty"`
+}
+
+// Apply implements [backend.Step].
+func (s makeEmpty) Apply() error { return writeFile(s.Path, nil, 0o444) }
+
+// Undo implements [backend.Step].
+func (s makeEmpty) Undo() error {
+	if err := os.Remove(s.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove file: %w", err)
+	}
+	return nil
+}
+
+// writeFile replaces a file as a whole, whatever the umask.
+func writeFile(path string, data []byte, mode os.FileMode) error {
+	temporary := path + ".new"
+	err := os.WriteFile(temporary, data, 0o600)
+	if err == nil {
+		err = os.Chmod(temporary, mode)
+	}
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", filepath.Base(path), err), os.RemoveAll(temporary))
+	}
+	return nil
+}

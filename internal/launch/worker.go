@@ -1,0 +1,79 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/edits"
+)
+
+// ErrWorker is returned where the worker of a command does not begin to listen.
+var ErrWorker = errors.New("the worker that calls the driver for the command did not start")
+
+// Life keeps a worker that was started: it ends when nobody has its end of a pipe any more.
+type Life struct{ end *os.File }
+
+// lifeFD is the smallest number of a descriptor that a command inherits: far above those that shells and programs use.
+const lifeFD = 64
+
+// Bequeath leaves the worker's life to the program that this process becomes by execve(2), and to that one's children.
+func (l Life) Bequeath() error {
+	// F_DUPFD, unlike what Go does by itself, leaves close-on-exec off.
+	if _, err := unix.FcntlInt(l.end.Fd(), unix.F_DUPFD, lifeFD); err != nil {
+		return fmt.Errorf("pass the worker's life to the command: %w", err)
+	}
+	return nil
+}
+
+// End ends the worker, unless the life was left to a command that has it.
+func (l Life) End() error { return l.end.Close() }
+
+// listening is what a worker writes to its standard output, which it closes then, when programs can connect to it.
+const listening = "listening\n"
+
+// Work starts the worker and returns when programs can connect to it. It is no child of this process and has no
+// terminal, so that what is typed there reaches the command alone. What it has to say goes to where this process writes
+// its errors.
+func (e Enter) Work(w *edits.Worker, env []string) (Life, error) {
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		return Life{}, fmt.Errorf("%w: %w", ErrWorker, err)
+	}
+	defer ours.Close()
+	life, end, err := os.Pipe()
+	if err != nil {
+		return Life{}, errors.Join(fmt.Errorf("%w: %w", ErrWorker, err), theirs.Close())
+	}
+	plan := e.workerPlan(w, env)
+	cmd := &exec.Cmd{
+		Path: plan.Program, Args: plan.Args, Env: plan.Env, Stdout: theirs, Stderr: os.Stderr,
+		ExtraFiles: []*os.File{life}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	err = errors.Join(cmd.Run(), life.Close(), theirs.Close())
+	if err == nil {
+		var said []byte
+		if said, err = io.ReadAll(io.LimitReader(ours, int64(len(listening)))); err == nil && string(said) != listening {
+			err = errors.New("it ended before it listened")
+		}
+	}
+	if err != nil {
+		return Life{}, errors.Join(fmt.Errorf("%w: %w", ErrWorker, err), end.Close())
+	}
+	return Life{end}, nil
+}
+
+// inheritedFD is the number of the first of ExtraFiles.
+const inheritedFD = "3"
+
+// workerPlan computes how a worker is executed. It is pure.
+func (e Enter) workerPlan(w *edits.Worker, env []string) Plan {
+	p := e.Plan(w.Edits, env, []string{w.Program, "--listen", w.Socket, "--life", inheritedFD})
+	p.Args = append([]string{string(e), "--detach", "--"}, p.Args...)
+	return p
+}
