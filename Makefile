@@ -73,6 +73,7 @@ install: build ## copy what was built below PREFIX
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(B)/bin/divvy
 	ln -sf divvy $(DESTDIR)$(PREFIX)/bin/kubectl-divvy
 	install -D -t $(DESTDIR)$(PREFIX)/lib/divvy $(B)/lib/divvy/*
+	install -D -t $(DESTDIR)$(PREFIX)/lib/remote $(B)/lib/remote/*
 	install -D -t $(DESTDIR)$(PREFIX)/lib/simgpu $(B)/lib/simgpu/*
 	install -D -t $(DESTDIR)$(PREFIX)/libexec/divvy $(B)/libexec/divvy/*
 

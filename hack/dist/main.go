@@ -118,7 +118,7 @@ func (r release) installed(prefix string) (tree, error) {
 	t := tree{"bin/kubectl-divvy": {target: "divvy"}}
 	err := errors.Join(
 		t.add(filepath.Join(r.build, "bin/divvy"), "bin/divvy"), t.add(filepath.Join(r.build, "bin/gpubench"), "bin/gpubench"), t.add(filepath.Join(r.build, "lib/divvy"), "lib/divvy"),
-		t.add(filepath.Join(r.build, "lib/simgpu"), "lib/simgpu"), t.add(filepath.Join(r.build, "libexec/divvy"), "libexec/divvy"),
+		t.add(filepath.Join(r.build, "lib/remote"), "lib/remote"), t.add(filepath.Join(r.build, "lib/simgpu"), "lib/simgpu"), t.add(filepath.Join(r.build, "libexec/divvy"), "libexec/divvy"),
 		t.add("README.md", "share/doc/divvy/README.md"), t.add("LICENSE", "share/doc/divvy/LICENSE"), t.add("CHANGELOG.md", "share/doc/divvy/CHANGELOG.md"),
 		t.add("examples/agent.yaml", "share/doc/divvy/examples/agent.yaml"),
 		t.add("deploy/chart/files/alerts.yaml", "share/doc/divvy/prometheus/alerts.yaml"), t.add("deploy/chart/files/dashboards", "share/doc/divvy/grafana"),

@@ -34,7 +34,7 @@ var recipes = map[string]recipe{
 	"divvy": {
 		reference:  "ghcr.io/divvy-gpu/divvy",
 		packages:   []string{"libc6", "libgcc-s1", "gcc-12-base"},
-		tree:       []string{"bin/divvy", "lib/divvy", "lib/simgpu", "libexec/divvy"},
+		tree:       []string{"bin/divvy", "lib/divvy", "lib/remote", "lib/simgpu", "libexec/divvy"},
 		entrypoint: []string{"/usr/local/bin/divvy"},
 	},
 	"gpubench": {

@@ -37,6 +37,9 @@ func (l Library) Real() string {
 	return l.Bare()[:len(l.Bare())-len(".so")] + "-real.so.1"
 }
 
+// Remote is the library on which stand those that send calls to a worker, in the driver's place.
+const Remote = "libdivvy-remote.so.1"
+
 // ErrNotFound is returned where a machine has no driver.
 var ErrNotFound = errors.New("no NVIDIA driver found")
 

@@ -165,11 +165,13 @@ func TestFindSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestFindRefusesNesting(t *testing.T) {
-	h := newHost(t)
-	h.object("usr/lib64/libcuda.so.1", "libcuda.so.1", "libcuda-real.so.1")
-	h.object("usr/lib64/libnvidia-ml.so.1", "libnvidia-ml.so.1")
-	if _, err := (Finder{Root: h.root}).Find(); !errors.Is(err, ErrNested) {
-		t.Errorf("%v, want ErrNested", err)
+	for _, needed := range []string{"libcuda-real.so.1", Remote} {
+		h := newHost(t)
+		h.object("usr/lib64/libcuda.so.1", "libcuda.so.1", needed)
+		h.object("usr/lib64/libnvidia-ml.so.1", "libnvidia-ml.so.1")
+		if _, err := (Finder{Root: h.root}).Find(); !errors.Is(err, ErrNested) {
+			t.Errorf("%s: %v, want ErrNested", needed, err)
+		}
 	}
 }
 

@@ -134,7 +134,7 @@ func (s *search) add(path string, at origin) bool {
 		return false
 	case err != nil:
 		return false
-	case object.needs(s.library.Real()):
+	case object.needs(s.library.Real()), object.needs(Remote):
 		s.nested = fmt.Errorf("%w: %s is Divvy's own library; run this outside the share", ErrNested, path)
 		return false
 	}

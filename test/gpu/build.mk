@@ -27,6 +27,7 @@ gpu-test-folder: build $(B)/bin/gpubench $(B)/test/gpu/gpuprobe $(B)/test/gpu/gp
 	install -D -m 644 -t $(GPU_TEST_FOLDER) test/gpu/README.txt LICENSE
 	install -D -t $(GPU_TEST_FOLDER)/bin $(B)/bin/divvy $(B)/bin/gpubench
 	install -D -t $(GPU_TEST_FOLDER)/lib/divvy $(B)/lib/divvy/*
+	install -D -t $(GPU_TEST_FOLDER)/lib/remote $(B)/lib/remote/*
 	install -D -t $(GPU_TEST_FOLDER)/lib/simgpu $(B)/lib/simgpu/*
 	install -D -t $(GPU_TEST_FOLDER)/libexec/divvy $(B)/test/gpu/gpuprobe $(filter-out %/divvy-cluster,$(wildcard $(B)/libexec/divvy/*))
 	strip $(GPU_TEST_FOLDER)/lib/*/* $(GPU_TEST_FOLDER)/libexec/divvy/* $(GPU_TEST_FOLDER)/bin/gpubench

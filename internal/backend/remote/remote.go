@@ -67,7 +67,7 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 
 // Health implements [backend.Backend]: it also checks that client and worker are there.
 func (b *Backend) Health(ctx context.Context) error {
-	paths := []string{b.options.Tree.Program(workerProgram)}
+	paths := []string{b.options.Tree.Program(workerProgram), b.options.Tree.Client(driver.Remote)}
 	for _, library := range driver.Libraries {
 		paths = append(paths, b.options.Tree.Client(string(library)))
 	}
@@ -102,9 +102,6 @@ const (
 	noneName    = "none"
 )
 
-// socketVariable leads the client's libraries to the socket where it is not beside them, as where they cover the driver's.
-const socketVariable = "DIVVY_REMOTE_SOCKET"
-
 // socketBytes are those of a socket's path at most (unix(7)).
 const socketBytes = 107
 
@@ -117,8 +114,8 @@ func (m machine) plan(p *backend.Plan, t backend.Tenant, d *driver.Driver) (*bac
 		return nil, fmt.Errorf("%w: the worker's socket %s has %d bytes: a socket's path has at most %d", backend.ErrTenant, socket, len(socket), socketBytes)
 	}
 	p.Worker = &edits.Worker{Program: m.Tree.Program(workerProgram), Socket: socket, Edits: p.Edits}
-	p.Edits = edits.Edits{Env: []edits.Env{{Name: socketVariable, Value: socket}}}
-	step := makeClient{Path: client, UID: -1}
+	p.Edits = edits.Edits{}
+	step := makeClient{Path: client, UID: -1, Code: m.Tree.Client(driver.Remote)}
 	if m.Shared {
 		step.UID = t.UID
 	}

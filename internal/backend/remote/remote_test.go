@@ -2,12 +2,14 @@ package remote
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,7 +108,8 @@ func library(t *testing.T, path string, functions ...string) {
 	for _, f := range functions {
 		source += "int " + f + "(void) { return 1; }\n"
 	}
-	cmd := exec.Command("cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path)
+	runpath := "-Wl,--enable-new-dtags,-rpath,/divvy-runpath-" + strings.Repeat("-", 200)
+	cmd := exec.Command("cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, runpath)
 	cmd.Stdin = strings.NewReader(source)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
@@ -119,7 +122,7 @@ func TestClientIsMadeAndGoes(t *testing.T) {
 	ours, theirs, place := filepath.Join(dir, "ours.so"), filepath.Join(dir, "theirs.so"), filepath.Join(dir, "t7", clientName)
 	library(t, ours, "cuInit", "cuNewer")
 	library(t, theirs, "cuInit", "cuTheirs")
-	s := makeClient{Path: place, UID: os.Getuid()}
+	s := makeClient{Path: place, UID: os.Getuid(), Code: ours}
 	for _, name := range driver.Libraries {
 		s.Libraries = append(s.Libraries, clientLibrary{Source: ours, Name: name, Driver: theirs})
 	}
@@ -133,6 +136,14 @@ func TestClientIsMadeAndGoes(t *testing.T) {
 		if err != nil || !names["cuInit"] || names["cuNewer"] || names["cuTheirs"] {
 			t.Errorf("%s has the names %v, %v", name.Bare(), names, err)
 		}
+	}
+	if runpath, err := elf.Open(filepath.Join(place, string(driver.CUDA))); err != nil {
+		t.Error(err)
+	} else if found, err := runpath.DynString(elf.DT_RUNPATH); err != nil || !slices.Equal(found, []string{place}) {
+		t.Errorf("it looks for its code in %v, %v", found, err)
+	}
+	if _, err := os.Stat(filepath.Join(place, driver.Remote)); err != nil {
+		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(place, socketName), nil, 0o600); err != nil {
 		t.Fatal(err)

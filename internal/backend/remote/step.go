@@ -6,20 +6,22 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
-	"github.com/divvy-gpu/divvy/internal/exports"
 )
 
 // makeClient makes the folder with the client's libraries, in which the worker makes its socket.
 type makeClient struct {
 	Path string `json:"makeClient"`
 	// UID is whose folder it is, because the worker is that user's; -1 leaves it the agent's.
-	UID       int             `json:"uid"`
+	UID int `json:"uid"`
+	// Code is the library on which the others stand.
+	Code      string          `json:"code"`
 	Libraries []clientLibrary `json:"libraries"`
 }
 
-// clientLibrary is copied with the names of the driver's library alone: a program that looks for a name to learn what the
-// driver can do finds the driver's names.
+// clientLibrary is copied as [slice.ForDriver] does it: it finds the code in the folder wherever it is bound, and has the
+// names of the driver's library alone.
 type clientLibrary struct {
 	Source string         `json:"source"`
 	Name   driver.Library `json:"name"`
@@ -29,6 +31,13 @@ type clientLibrary struct {
 // Apply implements [backend.Step].
 func (s makeClient) Apply() error {
 	if err := (makeFolder{Path: s.Path}).Apply(); err != nil {
+		return err
+	}
+	code, err := os.ReadFile(s.Code)
+	if err != nil {
+		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
+	}
+	if err := writeFile(filepath.Join(s.Path, driver.Remote), code, 0o755); err != nil {
 		return err
 	}
 	for _, l := range s.Libraries {
@@ -52,11 +61,7 @@ func (l clientLibrary) copy(folder string) error {
 	if err != nil {
 		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
 	}
-	names, err := driver.Names(l.Driver)
-	if err != nil {
-		return err
-	}
-	if image, err = exports.Keep(image, func(name string) bool { return names[name] }); err != nil {
+	if image, err = slice.ForDriver(image, folder, l.Driver); err != nil {
 		return fmt.Errorf("copy %s: %w", l.Source, err)
 	}
 	path, bare := filepath.Join(folder, string(l.Name)), filepath.Join(folder, l.Name.Bare())
