@@ -34,7 +34,7 @@ func (l Life) Bequeath() error {
 // End ends the worker, unless the life was left to a command that has it.
 func (l Life) End() error { return l.end.Close() }
 
-// listening is what a worker writes to its standard output, which it closes then, when programs can connect to it.
+// listening is what a worker writes when programs can connect to it.
 const listening = "listening\n"
 
 // Work starts the worker and returns when programs can connect to it. It is no child of this process and has no
@@ -52,8 +52,8 @@ func (e Enter) Work(w *edits.Worker, env []string) (Life, error) {
 	}
 	plan := e.workerPlan(w, env)
 	cmd := &exec.Cmd{
-		Path: plan.Program, Args: plan.Args, Env: plan.Env, Stdout: theirs, Stderr: os.Stderr,
-		ExtraFiles: []*os.File{life}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		Path: plan.Program, Args: plan.Args, Env: plan.Env, Stderr: os.Stderr,
+		ExtraFiles: []*os.File{life, theirs}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	err = errors.Join(cmd.Run(), life.Close(), theirs.Close())
 	if err == nil {
@@ -68,12 +68,15 @@ func (e Enter) Work(w *edits.Worker, env []string) (Life, error) {
 	return Life{end}, nil
 }
 
-// inheritedFD is the number of the first of ExtraFiles.
-const inheritedFD = "3"
+// The numbers of the descriptors in ExtraFiles.
+const (
+	lifeInherited  = "3"
+	readyInherited = "4"
+)
 
 // workerPlan computes how a worker is executed. It is pure.
 func (e Enter) workerPlan(w *edits.Worker, env []string) Plan {
-	p := e.Plan(w.Edits, env, []string{w.Program, "--listen", w.Socket, "--life", inheritedFD})
+	p := e.Plan(w.Edits, env, []string{w.Program, "--listen", w.Socket, "--life", lifeInherited, "--ready", readyInherited})
 	p.Args = append([]string{string(e), "--detach", "--"}, p.Args...)
 	return p
 }

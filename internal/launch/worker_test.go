@@ -76,8 +76,8 @@ func TestCoversHoldForOtherProcesses(t *testing.T) {
 const fakeWorker = `#!/bin/sh
 echo "$@" >"$2.said"
 test -z "$FAIL" || { echo no driver >&2; exit 1; }
-echo listening
-exec >/dev/null
+echo listening >&4
+exec 4>&-
 cat <&3
 echo ended >"$2"
 `
@@ -103,7 +103,7 @@ func TestWorkerLivesAsLongAsItsCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		said, err := os.ReadFile(w.Socket + ".said")
-		if want := "--listen " + w.Socket + " --life 3\n"; err != nil || string(said) != want {
+		if want := "--listen " + w.Socket + " --life 3 --ready 4\n"; err != nil || string(said) != want {
 			t.Errorf("it was given %q, %v; want %q", said, err, want)
 		}
 		fds := inherited(t)

@@ -284,6 +284,11 @@ int remote_listen(const struct remote_listening *how) {
         remote_log("cannot listen at %s: %s", how->path, strerror(errno));
         return 1;
     }
+    if (how->ready >= 0) {
+        ssize_t told = write(how->ready, REMOTE_READY, sizeof REMOTE_READY - 1);
+        (void)told; /* without its life, too, the listening ends */
+        close(how->ready);
+    }
     run(&l);
     stop(&l);
     return 0;

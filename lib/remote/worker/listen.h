@@ -5,11 +5,14 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#define REMOTE_READY "listening\n"
+
 struct remote_listening {
     const char *path; /* of the socket */
-    int life;         /* whose end-of-file ends the listening; -1 for none */
-    uid_t user;       /* whose processes are served */
-    unsigned most;    /* workers at once */
+    int ready; /* where REMOTE_READY is written once clients can connect, and which is closed then; -1 for none */
+    int life;      /* whose end-of-file ends the listening; -1 for none */
+    uid_t user;    /* whose processes are served */
+    unsigned most; /* workers at once */
 };
 
 /* Listens until the life has ended and no worker is left, or SIGTERM or SIGINT comes. Returns the exit status. */

@@ -1,4 +1,4 @@
-/* divvy-worker --listen PATH [--life FD] [--uid UID] [--workers N]: accepts clients, and starts a worker for each.
+/* divvy-worker --listen PATH [--ready FD] [--life FD] [--uid UID] [--workers N]: accepts clients, and starts a worker for each.
  * divvy-worker --socket FD: is the worker of the client on this socket. */
 #include "remote/worker/listen.h"
 #include "remote/worker/serve.h"
@@ -13,8 +13,9 @@
 #define MOST_WORKERS 256u
 
 static int usage(void) {
-    remote_log("usage: divvy-worker --listen PATH [--life FD] [--uid UID] [--workers N] | "
-               "--socket FD");
+    remote_log(
+        "usage: divvy-worker --listen PATH [--ready FD] [--life FD] [--uid UID] [--workers N] | "
+        "--socket FD");
     return 2;
 }
 
@@ -27,7 +28,8 @@ static bool number(const char *text, unsigned long most, unsigned long *value) {
 }
 
 int main(int count, char **given) {
-    struct remote_listening how = {.life = -1, .user = geteuid(), .most = MOST_WORKERS};
+    struct remote_listening how = {
+        .ready = -1, .life = -1, .user = geteuid(), .most = MOST_WORKERS};
     unsigned long value;
 
     if (count == 3 && strcmp(given[1], "--socket") == 0 && number(given[2], INT_MAX, &value)) {
@@ -36,6 +38,8 @@ int main(int count, char **given) {
     for (int i = 1; i + 1 < count; i += 2) {
         if (strcmp(given[i], "--listen") == 0) {
             how.path = given[i + 1];
+        } else if (strcmp(given[i], "--ready") == 0 && number(given[i + 1], INT_MAX, &value)) {
+            how.ready = (int)value;
         } else if (strcmp(given[i], "--life") == 0 && number(given[i + 1], INT_MAX, &value)) {
             how.life = (int)value;
         } else if (strcmp(given[i], "--uid") == 0 && number(given[i + 1], UINT32_MAX - 1, &value)) {
