@@ -2,10 +2,12 @@
 
 REMOTE_OBJ := $(B)/obj/remote
 REMOTE_TEST := $(B)/test/remote
-REMOTE_CLIENT := $(REMOTE_OBJ)/call.o $(REMOTE_OBJ)/image.o $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
+REMOTE_CLIENT := $(addprefix $(REMOTE_OBJ)/,call.o image.o layout.o) $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
 # Of the client what needs no session: contexts, addresses, facts of devices.
 REMOTE_FACTS := $(addprefix client/,address.o contexts.o current.o ranges.o reserve.o tree.o)
-REMOTE_DECODER := $(REMOTE_OBJ)/take.o $(REMOTE_OBJ)/give.o $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
+# What knows kernels.
+REMOTE_KERNELS := $(patsubst lib/remote/%.c,%.o,$(wildcard $(addprefix lib/remote/client/,layout*.c pack.c launch.c module*.c link_state*.c)))
+REMOTE_DECODER := $(addprefix $(REMOTE_OBJ)/,take.o give.o layout.o) $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
 REMOTE_WORKER := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/worker/*.c))
 # Both sides link it.
 REMOTE_LINK := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/link*.c lib/remote/ring.c))
@@ -42,14 +44,15 @@ $(REMOTE_OBJ)/renamed/%.o: lib/remote/generated/%.c
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(REMOTE_OBJ)/test/test_fuzz.o: CFLAGS += -DREMOTE_SEEDS='"$(abspath lib/remote/generated/seeds.txt)"'
-$(REMOTE_OBJ)/test/test_simgpu.o $(REMOTE_OBJ)/test/test_simgpu_nvml.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+$(REMOTE_OBJ)/test/test_simgpu.o $(REMOTE_OBJ)/test/test_simgpu_nvml.o $(REMOTE_OBJ)/test/test_kernels.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 
 $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODER)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
+$(REMOTE_TEST)/kernels $(REMOTE_TEST)/kernels_records: $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) worker/kernels.o worker/launch.o)
 $(REMOTE_TEST)/link $(REMOTE_TEST)/link_lies: $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
-$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml: $(REMOTE_OBJ)/test/pair.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels: $(REMOTE_OBJ)/test/pair.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 
 # The client's three files. All code is in one of them, so that a program which loads both of the driver's names has one
