@@ -82,3 +82,15 @@ $(REMOTE_LIB)/libcuda.so.1 $(REMOTE_LIB)/libnvidia-ml.so.1: $(REMOTE_CODE)
 	$(call step,LINK)
 	$(CC) -nostdlib $(SOFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$(filter %.map,$^) -Wl,--enable-new-dtags \
 		-Wl,-rpath,'$(RUNPATH_ROOM):$$ORIGIN' -o $@ $(filter %.o,$^) $(REMOTE_CODE)
+
+# Tests of the client, whose worker is a thread of the test.
+REMOTE_CLIENT_TESTS := $(patsubst lib/remote/client/test/test_%.c,$(REMOTE_TEST)/client/%,$(wildcard lib/remote/client/test/test_*.c))
+C_TESTS += $(REMOTE_CLIENT_TESTS) $(if $(SAN),,$(REMOTE_TEST)/client/exports)
+$(REMOTE_TEST)/client/%: $(REMOTE_OBJ)/client/test/test_%.o $(REMOTE_OBJ)/client/test/setting.o $(REMOTE_CODE_OBJECTS)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -pthread -Wl,--wrap=remote_link_connect -o $@ $^ -ldl
+$(REMOTE_TEST)/client/exports: lib/remote/client/test/exports.sh | $(REMOTE_LIBRARIES)
+	$(call step,GEN)
+	mkdir -p $(@D)
+	printf '#!/bin/sh\nexec %s %s %s\n' $(abspath $<) $(abspath $(REMOTE_LIB)) $(abspath lib/abi/generated) >$@ && chmod +x $@

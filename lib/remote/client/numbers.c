@@ -21,6 +21,7 @@ struct slot {
 };
 
 struct table {
+    struct table *outgrown;
     uint64_t mask;
     struct slot slots[];
 };
@@ -46,13 +47,18 @@ static uint64_t place(enum remote_kind kind, uint64_t number) {
     return mixed >> 32 ^ mixed;
 }
 
-/* The slot with this handle, or the empty one at which the search ends. At most half of the slots are used. */
-static struct slot *find(struct table *in, enum remote_kind kind, uint64_t number) {
+/* Whether the handle is there; the slot with it, or the empty one at which the search ended. At most half of the slots are
+ * used. */
+static bool find(struct table *in, enum remote_kind kind, uint64_t number, struct slot **found) {
     for (uint64_t at = place(kind, number);; at++) {
         struct slot *slot = &in->slots[at & in->mask];
         uint64_t is = get(&slot->kind);
-        if (is == EMPTY || (is == (uint64_t)kind && get(&slot->number) == number)) {
-            return slot;
+        *found = slot;
+        if (is == EMPTY) {
+            return false;
+        }
+        if (is == (uint64_t)kind && get(&slot->number) == number) {
+            return true;
         }
     }
 }
@@ -64,7 +70,8 @@ bool remote_number_known(enum remote_kind kind, uint64_t number) {
         if (!now) {
             return false;
         }
-        bool known = before % 2 == 0 && get(&find(now, kind, number)->kind) != EMPTY;
+        struct slot *slot;
+        bool known = before % 2 == 0 && find(now, kind, number, &slot);
         if (before % 2 == 0 && get(&version) == before) {
             return known;
         }
@@ -84,7 +91,8 @@ static void copy(const struct table *from, struct table *to) {
     for (uint64_t i = 0; i <= from->mask; i++) {
         struct slot old = from->slots[i];
         if (old.kind != EMPTY && old.kind != FORGOTTEN) {
-            struct slot *slot = find(to, (enum remote_kind)old.kind, old.number);
+            struct slot *slot;
+            find(to, (enum remote_kind)old.kind, old.number, &slot);
             set(&slot->number, old.number);
             set(&slot->kind, old.kind);
         }
@@ -118,6 +126,7 @@ static bool grow(uint64_t slots) {
     if (table) {
         copy(table, larger);
     }
+    larger->outgrown = table;
     __atomic_store_n(&table, larger, __ATOMIC_RELEASE);
     return true;
 }
@@ -140,8 +149,8 @@ static bool add(enum remote_kind kind, uint64_t number) {
     if (!have_room()) {
         return false;
     }
-    struct slot *slot = find(table, kind, number);
-    if (slot->kind == EMPTY) {
+    struct slot *slot;
+    if (!find(table, kind, number, &slot)) {
         set(&slot->number, number);
         set(&slot->kind, (uint64_t)kind);
         used++;
@@ -168,8 +177,8 @@ void remote_number_learn(enum remote_kind kind, uint64_t number) {
 
 void remote_number_forget(enum remote_kind kind, uint64_t number) {
     pthread_mutex_lock(&writing);
-    struct slot *slot = table ? find(table, kind, number) : NULL;
-    if (slot && slot->kind != EMPTY) {
+    struct slot *slot;
+    if (table && find(table, kind, number, &slot)) {
         set(&slot->kind, FORGOTTEN);
         live--;
     }
