@@ -4,7 +4,7 @@ REMOTE_OBJ := $(B)/obj/remote
 REMOTE_TEST := $(B)/test/remote
 REMOTE_CLIENT := $(addprefix $(REMOTE_OBJ)/,call.o image.o layout.o) $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
 # Of the client what needs no session: contexts, addresses, facts of devices.
-REMOTE_FACTS := $(addprefix client/,address.o contexts.o current.o ranges.o reserve.o tree.o)
+REMOTE_FACTS := $(addprefix client/,address.o asked.o contexts.o current.o device.o kept.o pointer.o ranges.o reserve.o snapshot.o tree.o)
 # What knows kernels.
 REMOTE_KERNELS := $(patsubst lib/remote/%.c,%.o,$(wildcard $(addprefix lib/remote/client/,layout*.c pack.c launch.c module*.c link_state*.c)))
 REMOTE_DECODER := $(addprefix $(REMOTE_OBJ)/,take.o give.o layout.o) $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
@@ -42,9 +42,13 @@ $(REMOTE_OBJ)/renamed/%.o: lib/remote/generated/%.c
 	$(call step,CC)
 	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(REMOTE_OBJ)/renamed/client/%.o: lib/remote/client/%.c
+	$(call step,CC)
+	mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(REMOTE_OBJ)/test/test_fuzz.o: CFLAGS += -DREMOTE_SEEDS='"$(abspath lib/remote/generated/seeds.txt)"'
-$(REMOTE_OBJ)/test/test_simgpu.o $(REMOTE_OBJ)/test/test_simgpu_nvml.o $(REMOTE_OBJ)/test/test_kernels.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+$(REMOTE_OBJ)/test/test_simgpu.o $(REMOTE_OBJ)/test/test_simgpu_nvml.o $(REMOTE_OBJ)/test/test_kernels.o $(REMOTE_OBJ)/test/test_facts.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 
 $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODER)
 	$(call step,LINK)
@@ -52,8 +56,11 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 $(REMOTE_TEST)/kernels $(REMOTE_TEST)/kernels_records: $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) worker/kernels.o worker/launch.o)
 $(REMOTE_TEST)/link $(REMOTE_TEST)/link_lies: $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
-$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels: $(REMOTE_OBJ)/test/pair.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels $(REMOTE_TEST)/facts: $(REMOTE_OBJ)/test/pair.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
+# Reservations are noted only: the simulated GPUs have their addresses in this process.
+$(REMOTE_TEST)/facts: $(REMOTE_OBJ)/test/facts.o $(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) \
+	$(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
 
 # The client's three files. All code is in one of them, so that a program which loads both of the driver's names has one
 # connection. The others jump into it; they look for it where the run path says, which whoever places them overwrites

@@ -54,6 +54,9 @@ struct remote_range {
 };
 /* Copies the range with this address; false if there is none. */
 bool remote_range_find(CUdeviceptr address, struct remote_range *range);
+/* Whether the address can be the worker's though no range has it, such as a variable of a module: the program has nothing
+ * there. */
+bool remote_range_foreign(CUdeviceptr address);
 /* Notes a range, and reserves its addresses in the client unless its memory is the program's at the same ones. False if
  * the address means something else in the client already. */
 bool remote_range_add(const struct remote_range *range);

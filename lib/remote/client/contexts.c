@@ -9,8 +9,8 @@
 struct context {
     uint64_t number;
     CUdevice device;
-    unsigned attached;
-    bool primary; /* its number stays when it ends, because it can begin again */
+    unsigned uses; /* what was attached, or retained */
+    bool primary;  /* its number stays when it ends, because it can begin again */
     bool alive;
 };
 
@@ -77,10 +77,15 @@ static bool begin(uint64_t number, CUdevice device, bool primary) {
     }
     if (!c && count < room) {
         c = &contexts[count++];
+        c->number = 0;
     }
     if (c) {
-        *c = (struct context){
-            .number = number, .device = device, .attached = 1, .primary = primary, .alive = true};
+        unsigned uses = c->number == number && c->alive ? c->uses : 0;
+        *c = (struct context){.number = number,
+                              .device = device,
+                              .uses = uses + 1,
+                              .primary = primary,
+                              .alive = true};
     }
     pthread_mutex_unlock(&lock);
     changed();
@@ -125,14 +130,16 @@ static CUresult created(CUcontext *to, CUresult result, CUcontext made, CUdevice
 
 CUresult REMOTE_STUB(cuCtxCreate)(CUcontext *to, unsigned int flags, CUdevice device) {
     CUcontext made = NULL;
+    CUresult result = remote_call_cuCtxCreate(to ? &made : NULL, flags, device);
 
-    return created(to, remote_call_cuCtxCreate(to ? &made : NULL, flags, device), made, device);
+    return created(to, result, made, device);
 }
 
 CUresult REMOTE_STUB(cuCtxCreate_v2)(CUcontext *to, unsigned int flags, CUdevice device) {
     CUcontext made = NULL;
+    CUresult result = remote_call_cuCtxCreate_v2(to ? &made : NULL, flags, device);
 
-    return created(to, remote_call_cuCtxCreate_v2(to ? &made : NULL, flags, device), made, device);
+    return created(to, result, made, device);
 }
 
 CUresult REMOTE_STUB(cuCtxCreate_v3)(CUcontext *to, CUexecAffinityParam *affinity, int number,
@@ -209,8 +216,8 @@ static bool attach(uint64_t number, bool more) {
     pthread_mutex_lock(&lock);
     struct context *c = find(number);
     if (c && !c->primary) {
-        c->attached += more ? 1 : UINT_MAX;
-        last = c->attached == 0;
+        c->uses += more ? 1 : UINT_MAX;
+        last = c->uses == 0;
     }
     pthread_mutex_unlock(&lock);
     return last;
@@ -243,18 +250,14 @@ CUresult REMOTE_STUB(cuCtxDetach)(CUcontext ctx) {
     return result;
 }
 
-/* The number of a device's primary context, 0 if it never began. */
-static uint64_t primary_of(CUdevice device) {
-    uint64_t number = 0;
-
-    pthread_mutex_lock(&lock);
+/* The primary context of a device that lives; NULL if there is none. The lock is held. */
+static struct context *primary_of(CUdevice device) {
     for (size_t i = 0; i < count; i++) {
-        if (contexts[i].primary && contexts[i].device == device) {
-            number = contexts[i].number;
+        if (contexts[i].primary && contexts[i].alive && contexts[i].device == device) {
+            return &contexts[i];
         }
     }
-    pthread_mutex_unlock(&lock);
-    return number;
+    return NULL;
 }
 
 CUresult REMOTE_STUB(cuDevicePrimaryCtxRetain)(CUcontext *to, CUdevice device) {
@@ -272,37 +275,58 @@ CUresult REMOTE_STUB(cuDevicePrimaryCtxRetain)(CUcontext *to, CUdevice device) {
     return result;
 }
 
-/* Whether it has ended after this, the driver knows: others than the program's calls may hold it. */
-static CUresult let_go(CUdevice device, CUresult (*call)(CUdevice)) {
+/* Whether it lives; a record must not go with one that may have ended. */
+static void doubt(uint64_t number, bool alive) {
+    pthread_mutex_lock(&lock);
+    struct context *c = find(number);
+    if (c) {
+        c->alive = alive;
+    }
+    pthread_mutex_unlock(&lock);
+    changed();
+}
+
+/* One use less, or none. Where it may have been the last, the driver knows whether the context has ended: how uses and
+ * resets count together is its own. */
+static CUresult let_go(CUdevice device, bool last, CUresult (*call)(CUdevice)) {
     unsigned flags;
     int active = 1;
 
     pthread_mutex_lock(&primary_lock);
-    uint64_t number = primary_of(device);
     CUresult result = call(device);
-    if (number && context_lives(number)) {
-        REMOTE_STUB(cuDevicePrimaryCtxGetState)(device, &flags, &active);
+    pthread_mutex_lock(&lock);
+    struct context *c = primary_of(device);
+    uint64_t number = c ? c->number : 0;
+    last = last || (c && c->uses <= 1);
+    if (c && !last && result == CUDA_SUCCESS) {
+        c->uses--;
     }
-    if (!active) {
-        remote_range_leave(number, 0);
-        end(number);
+    pthread_mutex_unlock(&lock);
+    if (number && last) {
+        doubt(number, false);
+        REMOTE_STUB(cuDevicePrimaryCtxGetState)(device, &flags, &active);
+        doubt(number, active);
+        if (!active) {
+            remote_range_leave(number, 0);
+            end(number);
+        }
     }
     pthread_mutex_unlock(&primary_lock);
     return result;
 }
 
 CUresult REMOTE_STUB(cuDevicePrimaryCtxRelease)(CUdevice device) {
-    return let_go(device, remote_call_cuDevicePrimaryCtxRelease);
+    return let_go(device, false, remote_call_cuDevicePrimaryCtxRelease);
 }
 
 CUresult REMOTE_STUB(cuDevicePrimaryCtxRelease_v2)(CUdevice device) {
-    return let_go(device, remote_call_cuDevicePrimaryCtxRelease_v2);
+    return let_go(device, false, remote_call_cuDevicePrimaryCtxRelease_v2);
 }
 
 CUresult REMOTE_STUB(cuDevicePrimaryCtxReset)(CUdevice device) {
-    return let_go(device, remote_call_cuDevicePrimaryCtxReset);
+    return let_go(device, true, remote_call_cuDevicePrimaryCtxReset);
 }
 
 CUresult REMOTE_STUB(cuDevicePrimaryCtxReset_v2)(CUdevice device) {
-    return let_go(device, remote_call_cuDevicePrimaryCtxReset_v2);
+    return let_go(device, true, remote_call_cuDevicePrimaryCtxReset_v2);
 }

@@ -59,6 +59,8 @@ CUresult remote_current_result(void) {
 int32_t remote_current_told(uint16_t call, int32_t result) {
     switch (call) {
     /* These speak of the context that they name. */
+    case REMOTE_cuCtxDestroy:
+    case REMOTE_cuCtxDestroy_v2:
     case REMOTE_cuCtxDetach:
     case REMOTE_cuCtxGetApiVersion:
     case REMOTE_cuCtxGetDevice_v2:
@@ -68,8 +70,9 @@ int32_t remote_current_told(uint16_t call, int32_t result) {
     case REMOTE_cuDevicePrimaryCtxRelease_v2:
         return result;
     default:
-        return result == CUDA_ERROR_INVALID_CONTEXT && call < REMOTE_NVML
-                   ? (int32_t)(current_top() ? remote_current_result() : CUDA_ERROR_INVALID_CONTEXT)
+        return result == CUDA_ERROR_INVALID_CONTEXT && call < REMOTE_NVML &&
+                       remote_current_result() == CUDA_ERROR_CONTEXT_IS_DESTROYED
+                   ? (int32_t)CUDA_ERROR_CONTEXT_IS_DESTROYED
                    : result;
     }
 }

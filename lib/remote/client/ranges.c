@@ -49,7 +49,9 @@ static void drop(struct range_node *node) {
     struct remote_range range = node->range;
     uint64_t from, to;
 
-    free(range_take(tree_of(&range), range.start));
+    range_take(tree_of(&range), range.start);
+    free(node->facts);
+    free(node);
     if (is_own(&range)) {
         return;
     }
@@ -137,6 +139,52 @@ bool remote_range_find(CUdeviceptr address, struct remote_range *range) {
     }
     pthread_mutex_unlock(&lock);
     return node != NULL;
+}
+
+bool range_look(CUdeviceptr address, struct remote_range *range, uint64_t *of,
+                struct remote_pointer_facts *facts, bool *told) {
+    pthread_mutex_lock(&lock);
+    const struct range_node *node = at(address);
+    *told = node && node->facts;
+    if (node) {
+        *range = node->range;
+        *of = node->serial;
+    }
+    if (*told) {
+        *facts = *node->facts;
+    }
+    pthread_mutex_unlock(&lock);
+    return node != NULL;
+}
+
+void range_keep(CUdeviceptr address, uint64_t of, const struct remote_pointer_facts *facts) {
+    struct remote_pointer_facts *copy = malloc(sizeof *copy);
+
+    if (!copy) {
+        return;
+    }
+    *copy = *facts;
+    pthread_mutex_lock(&lock);
+    struct range_node *node = at(address);
+    if (node && node->serial == of && !node->facts) {
+        node->facts = copy;
+        copy = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    free(copy);
+}
+
+bool remote_range_foreign(CUdeviceptr address) {
+    uint64_t from = address / BLOCK * BLOCK;
+
+    if (address == 0 || address >= END) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    const struct range_node *last = range_before(reserved, from + BLOCK - 1);
+    bool ours = last && end_of(last) > from;
+    pthread_mutex_unlock(&lock);
+    return ours || remote_is_free(address);
 }
 
 bool remote_range_remove(CUdeviceptr start, struct remote_range *range) {

@@ -3,15 +3,24 @@
 #define DIVVY_REMOTE_RANGES_H
 
 #include "remote/client/client.h"
+#include "remote/facts.h"
 
 struct range_node {
     struct remote_range range;
-    uint64_t serial; /* tells it from others that had its address */
+    uint64_t serial;                    /* tells it from others that had its address */
+    struct remote_pointer_facts *facts; /* what the worker has told of it; NULL before */
     bool leaving;
     uint32_t weight; /* drawn; a parent's is not below its children's, which keeps the tree flat */
     struct range_node *left, *right;
 };
 
+/* A range with its serial number, and what is known of it: false in `told` for nothing. False if there is none. */
+bool range_look(CUdeviceptr address, struct remote_range *range, uint64_t *of,
+                struct remote_pointer_facts *facts, bool *told);
+/* Keeps what is known of it, if it still has this serial number. */
+void range_keep(CUdeviceptr address, uint64_t of, const struct remote_pointer_facts *facts);
+
+/* tree.c */
 /* The last node that starts at or before the address, and the first that starts after it; NULL if there is none. */
 struct range_node *range_before(struct range_node *root, uint64_t address);
 struct range_node *range_after(struct range_node *root, uint64_t address);

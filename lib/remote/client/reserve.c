@@ -1,7 +1,9 @@
 #define _GNU_SOURCE
 #include "remote/client/reserve.h"
 
+#include <errno.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 bool remote_reserve(uint64_t start, uint64_t size) {
     void *want = (void *)(uintptr_t)start;
@@ -21,4 +23,12 @@ bool remote_reserve(uint64_t start, uint64_t size) {
 
 void remote_unreserve(uint64_t start, uint64_t size) {
     munmap((void *)(uintptr_t)start, size);
+}
+
+bool remote_is_free(uint64_t address) {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    unsigned char resident;
+
+    return mincore((void *)(uintptr_t)(address / page * page), page, &resident) != 0 &&
+           errno == ENOMEM;
 }

@@ -8,5 +8,7 @@
 /* Whole pages. False if anything is there already, or the kernel has no such addresses. */
 bool remote_reserve(uint64_t start, uint64_t size);
 void remote_unreserve(uint64_t start, uint64_t size);
+/* Whether the page of an address is nobody's. */
+bool remote_is_free(uint64_t address);
 
 #endif

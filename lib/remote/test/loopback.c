@@ -13,6 +13,8 @@ enum remote_outcome loopback_outcome;
 bool loopback_strict;
 bool loopback_dead;
 bool loopback_said;
+void (*loopback_enter)(struct remote_head *head);
+void (*loopback_leave)(void);
 void (*loopback_spoil)(struct remote_answer *head, unsigned char *body, size_t *size);
 unsigned char *loopback_record;
 size_t loopback_size;
@@ -119,6 +121,9 @@ uint64_t remote_send(const struct remote_head *head, const struct remote_piece *
     filled.sequence = ++sequence;
     filled.context = 7;
     filled.thread = 1;
+    if (loopback_enter) {
+        loopback_enter(&filled);
+    }
     memcpy(to, &filled, sizeof filled);
     to += sizeof filled;
     for (size_t i = 0; i < count; i++) {
@@ -143,6 +148,9 @@ uint64_t remote_send(const struct remote_head *head, const struct remote_piece *
     }
     if (loopback_outcome == REMOTE_LATER && loopback_said) {
         loopback_outcome = REMOTE_ANSWERED;
+    }
+    if (loopback_leave) {
+        loopback_leave();
     }
     return sequence;
 }

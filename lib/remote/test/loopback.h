@@ -18,6 +18,9 @@ extern bool loopback_said;
 /* The first late error, and the last notice. */
 extern int32_t loopback_late;
 extern struct remote_answer loopback_notice;
+/* What a worker's executor does before a record, whose context it may change, and after it; NULL for nothing. */
+extern void (*loopback_enter)(struct remote_head *head);
+extern void (*loopback_leave)(void);
 /* Changes an answer and what the client is told of its size before it reads it; NULL leaves it. */
 extern void (*loopback_spoil)(struct remote_answer *head, unsigned char *body, size_t *size);
 /* The last record as it was sent, and its size. */

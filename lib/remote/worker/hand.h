@@ -21,7 +21,8 @@
 /* Calls of our own, enum remote_own. */
 #define REMOTE_OWN_CALLS(each)                                                                     \
     each(SNAPSHOT, snapshot) each(BULK, bulk) each(REGION, region) each(CODE, code)                \
-        each(CALLBACK, callback) each(BEAT, beat) each(LAYOUT, layout) each(FORGET, forget)
+        each(CALLBACK, callback) each(BEAT, beat) each(POINTER, pointer) each(LAYOUT, layout)      \
+            each(FORGET, forget)
 #define REMOTE_HAND_OWN(number, name) remote_decode_one remote_hand_##name __attribute__((weak));
 REMOTE_OWN_CALLS(REMOTE_HAND_OWN)
 #undef REMOTE_HAND_OWN
