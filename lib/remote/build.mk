@@ -7,13 +7,13 @@ REMOTE_CLIENT := $(addprefix $(REMOTE_OBJ)/,call.o image.o layout.o) $(addprefix
 REMOTE_FACTS := $(addprefix client/,address.o asked.o contexts.o current.o device.o kept.o pointer.o ranges.o reserve.o snapshot.o tree.o)
 # What knows kernels.
 REMOTE_KERNELS := $(patsubst lib/remote/%.c,%.o,$(wildcard $(addprefix lib/remote/client/,layout*.c pack.c launch.c module*.c link_state*.c)))
-REMOTE_DECODER := $(addprefix $(REMOTE_OBJ)/,take.o give.o layout.o) $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
+REMOTE_DECODER := $(addprefix $(REMOTE_OBJ)/,take.o give.o image.o layout.o) $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
 REMOTE_WORKER := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/worker/*.c))
 # Both sides link it.
 REMOTE_LINK := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/link*.c lib/remote/ring.c))
 # A client and a worker in one process, with drawn parameters.
 REMOTE_LOOPBACK := $(addprefix $(REMOTE_OBJ)/test/,loopback.o loopback_worker.o exercise.o generated/cuda_exercises.o generated/nvml_exercises.o) \
-	$(addprefix $(REMOTE_OBJ)/renamed/,cuda_stubs.o nvml_stubs.o) $(addprefix $(REMOTE_OBJ)/,call.o image.o worker/hand.o)
+	$(addprefix $(REMOTE_OBJ)/renamed/,cuda_stubs.o nvml_stubs.o) $(addprefix $(REMOTE_OBJ)/,call.o worker/hand.o)
 REMOTE_TESTS := $(patsubst lib/remote/test/test_%.c,$(REMOTE_TEST)/%,$(wildcard lib/remote/test/test_*.c))
 # Loaded, as a program does it; its machine is made by its own code.
 REMOTE_SIMGPU := $(addprefix $(B)/lib/simgpu/,libcuda.so.1 libnvidia-ml.so.1)

@@ -115,7 +115,16 @@ void remote_image(struct remote_call *call, unsigned parameter, unsigned word, c
         fail(call, results_of(call)->image);
         return;
     }
-    call->words[word] = remote_send_bulk(image, size);
+    remote_bulk(call, parameter, word, image, size);
+}
+
+void remote_bulk(struct remote_call *call, unsigned parameter, unsigned word, const void *at,
+                 size_t size) {
+    remote_given(call, parameter, at);
+    if (!at || call->fault) {
+        return;
+    }
+    call->words[word] = remote_send_bulk(at, size);
     call->words[word + 1] = size;
     if (!call->words[word]) {
         fail(call, results_of(call)->lost);

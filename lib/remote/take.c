@@ -1,5 +1,7 @@
 #include "remote/take.h"
 
+#include "remote/image.h"
+
 #include <string.h>
 
 #define UNTOUCHED REMOTE_UNTOUCHED
@@ -154,9 +156,11 @@ const void *remote_in_image(struct remote_decoder *decoder, unsigned parameter, 
     if (!remote_is_given(decoder, parameter) || decoder->garbled) {
         return NULL;
     }
-    const void *image =
-        remote_worker_bulk(decoder->worker, decoder->words[word], decoder->words[word + 1]);
-    return image ? image : garble(decoder);
+    uint64_t size = decoder->words[word + 1];
+    const void *image = remote_worker_bulk(decoder->worker, decoder->words[word], size);
+
+    /* The driver reads as much as the code says of itself. */
+    return image && remote_image_size_within(image, size) ? image : garble(decoder);
 }
 
 /* Room in the scratch memory, at least a byte. */

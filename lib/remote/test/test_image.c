@@ -21,8 +21,16 @@ static void *at_edge(const void *bytes, size_t size) {
     return map + whole - size;
 }
 
+/* Of code that proves its size, no part proves any, however it ends. */
 static size_t size_of(const void *bytes, size_t size) {
-    return remote_image_size(at_edge(bytes, size));
+    size_t whole = remote_image_size(at_edge(bytes, size));
+
+    for (size_t part = 1; part <= size; part++) {
+        size_t within = remote_image_size_within(at_edge(bytes, part), part);
+
+        CHECK_EQUAL(within, part < whole ? 0 : whole);
+    }
+    return whole;
 }
 
 static void check_text(void) {
