@@ -36,6 +36,16 @@ $(REMOTE_PROGRAM): $(REMOTE_WORKER) $(REMOTE_DECODER) $(REMOTE_LINK) | $(LIBC_ST
 	mkdir -p $(@D)
 	$(CC) -pie $(LDFLAGS) -Wl,-z,relro -Wl,-z,now -o $@ $^ $(LINK_LIBC)
 
+# The worker itself, without what its program begins with.
+$(REMOTE_TEST)/table: $(REMOTE_OBJ)/test/test_table.o $(REMOTE_OBJ)/worker/table.o $(REMOTE_OBJ)/generated/numbers/numbers.o
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -pthread
+$(REMOTE_TEST)/executor: $(REMOTE_OBJ)/test/test_executor.o $(REMOTE_OBJ)/test/sides.o $(filter-out %/main.o,$(REMOTE_WORKER)) $(REMOTE_DECODER) $(REMOTE_LINK)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -ldl -pthread
+
 # In a test the client's functions have other names than the driver's.
 $(REMOTE_OBJ)/test/%.o $(REMOTE_OBJ)/renamed/%.o: CFLAGS += -include lib/remote/test/renamed.h
 $(REMOTE_OBJ)/renamed/%.o: lib/remote/generated/%.c
