@@ -41,7 +41,7 @@ $(REMOTE_TEST)/table: $(REMOTE_OBJ)/test/test_table.o $(REMOTE_OBJ)/worker/table
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -pthread
-$(REMOTE_TEST)/executor: $(REMOTE_OBJ)/test/test_executor.o $(REMOTE_OBJ)/test/sides.o $(filter-out %/main.o,$(REMOTE_WORKER)) $(REMOTE_DECODER) $(REMOTE_LINK)
+$(REMOTE_TEST)/executor: $(REMOTE_OBJ)/test/test_executor.o $(REMOTE_OBJ)/test/served.o $(REMOTE_OBJ)/test/sides.o $(filter-out %/main.o,$(REMOTE_WORKER)) $(REMOTE_DECODER) $(REMOTE_LINK)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl -pthread
