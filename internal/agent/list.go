@@ -247,7 +247,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		one.Observed, one.Excess = on.observed, on.text
 		one.Measured, one.Past, one.Signalled = on.overhead, on.past, on.signalled
 		one.Used, one.Overhead = one.Used+on.overhead, one.Overhead+on.overhead
-		one.Process = processesOf(t, i, on.by)
+		one.Process = a.processesOf(t, i, on.by)
 		if i < len(times) {
 			one.Time = &times[i]
 			if i < len(t.seen.Usage) {
@@ -267,12 +267,16 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 }
 
 // processesOf are the living processes of a tenant's share of that number, with what the driver told of each.
-func processesOf(t *tenant, number int, told map[int]uint64) (all []control.Process) {
+func (a *Agent) processesOf(t *tenant, number int, told map[int]uint64) (all []control.Process) {
+	proxy, _ := a.config.Backends.Of(t.backend()).(backend.Proxy)
 	for _, p := range t.seen.Processes {
 		if !p.Live {
 			continue
 		}
 		of := control.Process{PID: p.PID}
+		if proxy != nil && p.PID > 0 {
+			of.Client = proxy.Client(p.PID)
+		}
 		if observed, ok := told[p.PID]; ok && p.PID != 0 {
 			of.Observed = &observed
 		}

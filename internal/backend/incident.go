@@ -11,6 +11,12 @@ type Reporter interface {
 	Own(id process.ID) bool
 }
 
+// Proxy is a backend whose tenants' processes use the GPU for others.
+type Proxy interface {
+	// Client is the process for which one of a tenant's uses the GPU, as that one tells; 0 where it tells none.
+	Client(pid int) int
+}
+
 // Chooser is a backend that not every GPU suits.
 type Chooser interface {
 	// Unsuited is why a GPU can never have the backend's shares, "" where it can.

@@ -152,7 +152,7 @@ func pids(processes []control.Process) string {
 			texts = append(texts, fmt.Sprintf("+%d", len(processes)-i))
 			break
 		}
-		texts = append(texts, pid(p.PID))
+		texts = append(texts, pid(cmp.Or(p.Client, p.PID)))
 	}
 	return strings.Join(texts, ",")
 }

@@ -103,7 +103,11 @@ func detailsOf(t control.Tenant, s control.Share, one top.Share, now time.Time) 
 	}
 	var processes []string
 	for _, p := range s.Process {
-		processes = append(processes, pid(p.PID))
+		text := pid(p.PID)
+		if p.Client > 0 {
+			text = fmt.Sprintf("%d (worker %s)", p.Client, text)
+		}
+		processes = append(processes, text)
 	}
 	lines = append(lines, "processes "+orDash(strings.Join(processes, ", ")))
 	lines = append(lines, mechanismsOf(control.Tenant{Name: t.Name, Shares: []control.Share{s}})...)

@@ -192,6 +192,9 @@ type Share struct {
 type Process struct {
 	// PID is in the agent's pid namespace, 0 where it is not known.
 	PID int `json:"pid"`
+	// Client is the process of the tenant's command for which it uses the GPU, in the same pid namespace; 0 for one that does
+	// so for itself. It is the tenant's word.
+	Client int `json:"client,omitempty"`
 	// Used is the tenant's word. It is 0 also where it is not known.
 	Used uint64 `json:"used"`
 	// Observed is what it has as the driver tells; nil where it does not.

@@ -175,3 +175,21 @@ func TestPlacesOfCovers(t *testing.T) {
 		}
 	}
 }
+
+func TestClientOfAWorker(t *testing.T) {
+	for line, want := range map[string]int{
+		"divvy-worker\x00--socket\x003\x00--client\x004711\x00": 4711,
+		"divvy-worker\x00--socket\x003\x00":                     0,
+		"divvy-worker\x00--client\x00-1\x00":                    0,
+		"divvy-worker\x00--client\x001x\x00":                    0,
+		"divvy-worker\x00--client\x00":                          0,
+		"":                                                      0,
+	} {
+		if got := clientIn([]byte(line)); got != want {
+			t.Errorf("%q: %d, want %d", line, got, want)
+		}
+	}
+	if got := (&Backend{}).Client(os.Getpid()); got != 0 {
+		t.Errorf("the test works for process %d", got)
+	}
+}

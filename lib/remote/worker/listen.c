@@ -147,8 +147,14 @@ static void close_from(unsigned first) {
 
 /* In a child: becomes a worker. It does not outlive the listener, by whose end the share is known to be free. */
 static _Noreturn void become_worker(const struct listener *l, int client) {
-    char *const given[] = {"divvy-worker", "--socket", "3", NULL};
+    char number[16];
+    char *const given[] = {"divvy-worker", "--socket", "3", "--client", number, NULL};
+    struct ucred who = {.pid = 0};
+    socklen_t size = sizeof who;
     sigset_t none;
+
+    getsockopt(client, SOL_SOCKET, SO_PEERCRED, &who, &size);
+    snprintf(number, sizeof number, "%d", (int)who.pid);
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != l->self) {

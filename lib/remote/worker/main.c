@@ -1,5 +1,6 @@
 /* divvy-worker --listen PATH [--ready FD] [--life FD] [--uid UID] [--workers N]: accepts clients, and starts a worker for each.
- * divvy-worker --socket FD: is the worker of the client on this socket. */
+ * divvy-worker --socket FD [--client PID]: is the worker of the client on this socket. Who looks at its command line sees
+ * which process that is. */
 #include "remote/worker/listen.h"
 #include "remote/worker/serve.h"
 
@@ -8,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define MOST_WORKERS 256u
@@ -15,7 +17,7 @@
 static int usage(void) {
     remote_log(
         "usage: divvy-worker --listen PATH [--ready FD] [--life FD] [--uid UID] [--workers N] | "
-        "--socket FD");
+        "--socket FD [--client PID]");
     return 2;
 }
 
@@ -32,7 +34,9 @@ int main(int count, char **given) {
         .ready = -1, .life = -1, .user = geteuid(), .most = MOST_WORKERS};
     unsigned long value;
 
-    if (count == 3 && strcmp(given[1], "--socket") == 0 && number(given[2], INT_MAX, &value)) {
+    if ((count == 3 || (count == 5 && strcmp(given[3], "--client") == 0)) &&
+        strcmp(given[1], "--socket") == 0 && number(given[2], INT_MAX, &value)) {
+        prctl(PR_SET_NAME, "divvy-worker"); /* it was started by another name */
         remote_serve((int)value);
     }
     for (int i = 1; i + 1 < count; i += 2) {

@@ -1,0 +1,43 @@
+package remote
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+var _ backend.Proxy = (*Backend)(nil)
+
+// clientFlag comes before the number of a worker's client on its command line (lib/remote/worker/main.c).
+const clientFlag = "--client"
+
+// Client implements [backend.Proxy]. Any process can have such a command line, so what it tells counts only of a process of
+// the same user, and is only shown.
+func (b *Backend) Client(pid int) int {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return 0
+	}
+	client := clientIn(text)
+	if client == 0 || process.Owner(client) != process.Owner(pid) {
+		return 0
+	}
+	return client
+}
+
+// clientIn is the client that a command line tells, 0 for none.
+func clientIn(line []byte) int {
+	words := bytes.Split(bytes.TrimSuffix(line, []byte{0}), []byte{0})
+	if len(words) < 2 || string(words[len(words)-2]) != clientFlag {
+		return 0
+	}
+	client, err := strconv.ParseInt(string(words[len(words)-1]), 10, 32)
+	if err != nil || client < 1 {
+		return 0
+	}
+	return int(client)
+}

@@ -1,0 +1,373 @@
+package run
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/install"
+)
+
+// Results of the driver that these tests expect.
+const (
+	outOfMemory       = "2"
+	notInitialized    = "3"
+	deviceUnavailable = "46"
+)
+
+// steps is a share of backend remote whose program, testdata/steps.c, does one step after another.
+type steps struct {
+	h     *host
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	lines *bufio.Reader
+	said  *bytes.Buffer
+}
+
+// steps starts such a share.
+func (h *host) steps(name string) *steps {
+	h.t.Helper()
+	program := filepath.Join(h.t.TempDir(), "steps")
+	if out, err := exec.Command("cc", "-o", program, "testdata/steps.c", "-ldl").CombinedOutput(); err != nil {
+		h.t.Fatalf("cc: %v: %s", err, out)
+	}
+	return h.stepsOf(name, program)
+}
+
+func (h *host) stepsOf(name string, command ...string) *steps {
+	h.t.Helper()
+	args := []string{"run", "--simgpu", "m", "--backend", "remote", "--memory", "8Gi", "--name", name, "--"}
+	s := &steps{h: h, cmd: h.command(filepath.Join(string(h.tree), "bin", "divvy"), append(args, command...)...), said: &bytes.Buffer{}}
+	input, err := s.cmd.StdinPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	output, err := s.cmd.StdoutPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	s.input, s.lines, s.cmd.Stderr, s.cmd.WaitDelay = input, bufio.NewReader(output), s.said, longest
+	if err := s.cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(s.end)
+	s.want("begin", s.line(), "0")
+	return s
+}
+
+// end closes the program's input and waits until it has ended; a second call does nothing.
+func (s *steps) end() {
+	_ = s.input.Close()
+	_ = s.cmd.Wait()
+}
+
+// line is the program's next line.
+func (s *steps) line() string {
+	s.h.t.Helper()
+	line, err := s.lines.ReadString('\n')
+	if err != nil {
+		_ = s.cmd.Wait()
+		s.h.t.Fatalf("the program ended: %v: %s", err, s.said.String())
+	}
+	return strings.TrimSpace(line)
+}
+
+// do has the program do a step, and returns the result.
+func (s *steps) do(step string) string {
+	s.h.t.Helper()
+	if _, err := fmt.Fprintln(s.input, step); err != nil {
+		s.h.t.Fatal(err)
+	}
+	return s.line()
+}
+
+func (s *steps) want(what, got, want string) {
+	s.h.t.Helper()
+	if got != want {
+		s.h.t.Errorf("%s: result %s, want %s; it said: %s", what, got, want, s.said.String())
+	}
+}
+
+// workers are the processes that listen for clients in shares of the host, or serve one.
+func (h *host) workers() (listeners, serving []int) {
+	h.t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	parents := map[int]int{}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		words := strings.Split(string(line), "\x00")
+		switch {
+		case !strings.HasSuffix(words[0], "divvy-worker") || len(words) < 3:
+		case words[1] == "--listen" && strings.HasPrefix(words[2], h.rundir):
+			listeners = append(listeners, pid)
+		case words[1] == "--socket":
+			stat, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
+			if fields := strings.Fields(string(stat)); len(fields) > 3 {
+				parents[pid], _ = strconv.Atoi(fields[3])
+			}
+		}
+	}
+	for pid, parent := range parents {
+		if slices.Contains(listeners, parent) {
+			serving = append(serving, pid)
+		}
+	}
+	return listeners, serving
+}
+
+// used is what the oracle says of GPU 0.
+func (h *host) bytesUsed() uint64 {
+	h.t.Helper()
+	var report struct {
+		GPUs []struct {
+			Used uint64 `json:"used"`
+		} `json:"gpus"`
+	}
+	if err := json.Unmarshal([]byte(h.ok("simgpu", "report", "m", "-o", "json")), &report); err != nil || len(report.GPUs) == 0 {
+		h.t.Fatalf("the oracle's report: %+v, %v", report, err)
+	}
+	return report.GPUs[0].Used
+}
+
+// gone waits until nothing is left of the shares.
+func (h *host) gone() {
+	h.t.Helper()
+	h.eventually("the shares and their workers are gone", func() bool {
+		listeners, _ := h.workers()
+		return len(listeners) == 0 && len(h.list().Tenants) == 0
+	})
+	if left := h.bytesUsed(); left != 0 {
+		h.t.Errorf("%d bytes are left in use", left)
+	}
+}
+
+// A share of backend remote has the limit of any share, for all its processes together, as the oracle sees it.
+func TestRemoteKeepsTheLimit(t *testing.T) {
+	h := newHost(t).namespaces()
+	one := []string{"alloc", "--bytes", "1Gi", "--count", "20"}
+	remote := h.run(append([]string{"--backend", "remote", "--memory", "8Gi", "--", h.bench()}, one...)...)
+	local := h.run(append([]string{"--memory", "8Gi", "--", h.bench()}, one...)...)
+	if remote.status != local.status || !strings.Contains(remote.out, "CUDA_ERROR_OUT_OF_MEMORY") || !strings.Contains(remote.out, `"allocations":7,`) {
+		t.Errorf("%+v, and in a local share %+v", remote, local)
+	}
+	s := h.steps("two")
+	s.want("5 GiB", s.do("5368709120"), "0")
+	if used := h.bytesUsed(); used < 5*gib || used > 8*gib {
+		t.Errorf("the oracle sees %d bytes", used)
+	}
+	s.want("4 GiB more", s.do("4294967296"), outOfMemory)
+	s.end()
+	h.gone()
+}
+
+// The processes of a share have a worker each, and one limit.
+func TestRemoteProcessesShareTheLimit(t *testing.T) {
+	h := newHost(t).namespaces()
+	const both = `mkfifo "$1/line" "$1/end" || exit 9
+"$0" hold --bytes 5Gi <"$1/end" >"$1/line" & exec 3>"$1/end"
+read -r said <"$1/line"; "$0" alloc --bytes 1Gi --count 9; exec 3>&-; wait`
+	o := h.run("--backend", "remote", "--memory", "8Gi", "--", "sh", "-c", both, h.bench(), t.TempDir())
+	if !strings.Contains(o.out, `"allocations":2,`) || !strings.Contains(o.out, "CUDA_ERROR_OUT_OF_MEMORY") {
+		t.Errorf("beside 5 GiB of another process: %+v", o)
+	}
+	h.gone()
+}
+
+// A fork child has no GPU, as with the driver, and a program that it becomes has.
+func TestRemoteForkAndExec(t *testing.T) {
+	h := newHost(t).namespaces()
+	s := h.steps("forks")
+	s.want("alloc", s.do("1048576"), "0")
+	s.want("in a child", s.do("fork"), notInitialized)
+	s.want("alloc after it", s.do("1048576"), "0")
+	s.want("as another program", s.do("exec"), "0")
+	s.want("alloc there", s.do("1048576"), "0")
+	h.eventually("one worker is left", func() bool {
+		_, serving := h.workers()
+		return len(serving) == 1
+	})
+	s.end()
+	h.gone()
+}
+
+// withWorker is the tree with another program for the worker.
+func (h *host) withWorker(script string) install.Tree {
+	h.t.Helper()
+	prefix := h.t.TempDir()
+	folder := filepath.Join(prefix, "libexec", "divvy")
+	err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "divvy-worker"), []byte(script), 0o755),
+		os.Symlink(filepath.Join(string(h.tree), "lib"), filepath.Join(prefix, "lib")), os.Symlink(filepath.Join(string(h.tree), "bin"), filepath.Join(prefix, "bin")))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, name := range []string{"divvy-enter", "divvy-cover", "divvy-reap", "divvy-probe", "simgpuctl"} {
+		if err := os.Symlink(h.tree.Program(name), filepath.Join(folder, name)); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	return install.Tree(prefix)
+}
+
+// Exit status and signals are the command's own, and so are errors before it.
+func TestRemoteCommandIsTheProcess(t *testing.T) {
+	h := newHost(t).namespaces()
+	remote := []string{"--backend", "remote", "--memory", "1Gi", "--"}
+	for name, c := range map[string]struct {
+		command []string
+		status  int
+	}{
+		"its status": {[]string{"sh", "-c", "exit 7"}, 7},
+		"a signal":   {[]string{"sh", "-c", "kill -TERM $$"}, 128 + int(syscall.SIGTERM)},
+		"not found":  {[]string{"/nowhere/program"}, 127},
+	} {
+		if o := h.run(append(slices.Clone(remote), c.command...)...); o.status != c.status {
+			t.Errorf("%s: %+v, want status %d", name, o, c.status)
+		}
+	}
+	h.gone()
+}
+
+// A worker that ends before it listens is an error before the command runs, and the share is gone.
+func TestRemoteWorkerDoesNotStart(t *testing.T) {
+	h := newHost(t)
+	broken := *h
+	broken.tree = h.withWorker("#!/bin/sh\necho no such library >&2\nexit 1\n")
+	o := broken.run("--backend", "remote", "--memory", "1Gi", "--", "true")
+	if o.status != 125 || !strings.Contains(o.err, "no such library") || !strings.Contains(o.err, "did not start") {
+		t.Errorf("%+v", o)
+	}
+	h.gone()
+}
+
+// The command sees neither a file of the driver's nor the pages of any share.
+func TestRemoteCommandSeesNoDriver(t *testing.T) {
+	h := newHost(t).namespaces()
+	s := h.steps("apart")
+	s.want("alloc", s.do("1048576"), "0")
+	proc := filepath.Join("/proc", strconv.Itoa(s.cmd.Process.Pid))
+	inside := func(path string) []string {
+		t.Helper()
+		entries, err := os.ReadDir(proc + "/root" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+		return names
+	}
+	share, _ := h.tenant("apart")
+	for path, want := range map[string][]string{
+		h.instance: nil,
+		filepath.Join(string(h.tree), "lib", "simgpu"): nil,
+		filepath.Dir(share.Dir):                        {share.ID},
+		share.Dir:                                      {"client"},
+		filepath.Join(share.Dir, "client"): {
+			"libcuda.so", "libcuda.so.1", "libdivvy-remote.so.1", "libnvidia-ml.so", "libnvidia-ml.so.1", "worker.sock",
+		},
+	} {
+		if got := inside(path); !slices.Equal(got, want) {
+			t.Errorf("%s has %q, want %q", path, got, want)
+		}
+	}
+	maps, err := os.ReadFile(proc + "/maps")
+	if err != nil || !bytes.Contains(maps, []byte("/client/libdivvy-remote.so.1")) || bytes.Contains(maps, []byte(h.instance)) || bytes.Contains(maps, []byte("/state")) {
+		t.Errorf("it has mapped, %v:\n%s", err, maps)
+	}
+	descriptors, err := os.ReadDir(proc + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range descriptors {
+		if target, _ := os.Readlink(filepath.Join(proc, "fd", fd.Name())); strings.HasPrefix(target, h.rundir) || strings.HasPrefix(target, "/dev/nvidia") {
+			t.Errorf("it has %s open", target)
+		}
+	}
+	drivers := filepath.Join(string(h.tree), "lib", "simgpu", "libcuda.so.1")
+	if o := h.run("--backend", "remote", "--memory", "1Gi", "--", h.build("plain"), drivers); o.status != 3 || !strings.Contains(o.err, "No such file") {
+		t.Errorf("the driver by its path: %+v", o)
+	}
+	ways := [][]string{{h.build("plain")}, {"env", "-i", h.build("plain")}, {h.build("plain"), "libcuda.so"}}
+	for _, way := range ways {
+		if o := h.run(append([]string{"--backend", "remote", "--memory", "1Gi", "--"}, way...)...); o.status != 0 || o.out != refusedWithin {
+			t.Errorf("%q: %+v, want %q", way, o, refusedWithin)
+		}
+	}
+}
+
+// Lists show the backend, and the command's process beside the worker's. Shares of both kinds are on one GPU.
+func TestRemoteIsListed(t *testing.T) {
+	h := newHost(t).namespaces()
+	s := h.steps("listed")
+	s.want("alloc", s.do("1048576"), "0")
+	share, _ := h.tenant("listed")
+	_, serving := h.workers()
+	if p := share.Shares[0].Process; share.Shares[0].Backend != "remote" || len(p) != 1 || p[0].Client != s.cmd.Process.Pid || !slices.Equal(serving, []int{p[0].PID}) {
+		t.Errorf("listed %+v, with workers %v", share.Shares[0], serving)
+	}
+	if table := h.ok("ls", "--simgpu", "m"); !strings.Contains(table, "remote") || !strings.Contains(table, strconv.Itoa(s.cmd.Process.Pid)) {
+		t.Errorf("the table does not show it:\n%s", table)
+	}
+	if o := h.run("--memory", "1Gi", "--", h.build("plain")); o.status != 0 || o.out != refusedWithin {
+		t.Errorf("a share of backend slice beside it: %+v", o)
+	}
+	if len(h.list().Outside) > 0 {
+		t.Errorf("processes without a share: %+v", h.list().Outside)
+	}
+	if o := h.divvy("stop", "listed", "--simgpu", "m"); o.status != 0 {
+		t.Errorf("stop: %+v", o)
+	}
+	h.gone()
+}
+
+// Whoever of command and worker dies, nothing is left, and a command that lives on hears of it.
+func TestRemoteDeaths(t *testing.T) {
+	h := newHost(t).namespaces()
+	s := h.steps("killed")
+	s.want("alloc", s.do("1073741824"), "0")
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	h.gone()
+
+	s = h.steps("orphaned")
+	s.want("alloc", s.do("1073741824"), "0")
+	listeners, _ := h.workers()
+	if len(listeners) != 1 {
+		t.Fatalf("listeners %v", listeners)
+	}
+	if err := syscall.Kill(listeners[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("the memory is free", func() bool { return h.bytesUsed() == 0 })
+	s.want("after the worker's death", s.do("1048576"), deviceUnavailable)
+	s.want("and once more", s.do("1048576"), deviceUnavailable)
+	if _, held := h.tenant("orphaned"); !held {
+		t.Error("the share ended before its command")
+	}
+	s.end()
+	if n := strings.Count(strings.TrimSpace(s.said.String()), "\n"); n != 0 || s.said.Len() == 0 {
+		t.Errorf("it said why in %d lines: %s", n+1, s.said.String())
+	}
+	h.gone()
+}
