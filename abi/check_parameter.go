@@ -134,7 +134,7 @@ func (c *checker) length(_ Function, p Parameter) string {
 		return ""
 	case p.Role == InOut:
 		return fmt.Sprintf("%q: a handle is either read or written", p)
-	case l.Bytes || l.Number > 0:
+	case l.Bytes || l.Number > 0 && p.Role != Out:
 		return fmt.Sprintf("%q: handles are counted by a parameter", p)
 	}
 	return ""

@@ -75,7 +75,7 @@ func TestParametersAreJudged(t *testing.T) {
 		{"int * inout versioned", "what says its own size is a structure, read and written"},
 		{"CUprop * out versioned", "what says its own size is a structure, read and written"},
 		{"const int * in upto a1, int * count", "upto is for arrays that the callee fills"},
-		{"CUgraph * out 2", "handles are counted by a parameter"},
+		{"const CUgraph * in 2", "handles are counted by a parameter"},
 		{"const void * in 200000", "these are more than 131072 bytes"},
 		{"int * out a1", "there is no a1 among 1 parameters"},
 		{"int * out a1, CUgraph", `a1 is "CUgraph", no number`},

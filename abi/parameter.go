@@ -36,6 +36,9 @@ type Length struct {
 	Versioned bool // a structure whose first word says its size
 }
 
+// Many says whether an array has this length, of one element or more.
+func (l Length) Many() bool { return l.Of > 0 || l.Number > 0 }
+
 // A Parameter is one parameter of a function.
 type Parameter struct {
 	Type   string // in C

@@ -270,7 +270,7 @@ func (r remoteLibrary) receive(b *strings.Builder, c call, i int, p Parameter) {
 		}
 	case p.Length.Versioned:
 		fmt.Fprintf(b, "        remote_get(&c, &r, %d, a%d, c.words[%d], %s);\n", i, i, c.word[i], always)
-	case r.kinds[element] && p.Length.Of > 0:
+	case r.kinds[element] && p.Length.Many():
 		fmt.Fprintf(b, "        remote_get_handles(&c, &r, %d, %s, a%d, %s, %s);\n", i, kind(element), i, c.length(p, ""), always)
 	case r.kinds[element]:
 		fmt.Fprintf(b, "        remote_get_handle(&c, &r, %d, %s, a%d, %s);\n", i, kind(element), i, always)

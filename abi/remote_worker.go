@@ -235,9 +235,9 @@ func (r remoteLibrary) makeRoom(b *strings.Builder, c call, i int, p Parameter) 
 		length = fmt.Sprintf("room%d", p.Length.Of-1)
 	}
 	switch {
-	case r.kinds[element] && p.Length.Of == 0 && p.Always:
+	case r.kinds[element] && !p.Length.Many() && p.Always:
 		fmt.Fprintf(b, "    %s a%d = (%s)REMOTE_UNTOUCHED;\n", element, i, element)
-	case r.kinds[element] && p.Length.Of == 0:
+	case r.kinds[element] && !p.Length.Many():
 		fmt.Fprintf(b, "    %s a%d = 0;\n", element, i)
 	case r.kinds[element]:
 		fmt.Fprintf(b, "    %s *a%d = remote_out_handles(d, %d, %s);\n", element, i, i, length)
@@ -265,7 +265,7 @@ func (r remoteLibrary) make(b *strings.Builder, c call) {
 	list := make([]string, len(c.Parameters))
 	for i, p := range c.Parameters {
 		list[i] = fmt.Sprintf("a%d", i)
-		if p.Role == Count || p.Written() && r.kinds[p.Element()] && p.Length.Of == 0 {
+		if p.Role == Count || p.Written() && r.kinds[p.Element()] && !p.Length.Many() {
 			list[i] = fmt.Sprintf("remote_is_given(d, %d) ? &a%d : NULL", i, i)
 		}
 	}
@@ -295,7 +295,7 @@ func (r remoteLibrary) give(b *strings.Builder, c call, i int, p Parameter) {
 	case p.Role == Text:
 		fmt.Fprintf(b, "    remote_give_text(d, %d, a%d, %s, %s);\n", i, i, c.length(p, ""), always)
 		return
-	case r.kinds[element] && p.Length.Of == 0:
+	case r.kinds[element] && !p.Length.Many():
 		fmt.Fprintf(b, "    remote_give_handle(d, %d, %s, (uint64_t)a%d, %s);\n", i, kind(element), i, always)
 		return
 	case r.kinds[element]:

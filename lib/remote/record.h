@@ -54,6 +54,7 @@ enum remote_own {
     REMOTE_LAYOUT,            /* where the parameters of a kernel lie */
     REMOTE_FORGET,            /* numbers of kernels whose code the client has unloaded */
     REMOTE_POINTER,           /* what an address is */
+    REMOTE_PROCESS,           /* the worker's process, as NVML numbers it there */
 };
 
 /* Whether a call answers an nvmlReturn_t. */

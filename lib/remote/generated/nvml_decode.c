@@ -53,6 +53,7 @@ _Static_assert(sizeof(nvmlBAR1Memory_t) == 24, "nvmlBAR1Memory_t");
 _Static_assert(sizeof(nvmlComputeInstanceInfo_t) == 32, "nvmlComputeInstanceInfo_t");
 _Static_assert(offsetof(nvmlComputeInstanceInfo_t, device) == 0, "nvmlComputeInstanceInfo_t.device");
 _Static_assert(offsetof(nvmlComputeInstanceInfo_t, gpuInstance) == 8, "nvmlComputeInstanceInfo_t.gpuInstance");
+_Static_assert(sizeof(nvmlComputeInstancePlacement_t) == 8, "nvmlComputeInstancePlacement_t");
 _Static_assert(sizeof(nvmlComputeInstanceProfileInfo_t) == 36, "nvmlComputeInstanceProfileInfo_t");
 _Static_assert(sizeof(nvmlComputeInstanceProfileInfo_v2_t) <= 140, "nvmlComputeInstanceProfileInfo_v2_t");
 _Static_assert(sizeof(nvmlConfComputeMemSizeInfo_t) == 16, "nvmlConfComputeMemSizeInfo_t");
@@ -69,6 +70,7 @@ _Static_assert(sizeof(nvmlGpuDynamicPstatesInfo_t) == 132, "nvmlGpuDynamicPstate
 _Static_assert(sizeof(nvmlGpuFabricInfo_t) == 28, "nvmlGpuFabricInfo_t");
 _Static_assert(sizeof(nvmlGpuInstanceInfo_t) == 24, "nvmlGpuInstanceInfo_t");
 _Static_assert(offsetof(nvmlGpuInstanceInfo_t, device) == 0, "nvmlGpuInstanceInfo_t.device");
+_Static_assert(sizeof(nvmlGpuInstancePlacement_t) == 8, "nvmlGpuInstancePlacement_t");
 _Static_assert(sizeof(nvmlGpuInstanceProfileInfo_t) == 48, "nvmlGpuInstanceProfileInfo_t");
 _Static_assert(sizeof(nvmlGpuInstanceProfileInfo_v2_t) <= 152, "nvmlGpuInstanceProfileInfo_v2_t");
 _Static_assert(sizeof(nvmlMemory_t) == 24, "nvmlMemory_t");
@@ -1374,6 +1376,42 @@ static enum remote_outcome decode_nvmlDeviceGetGpuInstanceId(struct remote_decod
     return remote_finish(d);
 }
 
+static enum remote_outcome decode_nvmlDeviceGetGpuInstancePossiblePlacements(struct remote_decoder *d) {
+    if (!remote_words(d, 2)) {
+        return REMOTE_GARBLED;
+    }
+    nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
+    unsigned int a1 = (unsigned int)d->words[1];
+    nvmlGpuInstancePlacement_t *a2 = remote_out(d, 2, 64, 8);
+    unsigned int *a3 = remote_out(d, 3, 1, 4);
+    if (!remote_taken(d, d->nvml->nvmlDeviceGetGpuInstancePossiblePlacements != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlDeviceGetGpuInstancePossiblePlacements(a0, a1, a2, a3);
+    remote_answer(d, (int32_t)result);
+    remote_give(d, 2, a2, 64 * 8, false);
+    remote_give(d, 3, a3, 1 * 4, false);
+    return remote_finish(d);
+}
+
+static enum remote_outcome decode_nvmlDeviceGetGpuInstancePossiblePlacements_v2(struct remote_decoder *d) {
+    if (!remote_words(d, 2)) {
+        return REMOTE_GARBLED;
+    }
+    nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
+    unsigned int a1 = (unsigned int)d->words[1];
+    nvmlGpuInstancePlacement_t *a2 = remote_out(d, 2, 64, 8);
+    unsigned int *a3 = remote_out(d, 3, 1, 4);
+    if (!remote_taken(d, d->nvml->nvmlDeviceGetGpuInstancePossiblePlacements_v2 != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlDeviceGetGpuInstancePossiblePlacements_v2(a0, a1, a2, a3);
+    remote_answer(d, (int32_t)result);
+    remote_give(d, 2, a2, 64 * 8, false);
+    remote_give(d, 3, a3, 1 * 4, false);
+    return remote_finish(d);
+}
+
 static enum remote_outcome decode_nvmlDeviceGetGpuInstanceProfileInfo(struct remote_decoder *d) {
     if (!remote_words(d, 2)) {
         return REMOTE_GARBLED;
@@ -1435,6 +1473,24 @@ static enum remote_outcome decode_nvmlDeviceGetGpuInstanceRemainingCapacity(stru
     nvmlReturn_t result = d->nvml->nvmlDeviceGetGpuInstanceRemainingCapacity(a0, a1, a2);
     remote_answer(d, (int32_t)result);
     remote_give(d, 2, a2, 1 * 4, false);
+    return remote_finish(d);
+}
+
+static enum remote_outcome decode_nvmlDeviceGetGpuInstances(struct remote_decoder *d) {
+    if (!remote_words(d, 2)) {
+        return REMOTE_GARBLED;
+    }
+    nvmlDevice_t a0 = (nvmlDevice_t)remote_handle(d, 0, REMOTE_KIND_nvmlDevice_t);
+    unsigned int a1 = (unsigned int)d->words[1];
+    nvmlGpuInstance_t *a2 = remote_out_handles(d, 2, 64);
+    unsigned int *a3 = remote_out_maybe(d, 3, 1, 4);
+    if (!remote_taken(d, d->nvml->nvmlDeviceGetGpuInstances != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlDeviceGetGpuInstances(a0, a1, a2, a3);
+    remote_answer(d, (int32_t)result);
+    remote_give_handles(d, 2, REMOTE_KIND_nvmlGpuInstance_t, a2, 64, false);
+    remote_give(d, 3, a3, 1 * 4, true);
     return remote_finish(d);
 }
 
@@ -3602,6 +3658,24 @@ static enum remote_outcome decode_nvmlGpuInstanceGetComputeInstanceById(struct r
     return remote_finish(d);
 }
 
+static enum remote_outcome decode_nvmlGpuInstanceGetComputeInstancePossiblePlacements(struct remote_decoder *d) {
+    if (!remote_words(d, 2)) {
+        return REMOTE_GARBLED;
+    }
+    nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)remote_handle(d, 0, REMOTE_KIND_nvmlGpuInstance_t);
+    unsigned int a1 = (unsigned int)d->words[1];
+    nvmlComputeInstancePlacement_t *a2 = remote_out(d, 2, 64, 8);
+    unsigned int *a3 = remote_out(d, 3, 1, 4);
+    if (!remote_taken(d, d->nvml->nvmlGpuInstanceGetComputeInstancePossiblePlacements != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlGpuInstanceGetComputeInstancePossiblePlacements(a0, a1, a2, a3);
+    remote_answer(d, (int32_t)result);
+    remote_give(d, 2, a2, 64 * 8, false);
+    remote_give(d, 3, a3, 1 * 4, false);
+    return remote_finish(d);
+}
+
 static enum remote_outcome decode_nvmlGpuInstanceGetComputeInstanceProfileInfo(struct remote_decoder *d) {
     if (!remote_words(d, 3)) {
         return REMOTE_GARBLED;
@@ -3649,6 +3723,24 @@ static enum remote_outcome decode_nvmlGpuInstanceGetComputeInstanceRemainingCapa
     nvmlReturn_t result = d->nvml->nvmlGpuInstanceGetComputeInstanceRemainingCapacity(a0, a1, a2);
     remote_answer(d, (int32_t)result);
     remote_give(d, 2, a2, 1 * 4, false);
+    return remote_finish(d);
+}
+
+static enum remote_outcome decode_nvmlGpuInstanceGetComputeInstances(struct remote_decoder *d) {
+    if (!remote_words(d, 2)) {
+        return REMOTE_GARBLED;
+    }
+    nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)remote_handle(d, 0, REMOTE_KIND_nvmlGpuInstance_t);
+    unsigned int a1 = (unsigned int)d->words[1];
+    nvmlComputeInstance_t *a2 = remote_out_handles(d, 2, 64);
+    unsigned int *a3 = remote_out(d, 3, 1, 4);
+    if (!remote_taken(d, d->nvml->nvmlGpuInstanceGetComputeInstances != NULL)) {
+        return remote_not_called(d);
+    }
+    nvmlReturn_t result = d->nvml->nvmlGpuInstanceGetComputeInstances(a0, a1, a2, a3);
+    remote_answer(d, (int32_t)result);
+    remote_give_handles(d, 2, REMOTE_KIND_nvmlComputeInstance_t, a2, 64, false);
+    remote_give(d, 3, a3, 1 * 4, false);
     return remote_finish(d);
 }
 
@@ -4424,8 +4516,6 @@ void remote_nvml_driver_find(struct remote_nvml_driver *driver, void *(*find)(co
     __builtin_memcpy(&driver->nvmlDeviceGetSerial, &at, sizeof at);
     at = find("nvmlDeviceGetSramEccErrorStatus");
     __builtin_memcpy(&driver->nvmlDeviceGetSramEccErrorStatus, &at, sizeof at);
-    at = find("nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts");
-    __builtin_memcpy(&driver->nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts, &at, sizeof at);
     at = find("nvmlDeviceGetSupportedClocksEventReasons");
     __builtin_memcpy(&driver->nvmlDeviceGetSupportedClocksEventReasons, &at, sizeof at);
     at = find("nvmlDeviceGetSupportedClocksThrottleReasons");
@@ -4496,8 +4586,6 @@ void remote_nvml_driver_find(struct remote_nvml_driver *driver, void *(*find)(co
     __builtin_memcpy(&driver->nvmlGetExcludedDeviceCount, &at, sizeof at);
     at = find("nvmlGetExcludedDeviceInfoByIndex");
     __builtin_memcpy(&driver->nvmlGetExcludedDeviceInfoByIndex, &at, sizeof at);
-    at = find("nvmlGpmMetricsGet");
-    __builtin_memcpy(&driver->nvmlGpmMetricsGet, &at, sizeof at);
     at = find("nvmlGpmMigSampleGet");
     __builtin_memcpy(&driver->nvmlGpmMigSampleGet, &at, sizeof at);
     at = find("nvmlGpmQueryDeviceSupport");
@@ -4660,10 +4748,13 @@ static remote_decode_one *const decoders[] = {
     [REMOTE_nvmlDeviceGetGpuFabricInfo_v4 - 16384] = decode_nvmlDeviceGetGpuFabricInfo_v4,
     [REMOTE_nvmlDeviceGetGpuInstanceById - 16384] = decode_nvmlDeviceGetGpuInstanceById,
     [REMOTE_nvmlDeviceGetGpuInstanceId - 16384] = decode_nvmlDeviceGetGpuInstanceId,
+    [REMOTE_nvmlDeviceGetGpuInstancePossiblePlacements - 16384] = decode_nvmlDeviceGetGpuInstancePossiblePlacements,
+    [REMOTE_nvmlDeviceGetGpuInstancePossiblePlacements_v2 - 16384] = decode_nvmlDeviceGetGpuInstancePossiblePlacements_v2,
     [REMOTE_nvmlDeviceGetGpuInstanceProfileInfo - 16384] = decode_nvmlDeviceGetGpuInstanceProfileInfo,
     [REMOTE_nvmlDeviceGetGpuInstanceProfileInfoByIdV - 16384] = decode_nvmlDeviceGetGpuInstanceProfileInfoByIdV,
     [REMOTE_nvmlDeviceGetGpuInstanceProfileInfoV - 16384] = decode_nvmlDeviceGetGpuInstanceProfileInfoV,
     [REMOTE_nvmlDeviceGetGpuInstanceRemainingCapacity - 16384] = decode_nvmlDeviceGetGpuInstanceRemainingCapacity,
+    [REMOTE_nvmlDeviceGetGpuInstances - 16384] = decode_nvmlDeviceGetGpuInstances,
     [REMOTE_nvmlDeviceGetGpuMaxPcieLinkGeneration - 16384] = decode_nvmlDeviceGetGpuMaxPcieLinkGeneration,
     [REMOTE_nvmlDeviceGetGpuOperationMode - 16384] = decode_nvmlDeviceGetGpuOperationMode,
     [REMOTE_nvmlDeviceGetGraphicsRunningProcesses - 16384] = decode_nvmlDeviceGetGraphicsRunningProcesses,
@@ -4800,9 +4891,11 @@ static remote_decode_one *const decoders[] = {
     [REMOTE_nvmlGpmSampleFree - 16384] = decode_nvmlGpmSampleFree,
     [REMOTE_nvmlGpmSampleGet - 16384] = decode_nvmlGpmSampleGet,
     [REMOTE_nvmlGpuInstanceGetComputeInstanceById - 16384] = decode_nvmlGpuInstanceGetComputeInstanceById,
+    [REMOTE_nvmlGpuInstanceGetComputeInstancePossiblePlacements - 16384] = decode_nvmlGpuInstanceGetComputeInstancePossiblePlacements,
     [REMOTE_nvmlGpuInstanceGetComputeInstanceProfileInfo - 16384] = decode_nvmlGpuInstanceGetComputeInstanceProfileInfo,
     [REMOTE_nvmlGpuInstanceGetComputeInstanceProfileInfoV - 16384] = decode_nvmlGpuInstanceGetComputeInstanceProfileInfoV,
     [REMOTE_nvmlGpuInstanceGetComputeInstanceRemainingCapacity - 16384] = decode_nvmlGpuInstanceGetComputeInstanceRemainingCapacity,
+    [REMOTE_nvmlGpuInstanceGetComputeInstances - 16384] = decode_nvmlGpuInstanceGetComputeInstances,
     [REMOTE_nvmlGpuInstanceGetInfo - 16384] = decode_nvmlGpuInstanceGetInfo,
     [REMOTE_nvmlInit - 16384] = decode_nvmlInit,
     [REMOTE_nvmlInitWithFlags - 16384] = decode_nvmlInitWithFlags,

@@ -192,7 +192,6 @@ struct remote_nvml_driver {
     __typeof__(nvmlDeviceGetSamples) *nvmlDeviceGetSamples;
     __typeof__(nvmlDeviceGetSerial) *nvmlDeviceGetSerial;
     __typeof__(nvmlDeviceGetSramEccErrorStatus) *nvmlDeviceGetSramEccErrorStatus;
-    __typeof__(nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts) *nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts;
     __typeof__(nvmlDeviceGetSupportedClocksEventReasons) *nvmlDeviceGetSupportedClocksEventReasons;
     __typeof__(nvmlDeviceGetSupportedClocksThrottleReasons) *nvmlDeviceGetSupportedClocksThrottleReasons;
     __typeof__(nvmlDeviceGetSupportedEventTypes) *nvmlDeviceGetSupportedEventTypes;
@@ -228,7 +227,6 @@ struct remote_nvml_driver {
     __typeof__(nvmlEventSetWait_v2) *nvmlEventSetWait_v2;
     __typeof__(nvmlGetExcludedDeviceCount) *nvmlGetExcludedDeviceCount;
     __typeof__(nvmlGetExcludedDeviceInfoByIndex) *nvmlGetExcludedDeviceInfoByIndex;
-    __typeof__(nvmlGpmMetricsGet) *nvmlGpmMetricsGet;
     __typeof__(nvmlGpmMigSampleGet) *nvmlGpmMigSampleGet;
     __typeof__(nvmlGpmQueryDeviceSupport) *nvmlGpmQueryDeviceSupport;
     __typeof__(nvmlGpmQueryIfStreamingEnabled) *nvmlGpmQueryIfStreamingEnabled;

@@ -1126,6 +1126,38 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetGpuInstanceId)(nvmlDevice_t a0, unsigned i
     return (nvmlReturn_t)remote_end(&c, &r);
 }
 
+nvmlReturn_t remote_call_nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstancePlacement_t *a2, unsigned int *a3) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlDeviceGetGpuInstancePossiblePlacements, 2);
+    remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
+    c.words[1] = (uint64_t)a1;
+    remote_room(&c, 2, a2, 64, 8);
+    remote_given(&c, 3, a3);
+    if (remote_ask(&c, &r)) {
+        remote_get(&c, &r, 2, a2, 64 * 8, false);
+        remote_get(&c, &r, 3, a3, 1 * 4, false);
+    }
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
+nvmlReturn_t remote_call_nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstancePlacement_t *a2, unsigned int *a3) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlDeviceGetGpuInstancePossiblePlacements_v2, 2);
+    remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
+    c.words[1] = (uint64_t)a1;
+    remote_room(&c, 2, a2, 64, 8);
+    remote_given(&c, 3, a3);
+    if (remote_ask(&c, &r)) {
+        remote_get(&c, &r, 2, a2, 64 * 8, false);
+        remote_get(&c, &r, 3, a3, 1 * 4, false);
+    }
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
 nvmlReturn_t REMOTE_STUB(nvmlDeviceGetGpuInstanceProfileInfo)(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstanceProfileInfo_t *a2) {
     struct remote_call c;
     struct remote_reply r;
@@ -1178,6 +1210,22 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetGpuInstanceRemainingCapacity)(nvmlDevice_t
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 2, a2, 1 * 4, false);
+    }
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
+nvmlReturn_t remote_call_nvmlDeviceGetGpuInstances(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstance_t *a2, unsigned int *a3) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlDeviceGetGpuInstances, 2);
+    remote_use(&c, 0, REMOTE_KIND_nvmlDevice_t, (uint64_t)a0);
+    c.words[1] = (uint64_t)a1;
+    remote_room(&c, 2, a2, 64, 8);
+    remote_given(&c, 3, a3);
+    if (remote_ask(&c, &r)) {
+        remote_get_handles(&c, &r, 2, REMOTE_KIND_nvmlGpuInstance_t, a2, 64, false);
+        remote_get(&c, &r, 3, a3, 1 * 4, true);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
 }
@@ -3062,6 +3110,22 @@ nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceById)(nvmlGpuInstance_
     return (nvmlReturn_t)remote_end(&c, &r);
 }
 
+nvmlReturn_t remote_call_nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuInstance_t a0, unsigned int a1, nvmlComputeInstancePlacement_t *a2, unsigned int *a3) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlGpuInstanceGetComputeInstancePossiblePlacements, 2);
+    remote_use(&c, 0, REMOTE_KIND_nvmlGpuInstance_t, (uint64_t)a0);
+    c.words[1] = (uint64_t)a1;
+    remote_room(&c, 2, a2, 64, 8);
+    remote_given(&c, 3, a3);
+    if (remote_ask(&c, &r)) {
+        remote_get(&c, &r, 2, a2, 64 * 8, false);
+        remote_get(&c, &r, 3, a3, 1 * 4, false);
+    }
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
 nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceProfileInfo)(nvmlGpuInstance_t a0, unsigned int a1, unsigned int a2, nvmlComputeInstanceProfileInfo_t *a3) {
     struct remote_call c;
     struct remote_reply r;
@@ -3102,6 +3166,22 @@ nvmlReturn_t REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceRemainingCapacity)(nvm
     remote_given(&c, 2, a2);
     if (remote_ask(&c, &r)) {
         remote_get(&c, &r, 2, a2, 1 * 4, false);
+    }
+    return (nvmlReturn_t)remote_end(&c, &r);
+}
+
+nvmlReturn_t remote_call_nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t a0, unsigned int a1, nvmlComputeInstance_t *a2, unsigned int *a3) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    remote_begin(&c, REMOTE_nvmlGpuInstanceGetComputeInstances, 2);
+    remote_use(&c, 0, REMOTE_KIND_nvmlGpuInstance_t, (uint64_t)a0);
+    c.words[1] = (uint64_t)a1;
+    remote_room(&c, 2, a2, 64, 8);
+    remote_given(&c, 3, a3);
+    if (remote_ask(&c, &r)) {
+        remote_get_handles(&c, &r, 2, REMOTE_KIND_nvmlComputeInstance_t, a2, 64, false);
+        remote_get(&c, &r, 3, a3, 1 * 4, false);
     }
     return (nvmlReturn_t)remote_end(&c, &r);
 }
@@ -3547,6 +3627,11 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetPgpuMetadataString)(nvmlDevice_t a0, char 
     (void)a2;
     return NVML_ERROR_NOT_SUPPORTED;
 }
+nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts)(nvmlDevice_t a0, nvmlEccSramUniqueUncorrectedErrorCounts_t *a1) {
+    (void)a0;
+    (void)a1;
+    return NVML_ERROR_NOT_SUPPORTED;
+}
 nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSupportedVgpus)(nvmlDevice_t a0, unsigned int *a1, nvmlVgpuTypeId_t *a2) {
     (void)a0;
     (void)a1;
@@ -3970,6 +4055,10 @@ nvmlReturn_t REMOTE_STUB(nvmlGetVgpuDriverCapabilities)(nvmlVgpuDriverCapability
 nvmlReturn_t REMOTE_STUB(nvmlGetVgpuVersion)(nvmlVgpuVersion_t *a0, nvmlVgpuVersion_t *a1) {
     (void)a0;
     (void)a1;
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+nvmlReturn_t REMOTE_STUB(nvmlGpmMetricsGet)(nvmlGpmMetricsGet_t *a0) {
+    (void)a0;
     return NVML_ERROR_NOT_SUPPORTED;
 }
 nvmlReturn_t REMOTE_STUB(nvmlGpmSetStreamingEnabled)(nvmlDevice_t a0, unsigned int a1) {

@@ -18,6 +18,9 @@ nvmlReturn_t remote_call_nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t a0
 nvmlReturn_t remote_call_nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_t *a2);
 nvmlReturn_t remote_call_nvmlDeviceGetEncoderSessions(nvmlDevice_t a0, unsigned int *a1, nvmlEncoderSessionInfo_t *a2);
 nvmlReturn_t remote_call_nvmlDeviceGetFBCSessions(nvmlDevice_t a0, unsigned int *a1, nvmlFBCSessionInfo_t *a2);
+nvmlReturn_t remote_call_nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstancePlacement_t *a2, unsigned int *a3);
+nvmlReturn_t remote_call_nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstancePlacement_t *a2, unsigned int *a3);
+nvmlReturn_t remote_call_nvmlDeviceGetGpuInstances(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstance_t *a2, unsigned int *a3);
 nvmlReturn_t remote_call_nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v1_t *a2);
 nvmlReturn_t remote_call_nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v2_t *a2);
 nvmlReturn_t remote_call_nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_t *a2);
@@ -25,6 +28,8 @@ nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t a0
 nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_v2_t *a2);
 nvmlReturn_t remote_call_nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t a0, unsigned int *a1, nvmlProcessInfo_t *a2);
 nvmlReturn_t remote_call_nvmlDeviceGetProcessUtilization(nvmlDevice_t a0, nvmlProcessUtilizationSample_t *a1, unsigned int *a2, unsigned long long a3);
+nvmlReturn_t remote_call_nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuInstance_t a0, unsigned int a1, nvmlComputeInstancePlacement_t *a2, unsigned int *a3);
+nvmlReturn_t remote_call_nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t a0, unsigned int a1, nvmlComputeInstance_t *a2, unsigned int *a3);
 nvmlReturn_t remote_call_nvmlInit(void);
 nvmlReturn_t remote_call_nvmlInitWithFlags(unsigned int a0);
 nvmlReturn_t remote_call_nvmlInit_v2(void);
@@ -217,6 +222,7 @@ nvmlReturn_t REMOTE_STUB(nvmlDeviceGetRowRemapperHistogram)(nvmlDevice_t a0, nvm
 nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSamples)(nvmlDevice_t a0, nvmlSamplingType_t a1, unsigned long long a2, nvmlValueType_t *a3, unsigned int *a4, nvmlSample_t *a5);
 nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSerial)(nvmlDevice_t a0, char *a1, unsigned int a2);
 nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSramEccErrorStatus)(nvmlDevice_t a0, nvmlEccSramErrorStatus_t *a1);
+nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts)(nvmlDevice_t a0, nvmlEccSramUniqueUncorrectedErrorCounts_t *a1);
 nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSupportedClocksEventReasons)(nvmlDevice_t a0, unsigned long long *a1);
 nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSupportedClocksThrottleReasons)(nvmlDevice_t a0, unsigned long long *a1);
 nvmlReturn_t REMOTE_STUB(nvmlDeviceGetSupportedEventTypes)(nvmlDevice_t a0, unsigned long long *a1);
@@ -332,6 +338,7 @@ nvmlReturn_t REMOTE_STUB(nvmlGetExcludedDeviceInfoByIndex)(unsigned int a0, nvml
 nvmlReturn_t REMOTE_STUB(nvmlGetVgpuCompatibility)(nvmlVgpuMetadata_t *a0, nvmlVgpuPgpuMetadata_t *a1, nvmlVgpuPgpuCompatibility_t *a2);
 nvmlReturn_t REMOTE_STUB(nvmlGetVgpuDriverCapabilities)(nvmlVgpuDriverCapability_t a0, unsigned int *a1);
 nvmlReturn_t REMOTE_STUB(nvmlGetVgpuVersion)(nvmlVgpuVersion_t *a0, nvmlVgpuVersion_t *a1);
+nvmlReturn_t REMOTE_STUB(nvmlGpmMetricsGet)(nvmlGpmMetricsGet_t *a0);
 nvmlReturn_t REMOTE_STUB(nvmlGpmMigSampleGet)(nvmlDevice_t a0, unsigned int a1, nvmlGpmSample_t a2);
 nvmlReturn_t REMOTE_STUB(nvmlGpmQueryDeviceSupport)(nvmlDevice_t a0, nvmlGpmSupport_t *a1);
 nvmlReturn_t REMOTE_STUB(nvmlGpmQueryIfStreamingEnabled)(nvmlDevice_t a0, unsigned int *a1);

@@ -36,7 +36,7 @@ const struct remote_kind_facts remote_kinds[REMOTE_KINDS] = {
 
 bool remote_is_served(uint16_t call) {
     return (call >= 1 && call < 494) ||
-           (call >= 16384 && call < 16644);
+           (call >= 16384 && call < 16642);
 }
 
 bool remote_is_posted(uint16_t call) {

@@ -1808,6 +1808,62 @@ static void exercise_nvmlDeviceGetGpuInstanceId(struct exercise *e) {
     exercise_end(e);
 }
 
+static nvmlReturn_t mock_nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstancePlacement_t *a2, unsigned int *a3) {
+    struct mock m = mock_begin(REMOTE_nvmlDeviceGetGpuInstancePossiblePlacements);
+    mock_value(&m, (uint64_t)a0);
+    mock_value(&m, (uint64_t)a1);
+    mock_value(&m, a2 != NULL);
+    mock_value(&m, a3 != NULL);
+    const int32_t result = mock_result(&m);
+    if (a2 && result == 0) {
+        mock_write(&m, a2, 64 * 8);
+    }
+    if (a3 && result == 0) {
+        mock_write(&m, a3, 1 * 4);
+    }
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlDeviceGetGpuInstancePossiblePlacements(struct exercise *e) {
+    (void)e;
+    nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    nvmlGpuInstancePlacement_t *a2 = exercise_room(e, 64, 8);
+    unsigned int *a3 = exercise_room(e, 1, 4);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGpuInstancePossiblePlacements(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetGpuInstancePossiblePlacements(a0, a1, a2, a3)));
+    exercise_see(e, a2, 64 * 8);
+    exercise_see(e, a3, 1 * 4);
+    exercise_end(e);
+}
+
+static nvmlReturn_t mock_nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstancePlacement_t *a2, unsigned int *a3) {
+    struct mock m = mock_begin(REMOTE_nvmlDeviceGetGpuInstancePossiblePlacements_v2);
+    mock_value(&m, (uint64_t)a0);
+    mock_value(&m, (uint64_t)a1);
+    mock_value(&m, a2 != NULL);
+    mock_value(&m, a3 != NULL);
+    const int32_t result = mock_result(&m);
+    if (a2 && result == 0) {
+        mock_write(&m, a2, 64 * 8);
+    }
+    if (a3 && result == 0) {
+        mock_write(&m, a3, 1 * 4);
+    }
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlDeviceGetGpuInstancePossiblePlacements_v2(struct exercise *e) {
+    (void)e;
+    nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    nvmlGpuInstancePlacement_t *a2 = exercise_room(e, 64, 8);
+    unsigned int *a3 = exercise_room(e, 1, 4);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGpuInstancePossiblePlacements_v2(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetGpuInstancePossiblePlacements_v2(a0, a1, a2, a3)));
+    exercise_see(e, a2, 64 * 8);
+    exercise_see(e, a3, 1 * 4);
+    exercise_end(e);
+}
+
 static nvmlReturn_t mock_nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstanceProfileInfo_t *a2) {
     struct mock m = mock_begin(REMOTE_nvmlDeviceGetGpuInstanceProfileInfo);
     mock_value(&m, (uint64_t)a0);
@@ -1893,6 +1949,34 @@ static void exercise_nvmlDeviceGetGpuInstanceRemainingCapacity(struct exercise *
     unsigned int *a2 = exercise_room(e, 1, 4);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlDeviceGetGpuInstanceRemainingCapacity)(a0, a1, a2) : loopback.nvml->nvmlDeviceGetGpuInstanceRemainingCapacity(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
+    exercise_end(e);
+}
+
+static nvmlReturn_t mock_nvmlDeviceGetGpuInstances(nvmlDevice_t a0, unsigned int a1, nvmlGpuInstance_t *a2, unsigned int *a3) {
+    struct mock m = mock_begin(REMOTE_nvmlDeviceGetGpuInstances);
+    mock_value(&m, (uint64_t)a0);
+    mock_value(&m, (uint64_t)a1);
+    mock_value(&m, a2 != NULL);
+    mock_value(&m, a3 != NULL);
+    const int32_t result = mock_result(&m);
+    if (a2 && result == 0) {
+        mock_write_handles(&m, REMOTE_KIND_nvmlGpuInstance_t, a2, 64);
+    }
+    if (a3) {
+        mock_write(&m, a3, 1 * 4);
+    }
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlDeviceGetGpuInstances(struct exercise *e) {
+    (void)e;
+    nvmlDevice_t a0 = (nvmlDevice_t)exercise_handle(e, REMOTE_KIND_nvmlDevice_t);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    nvmlGpuInstance_t *a2 = exercise_room(e, 64, 8);
+    unsigned int *a3 = exercise_room(e, 1, 4);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlDeviceGetGpuInstances(a0, a1, a2, a3) : loopback.nvml->nvmlDeviceGetGpuInstances(a0, a1, a2, a3)));
+    exercise_see_handles(e, REMOTE_KIND_nvmlGpuInstance_t, a2, 64);
+    exercise_see(e, a3, 1 * 4);
     exercise_end(e);
 }
 
@@ -4932,6 +5016,34 @@ static void exercise_nvmlGpuInstanceGetComputeInstanceById(struct exercise *e) {
     exercise_end(e);
 }
 
+static nvmlReturn_t mock_nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuInstance_t a0, unsigned int a1, nvmlComputeInstancePlacement_t *a2, unsigned int *a3) {
+    struct mock m = mock_begin(REMOTE_nvmlGpuInstanceGetComputeInstancePossiblePlacements);
+    mock_value(&m, (uint64_t)a0);
+    mock_value(&m, (uint64_t)a1);
+    mock_value(&m, a2 != NULL);
+    mock_value(&m, a3 != NULL);
+    const int32_t result = mock_result(&m);
+    if (a2 && result == 0) {
+        mock_write(&m, a2, 64 * 8);
+    }
+    if (a3 && result == 0) {
+        mock_write(&m, a3, 1 * 4);
+    }
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlGpuInstanceGetComputeInstancePossiblePlacements(struct exercise *e) {
+    (void)e;
+    nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)exercise_handle(e, REMOTE_KIND_nvmlGpuInstance_t);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    nvmlComputeInstancePlacement_t *a2 = exercise_room(e, 64, 8);
+    unsigned int *a3 = exercise_room(e, 1, 4);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlGpuInstanceGetComputeInstancePossiblePlacements(a0, a1, a2, a3) : loopback.nvml->nvmlGpuInstanceGetComputeInstancePossiblePlacements(a0, a1, a2, a3)));
+    exercise_see(e, a2, 64 * 8);
+    exercise_see(e, a3, 1 * 4);
+    exercise_end(e);
+}
+
 static nvmlReturn_t mock_nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t a0, unsigned int a1, unsigned int a2, nvmlComputeInstanceProfileInfo_t *a3) {
     struct mock m = mock_begin(REMOTE_nvmlGpuInstanceGetComputeInstanceProfileInfo);
     mock_value(&m, (uint64_t)a0);
@@ -4999,6 +5111,34 @@ static void exercise_nvmlGpuInstanceGetComputeInstanceRemainingCapacity(struct e
     unsigned int *a2 = exercise_room(e, 1, 4);
     exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(nvmlGpuInstanceGetComputeInstanceRemainingCapacity)(a0, a1, a2) : loopback.nvml->nvmlGpuInstanceGetComputeInstanceRemainingCapacity(a0, a1, a2)));
     exercise_see(e, a2, 1 * 4);
+    exercise_end(e);
+}
+
+static nvmlReturn_t mock_nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t a0, unsigned int a1, nvmlComputeInstance_t *a2, unsigned int *a3) {
+    struct mock m = mock_begin(REMOTE_nvmlGpuInstanceGetComputeInstances);
+    mock_value(&m, (uint64_t)a0);
+    mock_value(&m, (uint64_t)a1);
+    mock_value(&m, a2 != NULL);
+    mock_value(&m, a3 != NULL);
+    const int32_t result = mock_result(&m);
+    if (a2 && result == 0) {
+        mock_write_handles(&m, REMOTE_KIND_nvmlComputeInstance_t, a2, 64);
+    }
+    if (a3 && result == 0) {
+        mock_write(&m, a3, 1 * 4);
+    }
+    return (nvmlReturn_t)result;
+}
+
+static void exercise_nvmlGpuInstanceGetComputeInstances(struct exercise *e) {
+    (void)e;
+    nvmlGpuInstance_t a0 = (nvmlGpuInstance_t)exercise_handle(e, REMOTE_KIND_nvmlGpuInstance_t);
+    unsigned int a1 = (unsigned int)exercise_value(e);
+    nvmlComputeInstance_t *a2 = exercise_room(e, 64, 8);
+    unsigned int *a3 = exercise_room(e, 1, 4);
+    exercise_result(e, (int32_t)(e->remote ? remote_call_nvmlGpuInstanceGetComputeInstances(a0, a1, a2, a3) : loopback.nvml->nvmlGpuInstanceGetComputeInstances(a0, a1, a2, a3)));
+    exercise_see_handles(e, REMOTE_KIND_nvmlComputeInstance_t, a2, 64);
+    exercise_see(e, a3, 1 * 4);
     exercise_end(e);
 }
 
@@ -5616,10 +5756,13 @@ const struct remote_nvml_driver nvml_mock = {
     .nvmlDeviceGetGpuFabricInfo_v4 = mock_nvmlDeviceGetGpuFabricInfo_v4,
     .nvmlDeviceGetGpuInstanceById = mock_nvmlDeviceGetGpuInstanceById,
     .nvmlDeviceGetGpuInstanceId = mock_nvmlDeviceGetGpuInstanceId,
+    .nvmlDeviceGetGpuInstancePossiblePlacements = mock_nvmlDeviceGetGpuInstancePossiblePlacements,
+    .nvmlDeviceGetGpuInstancePossiblePlacements_v2 = mock_nvmlDeviceGetGpuInstancePossiblePlacements_v2,
     .nvmlDeviceGetGpuInstanceProfileInfo = mock_nvmlDeviceGetGpuInstanceProfileInfo,
     .nvmlDeviceGetGpuInstanceProfileInfoByIdV = mock_nvmlDeviceGetGpuInstanceProfileInfoByIdV,
     .nvmlDeviceGetGpuInstanceProfileInfoV = mock_nvmlDeviceGetGpuInstanceProfileInfoV,
     .nvmlDeviceGetGpuInstanceRemainingCapacity = mock_nvmlDeviceGetGpuInstanceRemainingCapacity,
+    .nvmlDeviceGetGpuInstances = mock_nvmlDeviceGetGpuInstances,
     .nvmlDeviceGetGpuMaxPcieLinkGeneration = mock_nvmlDeviceGetGpuMaxPcieLinkGeneration,
     .nvmlDeviceGetGpuOperationMode = mock_nvmlDeviceGetGpuOperationMode,
     .nvmlDeviceGetGraphicsRunningProcesses = mock_nvmlDeviceGetGraphicsRunningProcesses,
@@ -5756,9 +5899,11 @@ const struct remote_nvml_driver nvml_mock = {
     .nvmlGpmSampleFree = mock_nvmlGpmSampleFree,
     .nvmlGpmSampleGet = mock_nvmlGpmSampleGet,
     .nvmlGpuInstanceGetComputeInstanceById = mock_nvmlGpuInstanceGetComputeInstanceById,
+    .nvmlGpuInstanceGetComputeInstancePossiblePlacements = mock_nvmlGpuInstanceGetComputeInstancePossiblePlacements,
     .nvmlGpuInstanceGetComputeInstanceProfileInfo = mock_nvmlGpuInstanceGetComputeInstanceProfileInfo,
     .nvmlGpuInstanceGetComputeInstanceProfileInfoV = mock_nvmlGpuInstanceGetComputeInstanceProfileInfoV,
     .nvmlGpuInstanceGetComputeInstanceRemainingCapacity = mock_nvmlGpuInstanceGetComputeInstanceRemainingCapacity,
+    .nvmlGpuInstanceGetComputeInstances = mock_nvmlGpuInstanceGetComputeInstances,
     .nvmlGpuInstanceGetInfo = mock_nvmlGpuInstanceGetInfo,
     .nvmlInit = mock_nvmlInit,
     .nvmlInitWithFlags = mock_nvmlInitWithFlags,
@@ -5870,10 +6015,13 @@ const struct exercise_entry nvml_exercises[] = {
     {"nvmlDeviceGetGpuFabricInfo_v4", exercise_nvmlDeviceGetGpuFabricInfo_v4},
     {"nvmlDeviceGetGpuInstanceById", exercise_nvmlDeviceGetGpuInstanceById},
     {"nvmlDeviceGetGpuInstanceId", exercise_nvmlDeviceGetGpuInstanceId},
+    {"nvmlDeviceGetGpuInstancePossiblePlacements", exercise_nvmlDeviceGetGpuInstancePossiblePlacements},
+    {"nvmlDeviceGetGpuInstancePossiblePlacements_v2", exercise_nvmlDeviceGetGpuInstancePossiblePlacements_v2},
     {"nvmlDeviceGetGpuInstanceProfileInfo", exercise_nvmlDeviceGetGpuInstanceProfileInfo},
     {"nvmlDeviceGetGpuInstanceProfileInfoByIdV", exercise_nvmlDeviceGetGpuInstanceProfileInfoByIdV},
     {"nvmlDeviceGetGpuInstanceProfileInfoV", exercise_nvmlDeviceGetGpuInstanceProfileInfoV},
     {"nvmlDeviceGetGpuInstanceRemainingCapacity", exercise_nvmlDeviceGetGpuInstanceRemainingCapacity},
+    {"nvmlDeviceGetGpuInstances", exercise_nvmlDeviceGetGpuInstances},
     {"nvmlDeviceGetGpuMaxPcieLinkGeneration", exercise_nvmlDeviceGetGpuMaxPcieLinkGeneration},
     {"nvmlDeviceGetGpuOperationMode", exercise_nvmlDeviceGetGpuOperationMode},
     {"nvmlDeviceGetGraphicsRunningProcesses", exercise_nvmlDeviceGetGraphicsRunningProcesses},
@@ -6008,9 +6156,11 @@ const struct exercise_entry nvml_exercises[] = {
     {"nvmlGpmSampleFree", exercise_nvmlGpmSampleFree},
     {"nvmlGpmSampleGet", exercise_nvmlGpmSampleGet},
     {"nvmlGpuInstanceGetComputeInstanceById", exercise_nvmlGpuInstanceGetComputeInstanceById},
+    {"nvmlGpuInstanceGetComputeInstancePossiblePlacements", exercise_nvmlGpuInstanceGetComputeInstancePossiblePlacements},
     {"nvmlGpuInstanceGetComputeInstanceProfileInfo", exercise_nvmlGpuInstanceGetComputeInstanceProfileInfo},
     {"nvmlGpuInstanceGetComputeInstanceProfileInfoV", exercise_nvmlGpuInstanceGetComputeInstanceProfileInfoV},
     {"nvmlGpuInstanceGetComputeInstanceRemainingCapacity", exercise_nvmlGpuInstanceGetComputeInstanceRemainingCapacity},
+    {"nvmlGpuInstanceGetComputeInstances", exercise_nvmlGpuInstanceGetComputeInstances},
     {"nvmlGpuInstanceGetInfo", exercise_nvmlGpuInstanceGetInfo},
     {"nvmlInit", exercise_nvmlInit},
     {"nvmlInitWithFlags", exercise_nvmlInitWithFlags},

@@ -1,0 +1,126 @@
+/* Processes in NVML. What the GPU's host knows is the worker; the program is told of itself in its place, by its own number,
+ * and asks for itself by that number too. Workers of other processes keep theirs. */
+#include "remote/client/nvml.h"
+#include "remote/generated/nvml_stubs.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* The worker's process, asked once of each connection; 0 if it is not known. */
+static unsigned worker(void) {
+    static const struct remote_link *asked;
+    static unsigned process;
+    const struct remote_link *now = remote_session_link();
+    struct remote_call call;
+    struct remote_reply reply;
+    uint64_t number = 0;
+
+    if (now && __atomic_load_n(&asked, __ATOMIC_ACQUIRE) == now) {
+        return __atomic_load_n(&process, __ATOMIC_RELAXED);
+    }
+    remote_begin(&call, (enum remote_number)REMOTE_PROCESS, 0);
+    remote_given(&call, 0, &number);
+    if (remote_ask(&call, &reply)) {
+        remote_get(&call, &reply, 0, &number, sizeof number, false);
+    }
+    if (remote_end(&call, &reply)) {
+        return 0;
+    }
+    __atomic_store_n(&process, (unsigned)number, __ATOMIC_RELAXED);
+    __atomic_store_n(&asked, now, __ATOMIC_RELEASE);
+    return (unsigned)number;
+}
+
+unsigned nvml_shown(unsigned process) {
+    unsigned ours = worker();
+
+    return ours && process == ours ? (unsigned)getpid() : process;
+}
+
+unsigned nvml_meant(unsigned process) {
+    unsigned ours = worker();
+
+    return ours && process == (unsigned)getpid() ? ours : process;
+}
+
+/* How many elements there are for sure: a count may say more than there is room for. */
+static unsigned filled(nvmlReturn_t result, const void *list, unsigned room, unsigned count) {
+    return result != NVML_SUCCESS || !list ? 0 : room < count ? room : count;
+}
+
+#define LIST(fn, type, field)                                                                      \
+    nvmlReturn_t fn(nvmlDevice_t device, unsigned int *count, type *list) {                        \
+        unsigned room = count ? *count : 0;                                                        \
+        nvmlReturn_t result = remote_call_##fn(device, count, list);                               \
+        for (unsigned i = 0; i < filled(result, list, room, count ? *count : 0); i++) {            \
+            list[i] field = nvml_shown(list[i] field);                                             \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, .pid)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, .pid)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, .pid)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, .pid)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, .pid)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, .pid)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, .pid)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, .pid)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, .pid)
+LIST(nvmlDeviceGetEncoderSessions, nvmlEncoderSessionInfo_t, .pid)
+LIST(nvmlDeviceGetFBCSessions, nvmlFBCSessionInfo_t, .pid)
+LIST(nvmlDeviceGetAccountingPids, unsigned int, )
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                             nvmlProcessUtilizationSample_t *samples,
+                                             unsigned int *count, unsigned long long since) {
+    unsigned room = count ? *count : 0;
+    nvmlReturn_t result =
+        remote_call_nvmlDeviceGetProcessUtilization(device, samples, count, since);
+
+    for (unsigned i = 0; i < filled(result, samples, room, count ? *count : 0); i++) {
+        samples[i].pid = nvml_shown(samples[i].pid);
+    }
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int process,
+                                          nvmlAccountingStats_t *stats) {
+    return remote_call_nvmlDeviceGetAccountingStats(device, nvml_meant(process), stats);
+}
+
+nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats) {
+    unsigned process = stats ? stats->pid : 0;
+
+    if (stats) {
+        stats->pid = nvml_meant(process);
+    }
+    nvmlReturn_t result = remote_call_nvmlDeviceGetAccountingStats_v2(device, stats);
+    if (stats) {
+        stats->pid = process;
+    }
+    return result;
+}
+
+/* The program's own name is what it was called by, up to its arguments. */
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int process, char *name, unsigned int length) {
+    char line[1024];
+    ssize_t got = -1;
+
+    if (process != (unsigned)getpid() || !name || !length ||
+        remote_gate(REMOTE_nvmlSystemGetProcessName)) {
+        return remote_call_nvmlSystemGetProcessName(process, name, length);
+    }
+    int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        got = read(file, line, sizeof line - 1);
+        close(file);
+    }
+    if (got <= 0) {
+        return NVML_ERROR_NOT_FOUND;
+    }
+    line[got] = '\0';
+    snprintf(name, length, "%s", line);
+    return NVML_SUCCESS;
+}
