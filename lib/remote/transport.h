@@ -27,6 +27,9 @@ struct remote_reply {
     bool garbled;
 };
 
+/* How many records a thread may have sent for whose answers it has not waited yet. */
+#define REMOTE_MOST_UNANSWERED 8u
+
 /* Waits until the record with this number has been answered. False when the link has ended. */
 bool remote_wait(uint64_t sequence, struct remote_reply *reply);
 

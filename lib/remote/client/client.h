@@ -19,6 +19,8 @@ void remote_session_end(const char *why);
 
 /* The number of the calling thread, from 1. */
 uint32_t remote_thread(void);
+/* remote_link_give, in its place among what is sent. False where the two sides are on different hosts, or have no link. */
+bool remote_give_descriptor(uint64_t number, int descriptor);
 /* Frames that the worker sends by itself, with sequence 0 and this number as call, are given to this function on a
  * thread of the client's own, which is started by the first to register. It may send and wait. */
 typedef void remote_notice(const struct remote_answer *head, const unsigned char *body,

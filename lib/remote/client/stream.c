@@ -67,6 +67,16 @@ uint64_t remote_send(const struct remote_head *head, const struct remote_piece *
     return number;
 }
 
+bool remote_give_descriptor(uint64_t number, int descriptor) {
+    UNCANCELLED;
+    struct remote_link *link = remote_session_link();
+
+    pthread_mutex_lock(&sending);
+    bool there = link && remote_link_give(link, number, descriptor);
+    pthread_mutex_unlock(&sending);
+    return there;
+}
+
 static void flush(struct remote_link *link) {
     pthread_mutex_lock(&sending);
     if (gathered) {

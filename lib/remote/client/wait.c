@@ -84,8 +84,7 @@ static struct held *hold(const struct remote_answer *head, const unsigned char *
 
 /* Why a frame ends the link, NULL if it does not. */
 static const char *keep_early(const struct remote_answer *head, const unsigned char *body) {
-    /* A thread waits for one answer at a time. */
-    if (early_count >= remote_thread_count()) {
+    if (early_count / REMOTE_MOST_UNANSWERED >= remote_thread_count()) {
         return "the worker answers what nobody asked";
     }
     struct held *held = hold(head, body);

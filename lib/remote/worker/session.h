@@ -45,6 +45,10 @@ void remote_capture_apply(struct remote_worker *worker, const struct remote_head
 /* callback.c: functions of the program that the driver's streams wait for. The executor says that the link has ended, so
  * that no stream waits any longer. */
 void remote_callbacks_end(void);
+/* regions.c: where memory is that both sides see, and how many bytes there are from this offset on. Only the executor may
+ * call it. False if the client has no such region, or it is not so long. */
+bool remote_region_at(struct remote_worker *worker, uint64_t number, uint64_t offset, void **at,
+                      uint64_t *room);
 
 struct remote_link *remote_worker_link(struct remote_worker *worker);
 const struct remote_cuda_driver *remote_worker_cuda(struct remote_worker *worker);

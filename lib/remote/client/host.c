@@ -1,0 +1,396 @@
+/* Host memory that the device may use. What the client allocates is memory of both sides where they are on one host, at the
+ * address that the worker has it at: then a copy copies nothing beside, and kernels may use the address that the program has.
+ * Memory of the program's own cannot be shared afterwards, and is copied like any other. */
+#define _GNU_SOURCE
+#include "remote/client/copies.h"
+
+#include "libc/kernel.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+
+#define PAGE 4096u
+/* How often the worker is asked for another address before the program gets the memory at one of its own. */
+#define TRIES 8
+#define ALLOC_FLAGS                                                                                \
+    (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)
+#define REGISTER_FLAGS                                                                             \
+    (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |    \
+     CU_MEMHOSTREGISTER_READ_ONLY)
+
+struct host {
+    unsigned char *at;
+    size_t size;
+    CUdeviceptr device; /* 0 where it has no address */
+    uint64_t region;    /* 0 where the worker does not see it */
+    unsigned flags;
+    bool registered; /* the program's own */
+};
+
+/* By address. No lock is taken below this one. */
+static struct {
+    pthread_mutex_t lock;
+    struct host *list;
+    size_t count, room;
+    bool numbers[REMOTE_MOST_REGIONS + 1]; /* in use */
+} hosts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The first that ends behind the address. */
+static size_t position(const unsigned char *at) {
+    size_t low = 0, high = hosts.count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (hosts.list[middle].at + hosts.list[middle].size <= at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool find(const void *address, struct host *found) {
+    const unsigned char *at = address;
+
+    pthread_mutex_lock(&hosts.lock);
+    size_t i = position(at);
+    bool there = i < hosts.count && hosts.list[i].at <= at;
+    if (there) {
+        *found = hosts.list[i];
+    }
+    pthread_mutex_unlock(&hosts.lock);
+    return there;
+}
+
+bool remote_region_find(const void *at, size_t size, uint64_t *region, uint64_t *offset) {
+    struct host host;
+
+    if (!at || !find(at, &host) || !host.region) {
+        return false;
+    }
+    *offset = (uint64_t)((const unsigned char *)at - host.at);
+    *region = host.region;
+    return size <= host.size - *offset;
+}
+
+static CUresult add(const struct host *host) {
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&hosts.lock);
+    size_t i = position(host->at);
+    if (i < hosts.count && hosts.list[i].at < host->at + host->size) {
+        result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    } else if (hosts.count == hosts.room) {
+        size_t room = hosts.room ? 2 * hosts.room : 32;
+        struct host *list = realloc(hosts.list, room * sizeof *list);
+        result = list ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        hosts.list = list ? list : hosts.list;
+        hosts.room = list ? room : hosts.room;
+    }
+    if (result == CUDA_SUCCESS) {
+        memmove(&hosts.list[i + 1], &hosts.list[i], (hosts.count - i) * sizeof *hosts.list);
+        hosts.list[i] = *host;
+        hosts.count++;
+    }
+    pthread_mutex_unlock(&hosts.lock);
+    return result;
+}
+
+/* Takes out what begins there and is the program's own, or is not. */
+static bool take(const void *at, bool registered, struct host *host) {
+    pthread_mutex_lock(&hosts.lock);
+    size_t i = position(at);
+    bool there =
+        i < hosts.count && hosts.list[i].at == at && hosts.list[i].registered == registered;
+    if (there) {
+        *host = hosts.list[i];
+        hosts.count--;
+        memmove(&hosts.list[i], &hosts.list[i + 1], (hosts.count - i) * sizeof *hosts.list);
+    }
+    pthread_mutex_unlock(&hosts.lock);
+    return there;
+}
+
+static uint64_t number_new(void) {
+    uint64_t number = 1;
+
+    pthread_mutex_lock(&hosts.lock);
+    while (number <= REMOTE_MOST_REGIONS && hosts.numbers[number]) {
+        number++;
+    }
+    if (number <= REMOTE_MOST_REGIONS) {
+        hosts.numbers[number] = true;
+    }
+    pthread_mutex_unlock(&hosts.lock);
+    return number <= REMOTE_MOST_REGIONS ? number : 0;
+}
+
+static void number_end(uint64_t number) {
+    pthread_mutex_lock(&hosts.lock);
+    hosts.numbers[number] = false;
+    pthread_mutex_unlock(&hosts.lock);
+}
+
+static CUresult ask(enum remote_region_call what, uint64_t number, uint64_t size,
+                    CUdeviceptr *device) {
+    struct remote_call call;
+    struct remote_reply reply;
+
+    remote_begin(&call, (enum remote_number)REMOTE_REGION, REMOTE_REGION_WORDS);
+    call.words[0] = what;
+    call.words[1] = number;
+    call.words[2] = size;
+    remote_given(&call, 0, device);
+    remote_ask(&call, &reply);
+    if (device) {
+        remote_get(&call, &reply, 0, device, sizeof *device, false);
+    }
+    /* A late error would leave it open whether there is a region. */
+    CUresult result = (CUresult)remote_end(&call, &reply);
+    return result != CUDA_SUCCESS && !call.fault && !reply.garbled ? (CUresult)reply.head.result
+                                                                   : result;
+}
+
+/* Memory that nobody can make smaller, all of whose pages are there. The worker takes no more than half of what the host has:
+ * this process is not ended for want of memory over what would be refused. */
+static int make(size_t size) {
+    struct sysinfo info;
+
+    if (sysinfo(&info) != 0 || size / info.mem_unit > info.totalram / 2) {
+        return -1;
+    }
+    int file = kernel_memfd_create("divvy-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (file >= 0 &&
+        (ftruncate(file, (off_t)size) != 0 || fallocate(file, 0, 0, (off_t)size) != 0 ||
+         fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+static void *map_at(CUdeviceptr wish, size_t size, int file) {
+    int fixed = wish ? MAP_FIXED_NOREPLACE : 0;
+    void *want = (void *)(uintptr_t)wish;
+    void *at = mmap(want, size, PROT_READ | PROT_WRITE, MAP_SHARED | fixed, file, 0);
+
+    /* Kernels before 4.17 do not know the flag, and take the address as a wish. */
+    if (at != MAP_FAILED && wish && at != want) {
+        munmap(at, size);
+        return MAP_FAILED;
+    }
+    return at;
+}
+
+/* Maps it where the worker has it, if that can be. */
+static CUresult map(struct host *host, int file) {
+    void *at = map_at(host->device, host->size, file);
+
+    for (int i = 0; at == MAP_FAILED && i < TRIES; i++) {
+        CUresult result = ask(REMOTE_REGION_MOVE, host->region, 0, &host->device);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        at = map_at(host->device, host->size, file);
+    }
+    if (at == MAP_FAILED) {
+        at = map_at(0, host->size, file);
+    }
+    host->at = at == MAP_FAILED ? NULL : at;
+    return host->at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult share(struct host *host) {
+    int file = make(host->size);
+
+    if (file < 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    host->region = number_new();
+    CUresult result =
+        host->region
+            ? (remote_give_descriptor(host->region, file) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED)
+            : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        result = ask(REMOTE_REGION_ADD, host->region, host->size, &host->device);
+        if (result == CUDA_SUCCESS && (result = map(host, file)) != CUDA_SUCCESS) {
+            ask(REMOTE_REGION_END, host->region, 0, NULL);
+        }
+    }
+    close(file);
+    if (result != CUDA_SUCCESS && host->region) {
+        number_end(host->region);
+        host->region = 0;
+    }
+    return result;
+}
+
+/* Where both sides share no memory it is the program's alone. */
+static CUresult keep(struct host *host) {
+    void *at = mmap(NULL, host->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    host->at = at == MAP_FAILED ? NULL : at;
+    return host->at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void drop(const struct host *host) {
+    struct remote_range range;
+
+    remote_range_remove(host->device ? host->device : (uintptr_t)host->at, &range);
+    if (host->region) {
+        ask(REMOTE_REGION_END, host->region, 0, NULL);
+        number_end(host->region);
+    }
+    if (!host->registered) {
+        munmap(host->at, host->size);
+    }
+}
+
+static CUresult note(struct host *host) {
+    CUresult result = add(host);
+    const struct remote_range range = {.start = host->device ? host->device : (uintptr_t)host->at,
+                                       .size = host->size,
+                                       .context = remote_current(),
+                                       .host = host->at,
+                                       .flags = host->flags};
+
+    if (result == CUDA_SUCCESS && !remote_range_add(&range)) {
+        take(host->at, host->registered, host);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+}
+
+static bool shares(void) {
+    struct remote_link *link = remote_session_link();
+    size_t size;
+
+    return link && remote_link_area(link, &size);
+}
+
+static CUresult allocate(enum remote_number call, void **to, size_t bytes, unsigned flags) {
+    struct host host = {.size = (bytes + PAGE - 1) / PAGE * PAGE, .flags = flags};
+    int32_t gate = remote_gate(call);
+    CUresult result = gate ? (CUresult)gate : remote_current_result();
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!to || !bytes || flags & ~(unsigned)ALLOC_FLAGS || host.size < bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (host.size > SIZE_MAX / 2) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!shares() && flags & CU_MEMHOSTALLOC_DEVICEMAP) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    int saved = errno;
+    result = shares() ? share(&host) : keep(&host);
+    if (result == CUDA_SUCCESS && (result = note(&host)) != CUDA_SUCCESS) {
+        drop(&host);
+    }
+    errno = saved;
+    if (result == CUDA_SUCCESS) {
+        *to = host.at;
+    }
+    return result;
+}
+
+CUresult REMOTE_STUB(cuMemHostAlloc)(void **to, size_t bytes, unsigned int flags) {
+    return allocate(REMOTE_cuMemHostAlloc, to, bytes, flags);
+}
+
+CUresult REMOTE_STUB(cuMemAllocHost_v2)(void **to, size_t bytes) {
+    return allocate(REMOTE_cuMemAllocHost_v2, to, bytes, 0);
+}
+
+static CUresult end(enum remote_number call, void *at, bool registered, CUresult unknown) {
+    int32_t gate = remote_gate(call);
+    CUresult result = gate ? (CUresult)gate : remote_current_result();
+    struct host host;
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!at) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!take(at, registered, &host)) {
+        return unknown;
+    }
+    drop(&host);
+    return CUDA_SUCCESS;
+}
+
+CUresult REMOTE_STUB(cuMemFreeHost)(void *at) {
+    return end(REMOTE_cuMemFreeHost, at, false, CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult REMOTE_STUB(cuMemHostUnregister)(void *at) {
+    return end(REMOTE_cuMemHostUnregister, at, true, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+CUresult REMOTE_STUB(cuMemHostRegister_v2)(void *at, size_t bytes, unsigned int flags) {
+    int32_t gate = remote_gate(REMOTE_cuMemHostRegister_v2);
+    CUresult result = gate ? (CUresult)gate : remote_current_result();
+    struct host host = {.at = at, .size = bytes, .flags = flags, .registered = true};
+    struct remote_range range;
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!at || !bytes || flags & ~(unsigned)REGISTER_FLAGS || bytes > UINTPTR_MAX - (uintptr_t)at ||
+        (remote_range_find((uintptr_t)at, &range) && !range.host)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return flags & (CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY)
+               ? CUDA_ERROR_NOT_SUPPORTED
+               : note(&host);
+}
+
+CUresult REMOTE_STUB(cuMemHostRegister)(void *at, size_t bytes, unsigned int flags) {
+    return REMOTE_STUB(cuMemHostRegister_v2)(at, bytes, flags);
+}
+
+CUresult REMOTE_STUB(cuMemHostGetDevicePointer_v2)(CUdeviceptr *to, void *at, unsigned int flags) {
+    int32_t gate = remote_gate(REMOTE_cuMemHostGetDevicePointer_v2);
+    CUresult result = gate ? (CUresult)gate : remote_current_result();
+    struct host host;
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!to || flags || !find(at, &host)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!host.region) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *to = host.device + (uint64_t)((unsigned char *)at - host.at);
+    return CUDA_SUCCESS;
+}
+
+CUresult REMOTE_STUB(cuMemHostGetFlags)(unsigned int *flags, void *at) {
+    int32_t gate = remote_gate(REMOTE_cuMemHostGetFlags);
+    CUresult result = gate ? (CUresult)gate : remote_current_result();
+    struct host host;
+
+    if (!gate && !flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!find(at, &host) || host.registered) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = host.flags | (host.region ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
+    return CUDA_SUCCESS;
+}

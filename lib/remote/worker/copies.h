@@ -1,0 +1,72 @@
+/* What the worker's files about copies share: copies of one row or with a shape, the area and regions they go through,
+ * and the events that tell when they are done. */
+#ifndef DIVVY_REMOTE_COPIES_H
+#define DIVVY_REMOTE_COPIES_H
+
+#include "remote/places.h"
+#include "remote/worker/session.h"
+
+/* One side of a copy, judged. */
+struct remote_end {
+    uint64_t place; /* enum remote_place */
+    CUdeviceptr device;
+    CUarray array;
+    size_t offset;       /* in a row of the array, or in the area */
+    unsigned char *host; /* memory that both sides see, or NULL */
+    uint64_t room;       /* bytes from `host` on */
+};
+
+struct remote_copy {
+    uint16_t call;
+    uint16_t manner;
+    uint32_t block; /* of the area, from which or to which it goes; REMOTE_MOST_BLOCKS for none */
+    uint32_t bytes; /* of the area, that are answered */
+    int32_t result; /* of the call, if it has been made */
+    bool issued;
+    CUstream stream;
+    CUevent event;
+    CUDA_MEMCPY3D_PEER shape; /* of a row too: its offset in an array, and its width */
+};
+
+/* copies.c */
+
+/* Reads the place of a side. What no client of ours would say garbles the record. */
+void remote_end_read(struct remote_decoder *decoder, unsigned word, struct remote_end *end);
+static inline bool remote_end_is_host(const struct remote_end *end) {
+    return end->place != REMOTE_PLACE_DEVICE && end->place != REMOTE_PLACE_ARRAY;
+}
+/* Judges a copy, gives it to the driver and answers it, now or later. An extent is how many bytes it covers of a side
+ * that is memory of the host. */
+enum remote_outcome remote_copy_give(struct remote_decoder *decoder, struct remote_copy *copy,
+                                     const struct remote_end *to, uint64_t to_extent,
+                                     const struct remote_end *from, uint64_t from_extent);
+
+/* copies_shape.c */
+
+/* Writes where both sides are into the description that the driver reads. */
+void remote_copy_ends(CUDA_MEMCPY3D_PEER *shape, const struct remote_end *to,
+                      const struct remote_end *from);
+/* Calls the driver. */
+CUresult remote_copy_issue(const struct remote_cuda_driver *cuda, const struct remote_copy *copy);
+
+/* copies_done.c: the executor calls these, if nothing else is said. */
+
+/* An event of the record's context; NULL if the driver makes none. */
+CUevent remote_event_take(struct remote_worker *worker, uint64_t context);
+/* Keeps it, if there is one, for another time. Any thread may call it. */
+void remote_event_give(struct remote_worker *worker, uint64_t context, CUevent event);
+/* Notes that a chunk is in use until the event comes, or no more if it is NULL. */
+void remote_chunk_busy(struct remote_worker *worker, uint32_t block, uint64_t context,
+                       CUevent event);
+/* The chunks that are no more in use: numbers of their first blocks. Returns how many. */
+size_t remote_chunks_freed(struct remote_worker *worker, uint32_t blocks[REMOTE_MOST_BLOCKS]);
+
+/* regions.c */
+
+/* The area and its size; NULL before the client has opened it. */
+unsigned char *remote_area(size_t *size);
+/* Whether the driver knows the area, so that copies from and to it wait for nothing. It forgets it when the context ends
+ * in which it was told, and is told again. */
+bool remote_area_pin(const struct remote_cuda_driver *cuda);
+
+#endif

@@ -1,0 +1,122 @@
+/* When copies are done: events behind them, and the chunks of the area that wait for one. */
+#include "remote/worker/copies.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define MOST_KEPT (2 * REMOTE_MOST_BLOCKS)
+/* Chunks are asked about in the order in which their copies were given. Behind so many that are not done yet, none is. */
+#define MOST_UNDONE 16u
+
+struct kept {
+    CUevent event;
+    uint64_t context;
+};
+
+/* Events that are used by no copy. */
+static struct {
+    pthread_mutex_t lock;
+    size_t count;
+    struct kept list[MOST_KEPT];
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct {
+    size_t count;
+    struct busy {
+        uint32_t block;
+        struct kept until;
+    } list[REMOTE_MOST_BLOCKS];
+    bool is_busy[REMOTE_MOST_BLOCKS];
+} chunks;
+
+/* An event of a context ends with it, and may not be named again. */
+static bool is_alive(struct remote_worker *worker, uint64_t context) {
+    uint64_t handle;
+
+    return remote_worker_resolve(worker, REMOTE_KIND_CUcontext, context, &handle);
+}
+
+static CUevent find(struct remote_worker *worker, uint64_t context) {
+    CUevent found = NULL;
+    size_t count = 0;
+
+    pthread_mutex_lock(&kept.lock);
+    for (size_t i = kept.count; i > 0 && !found; i--) {
+        if (kept.list[i - 1].context == context) {
+            found = kept.list[i - 1].event;
+            kept.list[i - 1] = kept.list[--kept.count];
+        }
+    }
+    for (size_t i = 0; !found && i < kept.count; i++) {
+        if (is_alive(worker, kept.list[i].context)) {
+            kept.list[count++] = kept.list[i];
+        }
+    }
+    kept.count = found ? kept.count : count;
+    pthread_mutex_unlock(&kept.lock);
+    return found;
+}
+
+CUevent remote_event_take(struct remote_worker *worker, uint64_t context) {
+    CUevent event = find(worker, context);
+
+    if (!event && remote_worker_cuda(worker)->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) !=
+                      CUDA_SUCCESS) {
+        return NULL;
+    }
+    return event;
+}
+
+void remote_event_give(struct remote_worker *worker, uint64_t context, CUevent event) {
+    bool there = false;
+
+    if (!event) {
+        return;
+    }
+    pthread_mutex_lock(&kept.lock);
+    if (kept.count < MOST_KEPT) {
+        kept.list[kept.count++] = (struct kept){event, context};
+        there = true;
+    }
+    pthread_mutex_unlock(&kept.lock);
+    if (!there && is_alive(worker, context)) {
+        remote_worker_cuda(worker)->cuEventDestroy_v2(event);
+    }
+}
+
+void remote_chunk_busy(struct remote_worker *worker, uint32_t block, uint64_t context,
+                       CUevent event) {
+    /* A client that names a chunk again before it was told that it is free confuses itself alone. */
+    if (chunks.is_busy[block]) {
+        remote_event_give(worker, context, event);
+        return;
+    }
+    chunks.is_busy[block] = true;
+    chunks.list[chunks.count++] = (struct busy){block, {event, context}};
+}
+
+static bool is_done(struct remote_worker *worker, const struct kept *until) {
+    return !until->event || !is_alive(worker, until->context) ||
+           remote_worker_cuda(worker)->cuEventQuery(until->event) != CUDA_ERROR_NOT_READY;
+}
+
+size_t remote_chunks_freed(struct remote_worker *worker, uint32_t blocks[REMOTE_MOST_BLOCKS]) {
+    size_t freed = 0, left = 0, undone = 0;
+
+    for (size_t i = 0; i < chunks.count; i++) {
+        const struct busy *busy = &chunks.list[i];
+
+        if (undone < MOST_UNDONE && is_done(worker, &busy->until)) {
+            blocks[freed++] = busy->block;
+            chunks.is_busy[busy->block] = false;
+            if (is_alive(worker, busy->until.context)) {
+                remote_event_give(worker, busy->until.context, busy->until.event);
+            }
+            continue;
+        }
+        undone++;
+        chunks.list[left++] = *busy;
+    }
+    chunks.count = left;
+    return freed;
+}
