@@ -45,6 +45,12 @@ $(REMOTE_TEST)/executor: $(REMOTE_OBJ)/test/test_executor.o $(REMOTE_OBJ)/test/s
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl -pthread
+$(REMOTE_OBJ)/test/program.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+$(REMOTE_TEST)/worker: $(REMOTE_OBJ)/test/test_worker.o $(REMOTE_OBJ)/test/program.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+	$(REMOTE_LINK) $(REMOTE_OBJ)/generated/numbers/numbers.o | $(REMOTE_PROGRAM) $(REMOTE_SIMGPU)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -pthread
 
 # In a test the client's functions have other names than the driver's.
 $(REMOTE_OBJ)/test/%.o $(REMOTE_OBJ)/renamed/%.o: CFLAGS += -include lib/remote/test/renamed.h
