@@ -133,14 +133,14 @@ static void check_death_of_worker(void) {
     struct remote_link *link = begin();
     CHECK_EQUAL(program_workers(&worker), 1);
     kill(worker, SIGKILL);
-    CHECK(!is_alive(link));
+    EVENTUALLY(!is_alive(link));
     remote_link_free(link);
     EVENTUALLY(program_log_has("was ended by signal 9"));
     link = begin();
     CHECK(is_alive(link));
     /* With the listener its workers end. */
     kill(program_listener, SIGKILL);
-    CHECK(!is_alive(link));
+    EVENTUALLY(!is_alive(link));
     remote_link_free(link);
     CHECK_EQUAL(program_status(program_listener), 1000 + SIGKILL);
 }
@@ -171,7 +171,7 @@ static void check_signal(void) {
     kill(program_listener, SIGTERM);
     CHECK_EQUAL(program_status(program_listener), 0);
     CHECK(access(program_path, F_OK) != 0);
-    CHECK(!is_alive(link));
+    EVENTUALLY(!is_alive(link));
     remote_link_free(link);
 }
 
