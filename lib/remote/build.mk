@@ -45,6 +45,10 @@ $(REMOTE_TEST)/executor: $(REMOTE_OBJ)/test/test_executor.o $(REMOTE_OBJ)/test/s
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl -pthread
+$(REMOTE_TEST)/sandbox: $(REMOTE_OBJ)/test/test_sandbox.o $(REMOTE_OBJ)/worker/sandbox.o
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -ldl -pthread
 $(REMOTE_OBJ)/test/program.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 $(REMOTE_TEST)/worker: $(REMOTE_OBJ)/test/test_worker.o $(REMOTE_OBJ)/test/program.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	$(REMOTE_LINK) $(REMOTE_OBJ)/generated/numbers/numbers.o | $(REMOTE_PROGRAM) $(REMOTE_SIMGPU)
@@ -72,7 +76,7 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 $(REMOTE_TEST)/kernels $(REMOTE_TEST)/kernels_records: $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) worker/kernels.o worker/launch.o)
 $(REMOTE_TEST)/link $(REMOTE_TEST)/link_lies: $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
-$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels $(REMOTE_TEST)/facts: $(REMOTE_OBJ)/test/pair.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels $(REMOTE_TEST)/facts: $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 # Reservations are noted only: the simulated GPUs have their addresses in this process.
 $(REMOTE_TEST)/facts: $(REMOTE_OBJ)/test/facts.o $(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) \

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "remote/test/pair.h"
 
+#include "remote/worker/sandbox.h"
 #include "test/check.h"
 
 #include <dlfcn.h>
@@ -39,7 +40,8 @@ struct outcome {
     bool done;
 };
 
-/* A process of its own, so that nothing that an earlier call left counts. Returns how it ended. */
+/* A process of its own, so that nothing that an earlier call left counts, and in a worker's sandbox, so that none keeps the
+ * driver from its work. Returns how it ended. */
 static int run(const struct pair *pair, const struct exercise_entry *entry, uint64_t draws,
                bool remote, struct outcome *outcomes) {
     int status;
@@ -47,6 +49,9 @@ static int run(const struct pair *pair, const struct exercise_entry *entry, uint
 
     CHECK(child >= 0);
     if (child == 0) {
+        char why[REMOTE_WHY_BYTES];
+
+        CHECK(remote_sandbox_prepare(why) && remote_sandbox_enter(why));
         alarm(20);
         pair->start();
         for (uint64_t seed = 0; seed < draws; seed++) {
