@@ -70,15 +70,6 @@ const struct remote_nvml_driver *remote_worker_nvml(struct remote_worker *worker
     return &worker->nvml;
 }
 
-/* Where no part brings bytes beside the stream. */
-__attribute__((weak)) const void *remote_worker_bulk(struct remote_worker *worker, uint64_t number,
-                                                     uint64_t size) {
-    (void)worker;
-    (void)number;
-    (void)size;
-    return NULL;
-}
-
 void remote_worker_enter(struct remote_worker *worker, struct remote_current *current,
                          uint64_t number) {
     uint64_t handle = 0;
