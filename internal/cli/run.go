@@ -185,7 +185,7 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	a.tellChoice(request, &created.Tenant)
 	env := shareEnvironment(os.Environ(), &created.Tenant)
 	// First, because the worker must not inherit what keeps the share.
-	if err := work(enter, created, env); err != nil {
+	if err := a.work(enter, created, env); err != nil {
 		return errors.Join(err, client.Close())
 	}
 	if err := errors.Join(client.Bequeath(), leaveSigns(client.Info(), &created.Tenant)); err != nil {
@@ -203,9 +203,12 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 }
 
 // work starts the worker of a share that has one, and leaves its life to the command.
-func work(enter launch.Enter, created *control.Created, env []string) error {
+func (a *app) work(enter launch.Enter, created *control.Created, env []string) error {
 	if created.Worker == nil {
 		return nil
+	}
+	if created.Tenant.Layer == control.LayerEnv {
+		a.tell("without namespaces nothing hides the driver from the command, which reaches it by leaving LD_LIBRARY_PATH")
 	}
 	life, err := enter.Work(created.Worker, env)
 	if err != nil {

@@ -314,6 +314,16 @@ func TestRemoteCommandSeesNoDriver(t *testing.T) {
 	}
 }
 
+// Without namespaces the command has the client too, and is told that nothing hides the driver.
+func TestRemoteByEnvironment(t *testing.T) {
+	h := newHost(t)
+	o := h.run("--backend", "remote", "--layer", "env", "--memory", "1Gi", "--", h.build("plain"))
+	if o.status != 0 || o.out != refusedWithin || strings.Count(o.err, "nothing hides the driver") != 1 {
+		t.Errorf("%+v, want %q", o, refusedWithin)
+	}
+	h.gone()
+}
+
 // Lists show the backend, and the command's process beside the worker's. Shares of both kinds are on one GPU.
 func TestRemoteIsListed(t *testing.T) {
 	h := newHost(t).namespaces()

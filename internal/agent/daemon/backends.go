@@ -148,6 +148,7 @@ func (s *service) backends(made *slice.Backend) *registry.Registry {
 		registry.Kind{Name: v1alpha1.BackendMIG, Backend: divided},
 		registry.Kind{Name: v1alpha1.BackendRemote, Backend: remote.New(made, remote.Options{
 			Tenants: s.tenants, Tree: o.Tree, Shared: o.shared(), Finder: s.finder,
+			CUDA: func() int { return s.library.Version().CUDA },
 		})},
 	)
 }

@@ -31,7 +31,13 @@ type Options struct {
 	Shared bool
 	// Finder finds the driver for the agent itself.
 	Finder driver.Finder
+	// CUDA is the driver's version of CUDA, 12040 for 12.4; nil where any is taken for new enough.
+	CUDA func() int
 }
+
+// oldestCUDA is the first version whose driver tells the layout of a kernel's parameters (cuFuncGetParamInfo), which the
+// worker needs (lib/remote/worker/driver.c).
+const oldestCUDA = 12040
 
 // Backend makes tenants as backend slice does, which finds and watches them.
 type Backend struct {
@@ -42,6 +48,7 @@ type Backend struct {
 var (
 	_ backend.Backend   = (*Backend)(nil)
 	_ backend.Extension = (*Backend)(nil)
+	_ backend.Chooser   = (*Backend)(nil)
 )
 
 // New returns the backend of a machine whose tenants backend slice makes.
@@ -51,6 +58,17 @@ func New(made *slice.Backend, o Options) *Backend {
 
 // Extends implements [backend.Extension].
 func (b *Backend) Extends() backend.Backend { return b.Backend }
+
+// Unsuited implements [backend.Chooser].
+func (b *Backend) Unsuited(backend.GPU) string {
+	if b.options.CUDA == nil || b.options.CUDA() >= oldestCUDA {
+		return ""
+	}
+	return fmt.Sprintf("its driver is of CUDA %s, and programs that are kept away from the driver need one of %s or later", cuda(b.options.CUDA()), cuda(oldestCUDA))
+}
+
+// cuda is a version of CUDA as people write it.
+func cuda(version int) string { return fmt.Sprintf("%d.%d", version/1000, version%1000/10) }
 
 // Plan implements [backend.Backend].
 func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {

@@ -176,6 +176,15 @@ func TestPlacesOfCovers(t *testing.T) {
 	}
 }
 
+func TestOldDriver(t *testing.T) {
+	for version, want := range map[int]string{12020: "CUDA 12.2, and programs that are kept away from the driver need one of 12.4", 12040: "", 13000: ""} {
+		b := New(nil, Options{CUDA: func() int { return version }})
+		if got := b.Unsuited(backend.GPU{}); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%d: %q, want %q", version, got, want)
+		}
+	}
+}
+
 func TestClientOfAWorker(t *testing.T) {
 	for line, want := range map[string]int{
 		"divvy-worker\x00--socket\x003\x00--client\x004711\x00": 4711,

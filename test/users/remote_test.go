@@ -1,0 +1,44 @@
+package users
+
+import (
+	"strings"
+	"testing"
+)
+
+// Every user may have a share of backend remote of a system agent. Its command reaches neither the driver nor the pages of
+// anybody's share, also not by other processes of its user, and its limit is that of any share.
+func TestRemoteOfUsers(t *testing.T) {
+	s := newServer(t, "driver.cuda=12.4")
+	s.agent()
+	neighbour := s.hold("u2", "1Gi", "--memory", "2Gi", "--name", "beside")
+	held := s.hold("u1", "1Gi", "--backend", "remote", "--memory", "2Gi", "--name", "apart")
+	l := s.list()
+	apart, _ := find(l, "u1", "apart")
+	beside, _ := find(l, "u2", "beside")
+	if len(apart.Shares) != 1 || apart.Shares[0].Backend != "remote" || apart.Shares[0].UUID != beside.Shares[0].UUID || apart.Shares[0].Used < gib {
+		t.Errorf("shares %+v and %+v", apart.Shares, beside.Shares)
+	}
+	if len(l.Outside) > 0 {
+		t.Errorf("processes without a share: %+v", l.Outside)
+	}
+	if o := s.run("u1", "divvy", "run", "--backend", "remote", "--memory", "1Gi", "--", "gpubench", "alloc", "--bytes", "256Mi", "--count", "9"); !strings.Contains(o.out, "CUDA_ERROR_OUT_OF_MEMORY") || !strings.Contains(o.out, `"allocations":2,`) {
+		t.Errorf("past the limit: %+v", o)
+	}
+	// What it looks for lies in the directory of shares. Its own has the client alone, and by processes outside nothing is seen.
+	const look = `ls "$1"; ls "$1"/*; cat "$1"/*/state; for p in /proc/[0-9]*; do ls -d "$p/root$1"/*/state; done 2>/dev/null; true`
+	place := strings.TrimSuffix(apart.Dir, "/"+apart.ID)
+	looked := func(flags ...string) outcome {
+		t.Helper()
+		args := append(append([]string{"divvy", "run", "--memory", "1Gi"}, flags...), "--", "sh", "-c", look, "sh", place)
+		return s.run("u1", args...)
+	}
+	if o := looked(); !strings.Contains(o.out, "/state") || !strings.Contains(o.out, beside.ID) {
+		t.Errorf("the command of another share sees no pages, so this test finds nothing:\n%s\n%s", o.out, o.err)
+	}
+	if o := looked("--backend", "remote"); strings.Contains(o.out, apart.ID) || strings.Contains(o.out, beside.ID) || strings.Contains(o.out, "/state") || !strings.Contains(o.out, "client") {
+		t.Errorf("the command sees:\n%s\n%s", o.out, o.err)
+	}
+	held.end()
+	neighbour.end()
+	s.eventually("the shares are gone", func() bool { return len(s.list().Tenants) == 0 })
+}
