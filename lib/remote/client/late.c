@@ -64,7 +64,8 @@ int32_t remote_late(uint16_t call, int32_t result, uint64_t late) {
     return result;
 }
 
-void remote_late_forked(void) {
+static void forked(void) {
     keeping = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     first = NULL;
 }
+ON_FORKED(forked);

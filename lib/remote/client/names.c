@@ -1,9 +1,14 @@
-/* cuGetProcAddress: the newest function of a name that both the program's version of CUDA and the worker's driver have. */
+/* The tables of both libraries' functions, and cuGetProcAddress: the newest function of a name that both the program's version of CUDA and the worker's driver have. */
 #include "remote/client/names.h"
 #include "remote/client/inside.h"
 
+#include "abi/generated/nvml_functions.h"
+
 #include <limits.h>
 #include <string.h>
+
+/* The tables' type is no function's; whoever calls through one knows the function's. */
+#pragma GCC diagnostic ignored "-Wcast-function-type"
 
 enum variant { VARIANT_none, VARIANT_ptsz, VARIANT_ptds };
 
@@ -20,26 +25,31 @@ static const struct name names[] = {
 };
 #define NAMES (sizeof names / sizeof *names)
 
+remote_function *const divvy_remote_cuda[] = {
+#define CUDA_FN(name, base, since, variant, kind, hooked) (remote_function *)name,
+#include "abi/generated/cuda_names.inc"
+#undef CUDA_FN
+};
+
+remote_function *const divvy_remote_nvml[] = {
+#define NVML_FN(name, base, version, kind) (remote_function *)name,
+#include "abi/generated/nvml_names.inc"
+#undef NVML_FN
+};
+
 #define ALL_FLAGS                                                                                  \
     (CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
 
-static int newest; /* 0: not asked yet */
-
-int remote_newest_known(void) {
-    int known = __atomic_load_n(&newest, __ATOMIC_RELAXED);
-
-    return known ? known : INT_MAX;
-}
-
 /* The version of the worker's driver. Where there is no worker a program finds every function, and learns from cuInit. */
 static int ask_newest(void) {
-    int now = __atomic_load_n(&newest, __ATOMIC_RELAXED);
+    int version, known = remote_newest_known();
 
-    if (!now && remote_session_begin() == CUDA_SUCCESS &&
-        cuDriverGetVersion(&now) == CUDA_SUCCESS) {
-        __atomic_store_n(&newest, now, __ATOMIC_RELAXED);
+    if (known == INT_MAX && remote_session_begin() == CUDA_SUCCESS &&
+        cuDriverGetVersion(&version) == CUDA_SUCCESS) {
+        remote_newest_set(version);
+        known = version;
     }
-    return now ? now : INT_MAX;
+    return known;
 }
 
 /* A name with functions for the thread's own stream is looked for among these alone when they are asked for, also where

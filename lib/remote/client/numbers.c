@@ -186,8 +186,9 @@ void remote_number_forget(enum remote_kind kind, uint64_t number) {
 }
 
 /* The numbers are the parent's worker's. What the table was made of stays, because it may have been half changed. */
-void remote_numbers_forked(void) {
+static void forked(void) {
     writing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     table = NULL;
     version = used = live = 0;
 }
+ON_FORKED(forked);

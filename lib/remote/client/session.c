@@ -17,6 +17,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define HIDDEN __attribute__((visibility("hidden")))
+
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
@@ -39,8 +41,14 @@ static enum state state;
 static bool cuda_begun;     /* cuInit has succeeded */
 static unsigned nvml_begun; /* how often nvmlInit has, less nvmlShutdown */
 static bool told;           /* why there is no connection */
+static bool watched;        /* forks are */
 static struct opened unwiped;
 static struct opened *opened = &unwiped;
+
+extern remote_begun *const on_begun[] __asm__("__start_remote_on_begun") HIDDEN;
+extern remote_begun *const on_begun_end[] __asm__("__stop_remote_on_begun") HIDDEN;
+extern remote_forked *const on_forked[] __asm__("__start_remote_on_forked") HIDDEN;
+extern remote_forked *const on_forked_end[] __asm__("__stop_remote_on_forked") HIDDEN;
 
 static enum state state_now(void) {
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE);
@@ -86,6 +94,26 @@ static void make_page(void) {
     __atomic_store_n(&opened, page, __ATOMIC_RELEASE);
 }
 
+/* This process is the child of a fork. The child of a process that called cuInit is refused everything; another may connect
+ * anew. Locks are made free, because the thread that held one may not be here. A child after vfork shares its parent's
+ * memory until it calls exec, and runs no handler: it must change nothing, and does not. */
+static void forked(void) {
+    enum state now = state_now();
+
+    beginning = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (now == LIVE || now == ENDED) {
+        remote_link_abandon(connection);
+        connection = NULL;
+        __atomic_store_n(&state, cuda_begun ? FOREIGN : NEVER, __ATOMIC_RELEASE);
+        __atomic_store_n(&nvml_begun, 0, __ATOMIC_RELEASE);
+        told = false;
+    }
+    for (remote_forked *const *each = on_forked; each < on_forked_end; each++) {
+        (*each)();
+    }
+    publish();
+}
+
 /* Calls that need a connection, and nothing else. */
 static bool is_free(enum remote_number number) {
     switch (number) {
@@ -104,7 +132,7 @@ static int32_t closed(enum remote_number number) {
     bool nvml = remote_is_nvml((uint16_t)number);
 
     if (state_now() != NEVER && !__atomic_load_n(&opened->ours, __ATOMIC_ACQUIRE)) {
-        remote_forked();
+        forked();
     }
     enum state now = state_now();
     bool begun = nvml ? __atomic_load_n(&nvml_begun, __ATOMIC_ACQUIRE) > 0
@@ -154,11 +182,14 @@ static CUresult connect_now(void) {
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
     make_page();
-    remote_fork_watch();
-    remote_stream_begin(connection);
+    if (!watched) {
+        watched = pthread_atfork(NULL, NULL, forked) == 0;
+    }
+    for (remote_begun *const *each = on_begun; each < on_begun_end; each++) {
+        (*each)(connection);
+    }
     __atomic_store_n(&state, LIVE, __ATOMIC_RELEASE);
     publish();
-    remote_wait_begin(connection);
     return CUDA_SUCCESS;
 }
 
@@ -219,18 +250,4 @@ void remote_session_nvml(int by) {
     }
     publish();
     pthread_mutex_unlock(&beginning);
-}
-
-void remote_session_forked(void) {
-    enum state now = state_now();
-
-    beginning = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (now == LIVE || now == ENDED) {
-        remote_link_abandon(connection);
-        connection = NULL;
-        __atomic_store_n(&state, cuda_begun ? FOREIGN : NEVER, __ATOMIC_RELEASE);
-        __atomic_store_n(&nvml_begun, 0, __ATOMIC_RELEASE);
-        told = false;
-    }
-    publish();
 }

@@ -7,7 +7,7 @@
 
 #include "libc/cancel.h"
 
-#include <signal.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,28 +118,12 @@ static void *gather(void *of) {
     return NULL;
 }
 
-bool remote_thread_start(void *(*run)(void *), void *argument) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
-
-    if (pthread_attr_init(&attributes) != 0) {
-        return false;
-    }
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&thread, &attributes, run, argument) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
-}
-
-void remote_stream_begin(struct remote_link *link) {
+static void begun(struct remote_link *link) {
     size_t size;
 
     gathers = !remote_link_area(link, &size) && remote_thread_start(gather, link);
 }
+ON_BEGUN(begun);
 
 bool remote_strict(void) {
     static int strict = -1;
@@ -153,9 +137,10 @@ bool remote_strict(void) {
     return now || !remote_current();
 }
 
-void remote_stream_forked(void) {
+static void forked(void) {
     sending = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     sequence = last_put = 0;
     gathers = gathered = false;
     due = 0;
 }
+ON_FORKED(forked);

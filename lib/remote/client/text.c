@@ -2,6 +2,8 @@
 #include "abi/generated/nvml_functions.h"
 #include "remote/client/inside.h"
 
+#include <limits.h>
+
 struct text {
     int result, since;
     const char *name, *says;
@@ -19,11 +21,23 @@ static const struct text nvml[] = {
 #undef NVML_TEXT
 };
 
+static int newest; /* 0: not asked yet */
+
+int remote_newest_known(void) {
+    int known = __atomic_load_n(&newest, __ATOMIC_RELAXED);
+
+    return known ? known : INT_MAX;
+}
+
+void remote_newest_set(int version) {
+    __atomic_store_n(&newest, version, __ATOMIC_RELAXED);
+}
+
 static const struct text *find(const struct text *texts, size_t count, int result) {
-    int newest = remote_newest_known();
+    int version = remote_newest_known();
 
     for (size_t i = 0; i < count; i++) {
-        if (texts[i].result == result && texts[i].since <= newest) {
+        if (texts[i].result == result && texts[i].since <= version) {
             return &texts[i];
         }
     }

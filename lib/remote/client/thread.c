@@ -2,6 +2,7 @@
 #include "remote/client/inside.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 /* With this model an access is one instruction and never allocates. */
@@ -58,4 +59,21 @@ unsigned char *remote_thread_frame(void) {
 
 void remote_thread_frame_set(unsigned char *to) {
     frame = to;
+}
+
+bool remote_thread_start(void *(*run)(void *), void *argument) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+
+    if (pthread_attr_init(&attributes) != 0) {
+        return false;
+    }
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&thread, &attributes, run, argument) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
 }

@@ -8,6 +8,7 @@
 
 #include "libc/cancel.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -379,13 +380,14 @@ void remote_notice_register(uint16_t call, remote_notice *notice) {
     pthread_mutex_unlock(&waiting);
 }
 
-void remote_wait_begin(struct remote_link *link) {
+static void begun(struct remote_link *link) {
     pthread_mutex_lock(&waiting);
     start_notices(link);
     pthread_mutex_unlock(&waiting);
 }
+ON_BEGUN(begun);
 
-void remote_wait_forked(void) {
+static void forked(void) {
     waiting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     reading = noticing = notice_sleeps = false;
     waiters = NULL;
@@ -393,3 +395,4 @@ void remote_wait_forked(void) {
     notices_end = &notices;
     early_count = notice_count = 0;
 }
+ON_FORKED(forked);
