@@ -277,6 +277,7 @@ int remote_listen(const struct remote_listening *how) {
     struct listener l = {.how = how, .socket = -1, .life = how->life, .self = getpid()};
     sigset_t heard;
 
+    signal(SIGPIPE, SIG_IGN);
     sigemptyset(&heard);
     sigaddset(&heard, SIGCHLD);
     sigaddset(&heard, SIGTERM);

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 void remote_log(const char *format, ...) {
@@ -92,6 +93,7 @@ _Noreturn void remote_serve(int socket) {
     struct remote_link *link = NULL;
     char why[REMOTE_WHY_BYTES] = "";
 
+    prctl(PR_SET_NAME, "divvy-worker");
     signal(SIGPIPE, SIG_IGN);
     fcntl(socket, F_SETFD, FD_CLOEXEC);
     serve(socket, &link, why);
