@@ -75,7 +75,12 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 $(REMOTE_TEST)/kernels $(REMOTE_TEST)/kernels_records: $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) worker/kernels.o worker/launch.o)
-$(REMOTE_TEST)/link $(REMOTE_TEST)/link_lies: $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
+$(addprefix $(REMOTE_TEST)/,link link_hello link_lies): $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
+# Prints how long frames take.
+$(REMOTE_TEST)/bench_link: $(addprefix $(REMOTE_OBJ)/test/,bench_link.o sides.o) $(REMOTE_LINK)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -lpthread
 $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels $(REMOTE_TEST)/facts: $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 # Reservations are noted only: the simulated GPUs have their addresses in this process.

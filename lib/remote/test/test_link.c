@@ -1,6 +1,7 @@
 /* Frames between two processes: each arrives, whole and in order, however the sides wait for each other; and what ends a
  * link is noticed by whoever waits. */
 #define _GNU_SOURCE
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,7 +23,7 @@ static unsigned yields;
 /* How many frames are put between two flushes. */
 static unsigned gathered;
 
-static void patience(struct remote_link *link) {
+static void set_up(struct remote_link *link) {
     if (link->kind == REMOTE_LINK_RINGS) {
         link->yields = yields;
     }
@@ -32,7 +33,7 @@ static int echo(struct remote_link *link) {
     size_t size;
     enum remote_taken result;
 
-    patience(link);
+    set_up(link);
     for (uint64_t index = 0; (result = remote_link_take(link, taken, &size, -1)) == REMOTE_TAKEN;
          index++) {
         sides_check(taken, size, index);
@@ -60,15 +61,15 @@ static void *put_all(void *argument) {
 }
 
 /* Both directions at once: rings fill up, wrap around and run empty. */
-static void check_exchange(enum remote_link_kind kind, unsigned patient, unsigned together) {
+static void check_exchange(enum remote_link_kind kind, unsigned times, unsigned together) {
     pid_t process;
     pthread_t thread;
     size_t size;
 
-    yields = patient;
+    yields = times;
     gathered = together;
     struct remote_link *link = sides_start(kind, echo, &process);
-    patience(link);
+    set_up(link);
     CHECK(pthread_create(&thread, NULL, put_all, link) == 0);
     for (uint64_t index = 0; index < FRAMES; index++) {
         CHECK_EQUAL(remote_link_take(link, taken, &size, -1), REMOTE_TAKEN);
@@ -79,6 +80,68 @@ static void check_exchange(enum remote_link_kind kind, unsigned patient, unsigne
     CHECK(!remote_link_ended(link) && !remote_link_why(link));
     remote_link_free(link);
     CHECK_EQUAL(sides_wait(process), 7);
+}
+
+/* Each side on a core of its own, where there are two, so that both run at once. */
+static void run_on(size_t which) {
+    cpu_set_t may, one;
+    size_t core = 0;
+
+    CHECK(sched_getaffinity(0, sizeof may, &may) == 0);
+    for (size_t left = which % (size_t)CPU_COUNT(&may); !CPU_ISSET(core, &may) || left; core++) {
+        left -= CPU_ISSET(core, &may) ? 1 : 0;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
+/* Passes for a time that is another each time, about as long as the other side needs to fall asleep. */
+static void dawdle(uint64_t *state) {
+    *state = *state * UINT64_C(6364136223846793005) + 1;
+    for (uint64_t i = *state >> 54; i; i--) {
+        __asm__ volatile("");
+    }
+}
+
+static int answer_each(struct remote_link *link) {
+    uint64_t state = 1;
+    size_t size;
+
+    run_on(1);
+    set_up(link);
+    while (remote_link_take(link, taken, &size, -1) == REMOTE_TAKEN) {
+        dawdle(&state);
+        CHECK(remote_link_put(link, taken, size, NULL, 0));
+        remote_link_flush(link);
+    }
+    return 7;
+}
+
+/* One frame at a time, which wakes a side that is about to sleep: were that lost, both would sleep for ever. */
+static void check_wakes(void) {
+    struct remote_head head = {.size = sizeof head};
+    uint64_t state = 2;
+    pid_t process;
+    cpu_set_t before;
+    size_t size;
+
+    yields = 0;
+    struct remote_link *link = sides_start(REMOTE_LINK_RINGS, answer_each, &process);
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+    run_on(0);
+    set_up(link);
+    for (; head.sequence < FRAMES / 4; head.sequence++) {
+        dawdle(&state);
+        link->in.unspun = link->out.unspun = UINT_MAX;
+        CHECK(remote_link_put(link, &head, sizeof head, NULL, 0));
+        remote_link_flush(link);
+        CHECK_EQUAL(remote_link_take(link, taken, &size, -1), REMOTE_TAKEN);
+        CHECK(size == sizeof head && memcmp(taken, &head, size) == 0);
+    }
+    remote_link_free(link);
+    CHECK_EQUAL(sides_wait(process), 7);
+    CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 
 /* Waits until a thread of this process sleeps. */
@@ -278,6 +341,7 @@ int main(void) {
     check_exchange(REMOTE_LINK_RINGS, 50, 1);
     check_exchange(REMOTE_LINK_RINGS, 0, 10);
     check_exchange(REMOTE_LINK_STREAM, 0, 10);
+    check_wakes();
     check_ends(REMOTE_LINK_RINGS);
     check_ends(REMOTE_LINK_STREAM);
     check_connect(1);

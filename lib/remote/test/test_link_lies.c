@@ -199,14 +199,15 @@ static void check_streams(void) {
 static void check_own(void) {
     struct remote_link *client, *worker;
     struct remote_head head = {.size = 40};
-    struct remote_piece piece = {&head, SIZE_MAX - 8};
+    /* Together they wrap around to what the head says. */
+    const struct remote_piece pieces[] = {{&head, SIZE_MAX - 7}, {&head, 16}};
 
     for (unsigned i = 0; i < 2; i++) {
         sides_both(i ? REMOTE_LINK_STREAM : REMOTE_LINK_RINGS, &client, &worker);
         CHECK(!remote_link_put(client, &head, sizeof head, NULL, 0));
         check_ended(client, worker);
         sides_both(i ? REMOTE_LINK_STREAM : REMOTE_LINK_RINGS, &client, &worker);
-        CHECK(!remote_link_put(client, &head, sizeof head, &piece, 1));
+        CHECK(!remote_link_put(client, &head, sizeof head, pieces, 2));
         check_ended(client, worker);
     }
 }
