@@ -74,7 +74,8 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
-$(REMOTE_TEST)/kernels $(REMOTE_TEST)/kernels_records: $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) worker/kernels.o worker/launch.o)
+$(addprefix $(REMOTE_TEST)/,kernels kernels_records modules modules_records): $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) \
+	$(addprefix worker/,kernels.o launch.o modules.o modules_options.o modules_link.o))
 $(addprefix $(REMOTE_TEST)/,link link_hello link_lies): $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
 # Prints how long frames take.
 $(REMOTE_TEST)/bench_link: $(addprefix $(REMOTE_OBJ)/test/,bench_link.o sides.o) $(REMOTE_LINK)

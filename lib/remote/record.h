@@ -53,6 +53,7 @@ enum remote_own {
     REMOTE_CAPTURE_MODE,      /* the capture mode of the thread from now on, a word; not answered */
     REMOTE_LAYOUT,            /* where the parameters of a kernel lie */
     REMOTE_FORGET,            /* numbers of kernels whose code the client has unloaded */
+    REMOTE_LENT,              /* a part of what a linker has made */
     REMOTE_POINTER,           /* what an address is */
     REMOTE_PROCESS,           /* the worker's process, as NVML numbers it there */
 };
