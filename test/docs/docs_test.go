@@ -211,6 +211,10 @@ func readTree(t *testing.T) tree {
 			for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?([\w.-]+\.[a-z]+/\S+) (v\S+)`).FindAllStringSubmatch(text(), -1) {
 				made.modules[m[1]] = append(made.modules[m[1]], m[2])
 			}
+		case file == "lib/remote/worker/main.c": // which has no help
+			for _, m := range regexp.MustCompile(`"--([a-z]+)"`).FindAllStringSubmatch(text(), -1) {
+				made.flags[m[1]] = true
+			}
 		case strings.Contains(file, "/testdata/help/"):
 			help := text()
 			for _, m := range regexp.MustCompile(`--([a-z][a-z0-9-]+)`).FindAllStringSubmatch(help, -1) {
