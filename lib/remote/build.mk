@@ -68,7 +68,7 @@ $(REMOTE_OBJ)/renamed/client/%.o: lib/remote/client/%.c
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(REMOTE_OBJ)/test/test_fuzz.o: CFLAGS += -DREMOTE_SEEDS='"$(abspath lib/remote/generated/seeds.txt)"'
-$(REMOTE_OBJ)/test/test_simgpu.o $(REMOTE_OBJ)/test/test_simgpu_nvml.o $(REMOTE_OBJ)/test/test_kernels.o $(REMOTE_OBJ)/test/test_facts.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+$(REMOTE_OBJ)/test/test_simgpu.o $(REMOTE_OBJ)/test/test_simgpu_nvml.o $(REMOTE_OBJ)/test/test_kernels.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 
 $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODER)
 	$(call step,LINK)
@@ -82,11 +82,16 @@ $(REMOTE_TEST)/bench_link: $(addprefix $(REMOTE_OBJ)/test/,bench_link.o sides.o)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lpthread
-$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels $(REMOTE_TEST)/facts: $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels: $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 # Reservations are noted only: the simulated GPUs have their addresses in this process.
-$(REMOTE_TEST)/facts: $(REMOTE_OBJ)/test/facts.o $(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) \
-	$(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
+$(REMOTE_OBJ)/test/sequence.o $(REMOTE_OBJ)/test/apart.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+$(REMOTE_TEST)/facts $(REMOTE_TEST)/facts_apart: $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+	| $(REMOTE_SIMGPU)
+$(REMOTE_TEST)/facts $(REMOTE_TEST)/facts_apart: $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_memory.o) \
+	$(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
+$(REMOTE_OBJ)/test/apart.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"'
+$(REMOTE_TEST)/facts_apart: | $(REMOTE_PROGRAM) $(B)/lib/remote/libcuda.so.1
 
 # The client's three files. All code is in one of them, so that a program which loads both of the driver's names has one
 # connection. The others jump into it; they look for it where the run path says, which whoever places them overwrites

@@ -142,16 +142,24 @@ CUresult REMOTE_STUB(cuMemAllocAsync_ptsz)(CUdeviceptr *address, size_t size, CU
     return in_pool(address, size, NULL, stream, true);
 }
 
+static CUresult from_pool(CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream stream,
+                          bool per_thread) {
+    CUresult gate = (CUresult)remote_gate(REMOTE_cuMemAllocFromPoolAsync);
+
+    if (gate != CUDA_SUCCESS) {
+        return gate;
+    }
+    return pool ? in_pool(address, size, pool, stream, per_thread) : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult REMOTE_STUB(cuMemAllocFromPoolAsync)(CUdeviceptr *address, size_t size, CUmemoryPool pool,
                                               CUstream stream) {
-    return pool ? in_pool(address, size, pool, stream, false)
-                : remote_call_cuMemAllocFromPoolAsync(address, size, NULL, stream);
+    return from_pool(address, size, pool, stream, false);
 }
 
 CUresult REMOTE_STUB(cuMemAllocFromPoolAsync_ptsz)(CUdeviceptr *address, size_t size,
                                                    CUmemoryPool pool, CUstream stream) {
-    return pool ? in_pool(address, size, pool, stream, true)
-                : remote_call_cuMemAllocFromPoolAsync_ptsz(address, size, NULL, stream);
+    return from_pool(address, size, pool, stream, true);
 }
 
 static CUresult make_reserved(struct want *want, CUdeviceptr *address) {
