@@ -91,6 +91,7 @@ $(REMOTE_TEST)/facts $(REMOTE_TEST)/facts_apart: $(REMOTE_OBJ)/test/pair.o $(REM
 $(REMOTE_TEST)/facts $(REMOTE_TEST)/facts_apart: $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_memory.o) \
 	$(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
 $(REMOTE_OBJ)/test/apart.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"'
+$(REMOTE_TEST)/ranges: $(addprefix $(REMOTE_OBJ)/client/,ranges.o reserve.o tree.o)
 $(REMOTE_TEST)/facts_apart: | $(REMOTE_PROGRAM) $(B)/lib/remote/libcuda.so.1
 
 # The client's three files. All code is in one of them, so that a program which loads both of the driver's names has one

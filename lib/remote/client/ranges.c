@@ -100,7 +100,7 @@ static uint32_t draw(uint64_t of) {
 }
 
 bool remote_range_add(const struct remote_range *range) {
-    if (range->start == 0 || range->start >= END || range->size == 0 || range->size >= END) {
+    if (range->start < BLOCK || range->start >= END || range->size == 0 || range->size >= END) {
         return false;
     }
     struct range_node *node = calloc(1, sizeof *node);
