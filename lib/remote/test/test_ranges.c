@@ -176,9 +176,16 @@ static pthread_mutex_t giving = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t places[PLACES];
 static unsigned place_count;
 
+static pthread_barrier_t began, found;
+
 static void *use(void *argument) {
     uint64_t held[8] = {0}, seed = *(uint64_t *)argument;
 
+    /* The thread has its stack and its room for allocations before addresses are chosen that nobody has. */
+    void *volatile room = malloc(100); /* a compiler leaves out what nobody looks at */
+    free(room);
+    pthread_barrier_wait(&began);
+    pthread_barrier_wait(&found);
     for (unsigned i = 0; i < 20000; i++) {
         struct remote_range range;
         seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
@@ -208,14 +215,19 @@ static void test_threads(void) {
     pthread_t threads[THREADS];
     uint64_t seeds[THREADS];
 
-    for (unsigned i = 0; i < PLACES; i++) {
-        places[i] = base + i * BLOCK / 4;
-    }
-    place_count = PLACES;
+    CHECK(pthread_barrier_init(&began, NULL, THREADS + 1) == 0);
+    CHECK(pthread_barrier_init(&found, NULL, THREADS + 1) == 0);
     for (unsigned i = 0; i < THREADS; i++) {
         seeds[i] = i + 1;
         CHECK(pthread_create(&threads[i], NULL, use, &seeds[i]) == 0);
     }
+    pthread_barrier_wait(&began);
+    find_base();
+    for (unsigned i = 0; i < PLACES; i++) {
+        places[i] = base + i * BLOCK / 4;
+    }
+    place_count = PLACES;
+    pthread_barrier_wait(&found);
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
     }
