@@ -94,6 +94,25 @@ CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, s
     return CUDA_SUCCESS;
 }
 
+CUresult cuFuncGetParamCount(CUfunction function, size_t *count) {
+    struct ptx_variable param;
+    const size_t *sizes;
+    uint64_t at;
+
+    SG_REQUIRE(function && count, CUDA_ERROR_INVALID_VALUE);
+    SG_TRY(usable(function));
+    size_t known = kernel_param_count(function->known, &sizes);
+    if (sizes) {
+        *count = known;
+        return CUDA_SUCCESS;
+    }
+    SG_REQUIRE(function->entry, CUDA_ERROR_NOT_SUPPORTED);
+    for (*count = 0; ptx_param(function->entry, *count, &param, &at);) {
+        ++*count;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult function_load(CUfunction function, CUcontext ctx) {
     uint64_t ns = sg_driver.machine->load_ns;
     const struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};

@@ -122,6 +122,10 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, siz
     return cuFuncGetParamInfo((CUfunction)kernel, index, offset, bytes);
 }
 
+CUresult cuKernelGetParamCount(CUkernel kernel, size_t *count) {
+    return cuFuncGetParamCount((CUfunction)kernel, count);
+}
+
 CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
                               CUdevice device) {
     SG_REQUIRE(kernel, CUDA_ERROR_INVALID_HANDLE);

@@ -91,6 +91,32 @@ static void param(CUfunction f, size_t index, size_t at, size_t bytes) {
     CHECK_EQUAL(size, bytes);
 }
 
+static void param_count(CUfunction f, size_t expected) {
+    size_t count = 99;
+
+    OK(cuFuncGetParamCount(f, &count));
+    CHECK_EQUAL(count, expected);
+    FAILS(cuFuncGetParamCount(f, NULL), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuFuncGetParamCount(NULL, &count), CUDA_ERROR_INVALID_VALUE);
+}
+
+/* Binary code is not read: what its kernels take is known of those alone that really happen. */
+static void check_binary(void) {
+    static const unsigned char fat[16] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 1};
+    CUmodule module;
+    CUfunction f;
+    size_t offset;
+
+    OK(cuModuleLoadData(&module, fat));
+    OK(cuModuleGetFunction(&f, module, "any"));
+    FAILS(cuFuncGetParamInfo(f, 0, &offset, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    FAILS(cuFuncGetParamCount(f, &offset), CUDA_ERROR_NOT_SUPPORTED);
+    OK(cuModuleGetFunction(&f, module, "divvy_vecadd"));
+    param(f, 3, 24, 4);
+    param_count(f, 4);
+    OK(cuModuleUnload(module));
+}
+
 static void check_params(CUmodule module) {
     CUlibrary library;
     CUkernel kernel;
@@ -103,20 +129,25 @@ static void check_params(CUmodule module) {
     param(f, 2, 16, 20);
     param(f, 3, 40, 8);
     FAILS(cuFuncGetParamInfo(f, 4, &offset, NULL), CUDA_ERROR_INVALID_VALUE);
+    param_count(f, 4);
     FAILS(cuFuncGetParamInfo(f, 0, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuFuncGetParamInfo(NULL, 0, &offset, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuModuleGetFunction(&f, module, "none"));
+    param_count(f, 0);
     FAILS(cuFuncGetParamInfo(f, 0, &offset, NULL), CUDA_ERROR_INVALID_VALUE);
     /* One that really happens takes what it takes. */
     OK(cuModuleGetFunction(&f, module, "divvy_fill"));
     param(f, 0, 0, 8);
     param(f, 1, 8, 4);
     param(f, 2, 16, 8);
+    param_count(f, 3);
     FAILS(cuFuncGetParamInfo(f, 3, &offset, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuLibraryLoadData(&library, ptx, NULL, NULL, 0, NULL, NULL, 0));
     OK(cuLibraryGetKernel(&kernel, library, "kernel"));
     OK(cuKernelGetParamInfo(kernel, 1, &offset, NULL));
     CHECK_EQUAL(offset, 8);
+    OK(cuKernelGetParamCount(kernel, &offset));
+    CHECK_EQUAL(offset, 4);
     OK(cuLibraryUnload(library));
 }
 
@@ -146,6 +177,7 @@ int main(void) {
     check_constant(module);
     check_refusals(module);
     check_params(module);
+    check_binary();
     OK(cuModuleLoadData(&other, ptx));
     CHECK(variable(other, "half", 8) != variable(module, "half", 8));
     OK(cuModuleUnload(other));
