@@ -121,12 +121,15 @@ struct remote_link *setting_link(void) {
 
 /* The client connects as its own code does it, but for the kind of link. The linker has its calls come here. */
 struct remote_link *__wrap_remote_link_connect(const char *to, char why[REMOTE_WHY_BYTES]);
+struct remote_link *__real_remote_link_connect(const char *to, char why[REMOTE_WHY_BYTES]);
 
 struct remote_link *__wrap_remote_link_connect(const char *to, char why[REMOTE_WHY_BYTES]) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int one = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    CHECK_EQUAL(strcmp(to, path), 0);
+    if (strcmp(to, path) != 0) {
+        return __real_remote_link_connect(to, why);
+    }
+    int one = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     strcpy(address.sun_path, to);
     CHECK(connect(one, (const struct sockaddr *)&address, sizeof address) == 0);
     return remote_link_client(one, kind, REMOTE_HELLO_NS, why);
