@@ -67,7 +67,7 @@ $(REMOTE_OBJ)/renamed/client/%.o: lib/remote/client/%.c
 	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(REMOTE_OBJ)/test/test_fuzz.o: CFLAGS += -DREMOTE_SEEDS='"$(abspath lib/remote/generated/seeds.txt)"'
+$(REMOTE_OBJ)/test/seeds.o: CFLAGS += -DREMOTE_SEEDS='"$(abspath lib/remote/generated/seeds.txt)"'
 $(REMOTE_OBJ)/test/test_simgpu.o $(REMOTE_OBJ)/test/test_simgpu_nvml.o $(REMOTE_OBJ)/test/test_kernels.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 
 $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODER)
@@ -76,7 +76,8 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 $(addprefix $(REMOTE_TEST)/,kernels kernels_records modules modules_records): $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) \
 	$(addprefix worker/,kernels.o launch.o modules.o modules_options.o modules_link.o))
-$(addprefix $(REMOTE_TEST)/,link link_hello link_lies): $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
+$(REMOTE_TEST)/fuzz $(REMOTE_TEST)/link_rewritten: $(REMOTE_OBJ)/test/seeds.o
+$(addprefix $(REMOTE_TEST)/,link link_hello link_lies link_rewritten): $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
 # Prints how long frames take.
 $(REMOTE_TEST)/bench_link: $(addprefix $(REMOTE_OBJ)/test/,bench_link.o sides.o) $(REMOTE_LINK)
 	$(call step,LINK)

@@ -2,19 +2,12 @@
  * byte is theirs, and answer with a whole answer. Begins with the described records, seeds.txt, each of which is taken;
  * then changes them. FRAMES=n says how many changed ones, SEED=n repeats a run. */
 #include "remote/test/exercise.h"
+#include "remote/test/seeds.h"
 #include "test/check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SEEDS 1024u
-
-static struct seed {
-    char name[256];
-    size_t size;
-    unsigned char *bytes;
-} seeds[MOST_SEEDS];
-static size_t seed_count;
 static uint64_t state;
 static unsigned long outcomes[REMOTE_BY_HAND + 1];
 
@@ -23,32 +16,6 @@ static uint64_t next(void) {
     state ^= state >> 7;
     state ^= state << 17;
     return state;
-}
-
-static unsigned digit(char c) {
-    return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10);
-}
-
-static void read_seeds(void) {
-    static char line[65536], name[256], text[65536];
-    FILE *file = fopen(REMOTE_SEEDS, "r");
-
-    CHECK(file);
-    while (fgets(line, sizeof line, file)) {
-        unsigned long size;
-
-        CHECK(seed_count < MOST_SEEDS);
-        CHECK(sscanf(line, "%255s %lu %65535s", name, &size, text) == 3);
-        struct seed *seed = &seeds[seed_count++];
-        snprintf(seed->name, sizeof seed->name, "%s", name);
-        seed->size = size;
-        seed->bytes = calloc(1, size);
-        CHECK(seed->bytes && strlen(text) <= 2 * size);
-        for (size_t i = 0; text[2 * i]; i++) {
-            seed->bytes[i] = (unsigned char)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
-        }
-    }
-    fclose(file);
 }
 
 /* Decodes a record from memory that ends where it does, so that a sanitizer sees a byte too far. */
@@ -73,7 +40,7 @@ static enum remote_outcome decode(const unsigned char *bytes, size_t size) {
 }
 
 static void check_seeds(void) {
-    for (size_t i = 0; i < seed_count; i++) {
+    for (size_t i = 0; i < seeds_count; i++) {
         unsigned long called = mock_calls;
 
         loopback_forget();
@@ -92,7 +59,7 @@ static void check_seeds(void) {
 
 /* Text ends where its length says, and nowhere before. */
 static void check_text(void) {
-    for (size_t i = 0; i < seed_count; i++) {
+    for (size_t i = 0; i < seeds_count; i++) {
         unsigned char *text = seeds[i].bytes + seeds[i].size - 8;
 
         if (strcmp(seeds[i].name, "cuModuleGetFunction") != 0) {
@@ -110,28 +77,8 @@ static void check_text(void) {
     CHECK(!"there is a call with text");
 }
 
-/* A number that often matters. */
-static uint64_t number(void) {
-    uint64_t drawn = next();
-
-    switch (drawn % 6) {
-    case 0:
-        return drawn >> 8;
-    case 1:
-        return (drawn >> 8) % 64;
-    case 2:
-        return UINT64_MAX - (drawn >> 8) % 16;
-    case 3:
-        return UINT64_C(1) << (drawn >> 8) % 64;
-    case 4:
-        return (UINT64_C(1) << (drawn >> 8) % 64) - 1;
-    default:
-        return 0x1000 + (drawn >> 8) % 16;
-    }
-}
-
 static void frame(unsigned char *bytes) {
-    const struct seed *seed = &seeds[next() % seed_count];
+    const struct seed *seed = &seeds[next() % seeds_count];
     size_t size = seed->size;
     uint32_t said;
 
@@ -149,7 +96,7 @@ static void frame(unsigned char *bytes) {
         memcpy(bytes, &said, sizeof said);
     }
     for (uint64_t i = next() % 5; i > 0; i--) {
-        uint64_t value = number();
+        uint64_t value = seeds_number(next());
         size_t at = next() % 8 ? sizeof(struct remote_head) : 0;
         size_t length = next() % 4 ? 8 : 4;
 
@@ -175,8 +122,7 @@ int main(void) {
     state = seed ? strtoull(seed, NULL, 10) : 1;
     CHECK(state);
     loopback_start(&cuda_mock, &nvml_mock);
-    read_seeds();
-    CHECK(seed_count >= 450);
+    seeds_read();
     check_seeds();
     check_text();
     for (uint64_t i = 0; i < count; i++) {
