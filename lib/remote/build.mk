@@ -142,3 +142,13 @@ REMOTE_COPIES := $(addprefix $(REMOTE_OBJ)/renamed/client/,bulk.o copies.o copie
 	$(addprefix $(REMOTE_OBJ)/test/,copies_world.o pair.o) $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c))
 $(REMOTE_OBJ)/test/copies_world.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 $(REMOTE_TEST)/copies $(REMOTE_TEST)/copies_hostile: $(REMOTE_COPIES) | $(REMOTE_SIMGPU)
+
+# Tests of the real thing: client library, worker and simulated driver, each in a process of its own.
+REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,callbacks)
+$(REMOTE_OBJ)/test/whole.o: CFLAGS += -DREMOTE_BUILD='"$(abspath $(B))"'
+$(REMOTE_WHOLE_TESTS): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/test/whole.o \
+	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+	| $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -pthread -o $@ $^ -ldl

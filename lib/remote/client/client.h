@@ -41,9 +41,10 @@ CUdevice remote_context_device(uint64_t context);
 
 /* ranges.c: the ranges that the client has of the worker. address.c makes and frees them. */
 enum remote_range_kind {
-    REMOTE_RANGE_LINEAR,  /* cuMemAlloc's, or host memory */
-    REMOTE_RANGE_POOL,    /* of no context */
-    REMOTE_RANGE_RESERVED /* addresses for cuMemMap */
+    REMOTE_RANGE_LINEAR,   /* cuMemAlloc's, or host memory */
+    REMOTE_RANGE_POOL,     /* of no context */
+    REMOTE_RANGE_RESERVED, /* addresses for cuMemMap */
+    REMOTE_RANGE_GRAPH /* of a node: nothing tells when its graphs end, so others take its place */
 };
 struct remote_range {
     CUdeviceptr start;

@@ -61,7 +61,8 @@ static void drop(struct range_node *node) {
     }
 }
 
-/* Whether no range is in the way. One that the worker has been asked to end was ended before it gave the address again. */
+/* Whether no range is in the way. One that the worker has been asked to end was ended before it gave the address again,
+ * and so was a graph's. */
 static bool make_room(const struct remote_range *range) {
     struct range_node **tree = tree_of(range);
 
@@ -70,7 +71,7 @@ static bool make_room(const struct remote_range *range) {
         if (!last || end_of(last) <= range->start) {
             return true;
         }
-        if (!last->leaving) {
+        if (!last->leaving && last->range.kind != REMOTE_RANGE_GRAPH) {
             return false;
         }
         drop(last);

@@ -150,7 +150,10 @@ int32_t remote_gate(enum remote_number number) {
     const struct opened *now = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
     const uint32_t *open = remote_is_nvml((uint16_t)number) ? &now->nvml : &now->cuda;
 
-    return __atomic_load_n(open, __ATOMIC_ACQUIRE) ? 0 : closed(number);
+    if (!__atomic_load_n(open, __ATOMIC_ACQUIRE)) {
+        return closed(number);
+    }
+    return remote_in_callback() && open == &now->cuda ? CUDA_ERROR_NOT_PERMITTED : 0;
 }
 
 /* The socket: a file beside the library, which nobody but who placed it can have put there; only where there is none, what

@@ -190,7 +190,7 @@ void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES])
 
     why[0] = 0;
     for (;;) {
-        enum remote_taken taken = remote_link_take(worker->link, decoder->record, &size, -1);
+        enum remote_taken taken = remote_frame_next(worker, decoder->record, &size);
 
         if (taken == REMOTE_ENDED) {
             break;

@@ -41,10 +41,16 @@ int32_t remote_capture_before(struct remote_worker *worker, const void *record, 
 void remote_capture_after(const struct remote_decoder *decoder);
 /* The same for another thread that waits or copies for a record. */
 void remote_capture_apply(struct remote_worker *worker, const struct remote_head *head);
+/* Whether any stream is captured. */
+bool remote_capture_active(void);
 
-/* callback.c: functions of the program that the driver's streams wait for. The executor says that the link has ended, so
- * that no stream waits any longer. */
+/* callback_wait.c: functions of the program that the driver's streams wait for. The executor says that the link has ended,
+ * so that no stream waits any longer. */
 void remote_callbacks_end(void);
+/* Takes the next frame for the executor, as remote_link_take does, however long it takes. While the executor is inside the
+ * driver, which may wait there for a function of the program, another thread takes frames and keeps them for it. */
+enum remote_taken remote_frame_next(struct remote_worker *worker, void *to, size_t *size);
+
 /* regions.c: where memory is that both sides see, and how many bytes there are from this offset on. Only the executor may
  * call it. False if the client has no such region, or it is not so long. */
 bool remote_region_at(struct remote_worker *worker, uint64_t number, uint64_t offset, void **at,

@@ -1,0 +1,286 @@
+/* Functions of the program that streams call: in their order, on a thread of the client's, and never after the end. */
+#define _GNU_SOURCE
+#include "remote/test/whole.h"
+
+#include "test/check.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STREAMS 4u
+#define ROUNDS 200u
+#define CAPTURE_RELAXED 2
+
+static CUcontext context;
+
+static void begin(void) {
+    OK(cu.cuInit(0));
+    OK(cu.cuCtxCreate_v2(&context, 0, 0));
+}
+
+/* What one stream has seen. */
+struct line {
+    CUstream stream;
+    unsigned next;
+    bool right;
+    pthread_t thread;
+};
+struct step {
+    struct line *line;
+    unsigned number;
+};
+
+static void take_step(void *data) {
+    struct step *step = data;
+
+    step->line->right = step->line->right && step->line->next == step->number;
+    step->line->thread = pthread_self();
+    step->line->next++;
+}
+
+static void take_step_of_stream(CUstream stream, CUresult status, void *data) {
+    struct step *step = data;
+
+    step->line->right = step->line->right && stream == step->line->stream && status == CUDA_SUCCESS;
+    take_step(data);
+}
+
+/* Functions of several streams, among other work: each stream's own come in their order, and its end waits for all. */
+static void check_order(void *unused) {
+    static struct line lines[STREAMS];
+    static struct step steps[STREAMS][ROUNDS];
+    CUdeviceptr memory;
+
+    (void)unused;
+    begin();
+    OK(cu.cuMemAlloc_v2(&memory, 4096));
+    for (unsigned s = 0; s < STREAMS; s++) {
+        OK(cu.cuStreamCreate(&lines[s].stream, 1));
+        lines[s].right = true;
+    }
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        for (unsigned s = 0; s < STREAMS; s++) {
+            steps[s][i] = (struct step){&lines[s], i};
+            OK(cu.cuMemsetD32Async(memory + 64 * s, i, 16, lines[s].stream));
+            if (i % 3 == 0) {
+                OK(cu.cuStreamAddCallback(lines[s].stream, take_step_of_stream, &steps[s][i], 0));
+            } else if (i % 3 == 1) {
+                OK(cu.cuLaunchHostFunc(lines[s].stream, take_step, &steps[s][i]));
+            } else {
+                OK(cu.cuLaunchHostFunc_v2(lines[s].stream, take_step, &steps[s][i], 0));
+            }
+        }
+    }
+    for (unsigned s = 0; s < STREAMS; s++) {
+        OK(cu.cuStreamSynchronize(lines[s].stream));
+        CHECK_EQUAL(lines[s].next, ROUNDS);
+        CHECK(lines[s].right);
+        CHECK(!pthread_equal(lines[s].thread, pthread_self()));
+    }
+    OK(cu.cuCtxDestroy_v2(context));
+}
+
+static CUresult inner[4];
+
+static void call_inside(void *data) {
+    CUdevice device;
+
+    inner[0] = cu.cuDeviceGet(&device, 0);
+    inner[1] = cu.cuMemAlloc_v2(data, 64);
+    inner[2] = cu.cuCtxSynchronize();
+    inner[3] = cu.cuLaunchHostFunc(0, call_inside, NULL);
+}
+
+/* They must not call the driver. */
+static void check_inside(void *unused) {
+    CUdeviceptr memory = 7;
+
+    (void)unused;
+    begin();
+    OK(cu.cuLaunchHostFunc(0, call_inside, &memory));
+    OK(cu.cuCtxSynchronize());
+    for (unsigned i = 1; i < 4; i++) {
+        CHECK_EQUAL(inner[i], CUDA_ERROR_NOT_PERMITTED);
+    }
+    CHECK_EQUAL(memory, 7);
+    OK(cu.cuMemAlloc_v2(&memory, 64));
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool entered, released;
+
+static void wait_until_released(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&lock);
+    entered = true;
+    pthread_cond_broadcast(&changed);
+    while (!released) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void await_entered(void) {
+    pthread_mutex_lock(&lock);
+    while (!entered) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void release(void) {
+    pthread_mutex_lock(&lock);
+    released = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* One that does not return holds up its own stream, and nothing else. */
+static void check_blocked(void *unused) {
+    CUstream one, other;
+    CUdeviceptr memory;
+
+    (void)unused;
+    begin();
+    OK(cu.cuStreamCreate(&one, 1));
+    OK(cu.cuStreamCreate(&other, 1));
+    OK(cu.cuMemAlloc_v2(&memory, 4096));
+    OK(cu.cuLaunchHostFunc(one, wait_until_released, NULL));
+    await_entered();
+    for (unsigned i = 0; i < 100; i++) {
+        OK(cu.cuMemsetD32Async(memory, i, 16, other));
+        OK(cu.cuStreamSynchronize(other));
+    }
+    CHECK_EQUAL(cu.cuStreamQuery(one), CUDA_ERROR_NOT_READY);
+    release();
+    OK(cu.cuStreamSynchronize(one));
+    OK(cu.cuStreamQuery(one));
+}
+
+static void count(void *data) {
+    ++*(unsigned *)data;
+}
+
+static void *free_it(void *memory) {
+    OK(cu.cuCtxSetCurrent(context));
+    OK(cu.cuMemFree_v2(*(CUdeviceptr *)memory));
+    return NULL;
+}
+
+/* What waits in the driver for a function, as freeing its memory does, does not keep it from returning. */
+static void check_freeing(void *unused) {
+    CUstream stream;
+    unsigned called = 0;
+
+    (void)unused;
+    begin();
+    OK(cu.cuStreamCreate(&stream, 1));
+    for (unsigned i = 1; i <= 300; i++) {
+        CUdeviceptr memory;
+
+        OK(cu.cuMemAlloc_v2(&memory, 4096));
+        OK(cu.cuMemsetD32Async(memory, i, 16, stream));
+        OK(cu.cuLaunchHostFunc(stream, count, &called));
+        OK(cu.cuMemsetD32Async(memory, i, 16, stream));
+        OK(cu.cuMemFree_v2(memory));
+    }
+    OK(cu.cuStreamSynchronize(stream));
+    CHECK_EQUAL(called, 300);
+    /* The same for sure: the function waits, and so does the thread that frees. */
+    CUdeviceptr memory;
+    pthread_t thread;
+    OK(cu.cuMemAlloc_v2(&memory, 4096));
+    OK(cu.cuLaunchHostFunc(stream, wait_until_released, NULL));
+    OK(cu.cuMemsetD32Async(memory, 1, 16, stream));
+    await_entered();
+    CHECK(pthread_create(&thread, NULL, free_it, &memory) == 0);
+    release();
+    pthread_join(thread, NULL);
+    OK(cu.cuStreamSynchronize(stream));
+}
+
+/* A function that a graph has is called with each launch, and is told by its node. */
+static void check_captured(void *unused) {
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec;
+    unsigned called = 0;
+
+    (void)unused;
+    begin();
+    OK(cu.cuStreamCreate(&stream, 1));
+    OK(cu.cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)CAPTURE_RELAXED));
+    OK(cu.cuLaunchHostFunc(stream, count, &called));
+    OK(cu.cuLaunchHostFunc(stream, count, &called));
+    OK(cu.cuStreamEndCapture(stream, &graph));
+    CHECK_EQUAL(called, 0);
+    OK(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (unsigned i = 0; i < 10; i++) {
+        OK(cu.cuGraphLaunch(exec, stream));
+    }
+    OK(cu.cuStreamSynchronize(stream));
+    CHECK_EQUAL(called, 20);
+    OK(cu.cuGraphExecDestroy(exec));
+    OK(cu.cuGraphDestroy(graph));
+}
+
+/* What the client judges; the driver itself looks into a stream that is none. */
+static void refused(void *unused) {
+    CUstream stream;
+
+    (void)unused;
+    begin();
+    CHECK_EQUAL(cu.cuLaunchHostFunc(0, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cu.cuStreamAddCallback(0, NULL, NULL, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cu.cuStreamAddCallback(0, take_step_of_stream, NULL, 1), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(cu.cuLaunchHostFunc((CUstream)0x4711, count, NULL), CUDA_ERROR_INVALID_HANDLE);
+    OK(cu.cuStreamCreate(&stream, 1));
+    OK(cu.cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)CAPTURE_RELAXED));
+    CHECK_EQUAL(cu.cuStreamAddCallback(stream, take_step_of_stream, NULL, 0),
+                CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+static void *synchronize(void *stream) {
+    OK(cu.cuCtxSetCurrent(context));
+    CHECK_EQUAL(cu.cuStreamSynchronize(stream), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    return NULL;
+}
+
+/* The worker ends while a function runs and another is due: the first returns to nobody, the second is not called. */
+static void check_end(void *unused) {
+    CUstream stream;
+    pthread_t thread;
+    unsigned called = 0;
+
+    (void)unused;
+    begin();
+    OK(cu.cuStreamCreate(&stream, 1));
+    OK(cu.cuLaunchHostFunc(stream, wait_until_released, NULL));
+    OK(cu.cuLaunchHostFunc(stream, count, &called));
+    await_entered();
+    CHECK(pthread_create(&thread, NULL, synchronize, stream) == 0);
+    whole_kill_worker();
+    pthread_join(thread, NULL);
+    release();
+    CHECK_EQUAL(cu.cuStreamSynchronize(stream), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    CHECK_EQUAL(cu.cuLaunchHostFunc(stream, count, &called), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    CHECK_EQUAL(called, 0);
+}
+
+int main(void) {
+    whole_start();
+    CHECK_EQUAL(whole_run(false, check_order, NULL), 0);
+    CHECK_EQUAL(whole_run(true, check_order, NULL), 0);
+    CHECK_EQUAL(whole_run(true, check_inside, NULL), 0);
+    CHECK_EQUAL(whole_run(false, check_blocked, NULL), 0);
+    CHECK_EQUAL(whole_run(true, check_blocked, NULL), 0);
+    CHECK_EQUAL(whole_run(false, check_freeing, NULL), 0);
+    CHECK_EQUAL(whole_run(true, check_freeing, NULL), 0);
+    CHECK_EQUAL(whole_run(false, check_captured, NULL), 0);
+    CHECK_EQUAL(whole_run(true, check_captured, NULL), 0);
+    CHECK_EQUAL(whole_run(true, refused, NULL), 0);
+    CHECK_EQUAL(whole_run(true, check_end, NULL), 0);
+    return 0;
+}

@@ -1,0 +1,121 @@
+#define _GNU_SOURCE
+#include "remote/test/whole.h"
+
+#include "simgpu/machine/test/setting.h"
+#include "test/check.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct whole cu;
+
+static char path[64];
+static pid_t listener, starter;
+static int life[2];
+
+static void stop(void) {
+    if (getpid() == starter) {
+        close(life[1]);
+        waitpid(listener, NULL, 0);
+        unlink(path);
+    }
+}
+
+/* Whether a program could connect now. */
+static bool is_listening(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int one = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memcpy(address.sun_path, path, sizeof path);
+    bool is = connect(one, (const struct sockaddr *)&address, sizeof address) == 0;
+    close(one);
+    return is;
+}
+
+void whole_start(void) {
+    static char number[16];
+    sim_machine machine;
+
+    setting_describe(&machine);
+    machine.cuda_version = 13040;
+    setting_make(&machine);
+    starter = getpid();
+    snprintf(path, sizeof path, "/tmp/divvy-whole-%d", (int)starter);
+    CHECK(pipe2(life, O_CLOEXEC) == 0);
+    listener = fork();
+    CHECK(listener >= 0);
+    if (listener == 0) {
+        int end = dup(life[0]);
+
+        snprintf(number, sizeof number, "%d", end);
+        setenv("LD_LIBRARY_PATH", REMOTE_BUILD "/lib/simgpu", 1);
+        execl(REMOTE_BUILD "/libexec/divvy/divvy-worker", "divvy-worker", "--listen", path,
+              "--life", number, NULL);
+        _exit(127);
+    }
+    close(life[0]);
+    atexit(stop);
+    while (!is_listening()) {
+        CHECK(waitpid(listener, NULL, WNOHANG) == 0);
+        poll(NULL, 0, 1);
+    }
+    setenv("DIVVY_REMOTE_SOCKET", path, 1);
+}
+
+void whole_load(bool remote) {
+    void *library = dlopen(remote ? REMOTE_BUILD "/lib/remote/libcuda.so.1"
+                                  : REMOTE_BUILD "/lib/simgpu/libcuda.so.1",
+                           RTLD_NOW | RTLD_LOCAL);
+
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+    }
+    CHECK(library);
+#define FIND(name)                                                                                 \
+    {                                                                                              \
+        void *at = dlsym(library, #name);                                                          \
+        CHECK(at);                                                                                 \
+        memcpy(&cu.name, &at, sizeof at);                                                          \
+    }
+    WHOLE_FUNCTIONS(FIND)
+}
+
+int whole_run(bool remote, void (*run)(void *argument), void *argument) {
+    int status;
+
+    fflush(NULL);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(life[1]);
+        alarm(120);
+        whole_load(remote);
+        run(argument);
+        fflush(NULL);
+        _exit(0);
+    }
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    return status;
+}
+
+/* The worker that serves a process is the listener's child. Others that serve nobody any more end by themselves. */
+void whole_kill_worker(void) {
+    char name[64], text[512];
+    pid_t worker = 0;
+
+    snprintf(name, sizeof name, "/proc/%d/task/%d/children", (int)listener, (int)listener);
+    FILE *file = fopen(name, "r");
+    CHECK(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    for (char *at = text, *end; (worker = (pid_t)strtol(at, &end, 10)) > 0; at = end) {
+        CHECK(kill(worker, SIGKILL) == 0);
+    }
+}
