@@ -86,10 +86,10 @@ $(REMOTE_TEST)/bench_link: $(addprefix $(REMOTE_OBJ)/test/,bench_link.o sides.o)
 $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels: $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 # Reservations are noted only: the simulated GPUs have their addresses in this process.
-$(REMOTE_OBJ)/test/sequence.o $(REMOTE_OBJ)/test/apart.o $(REMOTE_OBJ)/test/test_kernels_apart.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
-$(REMOTE_TEST)/facts $(REMOTE_TEST)/facts_apart $(REMOTE_TEST)/kernels_apart: $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(addprefix $(REMOTE_OBJ)/test/,sequence.o apart.o test_devices.o test_kernels_apart.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+$(addprefix $(REMOTE_TEST)/,facts facts_apart devices kernels_apart): $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
-$(REMOTE_TEST)/facts $(REMOTE_TEST)/facts_apart: $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_memory.o) \
+$(addprefix $(REMOTE_TEST)/,facts facts_apart devices): $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_memory.o) \
 	$(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
 $(REMOTE_OBJ)/test/apart.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"'
 $(REMOTE_TEST)/ranges: $(addprefix $(REMOTE_OBJ)/client/,ranges.o reserve.o tree.o)

@@ -85,7 +85,8 @@ static struct snapshot *take(CUresult *result) {
             return NULL;
         }
     } while (s->told < count_of(s));
-    s->all.count.value = (int32_t)count_of(s);
+    s->told = count_of(s);
+    s->all.count.value = (int32_t)s->told;
     for (uint32_t i = 0; i < s->told; i++) {
         adjust(&s->devices[i], apart);
     }

@@ -7,8 +7,6 @@
 #include "remote/client/client.h"
 #include "remote/test/loopback.h"
 
-/* What the client's gate answers. */
-extern CUresult facts_gate;
 /* Whether both sides share memory. */
 extern bool facts_shared;
 /* Whether the next reservations are refused: so many. */

@@ -13,6 +13,8 @@ extern enum remote_outcome loopback_outcome;
 extern bool loopback_strict;
 /* Whether the link has ended. */
 extern bool loopback_dead;
+/* What every call answers before anything is sent; 0 for nothing. */
+extern int32_t loopback_gate;
 /* Whether work for later has answered: the answer is the loopback's then. */
 extern bool loopback_said;
 /* The first late error, and the last notice. */
