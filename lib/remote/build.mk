@@ -102,7 +102,7 @@ $(REMOTE_TEST)/facts_apart $(REMOTE_TEST)/kernels_apart: | $(REMOTE_PROGRAM) $(B
 REMOTE_LIB := $(B)/lib/remote
 REMOTE_CODE := $(REMOTE_LIB)/libdivvy-remote.so.1
 REMOTE_LIBRARIES := $(REMOTE_CODE) $(REMOTE_LIB)/libcuda.so.1 $(REMOTE_LIB)/libnvidia-ml.so.1
-REMOTE_CODE_OBJECTS := $(REMOTE_CLIENT) $(REMOTE_LINK) $(REMOTE_OBJ)/generated/numbers/numbers.o $(REMOTE_OBJ)/client/pending.o \
+REMOTE_CODE_OBJECTS := $(REMOTE_CLIENT) $(REMOTE_LINK) $(REMOTE_OBJ)/generated/numbers/numbers.o \
 	$(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/client/*.c))
 ALL_C += $(REMOTE_LIBRARIES)
 
