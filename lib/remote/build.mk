@@ -86,7 +86,7 @@ $(REMOTE_TEST)/bench_link: $(addprefix $(REMOTE_OBJ)/test/,bench_link.o sides.o)
 $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels: $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 # Reservations are noted only: the simulated GPUs have their addresses in this process.
-$(addprefix $(REMOTE_OBJ)/test/,sequence.o apart.o test_devices.o test_kernels_apart.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+$(addprefix $(REMOTE_OBJ)/test/,sequence.o apart.o test_devices.o test_kernels_apart.o bench_launch.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 $(addprefix $(REMOTE_TEST)/,facts facts_apart devices kernels_apart): $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 $(addprefix $(REMOTE_TEST)/,facts facts_apart devices): $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_memory.o) \
@@ -94,7 +94,13 @@ $(addprefix $(REMOTE_TEST)/,facts facts_apart devices): $(addprefix $(REMOTE_OBJ
 $(REMOTE_OBJ)/test/apart.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"'
 $(REMOTE_TEST)/ranges: $(addprefix $(REMOTE_OBJ)/client/,ranges.o reserve.o tree.o)
 $(REMOTE_TEST)/kernels_apart: $(REMOTE_OBJ)/test/apart.o
-$(REMOTE_TEST)/facts_apart $(REMOTE_TEST)/kernels_apart: | $(REMOTE_PROGRAM) $(B)/lib/remote/libcuda.so.1
+# Prints how long a launch takes.
+$(REMOTE_TEST)/bench_launch: $(addprefix $(REMOTE_OBJ)/test/,bench_launch.o apart.o pair.o) $(REMOTE_LOOPBACK) $(REMOTE_DECODER) $(REMOTE_OBJ)/worker/sandbox.o \
+	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) | $(REMOTE_SIMGPU)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -ldl
+$(REMOTE_TEST)/facts_apart $(REMOTE_TEST)/kernels_apart $(REMOTE_TEST)/bench_launch: | $(REMOTE_PROGRAM) $(B)/lib/remote/libcuda.so.1
 
 # The client's three files. All code is in one of them, so that a program which loads both of the driver's names has one
 # connection. The others jump into it; they look for it where the run path says, which whoever places them overwrites
