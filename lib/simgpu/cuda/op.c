@@ -9,9 +9,22 @@ static bool is_device(const struct placement *place) {
     return place->type == CU_MEMORYTYPE_DEVICE || place->type == CU_MEMORYTYPE_UNIFIED;
 }
 
-/* Bytes from the first to the last that a copy touches on that side. */
+/* Bytes from the first to the last that a copy touches on that side; more than there can be if it is too many. */
 static uint64_t extent(const struct placement *place, const struct copy *copy) {
-    return (copy->depth - 1) * place->slice + (copy->height - 1) * place->pitch + copy->width;
+    uint64_t slices, rows, all;
+
+    if (__builtin_mul_overflow(copy->depth - 1, place->slice, &slices) ||
+        __builtin_mul_overflow(copy->height - 1, place->pitch, &rows) ||
+        __builtin_add_overflow(slices, rows, &all) ||
+        __builtin_add_overflow(all, copy->width, &all)) {
+        return UINT64_MAX;
+    }
+    return all;
+}
+
+/* Whether so many from a place on are there. */
+static bool fits(uint64_t from, uint64_t count, uint64_t there) {
+    return from <= there && count <= there - from;
 }
 
 /* Memory of a graph is there when the graph runs, not yet when an operation becomes part of it. */
@@ -25,8 +38,8 @@ static CUresult check_place(const struct placement *place, const struct copy *co
         SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
         size_t height = array->what.Height ? array->what.Height : 1;
         size_t depth = array->what.Depth ? array->what.Depth : 1;
-        SG_REQUIRE(array->base && place->x + copy->width <= array->row &&
-                       place->y + copy->height <= height && place->z + copy->depth <= depth,
+        SG_REQUIRE(array->base && fits(place->x, copy->width, array->row) &&
+                       fits(place->y, copy->height, height) && fits(place->z, copy->depth, depth),
                    CUDA_ERROR_INVALID_VALUE);
         return CUDA_SUCCESS;
     }
@@ -106,12 +119,13 @@ static void copy_bytes(const struct placement *to, uint64_t target, const struct
 }
 
 static void perform_copy(const struct copy *copy) {
-    struct placement to = flat(&copy->to), from = flat(&copy->from);
     uint64_t width = copy->width, height = copy->height, depth = copy->depth;
 
-    if (width == 0) {
+    /* Of a copy of nothing nobody has looked whether there are such places. */
+    if (width == 0 || height == 0 || depth == 0) {
         return;
     }
+    struct placement to = flat(&copy->to), from = flat(&copy->from);
     /* Rows without gaps on both sides are one long row, and so are slices. */
     if (to.pitch == width && from.pitch == width) {
         if (depth == 1 || (to.slice == width * height && from.slice == width * height)) {

@@ -41,10 +41,13 @@ static uint32_t side(const struct placement *place) {
 /* A copy within one GPU's memory uses all multiprocessors. Any other copy goes over the link to the
  * host, by the copy engine of its direction as seen from the stream's GPU. */
 static struct sg_work copy_work(const struct copy *copy, const struct device *device) {
-    uint32_t to = side(&copy->to), from = side(&copy->from);
     uint64_t bytes = (uint64_t)copy->width * copy->height * copy->depth;
 
-    if (bytes == 0 || (to == SG_GPUS_MAX && from == SG_GPUS_MAX)) {
+    if (bytes == 0) {
+        return (struct sg_work){0};
+    }
+    uint32_t to = side(&copy->to), from = side(&copy->from);
+    if (to == SG_GPUS_MAX && from == SG_GPUS_MAX) {
         return (struct sg_work){0};
     }
     if (to == from) {

@@ -101,10 +101,55 @@ static void check_mipmaps(void) {
     CHECK_EQUAL(cuda_true(SG_ARRAY), 0);
 }
 
+/* Nothing is copied from and to places that there are not, nor anything beyond an array's end. */
+static void check_bounds(void) {
+    CUDA_ARRAY_DESCRIPTOR what = {16, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .WidthInBytes = 16,
+                          .Height = 1,
+                          .Depth = 1};
+    CUdeviceptr device;
+    CUarray a;
+
+    OK(cuArrayCreate_v2(&a, &what));
+    OK(cuMemAlloc_v2(&device, 64));
+    OK(cuMemcpyAtoD_v2(0, NULL, 0, 0));
+    OK(cuMemcpyDtoA_v2(NULL, 5, 0, 0));
+    OK(cuMemcpyAtoA_v2(NULL, 0, a, 0, 0));
+    FAILS(cuMemcpyAtoD_v2(device, a, (size_t)-8, 16), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuMemcpyDtoA_v2(a, 8, device, (size_t)-1), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuMemcpyAtoD_v2(device, a, 1, 16), CUDA_ERROR_INVALID_VALUE);
+    copy.srcArray = a;
+    copy.dstDevice = device;
+    OK(cuMemcpy3D_v2(&copy));
+    copy.srcY = (size_t)-1;
+    copy.Height = 2;
+    FAILS(cuMemcpy3D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
+    copy.srcY = 0;
+    copy.srcZ = (size_t)-1;
+    copy.Height = 1;
+    copy.Depth = 2;
+    FAILS(cuMemcpy3D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
+    copy = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = device,
+                           .srcPitch = (size_t)1 << 63,
+                           .dstMemoryType = CU_MEMORYTYPE_HOST,
+                           .dstHost = &what,
+                           .WidthInBytes = 1,
+                           .Height = 3,
+                           .Depth = 1};
+    FAILS(cuMemcpy3D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemcpyDtoH_v2(&what, device, 8));
+    OK(cuMemFree_v2(device));
+    OK(cuArrayDestroy(a));
+}
+
 int main(void) {
     cuda_start(NULL);
     check_sizes();
     check_copies();
+    check_bounds();
     check_mipmaps();
     return 0;
 }
