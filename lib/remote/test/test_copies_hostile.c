@@ -225,6 +225,44 @@ static void check_wrap(void) {
     }
 }
 
+static CUstream client_stream(void) {
+    CUstream stream;
+
+    OK(copies_driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return (CUstream)loopback_number(REMOTE_KIND_CUstream, (uint64_t)stream);
+}
+
+/* A stream stands still with chunks that it has not read yet; others come and go around them, and the bytes of each arrive. */
+static void check_held(void) {
+    static unsigned char held[20][REMOTE_BLOCK_BYTES], back[sizeof held],
+        other[3 * REMOTE_BLOCK_BYTES];
+    CUstream stands = client_stream(), goes = client_stream();
+    CUdeviceptr value, beside;
+
+    OK(copies_driver.cuMemAlloc_v2(&value, sizeof other));
+    beside = value + 4096;
+    OK(copies_driver.cuMemsetD8_v2(value, 0, 4096));
+    OK(copies_driver.cuStreamWaitValue32_v2(
+        (CUstream)loopback_handle(REMOTE_KIND_CUstream, (uint64_t)stands), value, 1, 0));
+    for (size_t i = 0; i < 20; i++) {
+        memset(held[i], (int)i + 1, sizeof held[i]);
+        OK(CLIENT(cuMemcpyHtoDAsync_v2)(device + i * sizeof held[i], held[i], sizeof held[i],
+                                        stands));
+        memset(held[i], 0xee, sizeof held[i]);
+    }
+    for (size_t i = 0; i < 100; i++) {
+        memset(other, 0xdd, sizeof other);
+        OK(CLIENT(cuMemcpyHtoDAsync_v2)(beside, other, 1 + i * 1900, goes));
+    }
+    OK(copies_driver.cuStreamWriteValue32_v2(
+        (CUstream)loopback_handle(REMOTE_KIND_CUstream, (uint64_t)goes), value, 1, 0));
+    OK(copies_driver.cuCtxSynchronize());
+    OK(copies_driver.cuMemcpyDtoH_v2(back, device, sizeof back));
+    for (size_t i = 0; i < sizeof back; i++) {
+        CHECK_EQUAL(back[i], i / REMOTE_BLOCK_BYTES + 1);
+    }
+}
+
 /* What the worker tells of chunks that nobody sent frees none. */
 static void check_lies(void) {
     uint32_t blocks[REMOTE_MOST_BLOCKS];
@@ -232,11 +270,11 @@ static void check_lies(void) {
 
     CHECK(remote_chunk_take(1, true, &one));
     remote_chunks_freed(NULL, blocks);
-    remote_chunk_busy(NULL, (uint32_t)(one / REMOTE_BLOCK_BYTES), 7, NULL);
+    remote_chunk_busy(NULL, (uint32_t)(one / REMOTE_BLOCK_BYTES), 7, NULL, NULL);
     while (remote_chunk_take(1, false, &other)) {
         CHECK(other != one);
         remote_chunk_sent(other);
-        remote_chunk_busy(NULL, (uint32_t)(other / REMOTE_BLOCK_BYTES), 7, NULL);
+        remote_chunk_busy(NULL, (uint32_t)(other / REMOTE_BLOCK_BYTES), 7, NULL, NULL);
     }
     CHECK(remote_chunk_take(1, true, &other));
     CHECK(other != one);
@@ -292,6 +330,7 @@ int main(void) {
     check_shapes();
     check_regions();
     check_wrap();
+    check_held();
     check_lies();
     check_bulk();
     return 0;

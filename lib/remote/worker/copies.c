@@ -142,7 +142,8 @@ static enum remote_outcome when_given(struct remote_decoder *decoder, struct rem
         /* Without an event nobody can tell when the chunk is free: then it is never used again. */
         if (result != CUDA_SUCCESS ||
             (event && decoder->cuda->cuEventRecord(event, copy->stream) == CUDA_SUCCESS)) {
-            remote_chunk_busy(decoder->worker, copy->block, decoder->head.context, event);
+            remote_chunk_busy(decoder->worker, copy->block, decoder->head.context, copy->stream,
+                              event);
         }
     }
     return answer(decoder, result);

@@ -57,7 +57,7 @@ CUevent remote_event_take(struct remote_worker *worker, uint64_t context);
 void remote_event_give(struct remote_worker *worker, uint64_t context, CUevent event);
 /* Notes that a chunk is in use until the event comes, or no more if it is NULL. */
 void remote_chunk_busy(struct remote_worker *worker, uint32_t block, uint64_t context,
-                       CUevent event);
+                       CUstream stream, CUevent event);
 /* The chunks that are no more in use: numbers of their first blocks. Returns how many. */
 size_t remote_chunks_freed(struct remote_worker *worker, uint32_t blocks[REMOTE_MOST_BLOCKS]);
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #define MOST_KEPT (2 * REMOTE_MOST_BLOCKS)
-/* Chunks are asked about in the order in which their copies were given. Behind so many that are not done yet, none is. */
-#define MOST_UNDONE 16u
+/* Streams of which it is remembered that they have not come so far. */
+#define MOST_STREAMS 32u
 
 struct kept {
     CUevent event;
@@ -24,6 +24,7 @@ static struct {
     size_t count;
     struct busy {
         uint32_t block;
+        CUstream stream;
         struct kept until;
     } list[REMOTE_MOST_BLOCKS];
     bool is_busy[REMOTE_MOST_BLOCKS];
@@ -85,14 +86,14 @@ void remote_event_give(struct remote_worker *worker, uint64_t context, CUevent e
 }
 
 void remote_chunk_busy(struct remote_worker *worker, uint32_t block, uint64_t context,
-                       CUevent event) {
+                       CUstream stream, CUevent event) {
     /* A client that names a chunk again before it was told that it is free confuses itself alone. */
     if (chunks.is_busy[block]) {
         remote_event_give(worker, context, event);
         return;
     }
     chunks.is_busy[block] = true;
-    chunks.list[chunks.count++] = (struct busy){block, {event, context}};
+    chunks.list[chunks.count++] = (struct busy){block, stream, {event, context}};
 }
 
 static bool is_done(struct remote_worker *worker, const struct kept *until) {
@@ -100,22 +101,37 @@ static bool is_done(struct remote_worker *worker, const struct kept *until) {
            remote_worker_cuda(worker)->cuEventQuery(until->event) != CUDA_ERROR_NOT_READY;
 }
 
+/* What a stream does comes in the order in which it was given: behind a copy that is not done none is asked about. */
+static bool is_behind(const struct busy *const *undone, size_t count, const struct busy *busy) {
+    for (size_t i = 0; i < count; i++) {
+        if (undone[i]->stream == busy->stream && undone[i]->until.context == busy->until.context) {
+            return true;
+        }
+    }
+    return false;
+}
+
 size_t remote_chunks_freed(struct remote_worker *worker, uint32_t blocks[REMOTE_MOST_BLOCKS]) {
-    size_t freed = 0, left = 0, undone = 0;
+    const struct busy *undone[MOST_STREAMS];
+    size_t freed = 0, left = 0, count = 0;
 
     for (size_t i = 0; i < chunks.count; i++) {
-        const struct busy *busy = &chunks.list[i];
+        const struct busy busy = chunks.list[i];
 
-        if (undone < MOST_UNDONE && is_done(worker, &busy->until)) {
-            blocks[freed++] = busy->block;
-            chunks.is_busy[busy->block] = false;
-            if (is_alive(worker, busy->until.context)) {
-                remote_event_give(worker, busy->until.context, busy->until.event);
+        if (!is_behind(undone, count, &busy)) {
+            if (is_done(worker, &busy.until)) {
+                blocks[freed++] = busy.block;
+                chunks.is_busy[busy.block] = false;
+                if (is_alive(worker, busy.until.context)) {
+                    remote_event_give(worker, busy.until.context, busy.until.event);
+                }
+                continue;
             }
-            continue;
+            if (count < MOST_STREAMS) {
+                undone[count++] = &chunks.list[left];
+            }
         }
-        undone++;
-        chunks.list[left++] = *busy;
+        chunks.list[left++] = busy;
     }
     chunks.count = left;
     return freed;

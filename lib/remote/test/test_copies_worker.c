@@ -1,0 +1,269 @@
+/* Random copies of all kinds in two processes: one has the simulated driver, the other a worker of its own. After each the
+ * results are equal, and so is all memory. Also with several threads. */
+#define _GNU_SOURCE
+#include "remote/test/copies_steps.h"
+
+#include "remote/test/pair.h"
+#include "simgpu/machine/test/setting.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define OK(call) CHECK_EQUAL(call, CUDA_SUCCESS)
+#define THREADS 6
+
+/* What each step gave, in both processes. */
+struct seen {
+    CUresult result;
+    uint64_t digest;
+};
+
+static char folder[256];
+static struct remote_cuda_driver driver;
+static CUcontext context;
+static pid_t worker;
+static int life;
+
+static void copy_file(const char *name) {
+    char from[PATH_MAX], to[PATH_MAX];
+    static char bytes[1 << 16];
+    ssize_t size;
+
+    snprintf(from, sizeof from, "%s%s", CLIENT_FOLDER, name);
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0700);
+    CHECK(in >= 0 && out >= 0);
+    while ((size = read(in, bytes, sizeof bytes)) > 0) {
+        CHECK_EQUAL(write(out, bytes, (size_t)size), size);
+    }
+    close(in);
+    close(out);
+}
+
+/* A folder with the client's libraries, beside which a worker listens. It ends with this process. */
+static void start_worker(void) {
+    char path[PATH_MAX + 16];
+    int ends[2];
+
+    snprintf(folder, sizeof folder, "%s/divvy-copies-XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    CHECK(mkdtemp(folder));
+    copy_file("libcuda.so.1");
+    copy_file("libnvidia-ml.so.1");
+    copy_file("libdivvy-remote.so.1");
+    snprintf(path, sizeof path, "%s/worker.sock", folder);
+    CHECK_EQUAL(pipe(ends), 0);
+    CHECK_EQUAL(fcntl(ends[1], F_SETFD, FD_CLOEXEC), 0);
+    worker = fork();
+    CHECK(worker >= 0);
+    if (worker == 0) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", ends[0]);
+        setenv("LD_LIBRARY_PATH", SIMGPU_FOLDER, 1);
+        execl(WORKER_PROGRAM, "divvy-worker", "--listen", path, "--life", number, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[0]);
+    life = ends[1];
+    EVENTUALLY(access(path, F_OK) == 0);
+}
+
+static void end_worker(void) {
+    struct dirent *entry;
+    int status;
+    DIR *all = opendir(folder);
+
+    close(life);
+    CHECK_EQUAL(waitpid(worker, &status, 0), worker);
+    while (all && (entry = readdir(all))) {
+        unlinkat(dirfd(all), entry->d_name, 0);
+    }
+    closedir(all);
+    CHECK_EQUAL(rmdir(folder), 0);
+}
+
+static void load(bool remote) {
+    char path[PATH_MAX + 16];
+
+    snprintf(path, sizeof path, "%s/libcuda.so.1", remote ? folder : SIMGPU_FOLDER);
+    pair_load(path);
+    remote_cuda_driver_find(&driver, pair_find);
+    OK(driver.cuInit(0));
+    OK(driver.cuCtxCreate_v2(&context, 0, 0));
+}
+
+static void steps_of(struct seen *seen, uint64_t steps, uint64_t first) {
+    struct copies_side side = {0};
+
+    copies_make(&side, &driver, &driver);
+    for (uint64_t i = 0; i < steps; i++) {
+        seen[i].result = copies_step(&side, first + i);
+        /* A late error is told by whoever waits next. */
+        CUresult late = driver.cuCtxSynchronize();
+        seen[i].result = seen[i].result == CUDA_SUCCESS ? late : seen[i].result;
+        seen[i].digest = copies_look(&side);
+    }
+    copies_end(&side);
+    OK(driver.cuCtxDestroy_v2(context));
+}
+
+static pid_t begin(bool remote, bool strict, struct seen *seen, uint64_t steps) {
+    pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(life);
+        setenv("DIVVY_REMOTE", strict ? "strict" : "", 1);
+        load(remote);
+        steps_of(seen, steps, strict ? 100000 : 0);
+        _exit(0);
+    }
+    return child;
+}
+
+static void wait_for(pid_t child) {
+    int status;
+
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+}
+
+static void check_equal(bool strict, uint64_t steps) {
+    struct seen *seen = mmap(NULL, 2 * steps * sizeof *seen, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    unsigned long succeeded = 0;
+
+    CHECK(seen != MAP_FAILED);
+    wait_for(begin(false, strict, seen, steps));
+    wait_for(begin(true, strict, seen + steps, steps));
+    for (uint64_t i = 0; i < steps; i++) {
+        const struct seen *one = &seen[i], *other = &seen[steps + i];
+        if (one->result != other->result || one->digest != other->digest) {
+            fprintf(stderr, "step %llu: direct %d, remote %d, memory %s\n", (unsigned long long)i,
+                    one->result, other->result, one->digest == other->digest ? "equal" : "differs");
+            exit(1);
+        }
+        succeeded += one->result == CUDA_SUCCESS;
+    }
+    printf("%s: %llu steps, %lu with success\n", strict ? "strict" : "posted",
+           (unsigned long long)steps, succeeded);
+    munmap(seen, 2 * steps * sizeof *seen);
+}
+
+/* A thread with memory and a stream of its own, of whose contents it keeps account. */
+struct own {
+    uint64_t seed;
+    CUdeviceptr device;
+    CUstream stream;
+    unsigned char *shadow, *from, *to, *pinned;
+};
+
+static uint64_t next(struct own *own) {
+    own->seed = (own->seed ^ own->seed << 13);
+    own->seed ^= own->seed >> 7;
+    return own->seed ^= own->seed << 17;
+}
+
+static void thread_step(struct own *own) {
+    size_t bytes = next(own) % 3 ? next(own) % 70000 : next(own) % COPIES_ROOM;
+    size_t at = next(own) % (COPIES_ROOM - bytes + 1), to = next(own) % (COPIES_ROOM - bytes + 1);
+    unsigned form = (unsigned)(next(own) % 5);
+
+    memset(own->from + at, (int)next(own), bytes / 2);
+    switch (form) {
+    case 0: /* what the program writes afterwards is not copied */
+        OK(driver.cuMemcpyHtoDAsync_v2(own->device + to, own->from + at, bytes, own->stream));
+        memcpy(own->shadow + to, own->from + at, bytes);
+        memset(own->from + at, 0x77, bytes);
+        return;
+    case 1:
+        OK(driver.cuStreamSynchronize(own->stream));
+        memcpy(own->pinned + at, own->from + at, bytes);
+        OK(driver.cuMemcpyHtoDAsync_v2(own->device + to, own->pinned + at, bytes, own->stream));
+        memcpy(own->shadow + to, own->from + at, bytes);
+        return;
+    case 2:
+        OK(driver.cuMemcpyDtoHAsync_v2(own->to, own->device + at, bytes, own->stream));
+        OK(driver.cuStreamSynchronize(own->stream));
+        CHECK(memcmp(own->to, own->shadow + at, bytes) == 0);
+        return;
+    case 3:
+        OK(driver.cuMemcpyDtoHAsync_v2(own->pinned + to, own->device + at, bytes, own->stream));
+        OK(driver.cuStreamSynchronize(own->stream));
+        CHECK(memcmp(own->pinned + to, own->shadow + at, bytes) == 0);
+        return;
+    default:
+        OK(driver.cuStreamSynchronize(own->stream));
+        OK(driver.cuMemcpyDtoH_v2(own->to, own->device + at, bytes));
+        CHECK(memcmp(own->to, own->shadow + at, bytes) == 0);
+    }
+}
+
+static void *run_thread(void *number) {
+    struct own own = {.seed = UINT64_C(88172645463325252) + (uintptr_t)number};
+
+    OK(driver.cuCtxSetCurrent(context));
+    OK(driver.cuMemAlloc_v2(&own.device, COPIES_ROOM));
+    OK(driver.cuMemsetD8_v2(own.device, 0, COPIES_ROOM));
+    OK(driver.cuMemHostAlloc((void **)&own.pinned, COPIES_ROOM, 0));
+    OK(driver.cuStreamCreate(&own.stream, CU_STREAM_NON_BLOCKING));
+    OK(driver.cuCtxSynchronize());
+    own.shadow = calloc(3, COPIES_ROOM);
+    CHECK(own.shadow);
+    own.from = own.shadow + COPIES_ROOM;
+    own.to = own.from + COPIES_ROOM;
+    for (int i = 0; i < 150; i++) {
+        thread_step(&own);
+    }
+    OK(driver.cuStreamSynchronize(own.stream));
+    OK(driver.cuMemcpyDtoH_v2(own.to, own.device, COPIES_ROOM));
+    CHECK(memcmp(own.to, own.shadow, COPIES_ROOM) == 0);
+    OK(driver.cuMemFreeHost(own.pinned));
+    OK(driver.cuMemFree_v2(own.device));
+    free(own.shadow);
+    return NULL;
+}
+
+static void check_threads(void) {
+    pthread_t threads[THREADS];
+    pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(life);
+        load(true);
+        for (size_t i = 0; i < THREADS; i++) {
+            CHECK_EQUAL(pthread_create(&threads[i], NULL, run_thread, (void *)i), 0);
+        }
+        for (size_t i = 0; i < THREADS; i++) {
+            CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
+        }
+        _exit(0);
+    }
+    wait_for(child);
+}
+
+int main(void) {
+    const char *given = getenv("STEPS");
+    uint64_t steps = given ? strtoull(given, NULL, 10) : 300;
+    sim_machine machine;
+
+    setting_describe(&machine);
+    machine.cuda_version = 13040;
+    setting_make(&machine);
+    start_worker();
+    check_equal(false, steps);
+    check_equal(true, steps);
+    check_threads();
+    end_worker();
+    return 0;
+}
