@@ -206,7 +206,8 @@ CUresult REMOTE_STUB(cuMemAddressFree)(CUdeviceptr address, size_t size) {
  * frees it does not wait. */
 static bool take(CUdeviceptr address, struct remote_range *range) {
     return remote_range_find(address, range) && range->start == address && !range->host &&
-           range->kind != REMOTE_RANGE_RESERVED && remote_range_remove(address, range);
+           (range->kind == REMOTE_RANGE_LINEAR || range->kind == REMOTE_RANGE_POOL) &&
+           remote_range_remove(address, range);
 }
 
 /* A call that was refused has freed nothing. */
@@ -217,6 +218,25 @@ static CUresult freed(CUresult result, const struct remote_range *range) {
     return result;
 }
 
+/* Other memory may be a graph's, which has it again when it runs again: the worker judges, the program waits, and the range
+ * stays. */
+static CUresult free_unknown(enum remote_number number, CUdeviceptr address, bool has_stream,
+                             CUstream stream) {
+    struct remote_call c;
+    struct remote_reply r;
+
+    if (!remote_range_foreign(address)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    remote_begin(&c, number, has_stream ? 2 : 1);
+    c.words[0] = address;
+    if (has_stream) {
+        remote_use(&c, 1, REMOTE_KIND_CUstream, (uint64_t)stream);
+    }
+    remote_ask(&c, &r);
+    return (CUresult)remote_end(&c, &r);
+}
+
 CUresult REMOTE_STUB(cuMemFree_v2)(CUdeviceptr address) {
     struct remote_range range;
     CUresult gate = (CUresult)remote_gate(REMOTE_cuMemFree_v2);
@@ -225,17 +245,15 @@ CUresult REMOTE_STUB(cuMemFree_v2)(CUdeviceptr address) {
     if (gate != CUDA_SUCCESS || address == 0) {
         return gate;
     }
-    if (!take(address, &range)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return freed(remote_call_cuMemFree_v2(address), &range);
+    return take(address, &range) ? freed(remote_call_cuMemFree_v2(address), &range)
+                                 : free_unknown(REMOTE_cuMemFree_v2, address, false, NULL);
 }
 
-static CUresult free_in_order(CUdeviceptr address, CUstream stream,
+static CUresult free_in_order(enum remote_number number, CUdeviceptr address, CUstream stream,
                               CUresult (*call)(CUdeviceptr, CUstream)) {
     struct remote_range range;
     bool is_default = (uint64_t)stream <= remote_kinds[REMOTE_KIND_CUstream].fixed;
-    CUresult gate = (CUresult)remote_gate(REMOTE_cuMemFreeAsync);
+    CUresult gate = (CUresult)remote_gate(number);
 
     if (gate != CUDA_SUCCESS) {
         return gate;
@@ -247,13 +265,15 @@ static CUresult free_in_order(CUdeviceptr address, CUstream stream,
     if (gate != CUDA_SUCCESS) {
         return gate;
     }
-    return take(address, &range) ? freed(call(address, stream), &range) : CUDA_ERROR_INVALID_VALUE;
+    return take(address, &range) ? freed(call(address, stream), &range)
+                                 : free_unknown(number, address, true, stream);
 }
 
 CUresult REMOTE_STUB(cuMemFreeAsync)(CUdeviceptr address, CUstream stream) {
-    return free_in_order(address, stream, remote_call_cuMemFreeAsync);
+    return free_in_order(REMOTE_cuMemFreeAsync, address, stream, remote_call_cuMemFreeAsync);
 }
 
 CUresult REMOTE_STUB(cuMemFreeAsync_ptsz)(CUdeviceptr address, CUstream stream) {
-    return free_in_order(address, stream, remote_call_cuMemFreeAsync_ptsz);
+    return free_in_order(REMOTE_cuMemFreeAsync_ptsz, address, stream,
+                         remote_call_cuMemFreeAsync_ptsz);
 }

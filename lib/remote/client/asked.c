@@ -157,7 +157,8 @@ CUresult REMOTE_STUB(cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *size,
         return result;
     }
     result = result == CUDA_SUCCESS ? remote_current_result() : result;
-    if (result != CUDA_SUCCESS || !remote_range_find(address, &range)) {
+    if (result != CUDA_SUCCESS || !remote_range_find(address, &range) ||
+        range.kind == REMOTE_RANGE_GRAPH) {
         return result == CUDA_SUCCESS ? remote_call_cuMemGetAddressRange_v2(base, size, address)
                                       : result;
     }

@@ -66,7 +66,7 @@ bool remote_range_add(const struct remote_range *range);
 /* Forgets the range that starts there, and lets go of its addresses. */
 bool remote_range_remove(CUdeviceptr start, struct remote_range *range);
 /* Before the worker is asked to end the range that starts there, or with 0 all that a context has of devices: they are
- * not found any more, and make room for new ones at their addresses. Afterwards: forgets them, or has them back. */
+ * not found any more. Afterwards: forgets them, unless others have their addresses now, or has them back. */
 void remote_range_leave(uint64_t context, CUdeviceptr start);
 void remote_range_left(uint64_t context, CUdeviceptr start, bool ended);
 

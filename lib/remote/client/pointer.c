@@ -102,6 +102,11 @@ static enum answer of_device(const struct pointer *p, CUpointer_attribute attrib
     }
 }
 
+/* Whether what is there changes by calls that do not make or end the range. */
+static bool changes(const struct pointer *p) {
+    return p->range.kind == REMOTE_RANGE_RESERVED || p->range.kind == REMOTE_RANGE_GRAPH;
+}
+
 /* What the client knows by itself. */
 static enum answer known(const struct pointer *p, CUpointer_attribute attribute, uint64_t *value) {
     uint64_t ignored;
@@ -112,8 +117,8 @@ static enum answer known(const struct pointer *p, CUpointer_attribute attribute,
     if (p->range.host) {
         return of_host(p, attribute, value);
     }
-    if (p->range.kind == REMOTE_RANGE_RESERVED) {
-        /* What is mapped there changes; what is not served is said in the same way. */
+    if (changes(p)) {
+        /* What is not served is said in the same way as for other memory. */
         enum answer any = of_any(p, attribute, &ignored);
         bool refused = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
                        attribute == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE ||
@@ -147,7 +152,7 @@ static CUresult ask(struct pointer *p) {
     if (p->told) {
         learn(&p->facts, CU_POINTER_ATTRIBUTE_CONTEXT, REMOTE_KIND_CUcontext);
         learn(&p->facts, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, REMOTE_KIND_CUmemoryPool);
-        if (p->known && p->range.kind != REMOTE_RANGE_RESERVED) {
+        if (p->known && !changes(p)) {
             range_keep(p->address, p->serial, &p->facts);
         }
     }

@@ -61,8 +61,8 @@ static void drop(struct range_node *node) {
     }
 }
 
-/* Whether no range is in the way. One that the worker has been asked to end was ended before it gave the address again,
- * and so was a graph's. */
+/* Whether no range is in the way. What the worker gives it has: another range at its addresses has ended, perhaps without a
+ * call of the program's, as the memory of a graph does. */
 static bool make_room(const struct remote_range *range) {
     struct range_node **tree = tree_of(range);
 
@@ -71,7 +71,7 @@ static bool make_room(const struct remote_range *range) {
         if (!last || end_of(last) <= range->start) {
             return true;
         }
-        if (!last->leaving && last->range.kind != REMOTE_RANGE_GRAPH) {
+        if (is_own(range)) {
             return false;
         }
         drop(last);

@@ -68,7 +68,7 @@ static void test_shared_blocks(void) {
     struct remote_range range;
     static char own[3 * 4096];
 
-    CHECK(add(base + 512, 512, 1) && add(base + 1024, 512, 1) && !add(base + 1000, 100, 1));
+    CHECK(add(base + 512, 512, 1) && add(base + 1024, 512, 1));
     CHECK(add(base + BLOCK - 512, 1024, 1));
     CHECK(is_reserved(base) && is_reserved(base + BLOCK) && !is_reserved(base + 2 * BLOCK));
     CHECK(remote_range_foreign(base + 5000) && !remote_range_foreign((uintptr_t)own));
@@ -94,9 +94,8 @@ static void test_leaving(void) {
     CHECK(add(base, 512, 5) && add(base + 512, 512, 6) && add(base + BLOCK, 512, 5));
     remote_range_leave(5, 0);
     CHECK(!remote_range_find(base, &range) && remote_range_find(base + 512, &range));
-    CHECK(!add(base + 512, 512, 7));
     remote_range_left(5, 0, false);
-    CHECK(remote_range_find(base, &range) && !add(base, 512, 7));
+    CHECK(remote_range_find(base, &range) && remote_range_find(base + BLOCK, &range));
     remote_range_leave(5, 0);
     CHECK(add(base + 100, 300, 7) && is_reserved(base + BLOCK));
     remote_range_left(5, 0, true);
@@ -111,6 +110,20 @@ static void test_leaving(void) {
     remote_range_left(0, base + 512, true);
     CHECK(!remote_range_find(base + 512, &range) && is_reserved(base));
     CHECK(remote_range_remove(base + 100, &range) && !is_reserved(base));
+}
+
+/* Ranges that have ended without the client's doing, at addresses that the worker gives again. */
+static void test_given_again(void) {
+    struct remote_range range;
+
+    CHECK(add(base, 512, 1) && add(base + 512, 512, 2) && add(base + 1024, 3 * BLOCK, 3));
+    CHECK(add(base + 600, 1000, 4));
+    CHECK(remote_range_find(base, &range) && range.context == 1);
+    CHECK(!remote_range_find(base + 599, &range) && !remote_range_find(base + 1600, &range));
+    CHECK(remote_range_find(base + 1599, &range) && range.context == 4 && range.size == 1000);
+    CHECK(is_reserved(base) && !is_reserved(base + BLOCK) && !is_reserved(base + 3 * BLOCK));
+    CHECK(remote_range_remove(base, &range) && remote_range_remove(base + 600, &range));
+    CHECK(!is_reserved(base));
 }
 
 static uint64_t state = 1;
@@ -135,15 +148,16 @@ static void test_against_list(void) {
         bool there = owner[first] != 0;
         bool begins = there && (first == 0 || owner[first - 1] != owner[first]);
         if (draw(2)) {
-            unsigned count = 1 + (unsigned)draw(draw(8) ? 4 : 60), room = 0;
-            while (room < count && first + room < GRAINS && !owner[first + room]) {
-                room++;
-            }
+            unsigned count = 1 + (unsigned)draw(draw(8) ? 4 : 60);
             count = first + count > GRAINS ? GRAINS - first : count;
-            CHECK_EQUAL(add(start, count * GRAIN, 1), room >= count);
+            CHECK(add(start, count * GRAIN, 1));
             next++;
-            for (unsigned i = 0; room >= count && i < count; i++) {
-                owner[first + i] = next;
+            for (unsigned i = first; i < first + count; i++) {
+                uint32_t was = owner[i];
+                for (unsigned k = 0; was && k < GRAINS; k++) {
+                    owner[k] = owner[k] == was ? 0 : owner[k];
+                }
+                owner[i] = next;
             }
         } else {
             uint32_t was = owner[first];
@@ -254,6 +268,7 @@ int main(void) {
     test_taken();
     test_shared_blocks();
     test_leaving();
+    test_given_again();
     test_against_list();
     test_many();
     test_threads();
