@@ -18,5 +18,7 @@ extern size_t seeds_count;
 void seeds_read(void);
 /* A number that often matters, for random bits. */
 uint64_t seeds_number(uint64_t drawn);
+/* A described record that is changed in some places, and its size; it may say another. */
+size_t seeds_frame(unsigned char *bytes, uint64_t (*next)(void));
 
 #endif

@@ -78,36 +78,8 @@ static void check_text(void) {
 }
 
 static void frame(unsigned char *bytes) {
-    const struct seed *seed = &seeds[next() % seeds_count];
-    size_t size = seed->size;
-    uint32_t said;
+    size_t size = seeds_frame(bytes, next);
 
-    memcpy(bytes, seed->bytes, size);
-    if (next() % 4 == 0) {
-        size_t change = 8 * (next() % 9);
-
-        if (next() % 2 && change < size) {
-            size -= change;
-        } else {
-            memset(bytes + size, (int)next(), change);
-            size += change;
-        }
-        said = (uint32_t)size;
-        memcpy(bytes, &said, sizeof said);
-    }
-    for (uint64_t i = next() % 5; i > 0; i--) {
-        uint64_t value = seeds_number(next());
-        size_t at = next() % 8 ? sizeof(struct remote_head) : 0;
-        size_t length = next() % 4 ? 8 : 4;
-
-        at += 4 * (next() % 16);
-        if (next() % 8 == 0) {
-            at = 4 * (next() % (size / 4 + 1));
-        }
-        if (at + length <= size) {
-            memcpy(bytes + at, &value, length);
-        }
-    }
     outcomes[decode(bytes, size)]++;
     if (next() % 256 == 0) {
         loopback_forget();

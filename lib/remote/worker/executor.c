@@ -162,8 +162,7 @@ static enum remote_outcome execute(struct remote_worker *worker, size_t size) {
     }
     memcpy(&head, decoder->record, sizeof head);
     remote_worker_enter(worker, &worker->current, head.context);
-    int32_t instead =
-        remote_capture_before ? remote_capture_before(worker, decoder->record, size) : 0;
+    int32_t instead = remote_capture_before(worker, decoder->record, size);
     if (instead) {
         return answer_instead(decoder, size, instead);
     }
@@ -176,9 +175,7 @@ static enum remote_outcome execute(struct remote_worker *worker, size_t size) {
         remote_streams_part(worker, &head);
     }
     if (outcome != REMOTE_GARBLED) {
-        if (remote_capture_after) {
-            remote_capture_after(decoder);
-        }
+        remote_capture_after(decoder);
         settle(worker, outcome == REMOTE_ANSWERED && decoder->result == 0);
     }
     return outcome;
@@ -208,7 +205,5 @@ void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES])
             break;
         }
     }
-    if (remote_callbacks_end) {
-        remote_callbacks_end();
-    }
+    remote_callbacks_end();
 }

@@ -6,11 +6,6 @@
 
 #include "remote/worker/session.h"
 
-#pragma weak remote_capture_before
-#pragma weak remote_capture_after
-#pragma weak remote_capture_apply
-#pragma weak remote_callbacks_end
-
 /* What a thread of the worker has as its current context: a handle of the driver. */
 struct remote_current {
     uint64_t handle;

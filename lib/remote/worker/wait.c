@@ -79,9 +79,7 @@ static void *serve(void *given) {
         }
         pthread_mutex_unlock(&waits->lock);
         remote_worker_enter(self->worker, &self->current, self->head.context);
-        if (remote_capture_apply) {
-            remote_capture_apply(self->worker, &self->head);
-        }
+        remote_capture_apply(self->worker, &self->head);
         self->work(self->worker, &self->head, self->argument);
         pthread_mutex_lock(&waits->lock);
         self->work = NULL;

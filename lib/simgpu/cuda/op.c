@@ -148,7 +148,7 @@ static void perform_fill(const struct fill *fill) {
                           : fill->element == 2 ? (const void *)&half
                                                : (const void *)&fill->value;
 
-    for (size_t y = 0; y < fill->height; y++) {
+    for (size_t y = 0; fill->width && y < fill->height; y++) {
         sg_fill(fill->to + y * fill->pitch, pattern, fill->element, fill->width);
     }
 }
