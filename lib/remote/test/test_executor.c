@@ -196,10 +196,18 @@ static void check_refused(uint16_t call, uint32_t given, const uint64_t *words, 
     CHECK(strstr(served_stop(), "record 1, call"));
 }
 
-/* A call that has no decoder here. */
+/* A call that has no decoder, as the client makes another of it: a file is read there. */
 static void check_by_hand(void) {
-    CHECK(!remote_hand_decoder(REMOTE_cuGraphAddNode_v3));
-    CHECK_EQUAL(served_ask(REMOTE_cuGraphAddNode_v3, 0, NULL, 0).result, CUDA_ERROR_NOT_SUPPORTED);
+    CHECK(!remote_hand_decoder(REMOTE_cuModuleLoad));
+    CHECK_EQUAL(served_ask(REMOTE_cuModuleLoad, 0, NULL, 0).result, CUDA_ERROR_NOT_SUPPORTED);
+    served_end();
+}
+
+/* A sign of life means nothing. */
+static void check_beat(void) {
+    served_send(REMOTE_BEAT, true, 0, NULL, 0);
+    CHECK_EQUAL(ask_version().late, 0);
+    CHECK_EQUAL(served_ask(REMOTE_BEAT, 0, NULL, 0).result, 0);
     served_end();
 }
 
@@ -211,6 +219,7 @@ int main(void) {
     SERVED_EACH(check_threads());
     SERVED_EACH(check_primary());
     SERVED_EACH(check_by_hand());
+    SERVED_EACH(check_beat());
     /* What the driver never makes, because it could not be named. */
     SERVED_EACH(check_refused(REMOTE_cuCtxCreate_v2, 1, WORDS(0, 0, 0)));
     SERVED_EACH(check_refused(REMOTE_cuCtxCreate_v2, 1, WORDS(OWN, 0, 0)));

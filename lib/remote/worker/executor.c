@@ -1,5 +1,6 @@
 /* The one thread that takes records and calls the driver, in the order of the records. It never waits for the GPU. */
 #define _GNU_SOURCE
+#include "remote/worker/hand.h"
 #include "remote/worker/state.h"
 
 #include <stdio.h>
@@ -117,6 +118,15 @@ static void settle(struct remote_worker *worker, bool succeeded) {
     default:
         break;
     }
+}
+
+enum remote_outcome remote_hand_beat(struct remote_decoder *decoder) {
+    if (!remote_words(decoder, 0) || !remote_taken(decoder, true)) {
+        return REMOTE_GARBLED;
+    }
+    decoder->head.given = 0;
+    remote_answer(decoder, 0);
+    return remote_finish(decoder);
 }
 
 /* A call that has no decoder, here or of its subject. */
