@@ -155,7 +155,7 @@ $(REMOTE_TEST)/copies_worker: $(addprefix $(REMOTE_OBJ)/test/,copies_steps.o cop
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) | $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
 
 # Tests of the real thing: client library, worker and simulated driver, each in a process of its own.
-REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,callbacks)
+REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,callbacks captures graphs)
 $(REMOTE_OBJ)/test/whole.o: CFLAGS += -DREMOTE_BUILD='"$(abspath $(B))"'
 $(REMOTE_WHOLE_TESTS): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/test/whole.o \
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
@@ -163,3 +163,4 @@ $(REMOTE_WHOLE_TESTS): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OB
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -pthread -o $@ $^ -ldl
+$(REMOTE_TEST)/graphs: $(addprefix $(REMOTE_OBJ)/test/,script.o script_nodes.o script_capture.o)

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -85,6 +86,13 @@ void whole_load(bool remote) {
         memcpy(&cu.name, &at, sizeof at);                                                          \
     }
     WHOLE_FUNCTIONS(FIND)
+}
+
+void *whole_share(size_t size) {
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(at != MAP_FAILED);
+    return at;
 }
 
 int whole_run(bool remote, void (*run)(void *argument), void *argument) {
