@@ -1,9 +1,8 @@
-#define _GNU_SOURCE /* POLLRDHUP */
+#define _GNU_SOURCE /* O_PATH */
 #include "remote/link.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -175,59 +174,6 @@ enum remote_taken remote_link_take(struct remote_link *link, void *to, size_t *s
 void *remote_link_area(struct remote_link *link, size_t *size) {
     *size = link->shared ? sizeof link->shared->area : 0;
     return link->shared ? link->shared->area : NULL;
-}
-
-static void give_reason(struct remote_link *link, const char *why) {
-    const char *none = NULL;
-
-    __atomic_compare_exchange_n(&link->why, &none, why, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
-}
-
-void remote_link_gone(struct remote_link *link, const char *why) {
-    uint32_t lives = REMOTE_LINK_LIVES;
-
-    /* The reason first, for who sees the state. Not if this side has ended it already: then the socket says so too. */
-    if (remote_link_state(link) == REMOTE_LINK_LIVES) {
-        give_reason(link, why);
-    }
-    __atomic_compare_exchange_n(&link->state, &lives, REMOTE_LINK_GONE, false, __ATOMIC_ACQ_REL,
-                                __ATOMIC_RELAXED);
-    /* It may have closed one direction only, and wait in the other. What it sent can still be read. */
-    shutdown(link->socket, SHUT_WR);
-}
-
-void remote_link_fault(struct remote_link *link, const char *why) {
-    give_reason(link, why);
-    remote_link_end(link);
-}
-
-void remote_link_end(struct remote_link *link) {
-    int saved = errno;
-
-    __atomic_store_n(&link->state, REMOTE_LINK_ENDED, __ATOMIC_RELEASE);
-    /* Wakes everybody who waits on either side: each reads one of these, or watches the first. */
-    shutdown(link->socket, SHUT_RDWR);
-    shutdown(link->out.wake, SHUT_RDWR);
-    shutdown(link->in.wake, SHUT_RDWR);
-    errno = saved;
-}
-
-bool remote_link_ended(const struct remote_link *link) {
-    return remote_link_state(link) != REMOTE_LINK_LIVES;
-}
-
-bool remote_link_left(const struct remote_link *link) {
-    return remote_link_state(link) == REMOTE_LINK_GONE;
-}
-
-const char *remote_link_why(const struct remote_link *link) {
-    return remote_link_ended(link) ? __atomic_load_n(&link->why, __ATOMIC_ACQUIRE) : NULL;
-}
-
-void remote_link_await_end(struct remote_link *link) {
-    while (!remote_link_ended(link)) {
-        remote_link_poll(link, -1, 0, remote_deadline(-1));
-    }
 }
 
 void remote_link_abandon(struct remote_link *link) {

@@ -62,6 +62,8 @@ struct remote_link {
 struct remote_link *remote_link_client(int socket, enum remote_link_kind kind, int64_t nanoseconds,
                                        char why[REMOTE_WHY_BYTES]);
 struct remote_link *remote_link_worker(int socket, int64_t nanoseconds, char why[REMOTE_WHY_BYTES]);
+
+/* link_end.c */
 /* The other side is gone. */
 void remote_link_gone(struct remote_link *link, const char *why);
 /* The other side does not keep to the protocol, or this side cannot: ends it. */

@@ -31,7 +31,7 @@ bool remote_link_give(struct remote_link *link, uint64_t number, int descriptor)
         sent = sendmsg(link->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EAGAIN) {
             /* The other side asks for descriptors when it meets the frames that name them. */
-            remote_link_flush(link);
+            remote_rings_flush(link);
             remote_link_poll(link, link->socket, POLLOUT, INT64_MAX);
         } else if (sent >= 0 || errno != EINTR) {
             break;

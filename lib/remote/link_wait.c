@@ -49,3 +49,9 @@ bool remote_link_poll(struct remote_link *link, int descriptor, short events, in
     }
     return true;
 }
+
+void remote_link_await_end(struct remote_link *link) {
+    while (!remote_link_ended(link)) {
+        remote_link_poll(link, -1, 0, remote_deadline(-1));
+    }
+}
