@@ -143,7 +143,7 @@ $(REMOTE_TEST)/client/exports: lib/remote/client/test/exports.sh | $(REMOTE_LIBR
 	printf '#!/bin/sh\nexec %s %s %s\n' $(abspath $<) $(abspath $(REMOTE_LIB)) $(abspath lib/abi/generated) >$@ && chmod +x $@
 
 # Copies of client and worker, with an area and regions in this process.
-REMOTE_COPIES := $(addprefix $(REMOTE_OBJ)/renamed/client/,bulk.o copies.o copies_batch.o copies_pieces.o copies_shape.o copies_side.o host.o) \
+REMOTE_COPIES := $(addprefix $(REMOTE_OBJ)/renamed/client/,bulk.o copies.o copies_batch.o copies_pieces.o copies_shape.o copies_side.o host.o host_table.o) \
 	$(addprefix $(REMOTE_OBJ)/worker/,bulk.o copies.o copies_done.o copies_shape.o regions.o regions_record.o) \
 	$(addprefix $(REMOTE_OBJ)/test/,copies_world.o copies_steps.o copies_shapes.o pair.o) $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c))
 $(REMOTE_OBJ)/test/copies_world.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'

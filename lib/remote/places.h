@@ -17,6 +17,8 @@ enum remote_place {
 enum remote_manner {
     REMOTE_COPY_DONE = 1,  /* when it is done; its chunk belongs to the client again then */
     REMOTE_COPY_BYTES = 2, /* and with the bytes that came to its chunk */
+    REMOTE_COPY_BLOCKS =
+        4, /* the program's call is one that blocks, which captures of streams forbid */
 };
 
 /* The words of a copy of one row, REMOTE_cuMemcpyAsync, and of one with a shape: REMOTE_cuMemcpy2DAsync_v2,

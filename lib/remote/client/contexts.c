@@ -105,6 +105,9 @@ static void end(uint64_t number) {
     remote_number_forget(REMOTE_KIND_CUcontext, number);
     changed();
     remote_range_left(number, 0, true);
+    if (remote_host_ended) {
+        remote_host_ended(number);
+    }
 }
 
 static CUresult gate(void) {

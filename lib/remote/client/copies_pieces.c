@@ -118,7 +118,7 @@ static void write_record(struct remote_call *call, const struct remote_copying *
     write_side(call, REMOTE_COPY_TO, &to);
     write_side(call, REMOTE_COPY_FROM, &from);
     remote_use(call, REMOTE_COPY_STREAM, REMOTE_KIND_CUstream, (uint64_t)(uintptr_t)copy->stream);
-    call->words[REMOTE_COPY_MANNER] = manner;
+    call->words[REMOTE_COPY_MANNER] = manner | (copy->waits ? REMOTE_COPY_BLOCKS : 0);
     if (row) {
         call->words[REMOTE_COPY_SIZE] = shape->WidthInBytes;
         return;

@@ -2,14 +2,11 @@
  * address that the worker has it at: then a copy copies nothing beside, and kernels may use the address that the program has.
  * Memory of the program's own cannot be shared afterwards, and is copied like any other. */
 #define _GNU_SOURCE
-#include "remote/client/copies.h"
+#include "remote/client/host.h"
 
 #include "libc/kernel.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
@@ -21,120 +18,6 @@
 #define REGISTER_FLAGS                                                                             \
     (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |    \
      CU_MEMHOSTREGISTER_READ_ONLY)
-
-struct host {
-    unsigned char *at;
-    size_t size;
-    CUdeviceptr device; /* 0 where it has no address */
-    uint64_t region;    /* 0 where the worker does not see it */
-    unsigned flags;
-    bool registered; /* the program's own */
-};
-
-/* By address. No lock is taken below this one. */
-static struct {
-    pthread_mutex_t lock;
-    struct host *list;
-    size_t count, room;
-    bool numbers[REMOTE_MOST_REGIONS + 1]; /* in use */
-} hosts = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* The first that ends behind the address. */
-static size_t position(const unsigned char *at) {
-    size_t low = 0, high = hosts.count;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (hosts.list[middle].at + hosts.list[middle].size <= at) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-static bool find(const void *address, struct host *found) {
-    const unsigned char *at = address;
-
-    pthread_mutex_lock(&hosts.lock);
-    size_t i = position(at);
-    bool there = i < hosts.count && hosts.list[i].at <= at;
-    if (there) {
-        *found = hosts.list[i];
-    }
-    pthread_mutex_unlock(&hosts.lock);
-    return there;
-}
-
-bool remote_region_find(const void *at, size_t size, uint64_t *region, uint64_t *offset) {
-    struct host host;
-
-    if (!at || !find(at, &host) || !host.region) {
-        return false;
-    }
-    *offset = (uint64_t)((const unsigned char *)at - host.at);
-    *region = host.region;
-    return size <= host.size - *offset;
-}
-
-static CUresult add(const struct host *host) {
-    CUresult result = CUDA_SUCCESS;
-
-    pthread_mutex_lock(&hosts.lock);
-    size_t i = position(host->at);
-    if (i < hosts.count && hosts.list[i].at < host->at + host->size) {
-        result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    } else if (hosts.count == hosts.room) {
-        size_t room = hosts.room ? 2 * hosts.room : 32;
-        struct host *list = realloc(hosts.list, room * sizeof *list);
-        result = list ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-        hosts.list = list ? list : hosts.list;
-        hosts.room = list ? room : hosts.room;
-    }
-    if (result == CUDA_SUCCESS) {
-        memmove(&hosts.list[i + 1], &hosts.list[i], (hosts.count - i) * sizeof *hosts.list);
-        hosts.list[i] = *host;
-        hosts.count++;
-    }
-    pthread_mutex_unlock(&hosts.lock);
-    return result;
-}
-
-/* Takes out what begins there and is the program's own, or is not. */
-static bool take(const void *at, bool registered, struct host *host) {
-    pthread_mutex_lock(&hosts.lock);
-    size_t i = position(at);
-    bool there =
-        i < hosts.count && hosts.list[i].at == at && hosts.list[i].registered == registered;
-    if (there) {
-        *host = hosts.list[i];
-        hosts.count--;
-        memmove(&hosts.list[i], &hosts.list[i + 1], (hosts.count - i) * sizeof *hosts.list);
-    }
-    pthread_mutex_unlock(&hosts.lock);
-    return there;
-}
-
-static uint64_t number_new(void) {
-    uint64_t number = 1;
-
-    pthread_mutex_lock(&hosts.lock);
-    while (number <= REMOTE_MOST_REGIONS && hosts.numbers[number]) {
-        number++;
-    }
-    if (number <= REMOTE_MOST_REGIONS) {
-        hosts.numbers[number] = true;
-    }
-    pthread_mutex_unlock(&hosts.lock);
-    return number <= REMOTE_MOST_REGIONS ? number : 0;
-}
-
-static void number_end(uint64_t number) {
-    pthread_mutex_lock(&hosts.lock);
-    hosts.numbers[number] = false;
-    pthread_mutex_unlock(&hosts.lock);
-}
 
 static CUresult ask(enum remote_region_call what, uint64_t number, uint64_t size,
                     CUdeviceptr *device) {
@@ -189,7 +72,7 @@ static void *map_at(CUdeviceptr wish, size_t size, int file) {
 }
 
 /* Maps it where the worker has it, if that can be. */
-static CUresult map(struct host *host, int file) {
+static CUresult map(struct remote_host *host, int file) {
     void *at = map_at(host->device, host->size, file);
 
     for (int i = 0; at == MAP_FAILED && i < TRIES; i++) {
@@ -206,13 +89,13 @@ static CUresult map(struct host *host, int file) {
     return host->at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult share(struct host *host) {
+static CUresult share(struct remote_host *host) {
     int file = make(host->size);
 
     if (file < 0) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    host->region = number_new();
+    host->region = remote_host_number_new();
     CUresult result =
         host->region
             ? (remote_give_descriptor(host->region, file) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED)
@@ -225,43 +108,52 @@ static CUresult share(struct host *host) {
     }
     close(file);
     if (result != CUDA_SUCCESS && host->region) {
-        number_end(host->region);
+        remote_host_number_end(host->region);
         host->region = 0;
     }
     return result;
 }
 
 /* Where both sides share no memory it is the program's alone. */
-static CUresult keep(struct host *host) {
+static CUresult keep(struct remote_host *host) {
     void *at = mmap(NULL, host->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     host->at = at == MAP_FAILED ? NULL : at;
     return host->at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void drop(const struct host *host) {
+static void drop(const struct remote_host *host) {
     struct remote_range range;
 
     remote_range_remove(host->device ? host->device : (uintptr_t)host->at, &range);
     if (host->region) {
         ask(REMOTE_REGION_END, host->region, 0, NULL);
-        number_end(host->region);
+        remote_host_number_end(host->region);
     }
     if (!host->registered) {
         munmap(host->at, host->size);
     }
 }
 
-static CUresult note(struct host *host) {
-    CUresult result = add(host);
+void remote_host_ended(uint64_t context) {
+    struct remote_host host;
+
+    while (remote_host_take_of(context, &host)) {
+        drop(&host);
+    }
+}
+
+static CUresult note(struct remote_host *host) {
+    host->context = remote_current();
+    CUresult result = remote_host_add(host);
     const struct remote_range range = {.start = host->device ? host->device : (uintptr_t)host->at,
                                        .size = host->size,
-                                       .context = remote_current(),
+                                       .context = host->context,
                                        .host = host->at,
                                        .flags = host->flags};
 
     if (result == CUDA_SUCCESS && !remote_range_add(&range)) {
-        take(host->at, host->registered, host);
+        remote_host_take(host->at, host->registered, host);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return result;
@@ -275,7 +167,7 @@ static bool shares(void) {
 }
 
 static CUresult allocate(enum remote_number call, void **to, size_t bytes, unsigned flags) {
-    struct host host = {.size = (bytes + PAGE - 1) / PAGE * PAGE, .flags = flags};
+    struct remote_host host = {.size = (bytes + PAGE - 1) / PAGE * PAGE, .flags = flags};
     int32_t gate = remote_gate(call);
     CUresult result = gate ? (CUresult)gate : remote_current_result();
 
@@ -314,7 +206,7 @@ CUresult REMOTE_STUB(cuMemAllocHost_v2)(void **to, size_t bytes) {
 static CUresult end(enum remote_number call, void *at, bool registered, CUresult unknown) {
     int32_t gate = remote_gate(call);
     CUresult result = gate ? (CUresult)gate : remote_current_result();
-    struct host host;
+    struct remote_host host;
 
     if (result != CUDA_SUCCESS) {
         return result;
@@ -322,7 +214,7 @@ static CUresult end(enum remote_number call, void *at, bool registered, CUresult
     if (!at) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!take(at, registered, &host)) {
+    if (!remote_host_take(at, registered, &host)) {
         return unknown;
     }
     drop(&host);
@@ -340,7 +232,7 @@ CUresult REMOTE_STUB(cuMemHostUnregister)(void *at) {
 CUresult REMOTE_STUB(cuMemHostRegister_v2)(void *at, size_t bytes, unsigned int flags) {
     int32_t gate = remote_gate(REMOTE_cuMemHostRegister_v2);
     CUresult result = gate ? (CUresult)gate : remote_current_result();
-    struct host host = {.at = at, .size = bytes, .flags = flags, .registered = true};
+    struct remote_host host = {.at = at, .size = bytes, .flags = flags, .registered = true};
     struct remote_range range;
 
     if (result != CUDA_SUCCESS) {
@@ -362,12 +254,12 @@ CUresult REMOTE_STUB(cuMemHostRegister)(void *at, size_t bytes, unsigned int fla
 CUresult REMOTE_STUB(cuMemHostGetDevicePointer_v2)(CUdeviceptr *to, void *at, unsigned int flags) {
     int32_t gate = remote_gate(REMOTE_cuMemHostGetDevicePointer_v2);
     CUresult result = gate ? (CUresult)gate : remote_current_result();
-    struct host host;
+    struct remote_host host;
 
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!to || flags || !find(at, &host)) {
+    if (!to || flags || !remote_host_find(at, &host)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!host.region) {
@@ -380,7 +272,7 @@ CUresult REMOTE_STUB(cuMemHostGetDevicePointer_v2)(CUdeviceptr *to, void *at, un
 CUresult REMOTE_STUB(cuMemHostGetFlags)(unsigned int *flags, void *at) {
     int32_t gate = remote_gate(REMOTE_cuMemHostGetFlags);
     CUresult result = gate ? (CUresult)gate : remote_current_result();
-    struct host host;
+    struct remote_host host;
 
     if (!gate && !flags) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -388,7 +280,7 @@ CUresult REMOTE_STUB(cuMemHostGetFlags)(unsigned int *flags, void *at) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!find(at, &host) || host.registered) {
+    if (!remote_host_find(at, &host) || host.registered) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *flags = host.flags | (host.region ? CU_MEMHOSTALLOC_DEVICEMAP : 0);

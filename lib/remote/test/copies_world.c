@@ -73,6 +73,12 @@ CUresult remote_current_result(void) {
     return CUDA_SUCCESS;
 }
 
+/* Nothing is captured. */
+bool remote_capture_forbids(uint32_t thread) {
+    (void)thread;
+    return false;
+}
+
 /* The ranges. */
 bool remote_range_find(CUdeviceptr address, struct remote_range *range) {
     for (size_t i = 0; i < range_count; i++) {

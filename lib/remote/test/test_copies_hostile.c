@@ -71,7 +71,7 @@ static void check_rows(void) {
     /* Manners that cannot be. */
     CHECK_EQUAL(send_row(area, 0, 0, into, device, 0, 64, 0), -1);
     CHECK_EQUAL(send_row(into, device, 0, area, 0, 0, 64, done | REMOTE_COPY_BYTES), -1);
-    CHECK_EQUAL(send_row(into, device, 0, area, 0, 0, 64, 4), -1);
+    CHECK_EQUAL(send_row(into, device, 0, area, 0, 0, 64, 8), -1);
     CHECK_EQUAL(send_row(into, device, 0, area, 0, 0, 64, UINT64_C(1) << 32), -1);
     /* Both on the host, and places that are none. */
     CHECK_EQUAL(send_row(area, 0, 0, area, 0, 65536, 64, done), -1);
@@ -266,15 +266,16 @@ static void check_held(void) {
 /* What the worker tells of chunks that nobody sent frees none. */
 static void check_lies(void) {
     uint32_t blocks[REMOTE_MOST_BLOCKS];
+    const struct remote_event none = {.context = 7};
     uint64_t one, other;
 
     CHECK(remote_chunk_take(1, true, &one));
     remote_chunks_freed(NULL, blocks);
-    remote_chunk_busy(NULL, (uint32_t)(one / REMOTE_BLOCK_BYTES), 7, NULL, NULL);
+    remote_chunk_busy(NULL, (uint32_t)(one / REMOTE_BLOCK_BYTES), NULL, &none);
     while (remote_chunk_take(1, false, &other)) {
         CHECK(other != one);
         remote_chunk_sent(other);
-        remote_chunk_busy(NULL, (uint32_t)(other / REMOTE_BLOCK_BYTES), 7, NULL, NULL);
+        remote_chunk_busy(NULL, (uint32_t)(other / REMOTE_BLOCK_BYTES), NULL, &none);
     }
     CHECK(remote_chunk_take(1, true, &other));
     CHECK(other != one);

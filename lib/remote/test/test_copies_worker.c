@@ -252,6 +252,83 @@ static void check_threads(void) {
     wait_for(child);
 }
 
+/* What ends with a context, and what does not. */
+static void check_contexts(void) {
+    static unsigned char bytes[100000], back[sizeof bytes];
+    CUdeviceptr at;
+    void *pinned;
+
+    for (int i = 0; i < 3; i++) {
+        memset(bytes, i + 1, sizeof bytes);
+        OK(driver.cuMemHostAlloc(&pinned, sizeof bytes, CU_MEMHOSTALLOC_PORTABLE));
+        OK(driver.cuCtxDestroy_v2(context));
+        CHECK_EQUAL(driver.cuMemcpyHtoD_v2(4096, bytes, 1), CUDA_ERROR_INVALID_CONTEXT);
+        OK(driver.cuDevicePrimaryCtxRetain(&context, 0));
+        OK(driver.cuCtxSetCurrent(context));
+        CHECK_EQUAL(driver.cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
+        /* The device's own context has the same name when it is made anew, and other events. */
+        for (int k = 0; k < 2; k++) {
+            OK(driver.cuMemAlloc_v2(&at, sizeof bytes));
+            for (int j = 0; j < 800; j++) {
+                OK(driver.cuMemcpyHtoDAsync_v2(at, bytes, sizeof bytes, NULL));
+            }
+            OK(driver.cuMemcpyDtoH_v2(back, at, sizeof back));
+            CHECK(memcmp(back, bytes, sizeof back) == 0);
+            OK(driver.cuDevicePrimaryCtxReset_v2(0));
+            OK(driver.cuDevicePrimaryCtxRetain(&context, 0));
+            OK(driver.cuCtxSetCurrent(context));
+        }
+        OK(driver.cuDevicePrimaryCtxRelease_v2(0));
+        OK(driver.cuCtxCreate_v2(&context, 0, 0));
+    }
+}
+
+/* A captured copy of pinned memory is done when the graph is launched; a copy that blocks spoils the capture. */
+static void check_captures(void) {
+    CUstream stream;
+    CUgraph graph = NULL;
+    CUgraphExec exec;
+    CUdeviceptr at;
+    unsigned char *pinned, back[64];
+
+    OK(driver.cuMemAlloc_v2(&at, sizeof back));
+    OK(driver.cuMemHostAlloc((void **)&pinned, sizeof back, 0));
+    OK(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(driver.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(driver.cuMemcpyHtoDAsync_v2(at, pinned, sizeof back, stream));
+    OK(driver.cuStreamEndCapture(stream, &graph));
+    OK(driver.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 1; i < 4; i++) {
+        memset(pinned, i, sizeof back);
+        OK(driver.cuGraphLaunch(exec, stream));
+        OK(driver.cuStreamSynchronize(stream));
+        OK(driver.cuMemcpyDtoH_v2(back, at, sizeof back));
+        CHECK(back[0] == i && back[63] == i);
+    }
+    OK(driver.cuGraphExecDestroy(exec));
+    OK(driver.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK_EQUAL(driver.cuMemcpyDtoH_v2(back, at, sizeof back),
+                CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CHECK_EQUAL(driver.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(driver.cuMemFreeHost(pinned));
+    OK(driver.cuMemFree_v2(at));
+}
+
+static void check_both(void (*check)(void)) {
+    for (int remote = 0; remote < 2; remote++) {
+        pid_t child = fork();
+
+        CHECK(child >= 0);
+        if (child == 0) {
+            close(life);
+            load(remote);
+            check();
+            _exit(0);
+        }
+        wait_for(child);
+    }
+}
+
 int main(void) {
     const char *given = getenv("STEPS");
     uint64_t steps = given ? strtoull(given, NULL, 10) : 300;
@@ -264,6 +341,8 @@ int main(void) {
     check_equal(false, steps);
     check_equal(true, steps);
     check_threads();
+    check_both(check_contexts);
+    check_both(check_captures);
     end_worker();
     return 0;
 }

@@ -76,6 +76,16 @@ static bool is_forbidden(uint32_t thread) {
     return false;
 }
 
+bool remote_capture_forbids(uint32_t thread) {
+    if (!remote_capture_active()) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    bool forbids = is_forbidden(thread);
+    pthread_mutex_unlock(&lock);
+    return forbids;
+}
+
 void remote_capture_apply(struct remote_worker *worker, const struct remote_head *head) {
     const struct remote_cuda_driver *cuda = remote_worker_cuda(worker);
     CUstreamCaptureMode mode;

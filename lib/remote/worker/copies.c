@@ -92,13 +92,13 @@ static void finish(struct remote_worker *worker, const struct remote_head *head,
     if (!copy->issued) {
         result = remote_copy_issue(cuda, copy);
         if (result == CUDA_SUCCESS) {
-            result = cuda->cuEventRecord(copy->event, copy->stream);
+            result = cuda->cuEventRecord(copy->event.event, copy->stream);
         }
     }
     if (result == CUDA_SUCCESS) {
-        result = cuda->cuEventSynchronize(copy->event);
+        result = cuda->cuEventSynchronize(copy->event.event);
     }
-    remote_event_give(worker, head->context, copy->event);
+    remote_event_give(worker, &copy->event);
     say(worker, head, copy, (int32_t)result);
 }
 
@@ -116,7 +116,7 @@ static bool is_soon_done(const struct remote_cuda_driver *cuda, const struct rem
                  s->WidthInBytes * s->Height * s->Depth <= SMALL;
 
     for (unsigned looks = small ? LOOKS : 1; looks > 0; looks--) {
-        CUresult now = cuda->cuEventQuery(copy->event);
+        CUresult now = cuda->cuEventQuery(copy->event.event);
         if (now != CUDA_ERROR_NOT_READY) {
             *result = now;
             return true;
@@ -128,17 +128,17 @@ static bool is_soon_done(const struct remote_cuda_driver *cuda, const struct rem
 static enum remote_outcome when_done(struct remote_decoder *decoder, struct remote_copy *copy,
                                      bool pinned) {
     copy->event = remote_event_take(decoder->worker, decoder->head.context);
-    CUresult result = copy->event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = copy->event.event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
     copy->issued = pinned;
     if (result == CUDA_SUCCESS && pinned) {
         result = remote_copy_issue(decoder->cuda, copy);
         if (result == CUDA_SUCCESS) {
-            result = decoder->cuda->cuEventRecord(copy->event, copy->stream);
+            result = decoder->cuda->cuEventRecord(copy->event.event, copy->stream);
         }
     }
     if (result == CUDA_SUCCESS && pinned && is_soon_done(decoder->cuda, copy, &result)) {
-        remote_event_give(decoder->worker, decoder->head.context, copy->event);
+        remote_event_give(decoder->worker, &copy->event);
         say(decoder->worker, &decoder->head, copy, (int32_t)result);
         return REMOTE_LATER;
     }
@@ -148,7 +148,7 @@ static enum remote_outcome when_done(struct remote_decoder *decoder, struct remo
     if (result == CUDA_SUCCESS) {
         return REMOTE_LATER;
     }
-    remote_event_give(decoder->worker, decoder->head.context, copy->event);
+    remote_event_give(decoder->worker, &copy->event);
     return answer(decoder, result);
 }
 
@@ -156,7 +156,7 @@ static enum remote_outcome when_done(struct remote_decoder *decoder, struct remo
  * client waits, it knows itself. */
 static enum remote_outcome when_given(struct remote_decoder *decoder, struct remote_copy *copy,
                                       CUresult result) {
-    CUevent event = NULL;
+    struct remote_event event = {0};
 
     if (result == CUDA_SUCCESS) {
         result = remote_copy_issue(decoder->cuda, copy);
@@ -167,12 +167,20 @@ static enum remote_outcome when_given(struct remote_decoder *decoder, struct rem
         }
         /* Without an event nobody can tell when the chunk is free: then it is never used again. */
         if (result != CUDA_SUCCESS ||
-            (event && decoder->cuda->cuEventRecord(event, copy->stream) == CUDA_SUCCESS)) {
-            remote_chunk_busy(decoder->worker, copy->block, decoder->head.context, copy->stream,
-                              event);
+            (event.event &&
+             decoder->cuda->cuEventRecord(event.event, copy->stream) == CUDA_SUCCESS)) {
+            remote_chunk_busy(decoder->worker, copy->block, copy->stream, &event);
         }
     }
     return answer(decoder, result);
+}
+
+/* The driver would refuse a call that blocks, which none of ours is. It does at once, and says what it says. */
+static CUresult may_block(const struct remote_decoder *decoder, const struct remote_copy *copy) {
+    return copy->manner & REMOTE_COPY_BLOCKS && decoder->cuda->cuMemcpyHtoD_v2 &&
+                   remote_capture_forbids(decoder->head.thread)
+               ? decoder->cuda->cuMemcpyHtoD_v2(0, NULL, 0)
+               : CUDA_SUCCESS;
 }
 
 /* What both sides of the wire keep to, so that anything else ends the link. */
@@ -181,7 +189,7 @@ static bool is_sound(const struct remote_decoder *decoder, const struct remote_e
     uint64_t manner = decoder->words[REMOTE_COPY_MANNER];
     bool into_area = to->place == REMOTE_PLACE_AREA;
 
-    if (manner & ~(uint64_t)(REMOTE_COPY_DONE | REMOTE_COPY_BYTES) ||
+    if (manner & ~(uint64_t)(REMOTE_COPY_DONE | REMOTE_COPY_BYTES | REMOTE_COPY_BLOCKS) ||
         (manner & REMOTE_COPY_DONE && decoder->head.posted)) {
         return false;
     }
@@ -195,12 +203,14 @@ static bool is_sound(const struct remote_decoder *decoder, const struct remote_e
 
 static enum remote_outcome give(struct remote_decoder *decoder, struct remote_copy *copy,
                                 const struct remote_end *area) {
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = may_block(decoder, copy);
     bool pinned = true;
 
     if (area) {
         copy->block = (uint32_t)(area->offset / REMOTE_BLOCK_BYTES);
         pinned = remote_area_pin(decoder->cuda);
+    }
+    if (area && result == CUDA_SUCCESS) {
         result = may_use_area(decoder->cuda, copy->stream);
     }
     if (result == CUDA_SUCCESS && copy->manner & REMOTE_COPY_DONE) {

@@ -16,15 +16,21 @@ struct remote_end {
     uint64_t room;       /* bytes from `host` on */
 };
 
+/* An event of ours, which ends with its context. */
+struct remote_event {
+    CUevent event; /* NULL for none */
+    uint64_t context;
+    CUdevice device;
+};
+
 struct remote_copy {
     uint16_t call;
     uint16_t manner;
     uint32_t block; /* of the area, from which or to which it goes; REMOTE_MOST_BLOCKS for none */
     uint32_t bytes; /* of the area, that are answered */
-    int32_t result; /* of the call, if it has been made */
     bool issued;
     CUstream stream;
-    CUevent event;
+    struct remote_event event;
     CUDA_MEMCPY3D_PEER shape; /* of a row too: its offset in an array, and its width */
 };
 
@@ -51,13 +57,15 @@ CUresult remote_copy_issue(const struct remote_cuda_driver *cuda, const struct r
 
 /* copies_done.c: the executor calls these, if nothing else is said. */
 
-/* An event of the record's context; NULL if the driver makes none. */
-CUevent remote_event_take(struct remote_worker *worker, uint64_t context);
+/* An event of the record's context, which is current; none if the driver makes none. */
+struct remote_event remote_event_take(struct remote_worker *worker, uint64_t context);
 /* Keeps it, if there is one, for another time. Any thread may call it. */
-void remote_event_give(struct remote_worker *worker, uint64_t context, CUevent event);
-/* Notes that a chunk is in use until the event comes, or no more if it is NULL. */
-void remote_chunk_busy(struct remote_worker *worker, uint32_t block, uint64_t context,
-                       CUstream stream, CUevent event);
+void remote_event_give(struct remote_worker *worker, const struct remote_event *event);
+/* Notes that a chunk is in use until the event comes in the stream, or no more if there is none. */
+void remote_chunk_busy(struct remote_worker *worker, uint32_t block, CUstream stream,
+                       const struct remote_event *event);
+/* Forgets the events of a device's primary context, which may have ended, and is numbered as before when it is made anew. */
+void remote_events_forget_device(struct remote_worker *worker, CUdevice device);
 /* The chunks that are no more in use: numbers of their first blocks. Returns how many. */
 size_t remote_chunks_freed(struct remote_worker *worker, uint32_t blocks[REMOTE_MOST_BLOCKS]);
 

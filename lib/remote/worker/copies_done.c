@@ -5,19 +5,16 @@
 #include <string.h>
 
 #define MOST_KEPT (2 * REMOTE_MOST_BLOCKS)
+/* Contexts from this number on are those that the driver makes, the devices' primary ones. */
+#define FIRST_OWN (UINT64_C(1) << 62)
 /* Streams of which it is remembered that they have not come so far. */
 #define MOST_STREAMS 32u
-
-struct kept {
-    CUevent event;
-    uint64_t context;
-};
 
 /* Events that are used by no copy. */
 static struct {
     pthread_mutex_t lock;
     size_t count;
-    struct kept list[MOST_KEPT];
+    struct remote_event list[MOST_KEPT];
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct {
@@ -25,7 +22,7 @@ static struct {
     struct busy {
         uint32_t block;
         CUstream stream;
-        struct kept until;
+        struct remote_event until;
     } list[REMOTE_MOST_BLOCKS];
     bool is_busy[REMOTE_MOST_BLOCKS];
 } chunks;
@@ -37,66 +34,101 @@ static bool is_alive(struct remote_worker *worker, uint64_t context) {
     return remote_worker_resolve(worker, REMOTE_KIND_CUcontext, context, &handle);
 }
 
-static CUevent find(struct remote_worker *worker, uint64_t context) {
-    CUevent found = NULL;
+static struct remote_event find(struct remote_worker *worker, uint64_t context) {
+    struct remote_event found = {0};
     size_t count = 0;
 
     pthread_mutex_lock(&kept.lock);
-    for (size_t i = kept.count; i > 0 && !found; i--) {
+    for (size_t i = kept.count; i > 0 && !found.event; i--) {
         if (kept.list[i - 1].context == context) {
-            found = kept.list[i - 1].event;
+            found = kept.list[i - 1];
             kept.list[i - 1] = kept.list[--kept.count];
         }
     }
-    for (size_t i = 0; !found && i < kept.count; i++) {
+    for (size_t i = 0; !found.event && i < kept.count; i++) {
         if (is_alive(worker, kept.list[i].context)) {
             kept.list[count++] = kept.list[i];
         }
     }
-    kept.count = found ? kept.count : count;
+    kept.count = found.event ? kept.count : count;
     pthread_mutex_unlock(&kept.lock);
     return found;
 }
 
-CUevent remote_event_take(struct remote_worker *worker, uint64_t context) {
-    CUevent event = find(worker, context);
+struct remote_event remote_event_take(struct remote_worker *worker, uint64_t context) {
+    const struct remote_cuda_driver *cuda = remote_worker_cuda(worker);
+    struct remote_event event = find(worker, context);
 
-    if (!event && remote_worker_cuda(worker)->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) !=
-                      CUDA_SUCCESS) {
-        return NULL;
+    if (event.event) {
+        return event;
+    }
+    event = (struct remote_event){.context = context, .device = -1};
+    if (cuda->cuEventCreate(&event.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        event.event = NULL;
+    } else if (cuda->cuCtxGetDevice) {
+        cuda->cuCtxGetDevice(&event.device);
     }
     return event;
 }
 
-void remote_event_give(struct remote_worker *worker, uint64_t context, CUevent event) {
+void remote_event_give(struct remote_worker *worker, const struct remote_event *event) {
     bool there = false;
 
-    if (!event) {
+    if (!event->event) {
         return;
     }
     pthread_mutex_lock(&kept.lock);
     if (kept.count < MOST_KEPT) {
-        kept.list[kept.count++] = (struct kept){event, context};
+        kept.list[kept.count++] = *event;
         there = true;
     }
     pthread_mutex_unlock(&kept.lock);
-    if (!there && is_alive(worker, context)) {
-        remote_worker_cuda(worker)->cuEventDestroy_v2(event);
+    if (!there && is_alive(worker, event->context)) {
+        remote_worker_cuda(worker)->cuEventDestroy_v2(event->event);
     }
 }
 
-void remote_chunk_busy(struct remote_worker *worker, uint32_t block, uint64_t context,
-                       CUstream stream, CUevent event) {
+static bool is_primary(const struct remote_event *event, CUdevice device) {
+    return event->context >= FIRST_OWN && event->device == device;
+}
+
+void remote_events_forget_device(struct remote_worker *worker, CUdevice device) {
+    const struct remote_cuda_driver *cuda = remote_worker_cuda(worker);
+    unsigned flags;
+    int active = 1;
+    size_t count = 0;
+
+    if (!cuda->cuDevicePrimaryCtxGetState ||
+        cuda->cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active) {
+        return;
+    }
+    pthread_mutex_lock(&kept.lock);
+    for (size_t i = 0; i < kept.count; i++) {
+        if (!is_primary(&kept.list[i], device)) {
+            kept.list[count++] = kept.list[i];
+        }
+    }
+    kept.count = count;
+    pthread_mutex_unlock(&kept.lock);
+    for (size_t i = 0; i < chunks.count; i++) {
+        if (is_primary(&chunks.list[i].until, device)) {
+            chunks.list[i].until.event = NULL;
+        }
+    }
+}
+
+void remote_chunk_busy(struct remote_worker *worker, uint32_t block, CUstream stream,
+                       const struct remote_event *event) {
     /* A client that names a chunk again before it was told that it is free confuses itself alone. */
     if (chunks.is_busy[block]) {
-        remote_event_give(worker, context, event);
+        remote_event_give(worker, event);
         return;
     }
     chunks.is_busy[block] = true;
-    chunks.list[chunks.count++] = (struct busy){block, stream, {event, context}};
+    chunks.list[chunks.count++] = (struct busy){block, stream, *event};
 }
 
-static bool is_done(struct remote_worker *worker, const struct kept *until) {
+static bool is_done(struct remote_worker *worker, const struct remote_event *until) {
     return !until->event || !is_alive(worker, until->context) ||
            remote_worker_cuda(worker)->cuEventQuery(until->event) != CUDA_ERROR_NOT_READY;
 }
@@ -123,7 +155,7 @@ size_t remote_chunks_freed(struct remote_worker *worker, uint32_t blocks[REMOTE_
                 blocks[freed++] = busy.block;
                 chunks.is_busy[busy.block] = false;
                 if (is_alive(worker, busy.until.context)) {
-                    remote_event_give(worker, busy.until.context, busy.until.event);
+                    remote_event_give(worker, &busy.until);
                 }
                 continue;
             }

@@ -1,5 +1,6 @@
 /* The one thread that takes records and calls the driver, in the order of the records. It never waits for the GPU. */
 #define _GNU_SOURCE
+#include "remote/worker/copies.h"
 #include "remote/worker/hand.h"
 #include "remote/worker/state.h"
 
@@ -113,6 +114,7 @@ static void settle(struct remote_worker *worker, bool succeeded) {
         worker->current.known = false;
         if (succeeded) {
             remote_streams_forget_device(worker, (CUdevice)decoder->words[0]);
+            remote_events_forget_device(worker, (CUdevice)decoder->words[0]);
         }
         break;
     default:

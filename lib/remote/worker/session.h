@@ -43,6 +43,8 @@ void remote_capture_after(const struct remote_decoder *decoder);
 void remote_capture_apply(struct remote_worker *worker, const struct remote_head *head);
 /* Whether any stream is captured. */
 bool remote_capture_active(void);
+/* Whether a thread of the program is refused meanwhile what is not safe then. */
+bool remote_capture_forbids(uint32_t thread);
 
 /* callback_wait.c: functions of the program that the driver's streams wait for. The executor says that the link has ended,
  * so that no stream waits any longer. */
