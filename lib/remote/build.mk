@@ -92,6 +92,7 @@ $(addprefix $(REMOTE_TEST)/,facts facts_apart facts_threads devices kernels_apar
 $(addprefix $(REMOTE_TEST)/,facts facts_apart facts_threads devices): $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_memory.o) \
 	$(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
 $(REMOTE_OBJ)/test/apart.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"'
+$(REMOTE_TEST)/facts_records: $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
 $(REMOTE_TEST)/ranges: $(addprefix $(REMOTE_OBJ)/client/,ranges.o reserve.o tree.o)
 $(REMOTE_TEST)/kernels_apart: $(REMOTE_OBJ)/test/apart.o
 # Prints how long a launch takes.
