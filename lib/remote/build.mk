@@ -93,6 +93,11 @@ $(addprefix $(REMOTE_TEST)/,facts facts_apart facts_threads devices): $(addprefi
 	$(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
 $(REMOTE_OBJ)/test/apart.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"'
 $(REMOTE_TEST)/facts_records: $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
+C_TESTS += $(REMOTE_TEST)/lacks
+$(REMOTE_TEST)/lacks: lib/remote/test/lacks.sh
+	$(call step,GEN)
+	mkdir -p $(@D)
+	printf '#!/bin/sh\nexec %s %s %s\n' $(abspath $< lib/remote/client/lacks.inc docs/design/remote-facts.md) >$@ && chmod +x $@
 $(REMOTE_TEST)/ranges: $(addprefix $(REMOTE_OBJ)/client/,ranges.o reserve.o tree.o)
 $(REMOTE_TEST)/kernels_apart: $(REMOTE_OBJ)/test/apart.o
 # Prints how long a launch takes.

@@ -38,7 +38,7 @@ static enum answer of_any(const struct pointer *p, CUpointer_attribute attribute
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         return say(value, p->address);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    /* What these would be for is not served: docs/design/remote.md. */
+    /* What these would be for is not served: docs/design/remote-facts.md. */
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
