@@ -349,6 +349,44 @@ func TestRemoteIsListed(t *testing.T) {
 	h.gone()
 }
 
+// The agent's death is nothing to a command, also where the agent's own records are lost, and the next agent knows what the
+// share is.
+func TestRemoteOutlivesTheAgent(t *testing.T) {
+	for name, lost := range map[string]bool{"with its records": false, "without": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t).namespaces()
+			s := h.steps("stays")
+			s.want("alloc", s.do("1073741824"), "0")
+			before := h.list().Info.PID
+			if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			h.eventually("the agent is gone", func() bool { return syscall.Kill(before, 0) != nil })
+			if share := filepath.Join(h.rundir, "tenants"); lost {
+				records, err := filepath.Glob(filepath.Join(share, "*", "record"))
+				if err != nil || len(records) != 1 {
+					t.Fatalf("records %v, %v", records, err)
+				}
+				if err := errors.Join(os.Remove(records[0]), os.Remove(filepath.Join(h.instance, "tenants.json"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.want("alloc without an agent", s.do("1073741824"), "0")
+			if o := h.run("--memory", "1Gi", "--", h.build("plain")); o.status != 0 || o.out != refusedWithin {
+				t.Errorf("a share of the next agent: %+v", o)
+			}
+			share, ok := h.tenant("stays")
+			if !ok || share.Shares[0].Backend != "remote" || share.Shares[0].Used < 2*gib || share.Rebuilt != lost {
+				t.Errorf("the next agent has %+v", share)
+			}
+			s.want("alloc with the next one", s.do("1073741824"), "0")
+			s.want("past the limit", s.do("7516192768"), outOfMemory)
+			s.end()
+			h.gone()
+		})
+	}
+}
+
 // Whoever of command and worker dies, nothing is left, and a command that lives on hears of it.
 func TestRemoteDeaths(t *testing.T) {
 	h := newHost(t).namespaces()
