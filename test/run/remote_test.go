@@ -1,163 +1,17 @@
 package run
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/divvy-gpu/divvy/internal/install"
 )
-
-// Results of the driver that these tests expect.
-const (
-	outOfMemory       = "2"
-	notInitialized    = "3"
-	deviceUnavailable = "46"
-)
-
-// steps is a share of backend remote whose program, testdata/steps.c, does one step after another.
-type steps struct {
-	h     *host
-	cmd   *exec.Cmd
-	input io.WriteCloser
-	lines *bufio.Reader
-	said  *bytes.Buffer
-}
-
-// steps starts such a share.
-func (h *host) steps(name string) *steps {
-	h.t.Helper()
-	program := filepath.Join(h.t.TempDir(), "steps")
-	if out, err := exec.Command("cc", "-o", program, "testdata/steps.c", "-ldl").CombinedOutput(); err != nil {
-		h.t.Fatalf("cc: %v: %s", err, out)
-	}
-	return h.stepsOf(name, program)
-}
-
-func (h *host) stepsOf(name string, command ...string) *steps {
-	h.t.Helper()
-	args := []string{"run", "--simgpu", "m", "--backend", "remote", "--memory", "8Gi", "--name", name, "--"}
-	s := &steps{h: h, cmd: h.command(filepath.Join(string(h.tree), "bin", "divvy"), append(args, command...)...), said: &bytes.Buffer{}}
-	input, err := s.cmd.StdinPipe()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	output, err := s.cmd.StdoutPipe()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	s.input, s.lines, s.cmd.Stderr, s.cmd.WaitDelay = input, bufio.NewReader(output), s.said, longest
-	if err := s.cmd.Start(); err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(s.end)
-	s.want("begin", s.line(), "0")
-	return s
-}
-
-// end closes the program's input and waits until it has ended; a second call does nothing.
-func (s *steps) end() {
-	_ = s.input.Close()
-	_ = s.cmd.Wait()
-}
-
-// line is the program's next line.
-func (s *steps) line() string {
-	s.h.t.Helper()
-	line, err := s.lines.ReadString('\n')
-	if err != nil {
-		_ = s.cmd.Wait()
-		s.h.t.Fatalf("the program ended: %v: %s", err, s.said.String())
-	}
-	return strings.TrimSpace(line)
-}
-
-// do has the program do a step, and returns the result.
-func (s *steps) do(step string) string {
-	s.h.t.Helper()
-	if _, err := fmt.Fprintln(s.input, step); err != nil {
-		s.h.t.Fatal(err)
-	}
-	return s.line()
-}
-
-func (s *steps) want(what, got, want string) {
-	s.h.t.Helper()
-	if got != want {
-		s.h.t.Errorf("%s: result %s, want %s; it said: %s", what, got, want, s.said.String())
-	}
-}
-
-// workers are the processes that listen for clients in shares of the host, or serve one.
-func (h *host) workers() (listeners, serving []int) {
-	h.t.Helper()
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	parents := map[int]int{}
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		line, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		words := strings.Split(string(line), "\x00")
-		switch {
-		case !strings.HasSuffix(words[0], "divvy-worker") || len(words) < 3:
-		case words[1] == "--listen" && strings.HasPrefix(words[2], h.rundir):
-			listeners = append(listeners, pid)
-		case words[1] == "--socket":
-			stat, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
-			if fields := strings.Fields(string(stat)); len(fields) > 3 {
-				parents[pid], _ = strconv.Atoi(fields[3])
-			}
-		}
-	}
-	for pid, parent := range parents {
-		if slices.Contains(listeners, parent) {
-			serving = append(serving, pid)
-		}
-	}
-	return listeners, serving
-}
-
-// used is what the oracle says of GPU 0.
-func (h *host) bytesUsed() uint64 {
-	h.t.Helper()
-	var report struct {
-		GPUs []struct {
-			Used uint64 `json:"used"`
-		} `json:"gpus"`
-	}
-	if err := json.Unmarshal([]byte(h.ok("simgpu", "report", "m", "-o", "json")), &report); err != nil || len(report.GPUs) == 0 {
-		h.t.Fatalf("the oracle's report: %+v, %v", report, err)
-	}
-	return report.GPUs[0].Used
-}
-
-// gone waits until nothing is left of the shares.
-func (h *host) gone() {
-	h.t.Helper()
-	h.eventually("the shares and their workers are gone", func() bool {
-		listeners, _ := h.workers()
-		return len(listeners) == 0 && len(h.list().Tenants) == 0
-	})
-	if left := h.bytesUsed(); left != 0 {
-		h.t.Errorf("%d bytes are left in use", left)
-	}
-}
 
 // A share of backend remote has the limit of any share, for all its processes together, as the oracle sees it.
 func TestRemoteKeepsTheLimit(t *testing.T) {
@@ -206,24 +60,6 @@ func TestRemoteForkAndExec(t *testing.T) {
 	})
 	s.end()
 	h.gone()
-}
-
-// withWorker is the tree with another program for the worker.
-func (h *host) withWorker(script string) install.Tree {
-	h.t.Helper()
-	prefix := h.t.TempDir()
-	folder := filepath.Join(prefix, "libexec", "divvy")
-	err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "divvy-worker"), []byte(script), 0o755),
-		os.Symlink(filepath.Join(string(h.tree), "lib"), filepath.Join(prefix, "lib")), os.Symlink(filepath.Join(string(h.tree), "bin"), filepath.Join(prefix, "bin")))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	for _, name := range []string{"divvy-enter", "divvy-cover", "divvy-reap", "divvy-probe", "simgpuctl"} {
-		if err := os.Symlink(h.tree.Program(name), filepath.Join(folder, name)); err != nil {
-			h.t.Fatal(err)
-		}
-	}
-	return install.Tree(prefix)
 }
 
 // Exit status and signals are the command's own, and so are errors before it.
@@ -321,6 +157,42 @@ func TestRemoteByEnvironment(t *testing.T) {
 	if o.status != 0 || o.out != refusedWithin || strings.Count(o.err, "nothing hides the driver") != 1 {
 		t.Errorf("%+v, want %q", o, refusedWithin)
 	}
+	h.gone()
+}
+
+// What the shell left open for the command is not held by the worker.
+func TestRemoteWorkerHoldsNothingOfTheCommand(t *testing.T) {
+	h := newHost(t).namespaces()
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	var files []*os.File
+	for range 3 { // the worker has descriptors of its own in their place
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	s := h.stepsWith("holds", append(files, theirs)...)
+	held := func(pid int) bool {
+		pipe, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", ours.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		descriptors, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		return slices.ContainsFunc(descriptors, func(fd string) bool {
+			target, _ := os.Readlink(fd)
+			return target == pipe
+		})
+	}
+	listeners, serving := h.workers()
+	if !held(s.cmd.Process.Pid) || len(listeners) != 1 || len(serving) != 1 || held(listeners[0]) || held(serving[0]) {
+		t.Errorf("of command %d, %v and %v the wrong ones have it open", s.cmd.Process.Pid, listeners, serving)
+	}
+	s.end()
 	h.gone()
 }
 

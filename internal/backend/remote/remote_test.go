@@ -40,7 +40,7 @@ func share(tenants string) *backend.Plan {
 
 // The command's edits lead to the client alone, and the worker's are those of an ordinary share.
 func TestPlans(t *testing.T) {
-	lead := func(p *backend.Plan, e *edits.Edits, folder string) {
+	lead := func(_ *backend.Plan, e *edits.Edits, folder string) {
 		e.Binds = append(e.Binds, edits.Bind{Source: folder + ".ld.so.cache", Target: "/etc/ld.so.cache", ReadOnly: true})
 	}
 	nodes := []driver.Node{{Path: "/dev/nvidia-caps", Folder: true}, {Path: "/dev/nvidia0"}}

@@ -132,17 +132,41 @@ static void stop(struct listener *l) {
     }
 }
 
-static void close_from(unsigned first) {
+static void close_range_of(unsigned first, unsigned last) {
+    if (first > last) {
+        return;
+    }
 #ifdef SYS_close_range
-    if (syscall(SYS_close_range, first, ~0u, 0) == 0) {
+    if (syscall(SYS_close_range, first, last, 0) == 0) {
         return;
     }
 #endif
     long most = sysconf(_SC_OPEN_MAX);
 
-    for (long i = (long)first; i < (most < 0 ? 1024 : most); i++) {
+    for (long i = (long)first; i <= (long)last && i < (most < 0 ? 1024 : most); i++) {
         close((int)i);
     }
+}
+
+static void close_from(unsigned first) {
+    close_range_of(first, ~0u);
+}
+
+/* Closes what was left open for somebody else, such as a lock of the shell's: it would be held for as long as this process
+ * lives. Two descriptors, or -1, are kept besides the first three. */
+static void close_others(int one, int other) {
+    int low = one < other ? one : other, high = one < other ? other : one;
+    unsigned next = STDERR_FILENO + 1;
+
+    if (low >= (int)next) {
+        close_range_of(next, (unsigned)low - 1);
+        next = (unsigned)low + 1;
+    }
+    if (high >= (int)next) {
+        close_range_of(next, (unsigned)high - 1);
+        next = (unsigned)high + 1;
+    }
+    close_from(next);
 }
 
 /* In a child: becomes a worker. It does not outlive the listener, by whose end the share is known to be free. */
@@ -278,6 +302,7 @@ int remote_listen(const struct remote_listening *how) {
     sigset_t heard;
 
     signal(SIGPIPE, SIG_IGN);
+    close_others(how->life, how->ready);
     sigemptyset(&heard);
     sigaddset(&heard, SIGCHLD);
     sigaddset(&heard, SIGTERM);
