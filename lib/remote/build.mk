@@ -2,12 +2,12 @@
 
 REMOTE_OBJ := $(B)/obj/remote
 REMOTE_TEST := $(B)/test/remote
-REMOTE_CLIENT := $(addprefix $(REMOTE_OBJ)/,call.o image.o layout.o) $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
+REMOTE_CLIENT := $(addprefix $(REMOTE_OBJ)/,call.o image.o layout.o sha256.o) $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
 # Of the client what needs no session: contexts, addresses, facts of devices.
 REMOTE_FACTS := $(addprefix client/,address.o asked.o contexts.o current.o device.o kept.o pointer.o ranges.o reserve.o snapshot.o tree.o)
 # What knows kernels.
-REMOTE_KERNELS := $(patsubst lib/remote/%.c,%.o,$(wildcard $(addprefix lib/remote/client/,layout*.c pack.c launch.c module*.c link_state*.c)))
-REMOTE_DECODER := $(addprefix $(REMOTE_OBJ)/,take.o give.o image.o layout.o) $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
+REMOTE_KERNELS := $(patsubst lib/remote/%.c,%.o,$(wildcard $(addprefix lib/remote/client/,layout*.c pack.c launch.c module.c module_file.c module_options.c link_state*.c)))
+REMOTE_DECODER := $(addprefix $(REMOTE_OBJ)/,take.o give.o image.o layout.o sha256.o) $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
 REMOTE_WORKER := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/worker/*.c))
 # Both sides link it.
 REMOTE_LINK := $(patsubst lib/remote/%.c,$(REMOTE_OBJ)/%.o,$(wildcard lib/remote/link*.c lib/remote/ring.c))
@@ -74,8 +74,9 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
-$(addprefix $(REMOTE_TEST)/,kernels kernels_records modules modules_records): $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) \
+$(addprefix $(REMOTE_TEST)/,kernels kernels_records modules modules_records code): $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) \
 	$(addprefix worker/,kernels.o launch.o modules.o modules_options.o modules_link.o))
+$(REMOTE_TEST)/code: $(addprefix $(REMOTE_OBJ)/,client/module_code.o worker/code.o)
 $(REMOTE_TEST)/fuzz $(REMOTE_TEST)/link_rewritten: $(REMOTE_OBJ)/test/seeds.o
 $(addprefix $(REMOTE_TEST)/,link link_hello link_lies link_rewritten): $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)
 # Prints how long frames take.

@@ -115,20 +115,30 @@ void remote_image(struct remote_call *call, unsigned parameter, unsigned word, c
         fail(call, results_of(call)->image);
         return;
     }
-    remote_bulk(call, parameter, word, image, size);
+    remote_code(call, parameter, word, image, size);
 }
 
-void remote_bulk(struct remote_call *call, unsigned parameter, unsigned word, const void *at,
-                 size_t size) {
+static void beside(struct remote_call *call, unsigned parameter, unsigned word, const void *at,
+                   size_t size, uint64_t (*send)(const void *, size_t)) {
     remote_given(call, parameter, at);
     if (!at || call->fault) {
         return;
     }
-    call->words[word] = remote_send_bulk(at, size);
+    call->words[word] = send(at, size);
     call->words[word + 1] = size;
     if (!call->words[word]) {
         fail(call, results_of(call)->lost);
     }
+}
+
+void remote_code(struct remote_call *call, unsigned parameter, unsigned word, const void *code,
+                 size_t size) {
+    beside(call, parameter, word, code, size, remote_send_code);
+}
+
+void remote_bulk(struct remote_call *call, unsigned parameter, unsigned word, const void *at,
+                 size_t size) {
+    beside(call, parameter, word, at, size, remote_send_bulk);
 }
 
 void remote_versioned(struct remote_call *call, unsigned parameter, unsigned word,

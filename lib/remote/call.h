@@ -48,7 +48,9 @@ void remote_handles(struct remote_call *call, unsigned parameter, enum remote_ki
                     const void *at, uint64_t count);
 void remote_text(struct remote_call *call, unsigned parameter, unsigned word, const char *text);
 void remote_image(struct remote_call *call, unsigned parameter, unsigned word, const void *image);
-/* The same of so many bytes. */
+/* The same of code whose size is known; and of other bytes. */
+void remote_code(struct remote_call *call, unsigned parameter, unsigned word, const void *code,
+                 size_t size);
 void remote_bulk(struct remote_call *call, unsigned parameter, unsigned word, const void *at,
                  size_t size);
 /* A structure whose first word says its size; there may be no more than `most` bytes. */

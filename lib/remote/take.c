@@ -1,5 +1,6 @@
 #include "remote/take.h"
 
+#include "remote/code.h"
 #include "remote/image.h"
 
 #include <string.h>
@@ -156,11 +157,23 @@ const void *remote_in_image(struct remote_decoder *decoder, unsigned parameter, 
     if (!remote_is_given(decoder, parameter) || decoder->garbled) {
         return NULL;
     }
-    uint64_t size = decoder->words[word + 1];
-    const void *image = remote_worker_bulk(decoder->worker, decoder->words[word], size);
+    uint64_t number = decoder->words[word], size = decoder->words[word + 1];
+    const void *image;
 
+    if (number & REMOTE_KEPT_CODE) {
+        image = remote_worker_code(decoder->worker, number, size);
+        if (!image) {
+            refuse(decoder, 2); /* out of memory, in which it was kept */
+        }
+        return image;
+    }
+    image = remote_worker_bulk(decoder->worker, number, size);
     /* The driver reads as much as the code says of itself. */
-    return image && remote_image_size_within(image, size) ? image : garble(decoder);
+    if (!image || !remote_image_size_within(image, size)) {
+        return garble(decoder);
+    }
+    remote_worker_code_keep(decoder->worker, image, size);
+    return image;
 }
 
 /* Room in the scratch memory, at least a byte. */

@@ -18,6 +18,11 @@ uint64_t remote_send(const struct remote_head *head, const struct remote_piece *
 /* Sends bytes beside the stream, before the record that names them. Returns their number, 0 when the link has ended. */
 uint64_t remote_send_bulk(const void *bytes, size_t size);
 
+/* The same of code, which is not sent if the worker has it. */
+uint64_t remote_send_code(const void *code, size_t size);
+/* Notes code that the worker has because its linker has made it. */
+void remote_code_made(const void *code, size_t size);
+
 /* What came back for a record. The body is valid until the thread's next call. */
 struct remote_reply {
     struct remote_answer head;

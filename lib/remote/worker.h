@@ -26,5 +26,9 @@ uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thre
                                      uint64_t context);
 /* The bytes that were sent beside the stream, if they are so many; otherwise NULL. No client can change them. */
 const void *remote_worker_bulk(struct remote_worker *worker, uint64_t number, uint64_t size);
+/* Keeps a copy of code that was sent or made, if both sides share no memory and it is neither small nor large. */
+void remote_worker_code_keep(struct remote_worker *worker, const void *code, size_t size);
+/* The code of a number that the client was told, if it is so long; NULL if it is not kept any more. */
+const void *remote_worker_code(struct remote_worker *worker, uint64_t number, uint64_t size);
 
 #endif

@@ -1,6 +1,7 @@
 /* The linker of code. What it is begun with is written by its later calls too, and what it makes belongs to it. */
 #include "remote/client/module.h"
 #include "remote/generated/cuda_stubs.h"
+#include "remote/image.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -195,6 +196,8 @@ static void keep(struct linker *linker, struct made *made, void **to) {
         made->before = linker->made;
         linker->made = made;
     }
+    remote_code_made(linker->made->bytes,
+                     remote_image_size_within(linker->made->bytes, linker->made->size));
     *to = linker->made->bytes;
     pthread_mutex_unlock(&lock);
 }

@@ -21,7 +21,7 @@ static CUresult load(enum remote_number number, enum remote_kind kind, void *to,
     remote_begin(&call, number, 3 + REMOTE_OPTION_WORDS);
     remote_make(&call, 0, 0, kind, to);
     if (code.size) {
-        remote_bulk(&call, 1, 1, code.at, code.size);
+        remote_code(&call, 1, 1, code.at, code.size);
     } else {
         remote_image(&call, 1, 1, code.at);
     }

@@ -19,7 +19,7 @@ void (*loopback_leave)(void);
 void (*loopback_spoil)(struct remote_answer *head, unsigned char *body, size_t *size);
 unsigned char *loopback_record;
 size_t loopback_size;
-unsigned long loopback_sent;
+unsigned long loopback_sent, loopback_bulk;
 
 /* A number, its kind, and the worker's handle; of the client only whether it knows the number. */
 static struct entry {
@@ -187,7 +187,33 @@ uint64_t remote_send_bulk(const void *bytes, size_t size) {
     }
     bulk = bytes;
     bulk_size = size;
+    loopback_bulk++;
     return ++bulk_number;
+}
+
+/* Without the parts of client and worker that keep code, all of it is sent. */
+__attribute__((weak)) uint64_t remote_send_code(const void *code, size_t size) {
+    return remote_send_bulk(code, size);
+}
+
+__attribute__((weak)) void remote_code_made(const void *code, size_t size) {
+    (void)code;
+    (void)size;
+}
+
+__attribute__((weak)) void remote_worker_code_keep(struct remote_worker *worker, const void *code,
+                                                   size_t size) {
+    (void)worker;
+    (void)code;
+    (void)size;
+}
+
+__attribute__((weak)) const void *remote_worker_code(struct remote_worker *worker, uint64_t number,
+                                                     uint64_t size) {
+    (void)worker;
+    (void)number;
+    (void)size;
+    return NULL;
 }
 
 bool remote_wait(uint64_t of, struct remote_reply *reply) {

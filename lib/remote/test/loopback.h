@@ -28,8 +28,8 @@ extern void (*loopback_spoil)(struct remote_answer *head, unsigned char *body, s
 /* The last record as it was sent, and its size. */
 extern unsigned char *loopback_record;
 extern size_t loopback_size;
-/* How many records were sent, and answered. */
-extern unsigned long loopback_sent;
+/* How many records were sent, and answered; how often bytes were sent beside them. */
+extern unsigned long loopback_sent, loopback_bulk;
 
 void loopback_start(const struct remote_cuda_driver *cuda, const struct remote_nvml_driver *nvml);
 /* Forgets all handles. */

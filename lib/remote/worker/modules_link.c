@@ -1,4 +1,5 @@
 /* The linker of code. The driver writes to what it was given for as long as it links, so that memory is kept with it. */
+#include "remote/image.h"
 #include "remote/worker/hand.h"
 #include "remote/worker/modules.h"
 
@@ -217,6 +218,10 @@ enum remote_outcome remote_hand_cuLinkComplete(struct remote_decoder *d) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     linker->made_size = linker->made ? size : 0;
+    if (linker->made) {
+        remote_worker_code_keep(d->worker, linker->made,
+                                remote_image_size_within(linker->made, size));
+    }
     remote_answer(d, (int32_t)result);
     remote_give_count(d, 2, size, false);
     remote_give_options(d, REMOTE_GIVEN_STATE_VALUES, REMOTE_GIVEN_STATE_LOGS, &linker->kept->o);
