@@ -52,6 +52,9 @@ enum remote_outcome remote_hand_cuGraphKernelNodeSetAttribute(struct remote_deco
         (CUgraphNode)remote_handle(decoder, ATTRIBUTE_OWNER, REMOTE_KIND_CUgraphNode);
     uint32_t id = (uint32_t)decoder->words[ATTRIBUTE_ID];
     CUkernelNodeAttrValue *value = remote_in(decoder, 2, 1, sizeof *value);
+    if (launch_value_of(id) == LAUNCH_VALUE_REFUSED) {
+        return REMOTE_GARBLED;
+    }
     if (value) {
         take_value(decoder, id, value);
     }

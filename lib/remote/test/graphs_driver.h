@@ -1,0 +1,15 @@
+/* A driver that reads everything that it is given about nodes, attributes and captures, and one region of memory. */
+#ifndef DIVVY_REMOTE_TEST_GRAPHS_DRIVER_H
+#define DIVVY_REMOTE_TEST_GRAPHS_DRIVER_H
+
+#include "remote/generated/cuda_decode.h"
+
+/* Of region 1. */
+#define GRAPHS_REGION_BYTES 4096u
+
+extern const struct remote_cuda_driver graphs_driver;
+/* How often it was called, and of what it read. */
+extern unsigned long graphs_called;
+extern unsigned char graphs_sum;
+
+#endif
