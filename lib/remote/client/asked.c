@@ -147,7 +147,7 @@ CUresult REMOTE_STUB(cuMemGetAllocationGranularity)(size_t *granularity,
     return keep(&key, result == CUDA_SUCCESS ? *granularity : 0, result);
 }
 
-/* What is in the client's table is answered here; variables of modules and memory of graphs are not in it. */
+/* What the client's table says for sure is answered here. */
 CUresult REMOTE_STUB(cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *size,
                                               CUdeviceptr address) {
     struct remote_range range;
@@ -158,7 +158,7 @@ CUresult REMOTE_STUB(cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *size,
     }
     result = result == CUDA_SUCCESS ? remote_current_result() : result;
     if (result != CUDA_SUCCESS || !remote_range_find(address, &range) ||
-        range.kind == REMOTE_RANGE_GRAPH) {
+        range.kind == REMOTE_RANGE_GRAPH || range.kind == REMOTE_RANGE_CODE) {
         return result == CUDA_SUCCESS ? remote_call_cuMemGetAddressRange_v2(base, size, address)
                                       : result;
     }

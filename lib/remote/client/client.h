@@ -44,7 +44,9 @@ enum remote_range_kind {
     REMOTE_RANGE_LINEAR,   /* cuMemAlloc's, or host memory */
     REMOTE_RANGE_POOL,     /* of no context */
     REMOTE_RANGE_RESERVED, /* addresses for cuMemMap */
-    REMOTE_RANGE_GRAPH /* of a node: nothing tells when its graphs end, so others take its place */
+    /* Nothing tells when these end, so others take their place. */
+    REMOTE_RANGE_GRAPH, /* of a node */
+    REMOTE_RANGE_CODE,  /* a variable of a module */
 };
 struct remote_range {
     CUdeviceptr start;

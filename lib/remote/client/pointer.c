@@ -104,7 +104,7 @@ static enum answer of_device(const struct pointer *p, CUpointer_attribute attrib
 
 /* Whether what is there changes by calls that do not make or end the range. */
 static bool changes(const struct pointer *p) {
-    return p->range.kind == REMOTE_RANGE_RESERVED || p->range.kind == REMOTE_RANGE_GRAPH;
+    return p->range.kind != REMOTE_RANGE_LINEAR && p->range.kind != REMOTE_RANGE_POOL;
 }
 
 /* What the client knows by itself. */

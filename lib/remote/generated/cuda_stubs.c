@@ -2102,7 +2102,7 @@ CUresult remote_call_cuLibraryEnumerateKernels(CUkernel *a0, unsigned int a1, CU
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuLibraryGetGlobal)(CUdeviceptr *a0, size_t *a1, CUlibrary a2, const char *a3) {
+CUresult remote_call_cuLibraryGetGlobal(CUdeviceptr *a0, size_t *a1, CUlibrary a2, const char *a3) {
     struct remote_call c;
     struct remote_reply r;
 
@@ -3129,7 +3129,7 @@ CUresult REMOTE_STUB(cuModuleGetFunctionCount)(unsigned int *a0, CUmodule a1) {
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuModuleGetGlobal_v2)(CUdeviceptr *a0, size_t *a1, CUmodule a2, const char *a3) {
+CUresult remote_call_cuModuleGetGlobal_v2(CUdeviceptr *a0, size_t *a1, CUmodule a2, const char *a3) {
     struct remote_call c;
     struct remote_reply r;
 

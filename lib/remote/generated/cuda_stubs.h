@@ -50,6 +50,7 @@ CUresult remote_call_cuKernelGetFunction(CUfunction *a0, CUkernel a1);
 CUresult remote_call_cuKernelGetParamCount(CUkernel a0, size_t *a1);
 CUresult remote_call_cuKernelGetParamInfo(CUkernel a0, size_t a1, size_t *a2, size_t *a3);
 CUresult remote_call_cuLibraryEnumerateKernels(CUkernel *a0, unsigned int a1, CUlibrary a2);
+CUresult remote_call_cuLibraryGetGlobal(CUdeviceptr *a0, size_t *a1, CUlibrary a2, const char *a3);
 CUresult remote_call_cuLibraryGetKernel(CUkernel *a0, CUlibrary a1, const char *a2);
 CUresult remote_call_cuLibraryUnload(CUlibrary a0);
 CUresult remote_call_cuLinkDestroy(CUlinkState a0);
@@ -68,6 +69,7 @@ CUresult remote_call_cuMemGetAddressRange_v2(CUdeviceptr *a0, size_t *a1, CUdevi
 CUresult remote_call_cuMemGetAllocationGranularity(size_t *a0, const CUmemAllocationProp *a1, CUmemAllocationGranularity_flags a2);
 CUresult remote_call_cuModuleEnumerateFunctions(CUfunction *a0, unsigned int a1, CUmodule a2);
 CUresult remote_call_cuModuleGetFunction(CUfunction *a0, CUmodule a1, const char *a2);
+CUresult remote_call_cuModuleGetGlobal_v2(CUdeviceptr *a0, size_t *a1, CUmodule a2, const char *a3);
 CUresult remote_call_cuModuleGetLoadingMode(CUmoduleLoadingMode *a0);
 CUresult remote_call_cuModuleUnload(CUmodule a0);
 
@@ -301,7 +303,6 @@ CUresult REMOTE_STUB(cuLaunch)(CUfunction a0);
 CUresult REMOTE_STUB(cuLaunchCooperativeKernelMultiDevice)(CUDA_LAUNCH_PARAMS *a0, unsigned int a1, unsigned int a2);
 CUresult REMOTE_STUB(cuLaunchGrid)(CUfunction a0, int a1, int a2);
 CUresult REMOTE_STUB(cuLaunchGridAsync)(CUfunction a0, int a1, int a2, CUstream a3);
-CUresult REMOTE_STUB(cuLibraryGetGlobal)(CUdeviceptr *a0, size_t *a1, CUlibrary a2, const char *a3);
 CUresult REMOTE_STUB(cuLibraryGetKernelCount)(unsigned int *a0, CUlibrary a1);
 CUresult REMOTE_STUB(cuLibraryGetManaged)(CUdeviceptr *a0, size_t *a1, CUlibrary a2, const char *a3);
 CUresult REMOTE_STUB(cuLibraryGetModule)(CUmodule *a0, CUlibrary a1);
@@ -441,7 +442,6 @@ CUresult REMOTE_STUB(cuMipmappedArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_RE
 CUresult REMOTE_STUB(cuMipmappedArrayGetSparseProperties)(CUDA_ARRAY_SPARSE_PROPERTIES *a0, CUmipmappedArray a1);
 CUresult REMOTE_STUB(cuModuleGetFunctionCount)(unsigned int *a0, CUmodule a1);
 CUresult REMOTE_STUB(cuModuleGetGlobal)(CUdeviceptr_v1 *a0, unsigned int *a1, CUmodule a2, const char *a3);
-CUresult REMOTE_STUB(cuModuleGetGlobal_v2)(CUdeviceptr *a0, size_t *a1, CUmodule a2, const char *a3);
 CUresult REMOTE_STUB(cuModuleGetSurfRef)(CUsurfref *a0, CUmodule a1, const char *a2);
 CUresult REMOTE_STUB(cuModuleGetTexRef)(CUtexref *a0, CUmodule a1, const char *a2);
 CUresult REMOTE_STUB(cuModuleLoadData)(CUmodule *a0, const void *a1);

@@ -252,6 +252,30 @@ static void test_none(void) {
     CHECK_EQUAL(CALL(cuDeviceGet, &count, 0), CUDA_ERROR_INVALID_DEVICE);
 }
 
+static int many;
+
+static CUresult count_many(int *count) {
+    *count = many;
+    return CUDA_SUCCESS;
+}
+
+/* More devices than an answer has, and more than a program sees. */
+static void test_many_devices(void) {
+    int count = 0, device = 0;
+
+    sequence_way = LOOPBACK;
+    sequence_driver.cuDeviceGetCount = count_many;
+    many = 70;
+    unsigned long before = loopback_sent;
+    CHECK_EQUAL(CALL(cuDeviceGetCount, &count), CUDA_SUCCESS);
+    CHECK_EQUAL(count, REMOTE_FACT_DEVICES);
+    CHECK_EQUAL(loopback_sent - before, 2);
+    CHECK_EQUAL(CALL(cuDeviceGet, &device, 63), CUDA_SUCCESS);
+    CHECK_EQUAL(device, 63);
+    CHECK_EQUAL(CALL(cuDeviceGet, &device, 64), CUDA_ERROR_INVALID_DEVICE);
+    CHECK_EQUAL(attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE), 32);
+}
+
 static void test_text_without_end(void) {
     char text[600];
 
@@ -340,6 +364,42 @@ static void test_allocations(void) {
     CHECK_EQUAL(CALL(cuCtxGetDevice, (CUdevice *)&late), CUDA_ERROR_INVALID_CONTEXT);
 }
 
+/* A variable of a module has a place that nobody chooses. */
+static void test_variables(void) {
+    static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                              ".visible .global .align 8 .u64 table[2];\n"
+                              ".visible .entry none() { ret; }\n";
+    CUcontext ctx;
+    CUmodule module;
+    CUdeviceptr at = 0, again = 0;
+    size_t size = 0;
+    int value = 0;
+
+    sequence_way = LOOPBACK;
+    CHECK_EQUAL(CALL(cuCtxCreate_v2, &ctx, 0, 0), CUDA_SUCCESS);
+    sequence_driver.cuCtxSetCurrent(
+        (CUcontext)loopback_handle(REMOTE_KIND_CUcontext, (uint64_t)ctx));
+    CHECK_EQUAL(sequence_driver.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    sequence_driver.cuCtxSetCurrent(NULL);
+    module = (CUmodule)loopback_number(REMOTE_KIND_CUmodule, (uint64_t)module);
+    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, NULL, NULL, module, "none"), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, &at, &size, module, "none"), CUDA_ERROR_NOT_FOUND);
+    CHECK(at == 0 && size == 0 && facts_reserved == 0);
+    /* Where the program has something there, the variable is told nevertheless. */
+    facts_taken = 1;
+    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, &at, NULL, module, "table"), CUDA_SUCCESS);
+    CHECK(at && facts_taken == 0 && facts_reserved == 0);
+    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, NULL, &size, module, "table"), CUDA_SUCCESS);
+    CHECK(size == 16 && facts_reserved == 2 * MIB);
+    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, &again, &size, module, "table"), CUDA_SUCCESS);
+    CHECK(again == at && facts_reserved == 2 * MIB);
+    CHECK_EQUAL(CALL(cuPointerGetAttribute, &value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 15), 0);
+    CHECK_EQUAL(value, CU_MEMORYTYPE_DEVICE);
+    CHECK_EQUAL(CALL(cuMemFree_v2, at), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(CALL(cuMemGetAddressRange_v2, &again, &size, at + 1), CUDA_SUCCESS);
+    CHECK(again <= at && again + size > at);
+}
+
 /* Each has a process of its own, and so a client that knows nothing yet. */
 static void run(void (*test)(void)) {
     int status;
@@ -370,7 +430,9 @@ int main(void) {
     run(test_answers_shared);
     run(test_lies);
     run(test_none);
+    run(test_many_devices);
     run(test_text_without_end);
     run(test_allocations);
+    run(test_variables);
     return 0;
 }

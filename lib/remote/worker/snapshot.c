@@ -47,7 +47,7 @@ static void tell_device(const struct remote_cuda_driver *d, struct remote_device
             ASK(d, cuDeviceGetAttribute, &value, (CUdevice_attribute)i, device);
         f->attributes[i].value = value;
     }
-    for (int i = 0; i < REMOTE_FACT_DEVICES && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         int value = 0;
         f->peers[i].result = ASK(d, cuDeviceCanAccessPeer, &value, device, i);
         f->peers[i].value = value;
@@ -84,9 +84,9 @@ enum remote_outcome remote_hand_snapshot(struct remote_decoder *d) {
         return REMOTE_GARBLED;
     }
     *facts = tell(d->cuda);
-    while (told < REMOTE_FACT_MOST && first < (uint64_t)facts->count.value &&
-           told < (uint64_t)facts->count.value - first) {
-        tell_device(d->cuda, &devices[told], (CUdevice)(first + told), facts->count.value);
+    int count = facts->count.value < REMOTE_FACT_DEVICES ? facts->count.value : REMOTE_FACT_DEVICES;
+    while (told < REMOTE_FACT_MOST && first < (uint64_t)count && told < (uint64_t)count - first) {
+        tell_device(d->cuda, &devices[told], (CUdevice)(first + told), count);
         told++;
     }
     remote_answer(d, CUDA_SUCCESS);

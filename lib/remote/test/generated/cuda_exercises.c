@@ -3393,7 +3393,7 @@ static void exercise_cuLibraryGetGlobal(struct exercise *e) {
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
     size_t *a1 = exercise_room(e, 1, 8);
     char *a3 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuLibraryGetGlobal)(a0, a1, a2, a3) : loopback.cuda->cuLibraryGetGlobal(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuLibraryGetGlobal(a0, a1, a2, a3) : loopback.cuda->cuLibraryGetGlobal(a0, a1, a2, a3)));
     exercise_see_addresses(e, a0, 1 * 8);
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
@@ -5128,7 +5128,7 @@ static void exercise_cuModuleGetGlobal_v2(struct exercise *e) {
     CUdeviceptr *a0 = exercise_room(e, 1, 8);
     size_t *a1 = exercise_room(e, 1, 8);
     char *a3 = exercise_text(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuModuleGetGlobal_v2)(a0, a1, a2, a3) : loopback.cuda->cuModuleGetGlobal_v2(a0, a1, a2, a3)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuModuleGetGlobal_v2(a0, a1, a2, a3) : loopback.cuda->cuModuleGetGlobal_v2(a0, a1, a2, a3)));
     exercise_see_addresses(e, a0, 1 * 8);
     exercise_see(e, a1, 1 * 8);
     exercise_end(e);
