@@ -1,8 +1,9 @@
-#define _GNU_SOURCE /* SOCK_CLOEXEC */
+#define _GNU_SOURCE /* sched_setaffinity */
 #include "remote/test/sides.h"
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -133,4 +134,17 @@ size_t sides_descriptors(void) {
     }
     closedir(folder);
     return count;
+}
+
+void sides_run_on(size_t which) {
+    cpu_set_t may, one;
+    size_t core = 0;
+
+    CHECK(sched_getaffinity(0, sizeof may, &may) == 0);
+    for (size_t left = which % (size_t)CPU_COUNT(&may); !CPU_ISSET(core, &may) || left; core++) {
+        left -= CPU_ISSET(core, &may) ? 1 : 0;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
 }

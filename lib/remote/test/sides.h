@@ -26,6 +26,8 @@ struct sides_frame {
 void sides_frame(struct sides_frame *frame, uint64_t index);
 /* Checks that what was taken is frame `index`. */
 void sides_check(const unsigned char *taken, size_t size, uint64_t index);
+/* Keeps the calling thread on one core; threads with 0 and 1 run at once where there are two. */
+void sides_run_on(size_t which);
 /* How many descriptors this process has. */
 size_t sides_descriptors(void);
 

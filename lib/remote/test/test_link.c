@@ -82,20 +82,6 @@ static void check_exchange(enum remote_link_kind kind, unsigned times, unsigned 
     CHECK_EQUAL(sides_wait(process), 7);
 }
 
-/* Each side on a core of its own, where there are two, so that both run at once. */
-static void run_on(size_t which) {
-    cpu_set_t may, one;
-    size_t core = 0;
-
-    CHECK(sched_getaffinity(0, sizeof may, &may) == 0);
-    for (size_t left = which % (size_t)CPU_COUNT(&may); !CPU_ISSET(core, &may) || left; core++) {
-        left -= CPU_ISSET(core, &may) ? 1 : 0;
-    }
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
-}
-
 /* Passes for a time that is another each time, about as long as the other side needs to fall asleep. */
 static void dawdle(uint64_t *state) {
     *state = *state * UINT64_C(6364136223846793005) + 1;
@@ -108,7 +94,7 @@ static int answer_each(struct remote_link *link) {
     uint64_t state = 1;
     size_t size;
 
-    run_on(1);
+    sides_run_on(1);
     set_up(link);
     while (remote_link_take(link, taken, &size, -1) == REMOTE_TAKEN) {
         dawdle(&state);
@@ -129,7 +115,7 @@ static void check_wakes(void) {
     yields = 0;
     struct remote_link *link = sides_start(REMOTE_LINK_RINGS, answer_each, &process);
     CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
-    run_on(0);
+    sides_run_on(0);
     set_up(link);
     for (; head.sequence < FRAMES / 4; head.sequence++) {
         dawdle(&state);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -112,18 +113,23 @@ static void check_back(void) {
     check_ended(worker, client);
 }
 
-/* The ring is full of sizes that another thread changes all the time, between two that are right. What was judged is what
- * is copied, and how far the next frame lies. */
+/* The ring is full of sizes, of which another thread changes the next ones all the time, between two that are right. What
+ * was judged is what is copied, and how far the next frame lies. */
 static struct remote_link *rewritten;
 static bool enough;
 
 static void *rewrite(void *unused) {
     uint64_t *words = (uint64_t *)(void *)rewritten->out.bytes;
-    size_t count = (size_t)rewritten->out.size / 8;
+    const uint64_t *taken_to = &rewritten->out.words->taken;
 
-    for (size_t i = 0; !__atomic_load_n(&enough, __ATOMIC_RELAXED); i = (i + 1) % count) {
-        uint64_t now = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
-        __atomic_store_n(&words[i], now == 64 ? 72 : 64, __ATOMIC_RELAXED);
+    sides_run_on(1);
+    while (!__atomic_load_n(&enough, __ATOMIC_RELAXED)) {
+        uint64_t first = __atomic_load_n(taken_to, __ATOMIC_RELAXED) / 8;
+        for (uint64_t i = first; i < first + 10; i++) {
+            uint64_t *word = &words[i % (rewritten->out.size / 8)];
+            uint64_t now = __atomic_load_n(word, __ATOMIC_RELAXED);
+            __atomic_store_n(word, now == 64 ? 72 : 64, __ATOMIC_RELAXED);
+        }
     }
     return unused;
 }
@@ -134,12 +140,15 @@ static void check_rewritten(void) {
     pthread_t thread;
     size_t size;
     unsigned changed = 0;
+    cpu_set_t cores;
 
     sides_both(REMOTE_LINK_RINGS, &rewritten, &worker);
     for (size_t i = 0; i < rewritten->out.size / 8; i++) {
         ((uint64_t *)(void *)rewritten->out.bytes)[i] = 64;
     }
+    CHECK(sched_getaffinity(0, sizeof cores, &cores) == 0);
     CHECK(pthread_create(&thread, NULL, rewrite, NULL) == 0);
+    sides_run_on(0);
     for (unsigned i = 0; i < 1000000 || !changed; i++) {
         __atomic_store_n(&rewritten->out.words->put, worker->in.at + 128, __ATOMIC_RELEASE);
         worker->in.seen = worker->in.at; /* as if all before had been taken */
@@ -153,6 +162,7 @@ static void check_rewritten(void) {
     }
     __atomic_store_n(&enough, true, __ATOMIC_RELAXED);
     CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(sched_setaffinity(0, sizeof cores, &cores) == 0);
     remote_link_free(rewritten);
     remote_link_free(worker);
 }
