@@ -44,6 +44,12 @@ struct node_facts {
     uint64_t function; /* of the program, that a host node calls */
 };
 
+/* What has ended with a graph, before the numbers of the nodes and then those of the graphs of its nodes. */
+struct node_ended {
+    uint64_t nodes;
+    uint64_t graphs;
+};
+
 /* Most parameters of a kernel, and their bytes: the bounds of the driver's interface. */
 #define NODE_MOST_PLACES 4096u
 #define NODE_MOST_BYTES 32764u

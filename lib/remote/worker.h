@@ -19,6 +19,8 @@ bool remote_worker_bind(struct remote_worker *worker, enum remote_kind kind, uin
                         uint64_t handle);
 /* The number of a handle that the driver told, which gets one if it has none: its own value where the kind says so. */
 uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kind, uint64_t handle);
+/* The newest number of a handle, 0 if it has none. */
+uint64_t remote_worker_known(struct remote_worker *worker, enum remote_kind kind, uint64_t handle);
 /* Forgets a number, whose handle has ended. */
 void remote_worker_unbind(struct remote_worker *worker, enum remote_kind kind, uint64_t number);
 /* The stream that stands for CU_STREAM_PER_THREAD of a thread of the client, in its context; 0 if the driver refuses. */

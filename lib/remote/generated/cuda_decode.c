@@ -1718,20 +1718,6 @@ static enum remote_outcome decode_cuGraphCreate(struct remote_decoder *d) {
     return remote_finish(d);
 }
 
-static enum remote_outcome decode_cuGraphDestroy(struct remote_decoder *d) {
-    if (!remote_words(d, 1)) {
-        return REMOTE_GARBLED;
-    }
-    CUgraph a0 = (CUgraph)remote_handle(d, 0, REMOTE_KIND_CUgraph);
-    if (!remote_taken(d, d->cuda->cuGraphDestroy != NULL)) {
-        return remote_not_called(d);
-    }
-    CUresult result = d->cuda->cuGraphDestroy(a0);
-    remote_answer(d, (int32_t)result);
-    remote_give_ended(d, 0, REMOTE_KIND_CUgraph);
-    return remote_finish(d);
-}
-
 static enum remote_outcome decode_cuGraphDestroyNode(struct remote_decoder *d) {
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
@@ -7086,7 +7072,6 @@ static remote_decode_one *const decoders[] = {
     [REMOTE_cuGraphClone - 1] = decode_cuGraphClone,
     [REMOTE_cuGraphConditionalHandleCreate - 1] = decode_cuGraphConditionalHandleCreate,
     [REMOTE_cuGraphCreate - 1] = decode_cuGraphCreate,
-    [REMOTE_cuGraphDestroy - 1] = decode_cuGraphDestroy,
     [REMOTE_cuGraphDestroyNode - 1] = decode_cuGraphDestroyNode,
     [REMOTE_cuGraphEventRecordNodeGetEvent - 1] = decode_cuGraphEventRecordNodeGetEvent,
     [REMOTE_cuGraphEventRecordNodeSetEvent - 1] = decode_cuGraphEventRecordNodeSetEvent,

@@ -1304,18 +1304,6 @@ CUresult REMOTE_STUB(cuGraphCreate)(CUgraph *a0, unsigned int a1) {
     return (CUresult)remote_end(&c, &r);
 }
 
-CUresult REMOTE_STUB(cuGraphDestroy)(CUgraph a0) {
-    struct remote_call c;
-
-    remote_begin(&c, REMOTE_cuGraphDestroy, 1);
-    remote_use(&c, 0, REMOTE_KIND_CUgraph, (uint64_t)a0);
-    CUresult result = (CUresult)remote_post(&c);
-    if (!result) {
-        remote_get_ended(NULL, REMOTE_KIND_CUgraph, c.words[0]);
-    }
-    return result;
-}
-
 CUresult REMOTE_STUB(cuGraphDestroyNode)(CUgraphNode a0) {
     struct remote_call c;
 

@@ -209,7 +209,6 @@ CUresult REMOTE_STUB(cuGraphClone)(CUgraph *a0, CUgraph a1);
 CUresult REMOTE_STUB(cuGraphConditionalHandleCreate)(CUgraphConditionalHandle *a0, CUgraph a1, CUcontext a2, unsigned int a3, unsigned int a4);
 CUresult REMOTE_STUB(cuGraphCreate)(CUgraph *a0, unsigned int a1);
 CUresult REMOTE_STUB(cuGraphDebugDotPrint)(CUgraph a0, const char *a1, unsigned int a2);
-CUresult REMOTE_STUB(cuGraphDestroy)(CUgraph a0);
 CUresult REMOTE_STUB(cuGraphDestroyNode)(CUgraphNode a0);
 CUresult REMOTE_STUB(cuGraphEventRecordNodeGetEvent)(CUgraphNode a0, CUevent *a1);
 CUresult REMOTE_STUB(cuGraphEventRecordNodeSetEvent)(CUgraphNode a0, CUevent a1);

@@ -211,7 +211,39 @@ static CUresult info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t 
     return CUDA_SUCCESS;
 }
 
+/* One graph has a node with a graph, which has a node. */
+static CUresult nodes_of(CUgraph graph, CUgraphNode *to, size_t *count) {
+    const CUgraph parent = (CUgraph)GRAPHS_PARENT, child = (CUgraph)GRAPHS_CHILD;
+
+    *count = graph == parent || graph == child;
+    if (to && *count) {
+        *to = (CUgraphNode)(graph == parent ? GRAPHS_PARENT_NODE : GRAPHS_CHILD_NODE);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult type_of(CUgraphNode node, CUgraphNodeType *type) {
+    *type = node == (CUgraphNode)GRAPHS_PARENT_NODE ? CU_GRAPH_NODE_TYPE_GRAPH
+                                                    : CU_GRAPH_NODE_TYPE_EMPTY;
+    return CUDA_SUCCESS;
+}
+
+static CUresult child_of(CUgraphNode node, CUgraph *child) {
+    CHECK(node == (CUgraphNode)GRAPHS_PARENT_NODE);
+    *child = (CUgraph)GRAPHS_CHILD;
+    return CUDA_SUCCESS;
+}
+
+static CUresult destroy(CUgraph graph) {
+    graphs_called++;
+    return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 const struct remote_cuda_driver graphs_driver = {
+    .cuGraphGetNodes = nodes_of,
+    .cuGraphNodeGetType = type_of,
+    .cuGraphChildGraphNodeGetGraph = child_of,
+    .cuGraphDestroy = destroy,
     .cuFuncGetParamInfo = place,
     .cuKernelGetParamInfo = place_of_kernel,
     .cuGraphAddNode = add_plain,

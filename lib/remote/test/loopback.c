@@ -321,6 +321,17 @@ uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kin
     return e->number;
 }
 
+uint64_t remote_worker_known(struct remote_worker *worker, enum remote_kind kind, uint64_t handle) {
+    (void)worker;
+    for (size_t i = entry_count; i > 0; i--) {
+        if (entries[i - 1].kind == kind && entries[i - 1].bound &&
+            entries[i - 1].handle == handle) {
+            return entries[i - 1].number;
+        }
+    }
+    return 0;
+}
+
 void remote_worker_unbind(struct remote_worker *worker, enum remote_kind kind, uint64_t number) {
     (void)worker;
     find_or_make(kind, number)->bound = false;

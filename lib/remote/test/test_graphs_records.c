@@ -1,5 +1,6 @@
 /* Records about nodes, attributes, captures and functions of the program that no client of ours would send: beside a driver
  * that reads everything it was given. FRAMES=n says how many. */
+#include "abi/generated/cuda_functions.h"
 #include "remote/attribute.h"
 #include "remote/capture.h"
 #include "remote/due.h"
@@ -37,6 +38,7 @@ static const struct kind {
     {REMOTE_cuMemPoolSetAttribute, ATTRIBUTE_WORDS},
     {REMOTE_cuLaunchHostFunc, DUE_WORDS},
     {REMOTE_cuStreamGetCaptureInfo_v2, CAPTURE_WORDS},
+    {REMOTE_cuGraphDestroy, 1},
     {REMOTE_CALLBACK, 1},
     {REMOTE_CAPTURE_MODE, 1},
 };
@@ -201,6 +203,24 @@ static void check_refused(void) {
     CHECK_EQUAL(loopback.result, CUDA_ERROR_INVALID_VALUE);
 }
 
+/* With a graph its nodes' numbers end, and those of their graphs, on both sides. */
+static void check_ended(void) {
+    uint64_t graph = loopback_number(REMOTE_KIND_CUgraph, GRAPHS_PARENT);
+    uint64_t child = loopback_number(REMOTE_KIND_CUgraph, GRAPHS_CHILD);
+    uint64_t one = loopback_number(REMOTE_KIND_CUgraphNode, GRAPHS_PARENT_NODE);
+    uint64_t other = loopback_number(REMOTE_KIND_CUgraphNode, GRAPHS_CHILD_NODE);
+
+    CHECK_EQUAL(cuGraphDestroy((CUgraph)graph), CUDA_SUCCESS);
+    CHECK(!remote_number_known(REMOTE_KIND_CUgraph, graph));
+    CHECK(!remote_number_known(REMOTE_KIND_CUgraph, child));
+    CHECK(!remote_number_known(REMOTE_KIND_CUgraphNode, one));
+    CHECK(!remote_number_known(REMOTE_KIND_CUgraphNode, other));
+    CHECK_EQUAL(remote_worker_known(NULL, REMOTE_KIND_CUgraph, GRAPHS_PARENT), 0);
+    CHECK_EQUAL(remote_worker_known(NULL, REMOTE_KIND_CUgraph, GRAPHS_CHILD), 0);
+    CHECK_EQUAL(remote_worker_known(NULL, REMOTE_KIND_CUgraphNode, GRAPHS_PARENT_NODE), 0);
+    CHECK_EQUAL(remote_worker_known(NULL, REMOTE_KIND_CUgraphNode, GRAPHS_CHILD_NODE), 0);
+}
+
 int main(void) {
     const char *frames = getenv("FRAMES");
     uint64_t count = frames ? strtoull(frames, NULL, 10) : 300000;
@@ -208,6 +228,7 @@ int main(void) {
     loopback_start(&graphs_driver, &nvml_mock);
     bind_all();
     check_refused();
+    check_ended();
     for (uint64_t i = 0; i < count; i++) {
         frame();
     }

@@ -239,6 +239,16 @@ uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kin
     return number;
 }
 
+uint64_t remote_worker_known(struct remote_worker *worker, enum remote_kind kind, uint64_t handle) {
+    struct remote_table *table = worker->table;
+
+    pthread_mutex_lock(&table->lock);
+    uint32_t entry = table->by_handle[place_of(table, table->by_handle, kind, handle)];
+    uint64_t number = entry ? table->entries[entry].number : 0;
+    pthread_mutex_unlock(&table->lock);
+    return number;
+}
+
 void remote_worker_unbind(struct remote_worker *worker, enum remote_kind kind, uint64_t number) {
     struct remote_table *table = worker->table;
 

@@ -50,7 +50,6 @@ bool remote_is_posted(uint16_t call) {
     case REMOTE_cuEventRecordWithFlags:
     case REMOTE_cuEventRecordWithFlags_ptsz:
     case REMOTE_cuEventRecord_ptsz:
-    case REMOTE_cuGraphDestroy:
     case REMOTE_cuGraphDestroyNode:
     case REMOTE_cuGraphExecDestroy:
     case REMOTE_cuGraphLaunch:

@@ -2015,20 +2015,6 @@ static void exercise_cuGraphCreate(struct exercise *e) {
     exercise_end(e);
 }
 
-static CUresult mock_cuGraphDestroy(CUgraph a0) {
-    struct mock m = mock_begin(REMOTE_cuGraphDestroy);
-    mock_value(&m, (uint64_t)a0);
-    const int32_t result = mock_result(&m);
-    return (CUresult)result;
-}
-
-static void exercise_cuGraphDestroy(struct exercise *e) {
-    (void)e;
-    CUgraph a0 = (CUgraph)exercise_handle(e, REMOTE_KIND_CUgraph);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuGraphDestroy)(a0) : loopback.cuda->cuGraphDestroy(a0)));
-    exercise_end(e);
-}
-
 static CUresult mock_cuGraphDestroyNode(CUgraphNode a0) {
     struct mock m = mock_begin(REMOTE_cuGraphDestroyNode);
     mock_value(&m, (uint64_t)a0);
@@ -7788,7 +7774,6 @@ const struct remote_cuda_driver cuda_mock = {
     .cuGraphClone = mock_cuGraphClone,
     .cuGraphConditionalHandleCreate = mock_cuGraphConditionalHandleCreate,
     .cuGraphCreate = mock_cuGraphCreate,
-    .cuGraphDestroy = mock_cuGraphDestroy,
     .cuGraphDestroyNode = mock_cuGraphDestroyNode,
     .cuGraphEventRecordNodeGetEvent = mock_cuGraphEventRecordNodeGetEvent,
     .cuGraphEventRecordNodeSetEvent = mock_cuGraphEventRecordNodeSetEvent,
@@ -8160,7 +8145,6 @@ const struct exercise_entry cuda_exercises[] = {
     {"cuGraphClone", exercise_cuGraphClone},
     {"cuGraphConditionalHandleCreate", exercise_cuGraphConditionalHandleCreate},
     {"cuGraphCreate", exercise_cuGraphCreate},
-    {"cuGraphDestroy", exercise_cuGraphDestroy},
     {"cuGraphDestroyNode", exercise_cuGraphDestroyNode},
     {"cuGraphEventRecordNodeGetEvent", exercise_cuGraphEventRecordNodeGetEvent},
     {"cuGraphEventRecordNodeSetEvent", exercise_cuGraphEventRecordNodeSetEvent},
