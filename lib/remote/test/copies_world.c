@@ -120,3 +120,21 @@ void copies_start(void) {
     CHECK_EQUAL(copies_driver.cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
     CHECK(remote_worker_bind(NULL, REMOTE_KIND_CUcontext, 7, (uint64_t)(uintptr_t)context));
 }
+
+int32_t copies_send(const struct copies_words *words) {
+    struct remote_call call;
+
+    remote_begin(&call, words->call, words->count);
+    call.head.posted = words->posted;
+    memcpy(call.words, words->word, 8u * words->count);
+    call.pieces[0] = (struct remote_piece){call.words, 8u * words->count};
+    if (words->piece) {
+        call.head.given = 1;
+        call.pieces[call.piece_count++] = (struct remote_piece){words->piece, words->size};
+        call.head.size += (uint32_t)remote_padded(words->size);
+    }
+    remote_send(&call.head, call.pieces, call.piece_count);
+    return loopback_outcome == REMOTE_ANSWERED
+               ? ((struct remote_answer *)(void *)loopback.answer)->result
+               : -1;
+}

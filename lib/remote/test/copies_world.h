@@ -20,6 +20,18 @@ extern struct remote_cuda_driver copies_driver;
 /* Makes a machine and a context, on both sides the same. */
 void copies_start(void);
 
+struct copies_words {
+    enum remote_number call;
+    uint32_t count;
+    bool posted;
+    uint64_t word[REMOTE_SHAPE_WORDS];
+    const void *piece;
+    size_t size;
+};
+
+/* What the worker makes of a record: its answer's result, or -1 where the link ends. */
+int32_t copies_send(const struct copies_words *words);
+
 /* The prototypes of the client's functions by hand, under the names they have here. */
 #define COPIES_DECLARE(name) extern __typeof__(name) stub_##name;
 #define CUDA_BY_HAND(name, manner, reason) COPIES_DECLARE(name)

@@ -8,6 +8,7 @@
 #include "test/check.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,41 +18,13 @@
 
 static CUdeviceptr device;
 
-struct words {
-    enum remote_number call;
-    uint32_t count;
-    bool posted;
-    uint64_t word[REMOTE_SHAPE_WORDS];
-    const void *piece;
-    size_t size;
-};
-
-/* What the worker makes of a record: its answer's result, or -1 where the link ends. */
-static int32_t send_words(const struct words *words) {
-    struct remote_call call;
-
-    remote_begin(&call, words->call, words->count);
-    call.head.posted = words->posted;
-    memcpy(call.words, words->word, 8u * words->count);
-    call.pieces[0] = (struct remote_piece){call.words, 8u * words->count};
-    if (words->piece) {
-        call.head.given = 1;
-        call.pieces[call.piece_count++] = (struct remote_piece){words->piece, words->size};
-        call.head.size += (uint32_t)remote_padded(words->size);
-    }
-    remote_send(&call.head, call.pieces, call.piece_count);
-    return loopback_outcome == REMOTE_ANSWERED
-               ? ((struct remote_answer *)(void *)loopback.answer)->result
-               : -1;
-}
-
 static int32_t send_row(uint64_t to_place, uint64_t to, uint64_t to_at, uint64_t from_place,
                         uint64_t from, uint64_t from_at, uint64_t size, uint64_t manner) {
-    const struct words row = {
+    const struct copies_words row = {
         .call = REMOTE_cuMemcpyAsync,
         .count = REMOTE_ROW_WORDS,
         .word = {to_place, to, to_at, from_place, from, from_at, 0, manner, size}};
-    return send_words(&row);
+    return copies_send(&row);
 }
 
 static void check_rows(void) {
@@ -95,29 +68,29 @@ static void check_rows(void) {
 /* With a pitch the same bytes lie further apart. */
 static void check_shapes(void) {
     CUDA_MEMCPY3D_PEER shape = {.WidthInBytes = 64, .Height = 4, .Depth = 2, .srcPitch = 64};
-    struct words words = {
+    struct copies_words words = {
         .call = REMOTE_cuMemcpy3DAsync_v2,
         .count = REMOTE_SHAPE_WORDS,
         .word = {REMOTE_PLACE_DEVICE, device, 0, REMOTE_PLACE_REGION, 1, 0, 0, REMOTE_COPY_DONE},
         .piece = &shape,
         .size = sizeof shape};
 
-    CHECK_EQUAL(send_words(&words), 0);
+    CHECK_EQUAL(copies_send(&words), 0);
     shape.srcPitch = 1040;
     shape.srcHeight = 4;
-    CHECK_EQUAL(send_words(&words), 0);
+    CHECK_EQUAL(copies_send(&words), 0);
     shape.srcPitch = 1200;
-    CHECK_EQUAL(send_words(&words), 1);
+    CHECK_EQUAL(copies_send(&words), 1);
     shape.srcPitch = UINT64_MAX / 4;
-    CHECK(send_words(&words) != 0);
+    CHECK(copies_send(&words) != 0);
     shape.srcPitch = UINT64_C(1) << 62;
-    CHECK_EQUAL(send_words(&words), -1);
+    CHECK_EQUAL(copies_send(&words), -1);
     shape.srcPitch = 64;
     shape.srcHeight = UINT64_C(1) << 58;
-    CHECK_EQUAL(send_words(&words), -1);
+    CHECK_EQUAL(copies_send(&words), -1);
     shape.srcHeight = 0;
     shape.Depth = UINT64_MAX;
-    CHECK_EQUAL(send_words(&words), -1);
+    CHECK_EQUAL(copies_send(&words), -1);
     shape.Depth = 2;
     /* Offsets and addresses that the client leaves in it lead nowhere. */
     shape.srcXInBytes = UINT64_C(1) << 40;
@@ -125,23 +98,23 @@ static void check_shapes(void) {
     shape.srcHost = &device;
     shape.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
     shape.srcDevice = (uintptr_t)&device;
-    CHECK_EQUAL(send_words(&words), 0);
+    CHECK_EQUAL(copies_send(&words), 0);
     words.word[REMOTE_COPY_FROM] = REMOTE_PLACE_AREA;
     words.word[REMOTE_COPY_FROM + 1] = 0;
     shape.Height = REMOTE_CHUNK_BYTES / 64 / 2 + 1;
-    CHECK_EQUAL(send_words(&words), -1);
+    CHECK_EQUAL(copies_send(&words), -1);
     words.size = sizeof shape - 8;
-    CHECK_EQUAL(send_words(&words), -1);
+    CHECK_EQUAL(copies_send(&words), -1);
     words.piece = NULL;
-    CHECK_EQUAL(send_words(&words), -1);
+    CHECK_EQUAL(copies_send(&words), -1);
 }
 
 static int32_t send_region(uint64_t what, uint64_t a, uint64_t b, bool posted) {
-    const struct words words = {.call = (enum remote_number)REMOTE_REGION,
-                                .count = REMOTE_REGION_WORDS,
-                                .posted = posted,
-                                .word = {what, a, b}};
-    return send_words(&words);
+    const struct copies_words words = {.call = (enum remote_number)REMOTE_REGION,
+                                       .count = REMOTE_REGION_WORDS,
+                                       .posted = posted,
+                                       .word = {what, a, b}};
+    return copies_send(&words);
 }
 
 static int seals, extra;
@@ -308,12 +281,12 @@ static void check_bulk(void) {
     CHECK(!remote_bulk_get(9, 1));
     CHECK(remote_bulk_get(199, 1));
     CHECK(!put(300, REMOTE_MOST_BULK + 1, 0, "a"));
-    const struct words words = {.call = (enum remote_number)REMOTE_BULK,
-                                .count = REMOTE_BULK_WORDS,
-                                .word = {301, 4, UINT64_MAX},
-                                .piece = "abcd",
-                                .size = 4};
-    CHECK_EQUAL(send_words(&words), -1);
+    const struct copies_words words = {.call = (enum remote_number)REMOTE_BULK,
+                                       .count = REMOTE_BULK_WORDS,
+                                       .word = {301, 4, UINT64_MAX},
+                                       .piece = "abcd",
+                                       .size = 4};
+    CHECK_EQUAL(copies_send(&words), -1);
 }
 
 int main(void) {

@@ -65,7 +65,7 @@ static enum remote_outcome write_area(struct remote_decoder *decoder) {
     const void *bytes = remote_in(decoder, 0, size, 1);
 
     decoder->garbled |= !bytes || !area.own || offset > area.size || size > area.size - offset;
-    if (!remote_taken(decoder, true)) {
+    if (!remote_taken(decoder, true) || !bytes) {
         return remote_not_called(decoder);
     }
     memcpy(area.at + offset, bytes, size);
