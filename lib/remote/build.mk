@@ -77,6 +77,7 @@ $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_LOOPBACK) $(REMOTE_DECODE
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 $(addprefix $(REMOTE_TEST)/,kernels kernels_records modules modules_records code): $(addprefix $(REMOTE_OBJ)/,$(REMOTE_KERNELS) \
 	$(addprefix worker/,kernels.o launch.o modules.o modules_options.o modules_link.o))
+$(REMOTE_TEST)/kernels: $(REMOTE_OBJ)/test/spy.o
 $(REMOTE_TEST)/code: $(addprefix $(REMOTE_OBJ)/,client/module_code.o worker/code.o)
 $(REMOTE_TEST)/fuzz $(REMOTE_TEST)/link_rewritten: $(REMOTE_OBJ)/test/seeds.o
 $(addprefix $(REMOTE_TEST)/,link link_hello link_lies link_rewritten): $(REMOTE_OBJ)/test/sides.o $(REMOTE_LINK)

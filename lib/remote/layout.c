@@ -188,14 +188,25 @@ void remote_code_own(struct remote_code *code, struct remote_code *owner) {
     }
 }
 
-void remote_code_remove(struct remote_codes **codes, struct remote_code *code) {
-    while (code->first) {
-        remote_code_remove(codes, code->first);
-    }
-    leave(code);
-    __atomic_store_n(&slot_of(*codes, key_of(code->kind, code->number))->code, NULL,
+/* Frees what belongs to nobody. */
+static void drop(struct remote_codes *codes, struct remote_code *code) {
+    __atomic_store_n(&slot_of(codes, key_of(code->kind, code->number))->code, NULL,
                      __ATOMIC_RELEASE);
     free(code->layout);
     free(code->name);
     free(code);
+}
+
+void remote_code_remove(struct remote_codes **codes, struct remote_code *code) {
+    struct remote_code *function = code->first;
+
+    code->first = NULL;
+    while (function) {
+        struct remote_code *next = function->next;
+
+        drop(*codes, function);
+        function = next;
+    }
+    leave(code);
+    drop(*codes, code);
 }

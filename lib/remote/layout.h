@@ -52,7 +52,7 @@ struct remote_code *remote_code_add(struct remote_codes **codes, enum remote_kin
                                     uint64_t number);
 /* Has it belong to a module, or to none. */
 void remote_code_own(struct remote_code *code, struct remote_code *owner);
-/* Removes it, and the functions that belong to it. */
+/* Removes it, and the functions that belong to it, to which nothing belongs. */
 void remote_code_remove(struct remote_codes **codes, struct remote_code *code);
 
 #endif

@@ -5,6 +5,7 @@
 #include "remote/launch.h"
 #include "remote/test/loopback.h"
 #include "remote/test/pair.h"
+#include "remote/test/spy.h"
 #include "simgpu/machine/test/setting.h"
 
 #include <string.h>
@@ -25,76 +26,6 @@ static uint64_t state = 7;
 static uint64_t next(void) {
     state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
     return state >> 33;
-}
-
-/* What the driver was given last. */
-static struct {
-    unsigned long calls;
-    CUfunction function;
-    CUstream stream;
-    unsigned shape[7];
-    bool has_params, has_extra;
-    unsigned char bytes[REMOTE_PARAM_BYTES];
-    size_t size;
-    unsigned count;
-    CUlaunchAttribute attributes[REMOTE_MOST_ATTRIBUTES];
-} seen;
-
-/* As the driver reads them: all parameters of the kernel, or the whole buffer. */
-static void see(CUfunction function, CUstream stream, void **params, void **extra) {
-    size_t at, size;
-
-    seen.calls++;
-    seen.function = function;
-    seen.stream = stream;
-    seen.has_params = params != NULL;
-    seen.has_extra = extra != NULL;
-    seen.size = 0;
-    memset(seen.bytes, 0, sizeof seen.bytes);
-    if (extra) {
-        CHECK(extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER &&
-              extra[2] == CU_LAUNCH_PARAM_BUFFER_SIZE);
-        CHECK(extra[4] == CU_LAUNCH_PARAM_END);
-        seen.size = *(size_t *)extra[3];
-        memcpy(seen.bytes, extra[1], seen.size);
-    }
-    for (size_t i = 0; params && driver.cuFuncGetParamInfo(function, i, &at, &size) == 0; i++) {
-        memcpy(seen.bytes + at, params[i], size);
-        seen.size = at + size;
-    }
-}
-
-static CUresult spy_launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                           unsigned by, unsigned bz, unsigned shared, CUstream stream,
-                           void **params, void **extra) {
-    const unsigned shape[7] = {gx, gy, gz, bx, by, bz, shared};
-
-    see(function, stream, params, extra);
-    memcpy(seen.shape, shape, sizeof shape);
-    return driver.cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
-}
-
-static CUresult spy_cooperative(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
-                                unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                                CUstream stream, void **params) {
-    const unsigned shape[7] = {gx, gy, gz, bx, by, bz, shared};
-
-    see(function, stream, params, NULL);
-    memcpy(seen.shape, shape, sizeof shape);
-    return driver.cuLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, stream,
-                                            params);
-}
-
-static CUresult spy_config(const CUlaunchConfig *config, CUfunction function, void **params,
-                           void **extra) {
-    see(function, config->hStream, params, extra);
-    memcpy(seen.shape, &config->gridDimX, sizeof seen.shape);
-    seen.count = config->numAttrs;
-    CHECK(seen.count <= REMOTE_MOST_ATTRIBUTES);
-    for (unsigned i = 0; i < config->numAttrs; i++) {
-        seen.attributes[i] = config->attrs[i];
-    }
-    return driver.cuLaunchKernelEx(config, function, params, extra);
 }
 
 /* One kernel with drawn parameters, as text and as what its parameters must be. */
@@ -254,10 +185,18 @@ static const char known[] =
     ".visible .entry divvy_fill(.param .u64 a, .param .u32 b, .param .u64 c)"
     " { ret; }\n.visible .entry none() { ret; }\n";
 
+#define N 5000
+static float a[N], b[N], c[N];
+
+static void expect_multiples(CUdeviceptr at, int of) {
+    OK(driver.cuMemcpyDtoH_v2(c, at, sizeof c));
+    for (int i = 0; i < N; i++) {
+        CHECK(c[i] == (float)(of * i));
+    }
+}
+
 /* Kernels that the simulated driver really runs. */
 static void check_results(void) {
-    enum { N = 5000 };
-    static float a[N], b[N], c[N];
     CUdeviceptr at[3];
     CUmodule module;
     CUfunction add;
@@ -276,10 +215,7 @@ static void check_results(void) {
     OK(driver.cuMemcpyHtoD_v2(at[1], b, sizeof b));
     void *params[] = {&at[0], &at[1], &at[2], &n};
     OK(cuLaunchKernel(add, 20, 1, 1, 256, 1, 1, 0, NULL, params, NULL));
-    OK(driver.cuMemcpyDtoH_v2(c, at[2], sizeof c));
-    for (int i = 0; i < N; i++) {
-        CHECK(c[i] == (float)(4 * i));
-    }
+    expect_multiples(at[2], 4);
     /* The same packed by the program, as tinygrad does it: another sum. */
     struct {
         CUdeviceptr a, b, c;
@@ -289,10 +225,7 @@ static void check_results(void) {
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &block, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
                      CU_LAUNCH_PARAM_END};
     OK(cuLaunchKernel(add, 20, 1, 1, 256, 1, 1, 0, NULL, NULL, extra));
-    OK(driver.cuMemcpyDtoH_v2(c, at[0], sizeof c));
-    for (int i = 0; i < N; i++) {
-        CHECK(c[i] == (float)(8 * i));
-    }
+    expect_multiples(at[0], 8);
     for (int i = 0; i < 3; i++) {
         OK(driver.cuMemFree_v2(at[i]));
     }
@@ -392,10 +325,7 @@ int main(void) {
     setting_make(&machine);
     pair_load(SIMGPU_FOLDER "libcuda.so.1");
     remote_cuda_driver_find(&driver, pair_find);
-    spied = driver;
-    spied.cuLaunchKernel = spy_launch;
-    spied.cuLaunchKernelEx = spy_config;
-    spied.cuLaunchCooperativeKernel = spy_cooperative;
+    spy_begin(&spied, &driver);
     loopback_start(&spied, &nvml_mock);
     OK(driver.cuInit(0));
     OK(driver.cuCtxCreate_v2(&context, 0, 0));

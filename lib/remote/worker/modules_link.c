@@ -132,7 +132,7 @@ enum remote_outcome remote_hand_cuLinkCreate_v2(struct remote_decoder *d) {
 
 /* Code with zeros behind it, where the driver may look for the end of text. */
 static void *copy_of(const void *bytes, size_t size) {
-    unsigned char *copy = malloc(size + 16);
+    unsigned char *copy = bytes ? malloc(size + 16) : NULL;
 
     if (copy) {
         memcpy(copy, bytes, size);
