@@ -307,7 +307,8 @@ static CUresult let_go(CUdevice device, bool last, CUresult (*call)(CUdevice)) {
     pthread_mutex_unlock(&lock);
     if (number && last) {
         doubt(number, false);
-        REMOTE_STUB(cuDevicePrimaryCtxGetState)(device, &flags, &active);
+        CUresult asked = REMOTE_STUB(cuDevicePrimaryCtxGetState)(device, &flags, &active);
+        result = result == CUDA_SUCCESS ? asked : result; /* an earlier error is not lost */
         doubt(number, active);
         if (!active) {
             remote_range_leave(number, 0);

@@ -2,10 +2,14 @@
 
 #include "remote/client/reserve.h"
 #include "remote/generated/cuda_decode.h"
+#include "remote/test/pair.h"
+#include "remote/test/sequence.h"
 #include "test/check.h"
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define MOST_PIECES 65536u
 
@@ -124,4 +128,28 @@ bool remote_is_free(uint64_t address) {
 
     return driver && driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                                    address) == CUDA_SUCCESS;
+}
+
+void facts_run(void (*test)(void)) {
+    int status;
+    pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        sim_machine machine;
+
+        alarm(300);
+        setting_describe(&machine);
+        machine.cuda_version = 13040;
+        setting_make(&machine);
+        pair_load(SIMGPU_FOLDER "libcuda.so.1");
+        remote_cuda_driver_find(&sequence_driver, pair_find);
+        CHECK_EQUAL(sequence_driver.cuInit(0), CUDA_SUCCESS);
+        facts_start(&sequence_driver);
+        loopback_strict = true;
+        test();
+        exit(0);
+    }
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
 }

@@ -17,4 +17,7 @@ extern uint64_t facts_reserved;
 /* Begins with a driver that is loaded. */
 void facts_start(const struct remote_cuda_driver *driver);
 
+/* Runs a test in a process of its own, with a machine and a client that knows nothing yet. */
+void facts_run(void (*test)(void));
+
 #endif

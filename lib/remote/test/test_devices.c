@@ -1,15 +1,11 @@
 /* Facts of devices: what the client answers from one record is what the simulated driver answers, but for what a program
- * elsewhere cannot use; a worker that lies about them; and allocations at addresses that are taken, or that come with the
- * error of an earlier call. */
-#define _GNU_SOURCE
+ * elsewhere cannot use; and a worker that lies about them. */
 #include "remote/client/snapshot.h"
 #include "remote/test/facts.h"
 #include "remote/test/pair.h"
 #include "remote/test/sequence.h"
 
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define MOST_FACTS 8192u
 
@@ -288,151 +284,12 @@ static void test_text_without_end(void) {
     CHECK_EQUAL(strlen(text), sizeof(((struct remote_device_facts *)0)->bus) - 1);
 }
 
-/* ---- allocations ---- */
-
-static size_t room(void) {
-    size_t left = 0, total;
-
-    CHECK_EQUAL(CALL(cuMemGetInfo_v2, &left, &total), CUDA_SUCCESS);
-    return left;
-}
-
-/* Each kind of allocation, with so many addresses in a row that are taken. */
-static void allocate_all(unsigned taken, CUresult want) {
-    CUdeviceptr address[4] = {1, 1, 1, 1};
-    size_t pitch = 1;
-
-    facts_taken = taken;
-    CHECK_EQUAL(CALL(cuMemAlloc_v2, &address[0], 3 * MIB), want);
-    facts_taken = taken;
-    CHECK_EQUAL(CALL(cuMemAllocPitch_v2, &address[1], &pitch, 4000, 600, 4), want);
-    facts_taken = taken;
-    CHECK_EQUAL(CALL(cuMemAllocAsync, &address[2], 4096, NULL), want);
-    facts_taken = taken;
-    CHECK_EQUAL(CALL(cuMemAddressReserve, &address[3], 2 * MIB, 0, 0, 0), want);
-    facts_taken = 0;
-    for (unsigned i = 0; want && i < 4; i++) {
-        CHECK_EQUAL(address[i], 1);
-    }
-    if (want == CUDA_SUCCESS) {
-        CHECK_EQUAL(CALL(cuMemFree_v2, address[0]), CUDA_SUCCESS);
-        CHECK_EQUAL(CALL(cuMemFree_v2, address[1]), CUDA_SUCCESS);
-        CHECK_EQUAL(CALL(cuMemFreeAsync, address[2], NULL), CUDA_SUCCESS);
-        CHECK_EQUAL(CALL(cuMemAddressFree, address[3], 2 * MIB), CUDA_SUCCESS);
-    }
-    CHECK_EQUAL(facts_reserved, 0);
-    CHECK_EQUAL(CALL(cuCtxSynchronize), CUDA_SUCCESS);
-}
-
-static int32_t late;
-
-static void spoil_late(struct remote_answer *head, unsigned char *body, size_t *size) {
-    (void)body;
-    (void)size;
-    head->late = (uint64_t)late;
-    late = 0;
-}
-
-static void test_allocations(void) {
-    CUcontext ctx, second = NULL;
-    CUdeviceptr address = 1;
-
-    sequence_way = LOOPBACK;
-    CHECK_EQUAL(CALL(cuCtxCreate_v2, &ctx, 0, 0), CUDA_SUCCESS);
-    allocate_all(0, CUDA_SUCCESS);
-    size_t before = room();
-    for (unsigned taken = 0; taken < 16; taken += 3) {
-        allocate_all(taken, CUDA_SUCCESS);
-        CHECK_EQUAL(room(), before);
-    }
-    allocate_all(16, CUDA_ERROR_OUT_OF_MEMORY);
-    CHECK_EQUAL(room(), before);
-    /* The error of an earlier call comes with what was made: it is ended again. */
-    loopback_spoil = spoil_late;
-    late = 719;
-    CHECK_EQUAL(CALL(cuMemAlloc_v2, &address, 3 * MIB), 719);
-    CHECK(address == 1 && facts_reserved == 0);
-    CHECK_EQUAL(room(), before);
-    late = 719;
-    CHECK_EQUAL(CALL(cuCtxCreate_v2, &second, 0, 0), 719);
-    CHECK(second == NULL);
-    CHECK_EQUAL(CALL(cuCtxGetCurrent, &second), CUDA_SUCCESS);
-    CHECK(second == ctx);
-    CHECK_EQUAL(room(), before);
-    late = 719;
-    CHECK_EQUAL(CALL(cuCtxDestroy_v2, ctx), 719);
-    CHECK_EQUAL(CALL(cuCtxGetDevice, (CUdevice *)&late), CUDA_ERROR_INVALID_CONTEXT);
-}
-
-/* A variable of a module has a place that nobody chooses. */
-static void test_variables(void) {
-    static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
-                              ".visible .global .align 8 .u64 table[2];\n"
-                              ".visible .entry none() { ret; }\n";
-    CUcontext ctx;
-    CUmodule module;
-    CUdeviceptr at = 0, again = 0;
-    size_t size = 0;
-    int value = 0;
-
-    sequence_way = LOOPBACK;
-    CHECK_EQUAL(CALL(cuCtxCreate_v2, &ctx, 0, 0), CUDA_SUCCESS);
-    sequence_driver.cuCtxSetCurrent(
-        (CUcontext)loopback_handle(REMOTE_KIND_CUcontext, (uint64_t)ctx));
-    CHECK_EQUAL(sequence_driver.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
-    sequence_driver.cuCtxSetCurrent(NULL);
-    module = (CUmodule)loopback_number(REMOTE_KIND_CUmodule, (uint64_t)module);
-    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, NULL, NULL, module, "none"), CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, &at, &size, module, "none"), CUDA_ERROR_NOT_FOUND);
-    CHECK(at == 0 && size == 0 && facts_reserved == 0);
-    /* Where the program has something there, the variable is told nevertheless. */
-    facts_taken = 1;
-    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, &at, NULL, module, "table"), CUDA_SUCCESS);
-    CHECK(at && facts_taken == 0 && facts_reserved == 0);
-    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, NULL, &size, module, "table"), CUDA_SUCCESS);
-    CHECK(size == 16 && facts_reserved == 2 * MIB);
-    CHECK_EQUAL(CALL(cuModuleGetGlobal_v2, &again, &size, module, "table"), CUDA_SUCCESS);
-    CHECK(again == at && facts_reserved == 2 * MIB);
-    CHECK_EQUAL(CALL(cuPointerGetAttribute, &value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 15), 0);
-    CHECK_EQUAL(value, CU_MEMORYTYPE_DEVICE);
-    CHECK_EQUAL(CALL(cuMemFree_v2, at), CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQUAL(CALL(cuMemGetAddressRange_v2, &again, &size, at + 1), CUDA_SUCCESS);
-    CHECK(again <= at && again + size > at);
-}
-
-/* Each has a process of its own, and so a client that knows nothing yet. */
-static void run(void (*test)(void)) {
-    int status;
-    pid_t child = fork();
-
-    CHECK(child >= 0);
-    if (child == 0) {
-        sim_machine machine;
-
-        alarm(300);
-        setting_describe(&machine);
-        machine.cuda_version = 13040;
-        setting_make(&machine);
-        pair_load(SIMGPU_FOLDER "libcuda.so.1");
-        remote_cuda_driver_find(&sequence_driver, pair_find);
-        CHECK_EQUAL(sequence_driver.cuInit(0), CUDA_SUCCESS);
-        facts_start(&sequence_driver);
-        loopback_strict = true;
-        test();
-        exit(0);
-    }
-    CHECK_EQUAL(waitpid(child, &status, 0), child);
-    CHECK_EQUAL(status, 0);
-}
-
 int main(void) {
-    run(test_answers);
-    run(test_answers_shared);
-    run(test_lies);
-    run(test_none);
-    run(test_many_devices);
-    run(test_text_without_end);
-    run(test_allocations);
-    run(test_variables);
+    facts_run(test_answers);
+    facts_run(test_answers_shared);
+    facts_run(test_lies);
+    facts_run(test_none);
+    facts_run(test_many_devices);
+    facts_run(test_text_without_end);
     return 0;
 }
