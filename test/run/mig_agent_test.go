@@ -158,6 +158,7 @@ func TestMIG(t *testing.T) {
 	d := newDivided(t)
 	d.apart()
 	d.parts()
+	d.proxied()
 	d.turns()
 	d.served()
 	d.besides()
@@ -191,6 +192,26 @@ func (d *divided) apart() {
 	d.eventually("the first instance is gone", func() bool { return len(d.driver()) == 1 })
 	second()
 	d.eventually("both are gone", func() bool { return len(d.driver()) == 0 })
+}
+
+// proxied: a share of backend remote is a part of an instance beside one of backend slice, and its command reaches the GPU by
+// its worker alone.
+func (d *divided) proxied() {
+	t := d.t
+	part := func(backend string) []string {
+		return []string{"--gpu", "0", "--profile", "2g.35gb", "--memory", "6Gi", "--backend", backend}
+	}
+	first, second := d.kept("a", part("remote")...), d.kept("b", part("slice")...)
+	if got := d.driver(); len(got) != 1 {
+		t.Errorf("the driver has %q", got)
+	}
+	o := d.shares(append(part("remote"), "--", d.bench(), "alloc", "--bytes", "1Gi", "--count", "20")...)
+	if !strings.Contains(o.out, `"allocations":5,`) || !strings.Contains(o.out, "CUDA_ERROR_OUT_OF_MEMORY") {
+		t.Errorf("past the limit: %+v", o)
+	}
+	first()
+	second()
+	d.eventually("the instance is gone", func() bool { return len(d.driver()) == 0 })
 }
 
 // parts: memory of parts of one instance is limited within it, and it ends with the last part.
