@@ -16,8 +16,11 @@ import (
 )
 
 // Ways are where a program is run: natively, and in a share in each of the ways in which `divvy run` puts our libraries
-// before the driver's.
-var Ways = []string{Natively, "namespace", "env"}
+// before the driver's, or keeps the program away from the driver.
+var Ways = []string{Natively, "namespace", "env", remote}
+
+// remote is the way in which a worker calls the driver for the program.
+const remote = "remote"
 
 // Natively is the way without a share.
 const Natively = "natively"
@@ -113,10 +116,12 @@ func (p *place) command(ctx context.Context, argv ...string) *exec.Cmd {
 	if p.isNative() {
 		return p.outside(ctx, argv...)
 	}
-	return p.divvy(ctx, append([]string{
-		"run", "--simgpu", p.instance.Name, "--layer", p.way, "--gpu", strconv.Itoa(p.gpu),
-		"--memory", strconv.FormatUint(p.limit, 10), "--",
-	}, argv...)...)
+	how := []string{"--layer", p.way}
+	if p.way == remote {
+		how = []string{"--layer", "namespace", "--backend", "remote"}
+	}
+	flags := append([]string{"run", "--simgpu", p.instance.Name, "--gpu", strconv.Itoa(p.gpu), "--memory", strconv.FormatUint(p.limit, 10)}, how...)
+	return p.divvy(ctx, append(append(flags, "--"), argv...)...)
 }
 
 func (p *place) isNative() bool { return p.way == Natively }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
@@ -152,7 +153,10 @@ func (m machine) plan(p *backend.Plan, t backend.Tenant, d *driver.Driver) (*bac
 	m.Lead(p, &p.Edits, client)
 	for _, hidden := range m.Hidden {
 		source := none
-		if hidden.Folder {
+		switch {
+		case hidden.Folder && hasDriver(d, hidden):
+			source = client
+		case hidden.Folder:
 			source = nothing
 		}
 		p.Edits.Binds = append(p.Edits.Binds, edits.Bind{Source: source, Target: hidden.Path, ReadOnly: true})
@@ -173,6 +177,16 @@ func (m machine) cover(p *backend.Plan, d *driver.Driver, client string) {
 			}
 		}
 	}
+}
+
+// hasDriver reports whether files of the driver's lie in a folder.
+func hasDriver(d *driver.Driver, folder driver.Node) bool {
+	for _, library := range driver.Libraries {
+		if slices.ContainsFunc(d.Files[library], func(file string) bool { return within(file, folder) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // hides reports whether a file is hidden with its folder.

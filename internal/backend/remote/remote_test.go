@@ -53,8 +53,9 @@ func TestPlans(t *testing.T) {
 		layer   backend.Layer
 		driver  *driver.Driver
 	}{
-		"native-namespace":    {own, backend.LayerNamespace, theDriver("/usr/lib")},
-		"native-env":          {own, backend.LayerEnv, theDriver("/usr/lib")},
+		"native-namespace": {own, backend.LayerNamespace, theDriver("/usr/lib")},
+		"native-env":       {own, backend.LayerEnv, theDriver("/usr/lib")},
+		// Of its two folders the first has no driver here.
 		"simulated-namespace": {simulated, backend.LayerNamespace, theDriver("/b/lib/simgpu")},
 		"shared-namespace":    {shared, backend.LayerNamespace, theDriver("/usr/lib")},
 	} {

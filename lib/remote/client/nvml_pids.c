@@ -1,10 +1,12 @@
 /* Processes in NVML. What the GPU's host knows is the worker; the program is told of itself in its place, by its own number,
- * and asks for itself by that number too. Workers of other processes keep theirs. */
+ * and asks for itself by that number too. Of other workers of this host their command lines tell the client. */
 #include "remote/client/nvml.h"
 #include "remote/generated/nvml_stubs.h"
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The worker's process, asked once of each connection; 0 if it is not known. */
@@ -32,10 +34,50 @@ static unsigned worker(void) {
     return (unsigned)number;
 }
 
+/* Reads the process's command line as the words of it, each with its end; false if it is another host's. */
+static bool words_of(unsigned process, char *line, size_t size) {
+    struct remote_link *link = remote_session_link();
+    char path[32];
+    size_t area;
+
+    if (!link || !remote_link_area(link, &area)) {
+        return false;
+    }
+    snprintf(path, sizeof path, "/proc/%u/cmdline", process);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = file < 0 ? -1 : read(file, line, size - 1);
+    if (file >= 0) {
+        close(file);
+    }
+    if (got > 0) {
+        memset(line + got, 0, size - (size_t)got);
+    }
+    return got > 0;
+}
+
+/* The client of another worker (lib/remote/worker/listen.c), 0 for any other process. */
+static unsigned client_of(unsigned process) {
+    static const char *const words[] = {"divvy-worker", "--socket", NULL, "--client"};
+    char line[128];
+    const char *at = line;
+
+    if (!words_of(process, line, sizeof line)) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (words[i] && strcmp(at, words[i]) != 0) {
+            return 0;
+        }
+        at += strlen(at) + (at + strlen(at) < line + sizeof line - 1);
+    }
+    return (unsigned)strtoul(at, NULL, 10);
+}
+
 unsigned nvml_shown(unsigned process) {
     unsigned ours = worker();
+    unsigned client = ours && process == ours ? (unsigned)getpid() : client_of(process);
 
-    return ours && process == ours ? (unsigned)getpid() : process;
+    return client ? client : process;
 }
 
 unsigned nvml_meant(unsigned process) {
