@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A program on the CUDA runtime library cannot run on the simulated driver. It hears why in one line, natively and in a
-// share, beside the error that the runtime library makes of it.
+// A program on the CUDA runtime library can run neither on the simulated driver nor away from the driver. It hears why in one
+// line, natively and in a share, beside the error that the runtime library makes of it.
 func TestRuntimeLibraryEndsClearly(t *testing.T) {
 	s := setting(t)
 	libraries, err := filepath.Glob(filepath.Join(s.Folder, "cuda/nvidia/*/lib/libcudart.so.*"))
@@ -34,9 +34,12 @@ func TestRuntimeLibraryEndsClearly(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%v: %s", err, said.String())
 				}
-				lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-				if len(lines) != 1 || !strings.HasPrefix(lines[0], "simgpu: this program uses the CUDA runtime library") {
-					t.Errorf("it hears %q, want one line of simgpu", lines)
+				lines, want := strings.Split(strings.TrimSpace(said.String()), "\n"), "simgpu: this program uses the CUDA runtime library"
+				if way == remote {
+					want = "divvy: this program needs tables of the driver"
+				}
+				if len(lines) != 1 || !strings.HasPrefix(lines[0], want) {
+					t.Errorf("it hears %q, want one line that begins with %q", lines, want)
 				}
 				if strings.Contains(string(text), "0") {
 					t.Errorf("calls succeed: %s", text)
