@@ -159,6 +159,40 @@ func TestClientIsMadeAndGoes(t *testing.T) {
 	}
 }
 
+// What the tenant's user puts into the folder leads the agent nowhere, also when a plan is carried out again.
+func TestClientOfAnotherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root makes shares for others")
+	}
+	dir := t.TempDir()
+	ours, place, precious := filepath.Join(dir, "ours.so"), filepath.Join(dir, clientName), filepath.Join(dir, "precious")
+	library(t, ours, "cuInit")
+	s := makeClient{Path: place, UID: 54321, Code: ours, Libraries: []clientLibrary{{Source: ours, Name: driver.CUDA, Driver: ours}}}
+	if err := s.Apply(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{driver.Remote, string(driver.CUDA)} {
+		if err := os.Symlink(precious, filepath.Join(place, name+".new")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Apply(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(precious); string(text) != "precious" {
+		t.Errorf("the agent wrote where the user led it, %d bytes, %v", len(text), err)
+	}
+	if err := s.Undo(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPlacesOfCovers(t *testing.T) {
 	dir := t.TempDir()
 	folder, empty := makeFolder{Path: filepath.Join(dir, "a", "b")}, makeEmpty{Path: filepath.Join(dir, "none")}

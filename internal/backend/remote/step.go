@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
@@ -28,8 +29,12 @@ type clientLibrary struct {
 	Driver string         `json:"driver"`
 }
 
-// Apply implements [backend.Step].
+// Apply implements [backend.Step]. A folder that is the tenant's user's already was made as a whole. What lies in it is that
+// user's, so nothing is written there.
 func (s makeClient) Apply() error {
+	if s.isUsers() {
+		return nil
+	}
 	if err := (makeFolder{Path: s.Path}).Apply(); err != nil {
 		return err
 	}
@@ -51,6 +56,16 @@ func (s makeClient) Apply() error {
 		}
 	}
 	return nil
+}
+
+// isUsers reports whether the folder was given to another user than the agent's.
+func (s makeClient) isUsers() bool {
+	info, err := os.Lstat(s.Path)
+	if err != nil || s.UID < 0 || s.UID == os.Geteuid() {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == s.UID
 }
 
 // Undo implements [backend.Step].
