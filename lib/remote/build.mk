@@ -164,7 +164,7 @@ $(REMOTE_TEST)/copies_worker: $(addprefix $(REMOTE_OBJ)/test/,copies_steps.o cop
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) | $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
 
 # Tests of the real thing: client library, worker and simulated driver, each in a process of its own.
-REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,callbacks captures graphs)
+REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,attributes callbacks captures graphs)
 $(REMOTE_OBJ)/test/whole.o: CFLAGS += -DREMOTE_BUILD='"$(abspath $(B))"'
 $(REMOTE_WHOLE_TESTS): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/test/whole.o \
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \

@@ -234,6 +234,23 @@ static CUresult child_of(CUgraphNode node, CUgraph *child) {
     return CUDA_SUCCESS;
 }
 
+/* Ends the object at once, or does not make it. */
+static CUresult make_object(CUuserObject *object, void *data, CUhostFn end, unsigned references,
+                            unsigned flags) {
+    static uint64_t objects = 0x80000;
+
+    graphs_called++;
+    if (!object || references == 0 || flags > 1) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CHECK(data);
+    if (end) {
+        end(data);
+    }
+    *object = (CUuserObject)(objects += 16);
+    return CUDA_SUCCESS;
+}
+
 static CUresult destroy(CUgraph graph) {
     graphs_called++;
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -243,6 +260,7 @@ const struct remote_cuda_driver graphs_driver = {
     .cuGraphGetNodes = nodes_of,
     .cuGraphNodeGetType = type_of,
     .cuGraphChildGraphNodeGetGraph = child_of,
+    .cuUserObjectCreate = make_object,
     .cuGraphDestroy = destroy,
     .cuFuncGetParamInfo = place,
     .cuKernelGetParamInfo = place_of_kernel,

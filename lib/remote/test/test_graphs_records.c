@@ -39,6 +39,7 @@ static const struct kind {
     {REMOTE_cuLaunchHostFunc, DUE_WORDS},
     {REMOTE_cuStreamGetCaptureInfo_v2, CAPTURE_WORDS},
     {REMOTE_cuGraphDestroy, 1},
+    {REMOTE_cuUserObjectCreate, DUE_OBJECT_WORDS},
     {REMOTE_CALLBACK, 1},
     {REMOTE_CAPTURE_MODE, 1},
 };
@@ -160,6 +161,9 @@ static void frame(void) {
     if (kind->words == NODE_WORDS && next() % 8) {
         size = draw_pieces(words, given, pieces);
         words[NODE_MADE] = 0x1000 + next() % 100000;
+    } else if (kind->call == REMOTE_cuUserObjectCreate) {
+        words[DUE_MADE] = 0x1000 + next() % 100000;
+        size = 0;
     } else if (kind->call == REMOTE_cuStreamGetCaptureInfo_v2) {
         given = 7;
         size = 0;

@@ -158,6 +158,7 @@ DUE(cuStreamAddCallback, stream, due ? call_in_stream : NULL, due, flags)
 DUE(cuStreamAddCallback_ptsz, stream, due ? call_in_stream : NULL, due, flags)
 
 enum remote_outcome remote_hand_cuUserObjectCreate(struct remote_decoder *decoder) {
+    static struct due nothing;
     CUuserObject object = 0;
 
     if (!remote_words(decoder, DUE_OBJECT_WORDS)) {
@@ -167,13 +168,15 @@ enum remote_outcome remote_hand_cuUserObjectCreate(struct remote_decoder *decode
     if (!remote_taken(decoder, decoder->cuda->cuUserObjectCreate != NULL)) {
         return remote_not_called(decoder);
     }
-    struct due *due = due_new(decoder->worker, decoder->words[DUE_DESTROY], true);
+    /* Nothing is called for an object without a function. */
+    uint64_t function = decoder->words[DUE_DESTROY];
+    struct due *due = function ? due_new(decoder->worker, function, true) : &nothing;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (due) {
         result = decoder->cuda->cuUserObjectCreate(
-            remote_is_given(decoder, 0) ? &object : NULL, due, due->function ? destroy : NULL,
+            remote_is_given(decoder, 0) ? &object : NULL, due, function ? destroy : NULL,
             (unsigned)decoder->words[DUE_COUNT], (unsigned)decoder->words[DUE_OBJECT_FLAGS]);
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS && function) {
             drop(due);
         }
     }
