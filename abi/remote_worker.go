@@ -145,6 +145,9 @@ func held(b *strings.Builder, h Hold, what string) {
 }
 
 func (r remoteLibrary) decoder(b *strings.Builder, c call) {
+	if c.Remote.Back != "" {
+		r.backless(b, c)
+	}
 	fmt.Fprintf(b, "\nstatic enum remote_outcome decode_%s(struct remote_decoder *d) {\n", c.Name)
 	fmt.Fprintf(b, "    if (!remote_words(d, %d)) {\n        return REMOTE_GARBLED;\n    }\n", c.words)
 	for i, p := range c.Parameters {
@@ -175,6 +178,17 @@ func (r remoteLibrary) decoder(b *strings.Builder, c call) {
 	fmt.Fprintf(b, "    if (!remote_taken(d, d->%s->%s != NULL)) {\n        return remote_not_called(d);\n    }\n", r.lower(), c.Name)
 	r.make(b, c)
 	b.WriteString("}\n")
+}
+
+// backless is what a decoder calls where the worker's own function is not linked.
+func (r remoteLibrary) backless(b *strings.Builder, c call) {
+	fmt.Fprintf(b, "\n__attribute__((weak)) int32_t remote_back_%s(%s) {\n    (void)d;\n", c.Name, c.backPrototype())
+	for i, p := range c.Parameters {
+		if !p.Written() {
+			fmt.Fprintf(b, "    (void)a%d;\n", i)
+		}
+	}
+	fmt.Fprintf(b, "    return %s_ERROR_NOT_SUPPORTED;\n}\n", r.Prefix)
 }
 
 // fromWord is a value as its word has it.

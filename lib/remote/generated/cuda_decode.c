@@ -615,6 +615,11 @@ static enum remote_outcome decode_cuCtxSetSharedMemConfig(struct remote_decoder 
     return remote_finish(d);
 }
 
+__attribute__((weak)) int32_t remote_back_cuCtxSynchronize(struct remote_decoder *d) {
+    (void)d;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static enum remote_outcome decode_cuCtxSynchronize(struct remote_decoder *d) {
     if (!remote_words(d, 0)) {
         return REMOTE_GARBLED;
@@ -629,6 +634,12 @@ static enum remote_outcome decode_cuCtxSynchronize(struct remote_decoder *d) {
     d->head.given = 0;
     remote_answer(d, result);
     return remote_finish(d);
+}
+
+__attribute__((weak)) int32_t remote_back_cuCtxSynchronize_v2(struct remote_decoder *d, CUcontext a0) {
+    (void)d;
+    (void)a0;
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static enum remote_outcome decode_cuCtxSynchronize_v2(struct remote_decoder *d) {
@@ -1308,6 +1319,12 @@ static enum remote_outcome decode_cuEventRecord_ptsz(struct remote_decoder *d) {
     CUresult result = d->cuda->cuEventRecord_ptsz(a0, a1);
     remote_answer(d, (int32_t)result);
     return remote_finish(d);
+}
+
+__attribute__((weak)) int32_t remote_back_cuEventSynchronize(struct remote_decoder *d, CUevent a0) {
+    (void)d;
+    (void)a0;
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static enum remote_outcome decode_cuEventSynchronize(struct remote_decoder *d) {
@@ -4853,6 +4870,12 @@ static enum remote_outcome decode_cuStreamSetAttribute_ptsz(struct remote_decode
     return remote_finish(d);
 }
 
+__attribute__((weak)) int32_t remote_back_cuStreamSynchronize(struct remote_decoder *d, CUstream a0) {
+    (void)d;
+    (void)a0;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static enum remote_outcome decode_cuStreamSynchronize(struct remote_decoder *d) {
     if (!remote_words(d, 1)) {
         return REMOTE_GARBLED;
@@ -4868,6 +4891,12 @@ static enum remote_outcome decode_cuStreamSynchronize(struct remote_decoder *d) 
     d->head.given = 0;
     remote_answer(d, result);
     return remote_finish(d);
+}
+
+__attribute__((weak)) int32_t remote_back_cuStreamSynchronize_ptsz(struct remote_decoder *d, CUstream a0) {
+    (void)d;
+    (void)a0;
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static enum remote_outcome decode_cuStreamSynchronize_ptsz(struct remote_decoder *d) {

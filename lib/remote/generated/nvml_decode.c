@@ -3489,6 +3489,13 @@ static enum remote_outcome decode_nvmlEventSetFree(struct remote_decoder *d) {
     return remote_finish(d);
 }
 
+__attribute__((weak)) int32_t remote_back_nvmlEventSetWait(struct remote_decoder *d, nvmlEventSet_t a0, unsigned int a2) {
+    (void)d;
+    (void)a0;
+    (void)a2;
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
 static enum remote_outcome decode_nvmlEventSetWait(struct remote_decoder *d) {
     if (!remote_words(d, 2)) {
         return REMOTE_GARBLED;
@@ -3505,6 +3512,13 @@ static enum remote_outcome decode_nvmlEventSetWait(struct remote_decoder *d) {
     d->head.given = 0;
     remote_answer(d, result);
     return remote_finish(d);
+}
+
+__attribute__((weak)) int32_t remote_back_nvmlEventSetWait_v2(struct remote_decoder *d, nvmlEventSet_t a0, unsigned int a2) {
+    (void)d;
+    (void)a0;
+    (void)a2;
+    return NVML_ERROR_NOT_SUPPORTED;
 }
 
 static enum remote_outcome decode_nvmlEventSetWait_v2(struct remote_decoder *d) {

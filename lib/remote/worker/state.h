@@ -34,6 +34,9 @@ struct remote_worker *remote_worker_new(struct remote_link *link,
 void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES]);
 /* Frees it, after all work for later has been done. */
 void remote_worker_free(struct remote_worker *worker);
+
+/* session.c */
+
 /* Makes the context with this number current to the calling thread, or none where the number names none: then the driver
  * itself answers what needs a context with CUDA_ERROR_INVALID_CONTEXT. */
 void remote_worker_enter(struct remote_worker *worker, struct remote_current *current,

@@ -86,16 +86,15 @@ static void make_place(struct remote_worker *worker, struct remote_streams *stre
 static struct stream *make(struct remote_worker *worker, uint32_t thread, uint64_t context) {
     struct remote_streams *streams = worker->streams;
     struct stream made = {.context = context, .thread = thread};
-    uint64_t handle;
 
-    if (!remote_worker_resolve(worker, REMOTE_KIND_CUcontext, context, &handle)) {
+    /* None is current where the number names none. */
+    if (worker->cuda.cuCtxGetDevice(&made.device) != CUDA_SUCCESS) {
         return NULL;
     }
     if (streams->count == MOST_STREAMS) {
         make_place(worker, streams);
     }
-    if (worker->cuda.cuCtxGetDevice(&made.device) != CUDA_SUCCESS ||
-        worker->cuda.cuStreamCreate(&made.stream, 0) != CUDA_SUCCESS) {
+    if (worker->cuda.cuStreamCreate(&made.stream, 0) != CUDA_SUCCESS) {
         return NULL;
     }
     streams->all[streams->count] = made;
