@@ -64,6 +64,7 @@ struct remote_link *remote_link_worker(int socket, int64_t nanoseconds,
     if (!link) {
         return NULL;
     }
+    link->serves = true;
     bool good = remote_hello_worker(socket, &link->kind, deadline, why);
     if (good && link->kind == REMOTE_LINK_RINGS) {
         good = remote_rings_make(link, descriptors, why) &&

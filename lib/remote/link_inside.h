@@ -35,6 +35,7 @@ struct remote_link {
     int socket;
     uint32_t state;  /* enum remote_link_state */
     const char *why; /* the first reason */
+    bool serves;     /* whether this is the worker's end */
 
     /* Rings. */
     struct remote_shared *shared;
@@ -62,6 +63,9 @@ struct remote_link {
 struct remote_link *remote_link_client(int socket, enum remote_link_kind kind, int64_t nanoseconds,
                                        char why[REMOTE_WHY_BYTES]);
 struct remote_link *remote_link_worker(int socket, int64_t nanoseconds, char why[REMOTE_WHY_BYTES]);
+
+/* A sentence about the other side. */
+#define REMOTE_OTHER(link, says) ((link)->serves ? "the program " says : "the worker " says)
 
 /* link_end.c */
 /* The other side is gone. */

@@ -88,8 +88,8 @@ static bool keep_next(struct remote_link *link) {
         if (descriptor >= 0) {
             close(descriptor);
         }
-        remote_link_fault(link, full ? "the other side passed too many descriptors"
-                                     : "the other side passed descriptors in another way");
+        remote_link_fault(link, full ? REMOTE_OTHER(link, "passed too many descriptors")
+                                     : REMOTE_OTHER(link, "passed descriptors in another way"));
         return false;
     }
     /* Without a descriptor: this process has no room for one. Whoever asks for it then hears that there is none. */

@@ -102,7 +102,7 @@ static void wake(struct remote_link *link, int socket) {
 
     /* If the socket is full of such bytes, one more says nothing new. */
     if (send(socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EINTR) {
-        remote_link_gone(link, "the other side is gone");
+        remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
     }
     errno = saved;
 }
@@ -124,7 +124,7 @@ static void sleep_on(struct remote_link *link, struct remote_ring *ring, size_t 
         ssize_t got =
             recv(ring->wake, bytes, sizeof bytes, deadline == INT64_MAX ? 0 : MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-            remote_link_gone(link, "the other side is gone");
+            remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
         }
         errno = saved;
     }
@@ -201,7 +201,7 @@ bool remote_rings_put(struct remote_link *link, const void *head, size_t head_si
         state = await(link, &link->out, size, -1);
     }
     if (state == REMOTE_RING_WRONG) {
-        remote_link_fault(link, "the other side took more than there was");
+        remote_link_fault(link, REMOTE_OTHER(link, "took more than there was"));
     }
     if (state != REMOTE_RING_READY) {
         return false;
@@ -224,7 +224,7 @@ enum remote_taken remote_rings_take(struct remote_link *link, void *to, size_t *
         state = remote_ring_take(&link->in, to, size);
     }
     if (state == REMOTE_RING_WRONG) {
-        remote_link_fault(link, "the other side put a frame that is none");
+        remote_link_fault(link, REMOTE_OTHER(link, "put a frame that is none"));
         return REMOTE_ENDED;
     }
     if (state == REMOTE_RING_NOT_YET) {

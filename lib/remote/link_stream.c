@@ -25,7 +25,7 @@ static bool write_all(struct remote_link *link, struct iovec *parts, size_t coun
             if (errno == EAGAIN) {
                 remote_link_poll(link, link->socket, POLLOUT, INT64_MAX);
             } else if (errno != EINTR) {
-                remote_link_gone(link, "the other side is gone");
+                remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
             }
             continue;
         }
@@ -122,10 +122,11 @@ static bool read_some(struct remote_link *link) {
     if (got > 0) {
         link->arrived += (size_t)got;
     } else if (got == 0) {
-        remote_link_gone(link, link->arrived ? "the other side is gone in the middle of a frame"
-                                             : "the other side is gone");
+        remote_link_gone(link, link->arrived
+                                   ? REMOTE_OTHER(link, "is gone in the middle of a frame")
+                                   : REMOTE_OTHER(link, "is gone"));
     } else if (errno != EAGAIN && errno != EINTR) {
-        remote_link_gone(link, "the other side is gone");
+        remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
     }
     errno = saved;
     return got > 0;
@@ -158,7 +159,7 @@ enum remote_taken remote_stream_take(struct remote_link *link, void *to, size_t 
         }
     }
     if (state == REMOTE_RING_WRONG) {
-        remote_link_fault(link, "the other side sent a frame that is none");
+        remote_link_fault(link, REMOTE_OTHER(link, "sent a frame that is none"));
         return REMOTE_ENDED;
     }
     memcpy(to, link->arrive + link->consumed, *size);

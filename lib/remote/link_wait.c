@@ -45,7 +45,7 @@ bool remote_link_poll(struct remote_link *link, int descriptor, short events, in
     if (polled[0].revents || (polled[1].revents & ~events)) {
         remote_link_gone(link, (polled[0].revents | polled[1].revents) & POLLNVAL
                                    ? "its descriptor has been closed"
-                                   : "the other side is gone");
+                                   : REMOTE_OTHER(link, "is gone"));
     }
     return true;
 }

@@ -191,7 +191,9 @@ static void check_end(enum remote_link_kind kind, bool killed, bool full) {
         CHECK_EQUAL(remote_link_take(link, taken, &size, -1), REMOTE_ENDED);
     }
     CHECK(pthread_join(thread, NULL) == 0);
-    CHECK(remote_link_ended(link) && (remote_link_why(link) != NULL) == killed);
+    const char *why = remote_link_why(link);
+    CHECK(remote_link_ended(link) && (why != NULL) == killed);
+    CHECK(!why || strcmp(why, "the worker is gone") == 0);
     CHECK(!put_small(link, 0));
     CHECK_EQUAL(remote_link_take(link, taken, &size, -1), REMOTE_ENDED);
     remote_link_await_end(link);

@@ -177,6 +177,9 @@ static void check_stream(const void *bytes, size_t count, bool closed) {
         shutdown(client->socket, SHUT_WR);
     }
     CHECK_EQUAL(remote_link_take(worker, taken, &size, closed ? -1 : 0), REMOTE_ENDED);
+    CHECK(strcmp(remote_link_why(worker),
+                 !closed ? "the program sent a frame that is none"
+                         : "the program is gone in the middle of a frame") == 0);
     check_ended(worker, client);
 }
 
