@@ -92,7 +92,7 @@ $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels: $(REMOT
 $(addprefix $(REMOTE_OBJ)/test/,facts.o sequence.o apart.o test_allocations.o test_kernels_apart.o bench_launch.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 $(addprefix $(REMOTE_TEST)/,facts facts_apart facts_threads devices allocations kernels_apart): $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
-$(addprefix $(REMOTE_TEST)/,facts facts_apart facts_threads devices allocations): $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_memory.o) \
+$(addprefix $(REMOTE_TEST)/,facts facts_apart facts_threads devices allocations): $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_host.o sequence_memory.o) \
 	$(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
 $(REMOTE_OBJ)/test/apart.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"'
 $(REMOTE_TEST)/facts_records: $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)

@@ -14,7 +14,7 @@
 
 #define STEPS 60u
 #define BATCH 250u
-#define OPERATIONS (CONTEXT_OPERATIONS + MEMORY_OPERATIONS)
+#define OPERATIONS (CONTEXT_OPERATIONS + MEMORY_OPERATIONS + HOST_OPERATIONS)
 
 struct remote_cuda_driver sequence_driver;
 enum way sequence_way;
@@ -29,6 +29,7 @@ static struct step *steps; /* of a batch, shared with the process that runs it *
 static struct step *now;
 static uint64_t random_state;
 static bool telling; /* each call, with TELL */
+static uint32_t operations;
 
 CUresult sequence_told(const char *name, CUresult result) {
     if (telling) {
@@ -104,13 +105,16 @@ static void on(unsigned thread, void (*work)(void)) {
 static bool strict;
 
 static void do_step(void) {
-    now->what = (uint32_t)draw(OPERATIONS);
+    now->what = (uint32_t)draw(operations);
     if (sequence_way == LOOPBACK) {
         loopback_strict = strict || remote_current() == 0;
     }
-    now->result = (int32_t)(now->what < CONTEXT_OPERATIONS
-                                ? context_operations[now->what]()
-                                : memory_operations[now->what - CONTEXT_OPERATIONS]());
+    uint32_t of = now->what;
+    operation *one = of < CONTEXT_OPERATIONS ? context_operations[of]
+                     : of < CONTEXT_OPERATIONS + MEMORY_OPERATIONS
+                         ? memory_operations[of - CONTEXT_OPERATIONS]
+                         : host_operations[of - CONTEXT_OPERATIONS - MEMORY_OPERATIONS];
+    now->result = (int32_t)one();
 }
 
 static void pop_all(void) {
@@ -146,6 +150,7 @@ static void end_sequence(void) {
             CALL(cuMemFree_v2, address);
         }
     }
+    host_end();
     if (world.block) {
         CALL(cuMemRelease, world.block);
     }
@@ -255,6 +260,9 @@ void sequence_compare(enum way one, enum way other, uint64_t sequences) {
 
     CHECK(both != MAP_FAILED);
     telling = getenv("TELL") != NULL;
+    operations = other >= APART ? OPERATIONS : CONTEXT_OPERATIONS + MEMORY_OPERATIONS;
+    memset(succeeded, 0, sizeof succeeded);
+    memset(failed, 0, sizeof failed);
     sequences = given ? strtoull(given, NULL, 10) : sequences;
     for (uint64_t first = begin; first < begin + sequences; first += BATCH) {
         memset(both, 0, 2 * BATCH * STEPS * sizeof *both);
@@ -263,8 +271,12 @@ void sequence_compare(enum way one, enum way other, uint64_t sequences) {
         compare(first, both, both + BATCH * STEPS);
     }
     munmap(both, 2 * BATCH * STEPS * sizeof *both);
-    for (unsigned i = 0; i < OPERATIONS; i++) {
+    for (unsigned i = 0; i < operations; i++) {
         /* Nothing is compared where all calls are refused. */
+        if (telling) {
+            fprintf(stderr, "operation %u: %lu succeeded, %lu failed\n", i, succeeded[i],
+                    failed[i]);
+        }
         CHECK(succeeded[i] > sequences / 8 && failed[i] > sequences / 50);
     }
     printf("%llu sequences of %u calls\n", (unsigned long long)sequences, STEPS);

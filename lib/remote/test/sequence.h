@@ -17,6 +17,7 @@
 #define CONTEXTS 8u
 #define DEVICES 4
 #define MEMORIES 24u
+#define HOSTS 5u /* one is allocated: an address that was freed can be had again */
 
 /* Who answers. */
 enum way {
@@ -42,6 +43,7 @@ struct world {
         bool held; /* one that was freed keeps its place until another takes it */
     } memory[MEMORIES];
     CUmemGenericAllocationHandle block;
+    unsigned char *host[HOSTS]; /* one that was freed keeps its place too */
 };
 extern struct world world;
 
@@ -58,8 +60,14 @@ void see_context(CUcontext ctx);
 typedef CUresult operation(void);
 extern operation *const context_operations[];
 extern operation *const memory_operations[];
+extern operation *const host_operations[]; /* only where both ways have the whole client */
 #define CONTEXT_OPERATIONS 19u
 #define MEMORY_OPERATIONS 10u
+#define HOST_OPERATIONS 4u
+/* Frees what there is of host memory. */
+void host_end(void);
+/* What an attribute of a pointer says that is the same in both ways. */
+void see_attribute(CUpointer_attribute attribute, uint64_t value, CUdeviceptr address);
 
 /* Compares two ways for as many sequences as SEQUENCES says, from the one that FIRST says. */
 void sequence_compare(enum way one, enum way other, uint64_t sequences);

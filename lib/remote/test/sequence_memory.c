@@ -138,12 +138,13 @@ static CUresult map(void) {
 
 /* What is the same in both processes: addresses are told by how far they are from the one that was asked about. Numbers of
  * buffers are only compared with zero, and what is not served is left out. */
-static void see_attribute(CUpointer_attribute attribute, uint64_t value, CUdeviceptr address) {
+void see_attribute(CUpointer_attribute attribute, uint64_t value, CUdeviceptr address) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         see_context((CUcontext)value);
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
         see(value ? value - address : 1);
