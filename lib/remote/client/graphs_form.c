@@ -183,6 +183,9 @@ void node_params(struct node_call *n, const CUgraphNodeParams *p) {
 }
 
 void node_end(struct node_call *n, bool made) {
+    if (n->packed) {
+        remote_packed_end(n->packed);
+    }
     free(n->packed);
     if (n->function && !made) {
         remote_callback_unused(n->function);

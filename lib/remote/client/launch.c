@@ -70,36 +70,47 @@ static CUresult judge(const CUlaunchAttribute *attribute) {
     }
 }
 
-static CUresult launch(const struct launch *launch) {
-    struct remote_packed packed;
+/* Puts what was packed into a record, and sends it. */
+static CUresult send_launch(const struct launch *launch, const struct remote_packed *packed) {
     struct remote_call call;
-    CUresult result = launch->function ? remote_judge_shape(launch->grid, launch->block)
-                                       : CUDA_ERROR_INVALID_HANDLE;
 
-    for (unsigned i = 0; result == CUDA_SUCCESS && i < launch->attribute_count; i++) {
-        result = judge(&launch->attributes[i]);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = remote_pack(launch->function, launch->params, launch->extra, &packed);
-    }
-    if (result != CUDA_SUCCESS) {
-        return refuse(launch, result);
-    }
     remote_begin(&call, launch->number,
                  REMOTE_LAUNCH_WORDS + (launch->number == REMOTE_cuLaunchKernelEx));
-    write_words(&call, launch, packed.size);
+    write_words(&call, launch, packed->size);
     if (launch->number == REMOTE_cuLaunchKernelEx) {
         call.words[REMOTE_LAUNCH_ATTRIBUTES] = launch->attribute_count;
         remote_array(&call, REMOTE_GIVEN_ATTRIBUTES,
                      launch->attribute_count ? launch->attributes : NULL, launch->attribute_count,
                      sizeof *launch->attributes);
     }
-    if (packed.form != REMOTE_NO_PARAMS) {
+    if (packed->form != REMOTE_NO_PARAMS) {
         remote_array(&call,
-                     packed.form == REMOTE_POINTERS ? REMOTE_GIVEN_PARAMS : REMOTE_GIVEN_EXTRA,
-                     packed.size ? packed.at : packed.room, packed.size, 1);
+                     packed->form == REMOTE_POINTERS ? REMOTE_GIVEN_PARAMS : REMOTE_GIVEN_EXTRA,
+                     packed->size ? packed->at : packed->room, packed->size, 1);
     }
     return call.fault ? refuse(launch, (CUresult)call.fault) : (CUresult)remote_post(&call);
+}
+
+static CUresult launch(const struct launch *launch) {
+    struct remote_packed packed;
+
+    packed.large = NULL; /* its room is not cleared for nothing */
+    CUresult result = launch->function ? remote_judge_shape(launch->grid, launch->block)
+                                       : CUDA_ERROR_INVALID_HANDLE;
+
+    /* The child of a fork must look nothing up. */
+    if (result == CUDA_SUCCESS && launch->attribute_count) {
+        result = (CUresult)remote_gate(launch->number);
+    }
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < launch->attribute_count; i++) {
+        result = judge(&launch->attributes[i]);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = remote_pack(launch->function, launch->params, launch->extra, &packed);
+    }
+    result = result == CUDA_SUCCESS ? send_launch(launch, &packed) : refuse(launch, result);
+    remote_packed_end(&packed);
+    return result;
 }
 
 /* The stream that NULL is, in a function for each default. */

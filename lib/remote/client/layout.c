@@ -79,6 +79,10 @@ const struct remote_layout *remote_layout_of(CUfunction function, CUresult *resu
     if (layout) {
         return layout;
     }
+    *result = (CUresult)remote_gate((enum remote_number)REMOTE_LAYOUT);
+    if (*result != CUDA_SUCCESS) {
+        return NULL;
+    }
     enum remote_kind kind = kind_of(number);
     layout = kept(kind, number);
     if (layout) {

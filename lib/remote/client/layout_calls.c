@@ -67,23 +67,21 @@ static void told_some(enum remote_kind kind, void *to, const uint64_t *numbers, 
 ENUMERATE(cuModuleEnumerateFunctions, CUfunction, CUmodule)
 ENUMERATE(cuLibraryEnumerateKernels, CUkernel, CUlibrary)
 
-CUresult cuModuleUnload(CUmodule module) {
-    CUresult result = remote_call_cuModuleUnload(module);
-
-    if (result == CUDA_SUCCESS) {
-        remote_code_ended(REMOTE_KIND_CUmodule, (uint64_t)module);
+/* Nobody waits for these, so that NULL is refused here. */
+#define UNLOAD(name, type)                                                                         \
+    CUresult name(type code) {                                                                     \
+        CUresult result = code ? remote_call_##name(code) : (CUresult)remote_gate(REMOTE_##name);  \
+        if (!code) {                                                                               \
+            return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_HANDLE : result;                    \
+        }                                                                                          \
+        if (result == CUDA_SUCCESS) {                                                              \
+            remote_code_ended(REMOTE_KIND_##type, (uint64_t)code);                                 \
+        }                                                                                          \
+        return result;                                                                             \
     }
-    return result;
-}
 
-CUresult cuLibraryUnload(CUlibrary library) {
-    CUresult result = remote_call_cuLibraryUnload(library);
-
-    if (result == CUDA_SUCCESS) {
-        remote_code_ended(REMOTE_KIND_CUlibrary, (uint64_t)library);
-    }
-    return result;
-}
+UNLOAD(cuModuleUnload, CUmodule)
+UNLOAD(cuLibraryUnload, CUlibrary)
 
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
     CUresult result = remote_gate(REMOTE_cuFuncGetParamInfo);

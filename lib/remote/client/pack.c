@@ -1,5 +1,6 @@
 #include "remote/client/pack.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Entries of a launch's extra list, of which there are two kinds. */
@@ -23,16 +24,23 @@ static CUresult pack_pointers(CUfunction function, void **params, struct remote_
     if (!layout) {
         return result;
     }
+    unsigned char *room = packed->room;
+    if (layout->bytes > sizeof packed->room) {
+        room = packed->large = malloc(layout->bytes);
+        if (!room) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
     packed->form = REMOTE_POINTERS;
-    packed->at = packed->room;
+    packed->at = room;
     packed->size = layout->bytes;
     /* What lies between parameters must not tell what lay here before. */
-    memset(packed->room, 0, layout->bytes);
+    memset(room, 0, layout->bytes);
     for (uint32_t i = 0; i < layout->count; i++) {
         if (!params[i]) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        copy(packed->room + layout->params[i].at, params[i], layout->params[i].size);
+        copy(room + layout->params[i].at, params[i], layout->params[i].size);
     }
     return CUDA_SUCCESS;
 }
@@ -63,7 +71,7 @@ static CUresult pack_buffer(void **extra, struct remote_packed *packed) {
 CUresult remote_pack(CUfunction function, void **params, void **extra,
                      struct remote_packed *packed) {
     packed->form = REMOTE_NO_PARAMS;
-    packed->at = NULL;
+    packed->at = packed->large = NULL;
     packed->size = 0;
     if (params && extra) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -71,6 +79,11 @@ CUresult remote_pack(CUfunction function, void **params, void **extra,
     return params  ? pack_pointers(function, params, packed)
            : extra ? pack_buffer(extra, packed)
                    : CUDA_SUCCESS;
+}
+
+void remote_packed_end(struct remote_packed *packed) {
+    free(packed->large);
+    packed->large = NULL;
 }
 
 void remote_unpack(const struct remote_layout *layout, const void *bytes, void **params) {

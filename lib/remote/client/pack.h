@@ -15,13 +15,16 @@ enum remote_form {
 struct remote_packed {
     enum remote_form form;
     uint32_t size;
-    const void *at; /* in `room`, or the program's own buffer */
-    unsigned char room[REMOTE_PARAM_BYTES + 4];
+    const void *at;           /* in `room` or `large`, or the program's own buffer */
+    void *large;              /* of malloc's; NULL for none */
+    unsigned char room[1024]; /* little enough for the stack of any thread */
 };
 
-/* Packs what a launch or a node is given. A result other than success is what the call answers. */
+/* Packs what a launch or a node is given. A result other than success is what the call answers. In any case the packed
+ * parameters are ended once they were sent. */
 CUresult remote_pack(CUfunction function, void **params, void **extra,
                      struct remote_packed *packed);
+void remote_packed_end(struct remote_packed *packed);
 
 /* The layout of a function, or of a kernel given as one, asked of the worker the first time. NULL where it cannot be told,
  * with what the call answers. Valid while its module is loaded. */

@@ -283,6 +283,10 @@ static void check_refusals(void) {
     FAILS(cuLaunchKernel(f, 0, 1, 1, 1, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_CONTEXT);
     current = true;
     OK(cuModuleUnload(module));
+    unsigned long sent = loopback_sent;
+    FAILS(cuModuleUnload(NULL), CUDA_ERROR_INVALID_HANDLE);
+    FAILS(cuLibraryUnload(NULL), CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQUAL(loopback_sent, sent);
 }
 
 static void check_attributes(void) {
