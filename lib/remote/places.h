@@ -57,10 +57,10 @@ struct remote_area_facts {
 #define REMOTE_BLOCK_BYTES (1u << 16)
 #define REMOTE_CHUNK_BLOCKS 15u
 #define REMOTE_CHUNK_BYTES (REMOTE_CHUNK_BLOCKS * REMOTE_BLOCK_BYTES)
-#define REMOTE_MOST_BLOCKS 4096u
+#define REMOTE_MOST_BLOCKS 1024u
 
 /* Regions are numbered from 1. */
-#define REMOTE_MOST_REGIONS 4096u
+#define REMOTE_MOST_REGIONS 32768u
 
 /* Bytes beside the stream: the words are their number, how many they are in all, and from which one on they follow. */
 #define REMOTE_BULK_WORDS 3u

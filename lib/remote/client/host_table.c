@@ -9,6 +9,7 @@ static struct {
     pthread_mutex_t lock;
     struct remote_host *list;
     size_t count, room;
+    uint64_t last;                         /* number that was given */
     bool numbers[REMOTE_MOST_REGIONS + 1]; /* in use */
 } hosts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -103,17 +104,16 @@ bool remote_host_take_of(uint64_t context, struct remote_host *host) {
 }
 
 uint64_t remote_host_number_new(void) {
-    uint64_t number = 1;
+    uint64_t number = 0;
 
     pthread_mutex_lock(&hosts.lock);
-    while (number <= REMOTE_MOST_REGIONS && hosts.numbers[number]) {
-        number++;
+    for (uint64_t i = 0; i < REMOTE_MOST_REGIONS && !number; i++) {
+        hosts.last = hosts.last % REMOTE_MOST_REGIONS + 1;
+        number = hosts.numbers[hosts.last] ? 0 : hosts.last;
     }
-    if (number <= REMOTE_MOST_REGIONS) {
-        hosts.numbers[number] = true;
-    }
+    hosts.numbers[number] = true;
     pthread_mutex_unlock(&hosts.lock);
-    return number <= REMOTE_MOST_REGIONS ? number : 0;
+    return number;
 }
 
 void remote_host_number_end(uint64_t number) {

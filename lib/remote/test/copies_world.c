@@ -74,6 +74,10 @@ CUresult remote_current_result(void) {
 }
 
 /* Nothing is captured. */
+bool remote_capture_active(void) {
+    return false;
+}
+
 bool remote_capture_forbids(uint32_t thread) {
     (void)thread;
     return false;

@@ -156,6 +156,7 @@ static void check_equal(bool strict, uint64_t steps) {
     }
     printf("%s: %llu steps, %lu with success\n", strict ? "strict" : "posted",
            (unsigned long long)steps, succeeded);
+    fflush(stdout);
     munmap(seen, 2 * steps * sizeof *seen);
 }
 
@@ -316,6 +317,27 @@ static void check_captures(void) {
     OK(driver.cuMemFree_v2(at));
 }
 
+/* More than a process has files. */
+static void check_many(void) {
+    enum { MANY = 2500 };
+    static unsigned char *all[MANY];
+    unsigned char back[16];
+    CUdeviceptr at;
+
+    OK(driver.cuMemAlloc_v2(&at, MANY * sizeof back));
+    for (size_t i = 0; i < MANY; i++) {
+        OK(driver.cuMemHostAlloc((void **)&all[i], 100, 0));
+        memset(all[i], (int)i, 100);
+        OK(driver.cuMemcpyHtoDAsync_v2(at + i * sizeof back, all[i] + 5, sizeof back, NULL));
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        OK(driver.cuMemcpyDtoH_v2(back, at + i * sizeof back, sizeof back));
+        CHECK(back[0] == (unsigned char)i && back[15] == (unsigned char)i);
+        OK(driver.cuMemFreeHost(all[i]));
+    }
+    OK(driver.cuMemFree_v2(at));
+}
+
 static void check_both(void (*check)(void)) {
     for (int remote = 0; remote < 2; remote++) {
         pid_t child = fork();
@@ -345,6 +367,7 @@ int main(void) {
     check_threads();
     check_both(check_contexts);
     check_both(check_captures);
+    check_both(check_many);
     end_worker();
     return 0;
 }

@@ -19,7 +19,6 @@
 static struct region {
     unsigned char *at; /* NULL for none */
     uint64_t size;
-    int file;
 } regions[REMOTE_MOST_REGIONS + 1];
 static uint64_t all; /* bytes */
 
@@ -71,10 +70,9 @@ static bool fits(uint64_t size) {
            all <= (uint64_t)info.totalram / 2 * info.mem_unit - size;
 }
 
-static CUresult map(const struct remote_cuda_driver *cuda, struct region *region,
-                    CUdeviceptr *device) {
-    void *at = mmap(NULL, region->size, PROT_READ | PROT_WRITE, MAP_SHARED, region->file, 0);
-
+/* Has the driver know a mapping, which belongs to the region then, or ends. */
+static CUresult adopt(const struct remote_cuda_driver *cuda, struct region *region, void *at,
+                      CUdeviceptr *device) {
     if (at == MAP_FAILED) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -93,20 +91,23 @@ static CUresult map(const struct remote_cuda_driver *cuda, struct region *region
     return result;
 }
 
+/* The descriptor is not kept: there may be more regions than a process may have files. */
 CUresult remote_region_add(const struct remote_cuda_driver *cuda, int file, uint64_t number,
                            uint64_t size, CUdeviceptr *device) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
     if (file >= 0 && number && number <= REMOTE_MOST_REGIONS && !regions[number].at && size &&
         is_sound(file, size)) {
-        struct region *region = &regions[number];
-
-        *region = (struct region){.size = size, .file = file};
-        result = fits(size) ? map(cuda, region, device) : CUDA_ERROR_OUT_OF_MEMORY;
+        regions[number].size = size;
+        result = fits(size)
+                     ? adopt(cuda, &regions[number],
+                             mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), device)
+                     : CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS) {
         all += size;
-    } else if (file >= 0) {
+    }
+    if (file >= 0) {
         close(file);
     }
     return result;
@@ -120,7 +121,8 @@ CUresult remote_region_move(const struct remote_cuda_driver *cuda, uint64_t numb
         return CUDA_ERROR_INVALID_VALUE;
     }
     void *before = region->at;
-    CUresult result = map(cuda, region, device);
+    /* From a length of 0 the kernel makes a second mapping of the same memory, mremap(2). */
+    CUresult result = adopt(cuda, region, mremap(before, 0, region->size, MREMAP_MAYMOVE), device);
     if (result == CUDA_SUCCESS) {
         cuda->cuMemHostUnregister(before);
         munmap(before, region->size);
@@ -136,7 +138,6 @@ bool remote_region_take(uint64_t number, struct remote_region_left *left) {
     }
     *left = (struct remote_region_left){region->at, region->size};
     all -= region->size;
-    close(region->file);
     *region = (struct region){0};
     return true;
 }

@@ -104,10 +104,15 @@ static enum remote_outcome add_or_move(struct remote_decoder *decoder) {
     return remote_finish(decoder);
 }
 
-/* The driver waits until the GPU uses it no more. */
+/* When the GPU uses it no more. The driver frees its own host memory so; of memory that is registered it does not say it. While
+ * a stream is captured it must not be asked. */
 static void end_later(struct remote_worker *worker, const struct remote_head *head,
                       void *argument) {
     const struct remote_region_left *left = argument;
+
+    if (!remote_capture_active()) {
+        remote_worker_cuda(worker)->cuCtxSynchronize();
+    }
     CUresult result = remote_worker_cuda(worker)->cuMemHostUnregister(left->at);
 
     munmap(left->at, left->size);
