@@ -1,5 +1,6 @@
 /* A node's parameters as a record has them: numbers, and none of the program's addresses. */
 #include "remote/client/callback.h"
+#include "remote/client/copies.h"
 #include "remote/client/graphs.h"
 
 #include <stdlib.h>
@@ -57,21 +58,28 @@ static void form_kernel(struct node_call *n, const CUDA_KERNEL_NODE_PARAMS *p, s
 static void form_host(struct node_call *n, const CUDA_MEMCPY3D *c, bool from, uint64_t address,
                       bool unified) {
     unsigned word = from ? NODE_FROM : NODE_TO;
+    const void *at = (const void *)address;
     uint64_t extent;
-    struct remote_range range;
 
-    if (unified && remote_range_find(address, &range) && !range.host) {
+    if (!at || !node_extent(c, from, &extent)) {
+        node_refuse(n, CUDA_ERROR_INVALID_VALUE);
+        return;
+    }
+    extent = extent ? extent : 1;
+    struct remote_side side =
+        unified ? remote_side_unified(address, extent) : remote_side_host(at, extent);
+    if (unified && side.place == REMOTE_PLACE_DEVICE) {
         return;
     }
     if (unified) {
         *(from ? &n->form.memcpy.copyParams.srcDevice : &n->form.memcpy.copyParams.dstDevice) = 0;
     }
-    if (!node_extent(c, from, &extent)) {
-        node_refuse(n, CUDA_ERROR_INVALID_VALUE);
-    } else if (!remote_region_find((const void *)address, extent ? extent : 1, &n->call.words[word],
-                                   &n->call.words[word + 1])) {
+    if (side.place != REMOTE_PLACE_REGION) {
         node_refuse(n, CUDA_ERROR_NOT_SUPPORTED);
+        return;
     }
+    n->call.words[word] = side.value;
+    n->call.words[word + 1] = side.offset;
 }
 
 static void form_copy(struct node_call *n, const CUDA_MEMCPY3D *c) {

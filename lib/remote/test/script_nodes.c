@@ -67,6 +67,9 @@ static void draw_copy(struct script *s, struct given *g) {
         c->dstHost = s->host + 64 * script_draw(s, 32);
     } else if (script_draw(s, 3) == 0) {
         c->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+    } else if (script_draw(s, 3) == 0) {
+        c->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+        c->srcDevice = (CUdeviceptr)(s->host + 64 * script_draw(s, 32));
     }
     c->srcPitch = c->dstPitch = 64;
     c->WidthInBytes = 1 + script_draw(s, 70);

@@ -242,6 +242,43 @@ static void refused(void *unused) {
                 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
+/* Nodes that are not served. */
+static void refused_nodes(void *unused) {
+    static const CUgraphNodeType types[] = {CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL,
+                                            CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
+                                            CU_GRAPH_NODE_TYPE_CONDITIONAL};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = types,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .WidthInBytes = 4,
+                          .Height = 1,
+                          .Depth = 1};
+    CUgraphNode node = (CUgraphNode)(uint64_t)7;
+    CUgraph graph;
+
+    (void)unused;
+    begin();
+    OK(cu.cuGraphCreate(&graph, 0));
+    OK(cu.cuMemAlloc_v2(&copy.dstDevice, 64));
+    for (unsigned i = 0; i < 3; i++) {
+        CUgraphNodeParams p = {.type = types[i]};
+
+        CHECK_EQUAL(cu.cuGraphAddNode(&node, graph, NULL, 0, &p), CUDA_ERROR_NOT_SUPPORTED);
+    }
+    /* Memory that the worker does not see. */
+    CHECK_EQUAL(cu.cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, context),
+                CUDA_ERROR_NOT_SUPPORTED);
+    copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+    copy.srcDevice = (CUdeviceptr)types;
+    CHECK_EQUAL(cu.cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, context),
+                CUDA_ERROR_NOT_SUPPORTED);
+    CHECK_EQUAL((uint64_t)node, 7);
+    CHECK_EQUAL(cu.cuGraphAddHostNode(&node, (CUgraph)(uint64_t)0x4711, NULL, 0, NULL),
+                CUDA_ERROR_INVALID_VALUE);
+    OK(cu.cuGraphDestroy(graph));
+    CHECK_EQUAL(cu.cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+}
+
 static void *synchronize(void *stream) {
     OK(cu.cuCtxSetCurrent(context));
     CHECK_EQUAL(cu.cuStreamSynchronize(stream), CUDA_ERROR_DEVICE_UNAVAILABLE);
@@ -281,6 +318,7 @@ int main(void) {
     CHECK_EQUAL(whole_run(false, check_captured, NULL), 0);
     CHECK_EQUAL(whole_run(true, check_captured, NULL), 0);
     CHECK_EQUAL(whole_run(true, refused, NULL), 0);
+    CHECK_EQUAL(whole_run(true, refused_nodes, NULL), 0);
     CHECK_EQUAL(whole_run(true, check_end, NULL), 0);
     return 0;
 }
