@@ -123,7 +123,7 @@ $(B)/test/scheduler/crashing: FORCE
 test-steady: ## make test ten times, five of them beside a load on every core (RUNS=10)
 	hack/test-steady.sh
 
-test-drivers: build ## hold our libraries against NVIDIA's user-space drivers, which Debian packages; installs nothing
+test-drivers: build $(B)/bin/gpubench ## hold our libraries against NVIDIA's user-space drivers, which Debian packages; installs nothing
 	$(call step,TEST,against the drivers of NVIDIA)
 	hack/drivers.sh .cache/drivers
 	hack/runtimes.sh .cache/runtimes

@@ -34,6 +34,9 @@ func (r Remote) Generated() bool { return r.Manner == Waiting || r.Manner == Pos
 // Served says whether a program on another machine can use the call.
 func (r Remote) Served() bool { return r.Manner != Refused && r.Manner != "" }
 
+// surrounded says whether a function by hand stands around the call, other than one of the client around a refusal.
+func (r Remote) surrounded() bool { return r.Front != "" && r.Manner != Refused || r.Back != "" }
+
 // parseRemote reads "waiting" or "refused graphics".
 func parseRemote(text, front, back string) (Remote, string) {
 	manner, reason, _ := strings.Cut(text, " ")
@@ -49,7 +52,7 @@ func parseRemote(text, front, back string) (Remote, string) {
 		return r, fmt.Sprintf("remote %q: %s needs no reason", text, manner)
 	case !r.Generated() && !identifier.MatchString(reason):
 		return r, fmt.Sprintf("remote %q: %s needs the name of a reason after it", text, manner)
-	case !r.Generated() && (front != "" && r.Manner != Refused || back != ""):
+	case !r.Generated() && r.surrounded():
 		return r, fmt.Sprintf("front and back stand around what is generated, and %s is not", manner)
 	case r.Manner == Posted && back != "":
 		return r, "back is for calls that wait for an answer"

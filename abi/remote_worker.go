@@ -170,14 +170,19 @@ func (r remoteLibrary) decoder(b *strings.Builder, c call) {
 			}
 		}
 	}
+	c.judgeNumbers(b)
+	fmt.Fprintf(b, "    if (!remote_taken(d, d->%s->%s != NULL)) {\n        return remote_not_called(d);\n    }\n", r.lower(), c.Name)
+	r.make(b, c)
+	b.WriteString("}\n")
+}
+
+// judgeNumbers judges the numbers of what the call makes, before it is made.
+func (c call) judgeNumbers(b *strings.Builder) {
 	for i, p := range c.Parameters {
 		if p.Role == Makes {
 			fmt.Fprintf(b, "    remote_make_number(d, %d, %d, %s);\n", i, c.word[i], kind(p.Element()))
 		}
 	}
-	fmt.Fprintf(b, "    if (!remote_taken(d, d->%s->%s != NULL)) {\n        return remote_not_called(d);\n    }\n", r.lower(), c.Name)
-	r.make(b, c)
-	b.WriteString("}\n")
 }
 
 // backless is what a decoder calls where the worker's own function is not linked.
