@@ -158,9 +158,9 @@ REMOTE_COPIES := $(addprefix $(REMOTE_OBJ)/renamed/client/,bulk.o copies.o copie
 $(REMOTE_OBJ)/test/copies_world.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 $(REMOTE_TEST)/copies $(REMOTE_TEST)/copies_hostile $(REMOTE_TEST)/copies_drawn: $(REMOTE_COPIES) | $(REMOTE_SIMGPU)
 # In processes of their own, as programs are.
-$(REMOTE_OBJ)/test/test_copies_worker.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"' \
+$(REMOTE_OBJ)/test/copies_served.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"' \
 	-DCLIENT_FOLDER='"$(abspath $(REMOTE_LIB))/"' -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"'
-$(REMOTE_TEST)/copies_worker: $(addprefix $(REMOTE_OBJ)/test/,copies_steps.o copies_shapes.o pair.o) $(REMOTE_OBJ)/worker/sandbox.o \
+$(REMOTE_TEST)/copies_worker: $(addprefix $(REMOTE_OBJ)/test/,copies_served.o copies_steps.o copies_shapes.o pair.o) $(REMOTE_OBJ)/worker/sandbox.o \
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) | $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
 
 # Tests of the real thing: client library, worker and simulated driver, each in a process of its own.

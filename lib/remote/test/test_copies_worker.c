@@ -1,20 +1,14 @@
 /* Random copies of all kinds in two processes: one has the simulated driver, the other a worker of its own. After each the
  * results are equal, and so is all memory. Also with several threads. */
 #define _GNU_SOURCE
+#include "remote/test/copies_served.h"
 #include "remote/test/copies_steps.h"
-
-#include "remote/test/pair.h"
 #include "simgpu/machine/test/setting.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,76 +21,12 @@ struct seen {
     uint64_t digest;
 };
 
-static char folder[256];
 static struct remote_cuda_driver driver;
 static CUcontext context;
-static pid_t worker;
-static int life;
 
-static void copy_file(const char *name) {
-    char from[PATH_MAX], to[PATH_MAX];
-    static char bytes[1 << 16];
-    ssize_t size;
-
-    snprintf(from, sizeof from, "%s%s", CLIENT_FOLDER, name);
-    snprintf(to, sizeof to, "%s/%s", folder, name);
-    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0700);
-    CHECK(in >= 0 && out >= 0);
-    while ((size = read(in, bytes, sizeof bytes)) > 0) {
-        CHECK_EQUAL(write(out, bytes, (size_t)size), size);
-    }
-    close(in);
-    close(out);
-}
-
-/* A folder with the client's libraries, beside which a worker listens. It ends with this process. */
-static void start_worker(void) {
-    char path[PATH_MAX + 16];
-    int ends[2];
-
-    snprintf(folder, sizeof folder, "%s/divvy-copies-XXXXXX",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    CHECK(mkdtemp(folder));
-    copy_file("libcuda.so.1");
-    copy_file("libnvidia-ml.so.1");
-    copy_file("libdivvy-remote.so.1");
-    snprintf(path, sizeof path, "%s/worker.sock", folder);
-    CHECK_EQUAL(pipe(ends), 0);
-    CHECK_EQUAL(fcntl(ends[1], F_SETFD, FD_CLOEXEC), 0);
-    worker = fork();
-    CHECK(worker >= 0);
-    if (worker == 0) {
-        char number[16];
-        snprintf(number, sizeof number, "%d", ends[0]);
-        setenv("LD_LIBRARY_PATH", SIMGPU_FOLDER, 1);
-        execl(WORKER_PROGRAM, "divvy-worker", "--listen", path, "--life", number, (char *)NULL);
-        _exit(127);
-    }
-    close(ends[0]);
-    life = ends[1];
-    EVENTUALLY(access(path, F_OK) == 0);
-}
-
-static void end_worker(void) {
-    struct dirent *entry;
-    int status;
-    DIR *all = opendir(folder);
-
-    close(life);
-    CHECK_EQUAL(waitpid(worker, &status, 0), worker);
-    while (all && (entry = readdir(all))) {
-        unlinkat(dirfd(all), entry->d_name, 0);
-    }
-    closedir(all);
-    CHECK_EQUAL(rmdir(folder), 0);
-}
-
+/* Loads the simulated driver or the client in a process that has neither. */
 static void load(bool remote) {
-    char path[PATH_MAX + 16];
-
-    snprintf(path, sizeof path, "%s/libcuda.so.1", remote ? folder : SIMGPU_FOLDER);
-    pair_load(path);
-    remote_cuda_driver_find(&driver, pair_find);
+    copies_load(remote, &driver);
     OK(driver.cuInit(0));
     OK(driver.cuCtxCreate_v2(&context, 0, 0));
 }
@@ -121,7 +51,6 @@ static pid_t begin(bool remote, bool strict, struct seen *seen, uint64_t steps) 
 
     CHECK(child >= 0);
     if (child == 0) {
-        close(life);
         setenv("DIVVY_REMOTE", strict ? "strict" : "", 1);
         load(remote);
         steps_of(seen, steps, strict ? 100000 : 0);
@@ -236,21 +165,13 @@ static void *run_thread(void *number) {
 
 static void check_threads(void) {
     pthread_t threads[THREADS];
-    pid_t child = fork();
 
-    CHECK(child >= 0);
-    if (child == 0) {
-        close(life);
-        load(true);
-        for (size_t i = 0; i < THREADS; i++) {
-            CHECK_EQUAL(pthread_create(&threads[i], NULL, run_thread, (void *)i), 0);
-        }
-        for (size_t i = 0; i < THREADS; i++) {
-            CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
-        }
-        _exit(0);
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(pthread_create(&threads[i], NULL, run_thread, (void *)i), 0);
     }
-    wait_for(child);
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
+    }
 }
 
 /* What ends with a context, and what does not. */
@@ -338,19 +259,66 @@ static void check_many(void) {
     OK(driver.cuMemFree_v2(at));
 }
 
-static void check_both(void (*check)(void)) {
-    for (int remote = 0; remote < 2; remote++) {
-        pid_t child = fork();
+static unsigned long turns;
 
-        CHECK(child >= 0);
-        if (child == 0) {
-            close(life);
-            load(remote);
-            check();
-            _exit(0);
+/* Copies until that fails, and what it has of the host stays its own. */
+static void *copy_on(void *form) {
+    unsigned char *bytes = calloc(1, 8u << 20), *pinned;
+    CUdeviceptr at;
+    CUresult result = CUDA_SUCCESS;
+
+    CHECK(bytes);
+    OK(driver.cuCtxSetCurrent(context));
+    OK(driver.cuMemAlloc_v2(&at, 8u << 20));
+    OK(driver.cuMemHostAlloc((void **)&pinned, 8u << 20, 0));
+    while (result == CUDA_SUCCESS) {
+        switch ((uintptr_t)form) {
+        case 0:
+            result = driver.cuMemcpyHtoDAsync_v2(at, bytes, 8u << 20, NULL);
+            break;
+        case 1:
+            result = driver.cuMemcpyDtoH_v2(bytes, at, 8u << 20);
+            break;
+        default:
+            result = driver.cuMemcpyHtoD_v2(at, pinned, 8u << 20);
         }
-        wait_for(child);
+        __atomic_add_fetch(&turns, 1, __ATOMIC_RELAXED);
     }
+    CHECK_EQUAL(result, CUDA_ERROR_DEVICE_UNAVAILABLE);
+    memset(pinned, 1, 8u << 20);
+    CHECK_EQUAL(driver.cuMemFreeHost(pinned), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    free(bytes);
+    return NULL;
+}
+
+static void check_death(void) {
+    pthread_t threads[THREADS];
+
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(pthread_create(&threads[i], NULL, copy_on, (void *)(i % 3)), 0);
+    }
+    EVENTUALLY(__atomic_load_n(&turns, __ATOMIC_RELAXED) > 60);
+    CHECK_EQUAL(kill(copies_find_worker(), SIGKILL), 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
+    }
+}
+
+static void check_in(bool remote, void (*check)(void)) {
+    pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        load(remote);
+        check();
+        _exit(0);
+    }
+    wait_for(child);
+}
+
+static void check_both(void (*check)(void)) {
+    check_in(false, check);
+    check_in(true, check);
 }
 
 int main(void) {
@@ -361,13 +329,14 @@ int main(void) {
     setting_describe(&machine);
     machine.cuda_version = 13040;
     setting_make(&machine);
-    start_worker();
+    copies_start_worker();
     check_equal(false, steps);
     check_equal(true, steps);
-    check_threads();
+    check_both(check_threads);
     check_both(check_contexts);
     check_both(check_captures);
     check_both(check_many);
-    end_worker();
+    check_in(true, check_death);
+    copies_end_worker();
     return 0;
 }

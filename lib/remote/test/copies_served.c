@@ -1,0 +1,97 @@
+#define _GNU_SOURCE
+#include "remote/test/copies_served.h"
+
+#include "remote/test/pair.h"
+#include "simgpu/machine/test/setting.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[256];
+static pid_t worker;
+static int life;
+
+static void copy_file(const char *name) {
+    char from[PATH_MAX], to[PATH_MAX];
+    static char bytes[1 << 16];
+    ssize_t size;
+
+    snprintf(from, sizeof from, "%s%s", CLIENT_FOLDER, name);
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0700);
+    CHECK(in >= 0 && out >= 0);
+    while ((size = read(in, bytes, sizeof bytes)) > 0) {
+        CHECK_EQUAL(write(out, bytes, (size_t)size), size);
+    }
+    close(in);
+    close(out);
+}
+
+void copies_start_worker(void) {
+    char path[PATH_MAX + 16];
+    int ends[2];
+
+    snprintf(folder, sizeof folder, "%s/divvy-copies-XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    CHECK(mkdtemp(folder));
+    copy_file("libcuda.so.1");
+    copy_file("libnvidia-ml.so.1");
+    copy_file("libdivvy-remote.so.1");
+    snprintf(path, sizeof path, "%s/worker.sock", folder);
+    CHECK_EQUAL(pipe(ends), 0);
+    CHECK_EQUAL(fcntl(ends[1], F_SETFD, FD_CLOEXEC), 0);
+    worker = fork();
+    CHECK(worker >= 0);
+    if (worker == 0) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", ends[0]);
+        setenv("LD_LIBRARY_PATH", SIMGPU_FOLDER, 1);
+        execl(WORKER_PROGRAM, "divvy-worker", "--listen", path, "--life", number, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[0]);
+    life = ends[1];
+    EVENTUALLY(access(path, F_OK) == 0);
+}
+
+void copies_end_worker(void) {
+    struct dirent *entry;
+    int status;
+    DIR *all = opendir(folder);
+
+    close(life);
+    CHECK_EQUAL(waitpid(worker, &status, 0), worker);
+    while (all && (entry = readdir(all))) {
+        unlinkat(dirfd(all), entry->d_name, 0);
+    }
+    closedir(all);
+    CHECK_EQUAL(rmdir(folder), 0);
+}
+
+void copies_load(bool remote, struct remote_cuda_driver *driver) {
+    char path[PATH_MAX + 16];
+
+    if (remote) {
+        close(life);
+    }
+    snprintf(path, sizeof path, "%s/libcuda.so.1", remote ? folder : SIMGPU_FOLDER);
+    pair_load(path);
+    remote_cuda_driver_find(driver, pair_find);
+}
+
+pid_t copies_find_worker(void) {
+    char path[64];
+    int found = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)worker, (int)worker);
+    FILE *file = fopen(path, "r");
+    CHECK(file);
+    CHECK_EQUAL(fscanf(file, "%d", &found), 1);
+    fclose(file);
+    return (pid_t)found;
+}
