@@ -142,13 +142,13 @@ static CUresult change_exec(CUgraphExec exec, CUgraphNode node, CUgraphNodeParam
 }
 
 /* What drivers tell of nodes. */
-static CUgraphNodeParams told = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
+CUgraphNodeParams graphs_told = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
 static CUresult get(CUgraphNode node, CUgraphNodeParams *to) {
     (void)node;
     if (!to) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *to = told;
+    *to = graphs_told;
     return CUDA_SUCCESS;
 }
 

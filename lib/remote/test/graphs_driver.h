@@ -17,5 +17,7 @@ extern const struct remote_cuda_driver graphs_driver;
 /* How often it was called, and of what it read. */
 extern unsigned long graphs_called;
 extern unsigned char graphs_sum;
+/* What it tells of each node. */
+extern CUgraphNodeParams graphs_told;
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define MOST_CAPTURES 64u
-#define MOST_MODES 256u
+#define MOST_MODES 1024u
 #define PER_THREAD 2u
 
 static struct capture {
