@@ -90,9 +90,9 @@ $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels: $(REMOT
 	| $(REMOTE_SIMGPU)
 # Reservations are noted only: the simulated GPUs have their addresses in this process.
 $(addprefix $(REMOTE_OBJ)/test/,facts.o sequence.o apart.o test_allocations.o test_kernels_apart.o bench_launch.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
-$(addprefix $(REMOTE_TEST)/,facts facts_apart facts_threads devices allocations kernels_apart): $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(addprefix $(REMOTE_TEST)/,facts facts_apart facts_graphs facts_threads devices allocations kernels_apart): $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
-$(addprefix $(REMOTE_TEST)/,facts facts_apart facts_threads devices allocations): $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_host.o sequence_memory.o) \
+$(addprefix $(REMOTE_TEST)/,facts facts_apart facts_graphs facts_threads devices allocations): $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_host.o sequence_memory.o) \
 	$(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
 $(REMOTE_OBJ)/test/apart.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"'
 $(REMOTE_TEST)/facts_records: $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
@@ -109,7 +109,7 @@ $(REMOTE_TEST)/bench_launch: $(addprefix $(REMOTE_OBJ)/test/,bench_launch.o apar
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
-$(REMOTE_TEST)/facts_apart $(REMOTE_TEST)/facts_threads $(REMOTE_TEST)/kernels_apart $(REMOTE_TEST)/bench_launch: | $(REMOTE_PROGRAM) $(B)/lib/remote/libcuda.so.1
+$(REMOTE_TEST)/facts_apart $(REMOTE_TEST)/facts_graphs $(REMOTE_TEST)/facts_threads $(REMOTE_TEST)/kernels_apart $(REMOTE_TEST)/bench_launch: | $(REMOTE_PROGRAM) $(B)/lib/remote/libcuda.so.1
 
 # The client's three files. All code is in one of them, so that a program which loads both of the driver's names has one
 # connection. The others jump into it; they look for it where the run path says, which whoever places them overwrites

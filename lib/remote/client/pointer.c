@@ -26,6 +26,13 @@ static enum answer say(uint64_t *value, uint64_t what) {
     return ANSWERED;
 }
 
+/* What an attribute would be for is not served: docs/design/remote-facts.md. */
+static bool is_refused(CUpointer_attribute attribute) {
+    return attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
+           attribute == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE ||
+           attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
+}
+
 /* What is the same for all memory of the program and of devices. */
 static enum answer of_any(const struct pointer *p, CUpointer_attribute attribute, uint64_t *value) {
     switch (attribute) {
@@ -38,10 +45,6 @@ static enum answer of_any(const struct pointer *p, CUpointer_attribute attribute
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         return say(value, p->address);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    /* What these would be for is not served: docs/design/remote-facts.md. */
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         return say(value, 0);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -57,7 +60,7 @@ static enum answer of_any(const struct pointer *p, CUpointer_attribute attribute
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         return NONE;
     default:
-        return ASK;
+        return is_refused(attribute) ? say(value, 0) : ASK;
     }
 }
 
@@ -109,8 +112,6 @@ static bool changes(const struct pointer *p) {
 
 /* What the client knows by itself. */
 static enum answer known(const struct pointer *p, CUpointer_attribute attribute, uint64_t *value) {
-    uint64_t ignored;
-
     if (!p->known) {
         return p->foreign ? ASK : NONE;
     }
@@ -118,12 +119,7 @@ static enum answer known(const struct pointer *p, CUpointer_attribute attribute,
         return of_host(p, attribute, value);
     }
     if (changes(p)) {
-        /* What is not served is said in the same way as for other memory. */
-        enum answer any = of_any(p, attribute, &ignored);
-        bool refused = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
-                       attribute == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE ||
-                       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
-        return refused ? say(value, 0) : any == NONE ? NONE : ASK_EACH_TIME;
+        return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS ? NONE : ASK_EACH_TIME;
     }
     return of_device(p, attribute, value);
 }
@@ -178,7 +174,7 @@ static CUresult find(struct pointer *p, CUpointer_attribute attribute, uint64_t 
         result = ask(p);
     }
     if (p->told && (unsigned)attribute < REMOTE_POINTER_ATTRIBUTES) {
-        *value = p->facts.values[attribute];
+        *value = is_refused(attribute) ? 0 : p->facts.values[attribute];
         *has = p->facts.results[attribute] == 0;
     }
     return result;

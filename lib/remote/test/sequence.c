@@ -30,6 +30,7 @@ static struct step *now;
 static uint64_t random_state;
 static bool telling; /* each call, with TELL */
 static uint32_t operations;
+static void (*script)(void); /* in place of sequences */
 
 CUresult sequence_told(const char *name, CUresult result) {
     if (telling) {
@@ -215,7 +216,12 @@ static void begin_and_run(uint64_t first) {
     if (sequence_way == LOOPBACK) {
         facts_start(&sequence_driver);
     }
-    run_batch(first);
+    if (script) {
+        now = steps;
+        script();
+    } else {
+        run_batch(first);
+    }
     if (sequence_way >= APART) {
         apart_end();
     }
@@ -250,6 +256,25 @@ static void compare(uint64_t first, const struct step *one, const struct step *o
         }
         (one[i].result ? failed : succeeded)[one[i].what]++;
     }
+}
+
+void sequence_noted(CUresult result) {
+    now->result = (int32_t)result;
+    now++;
+}
+
+void sequence_compare_script(void (*with)(void), enum way one, enum way other) {
+    struct step *both = mmap(NULL, 2 * BATCH * STEPS * sizeof *both, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(both != MAP_FAILED);
+    telling = getenv("TELL") != NULL;
+    script = with;
+    run(one, 0, both);
+    run(other, 0, both + BATCH * STEPS);
+    compare(0, both, both + BATCH * STEPS);
+    munmap(both, 2 * BATCH * STEPS * sizeof *both);
+    script = NULL;
 }
 
 void sequence_compare(enum way one, enum way other, uint64_t sequences) {

@@ -72,6 +72,11 @@ void see_attribute(CUpointer_attribute attribute, uint64_t value, CUdeviceptr ad
 /* Compares two ways for as many sequences as SEQUENCES says, from the one that FIRST says. */
 void sequence_compare(enum way one, enum way other, uint64_t sequences);
 
+/* Compares what a script sees and notes. */
+void sequence_compare_script(void (*with)(void), enum way one, enum way other);
+/* Notes a result, after what was seen with it. */
+void sequence_noted(CUresult result);
+
 /* apart.c: starts a worker beside this process, and loads the client's library. */
 void apart_start(bool strict);
 void apart_end(void);
