@@ -101,6 +101,7 @@ $(REMOTE_TEST)/lacks: lib/remote/test/lacks.sh
 	$(call step,GEN)
 	mkdir -p $(@D)
 	printf '#!/bin/sh\nexec %s %s %s\n' $(abspath $< lib/remote/client/lacks.inc docs/design/remote-facts.md) >$@ && chmod +x $@
+$(REMOTE_TEST)/ranges: LDFLAGS += -Wl,--wrap=mmap
 $(REMOTE_TEST)/ranges: $(addprefix $(REMOTE_OBJ)/client/,ranges.o reserve.o tree.o)
 $(REMOTE_TEST)/kernels_apart: $(REMOTE_OBJ)/test/apart.o
 # Prints how long a launch takes.

@@ -15,6 +15,17 @@
 
 static uint64_t base; /* of addresses that nobody has */
 
+/* A kernel before 4.17 does not know the flag, and takes the address as a wish. The linker has the client's calls come
+ * here. */
+static bool old_kernel;
+void *__real_mmap(void *at, size_t size, int protection, int flags, int file, off_t from);
+void *__wrap_mmap(void *at, size_t size, int protection, int flags, int file, off_t from);
+
+void *__wrap_mmap(void *at, size_t size, int protection, int flags, int file, off_t from) {
+    return __real_mmap(at, size, protection, old_kernel ? flags & ~MAP_FIXED_NOREPLACE : flags,
+                       file, from);
+}
+
 static bool is_reserved(uint64_t address) {
     unsigned char resident;
     int saved = errno;
@@ -61,6 +72,35 @@ static void test_taken(void) {
     /* What no kernel has. */
     CHECK(!add(0, 4096, 1) && !add(UINT64_MAX - 4096, 4096, 1) && !add(base, 0, 1));
     CHECK(!add(base, UINT64_MAX - base + 1, 1) && !add(4096, 4096, 1));
+}
+
+static size_t mapped(void) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    size_t lines = 0;
+    int c;
+
+    CHECK(maps);
+    while ((c = getc(maps)) != EOF) {
+        lines += c == '\n';
+    }
+    fclose(maps);
+    return lines;
+}
+
+static void test_old_kernel(void) {
+    struct remote_range range;
+    char *there = (char *)(uintptr_t)(base + BLOCK);
+
+    CHECK(mmap(there, 4096, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == there);
+    old_kernel = true;
+    size_t before = mapped();
+    CHECK(!add(base, 3 * BLOCK, 1));
+    CHECK_EQUAL(mapped(), before);
+    CHECK(add(base + 2 * BLOCK, 5, 1) && is_reserved(base + 2 * BLOCK));
+    CHECK(remote_range_remove(base + 2 * BLOCK, &range) && !is_reserved(base + 2 * BLOCK));
+    old_kernel = false;
+    CHECK(munmap(there, 4096) == 0);
 }
 
 /* Ranges that share a block, and the program's own memory, for which nothing is reserved. */
@@ -266,6 +306,7 @@ static void test_many(void) {
 int main(void) {
     find_base();
     test_taken();
+    test_old_kernel();
     test_shared_blocks();
     test_leaving();
     test_given_again();
