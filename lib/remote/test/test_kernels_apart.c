@@ -5,7 +5,6 @@
 #include "remote/test/pair.h"
 #include "remote/test/sequence.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -317,61 +316,6 @@ static void compare(enum way other, uint64_t seed) {
     munmap(one, 2 * bytes);
 }
 
-/* Threads of one program, each with code and a stream of its own: what they launch is right, whoever else loads code. */
-#define THREADS 4u
-#define ROUNDS 300u
-
-static void *launch_rounds(void *context) {
-    static unsigned threads;
-    unsigned me = __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED);
-    CUdeviceptr mine = memory + (CUdeviceptr)4 * WORDS * me / 2;
-    CUstream stream;
-
-    OK(d.cuCtxSetCurrent(context));
-    OK(d.cuStreamCreate(&stream, 1));
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        CUmodule module;
-        CUfunction fill;
-        const char *name;
-        unsigned value = me << 16 | i, there = 0;
-        CUdeviceptr at = mine + 4 * (i % 1000);
-        uint64_t words = 1;
-
-        OK(d.cuModuleLoadDataEx(&module, text, 0, NULL, NULL));
-        OK(d.cuModuleGetFunction(&fill, module, "divvy_fill"));
-        OK(d.cuFuncGetName(&name, fill));
-        CHECK(strcmp(name, "divvy_fill") == 0);
-        for (unsigned k = 0; k < 20; k++) {
-            OK(d.cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&at, &value, &words},
-                                NULL));
-        }
-        OK(d.cuStreamSynchronize(stream));
-        OK(d.cuMemcpyDtoH_v2(&there, at, sizeof there));
-        CHECK_EQUAL(there, value);
-        OK(d.cuModuleUnload(module));
-    }
-    return NULL;
-}
-
-static void check_threads(void) {
-    pthread_t threads[THREADS];
-    CUcontext context;
-
-    apart_start(false);
-    remote_cuda_driver_find(&d, pair_find);
-    OK(d.cuInit(0));
-    OK(d.cuCtxCreate_v2(&context, 0, 0));
-    OK(d.cuMemAlloc_v2(&memory, 3 * 4 * WORDS));
-    draw_text();
-    for (unsigned i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, launch_rounds, context) == 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
-    }
-    apart_end();
-}
-
 int main(void) {
     const char *given = getenv("SEQUENCES");
     uint64_t sequences = given ? strtoull(given, NULL, 10) : 40;
@@ -387,6 +331,5 @@ int main(void) {
     for (uint64_t seed = sequences; seed < 2 * sequences; seed++) {
         compare(APART_STRICT, seed);
     }
-    check_threads();
     return 0;
 }
