@@ -158,11 +158,17 @@ REMOTE_COPIES := $(addprefix $(REMOTE_OBJ)/renamed/client/,bulk.o copies.o copie
 	$(addprefix $(REMOTE_OBJ)/test/,copies_world.o copies_steps.o copies_shapes.o pair.o) $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c))
 $(REMOTE_OBJ)/test/copies_world.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 $(REMOTE_TEST)/copies $(REMOTE_TEST)/copies_hostile $(REMOTE_TEST)/copies_drawn: $(REMOTE_COPIES) | $(REMOTE_SIMGPU)
-# In processes of their own, as programs are.
-$(REMOTE_OBJ)/test/copies_served.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"' \
-	-DCLIENT_FOLDER='"$(abspath $(REMOTE_LIB))/"' -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"'
-$(REMOTE_TEST)/copies_worker: $(addprefix $(REMOTE_OBJ)/test/,copies_served.o copies_steps.o copies_shapes.o pair.o) $(REMOTE_OBJ)/worker/sandbox.o \
-	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) | $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
+# In processes of their own, as programs are; and with the client as part of the test, whose link is a stream.
+COPIES_SERVED := $(addprefix $(REMOTE_OBJ)/test/,copies_served.o copies_compare.o copies_steps.o copies_shapes.o) \
+	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c))
+$(addprefix $(REMOTE_OBJ)/test/,copies_served.o test_copies_worker.o test_copies_stream.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"' \
+	-DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"' -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"'
+$(REMOTE_TEST)/copies_worker: $(COPIES_SERVED) | $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
+$(REMOTE_TEST)/copies_stream: $(REMOTE_OBJ)/test/test_copies_stream.o $(COPIES_SERVED) $(REMOTE_CODE_OBJECTS) \
+	| $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -pthread -Wl,--wrap=remote_link_connect -o $@ $^ -ldl
 
 # Tests of the real thing: client library, worker and simulated driver, each in a process of its own.
 REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,attributes callbacks captures graphs)

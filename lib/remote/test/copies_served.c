@@ -1,18 +1,20 @@
 #define _GNU_SOURCE
 #include "remote/test/copies_served.h"
 
-#include "remote/test/pair.h"
 #include "simgpu/machine/test/setting.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[256];
+char copies_folder[256];
 static pid_t worker;
 static int life;
 
@@ -22,7 +24,7 @@ static void copy_file(const char *name) {
     ssize_t size;
 
     snprintf(from, sizeof from, "%s%s", CLIENT_FOLDER, name);
-    snprintf(to, sizeof to, "%s/%s", folder, name);
+    snprintf(to, sizeof to, "%s/%s", copies_folder, name);
     int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0700);
     CHECK(in >= 0 && out >= 0);
     while ((size = read(in, bytes, sizeof bytes)) > 0) {
@@ -36,13 +38,13 @@ void copies_start_worker(void) {
     char path[PATH_MAX + 16];
     int ends[2];
 
-    snprintf(folder, sizeof folder, "%s/divvy-copies-XXXXXX",
+    snprintf(copies_folder, sizeof copies_folder, "%s/divvy-copies-XXXXXX",
              getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    CHECK(mkdtemp(folder));
+    CHECK(mkdtemp(copies_folder));
     copy_file("libcuda.so.1");
     copy_file("libnvidia-ml.so.1");
     copy_file("libdivvy-remote.so.1");
-    snprintf(path, sizeof path, "%s/worker.sock", folder);
+    snprintf(path, sizeof path, "%s/worker.sock", copies_folder);
     CHECK_EQUAL(pipe(ends), 0);
     CHECK_EQUAL(fcntl(ends[1], F_SETFD, FD_CLOEXEC), 0);
     worker = fork();
@@ -62,7 +64,7 @@ void copies_start_worker(void) {
 void copies_end_worker(void) {
     struct dirent *entry;
     int status;
-    DIR *all = opendir(folder);
+    DIR *all = opendir(copies_folder);
 
     close(life);
     CHECK_EQUAL(waitpid(worker, &status, 0), worker);
@@ -70,18 +72,42 @@ void copies_end_worker(void) {
         unlinkat(dirfd(all), entry->d_name, 0);
     }
     closedir(all);
-    CHECK_EQUAL(rmdir(folder), 0);
+    CHECK_EQUAL(rmdir(copies_folder), 0);
 }
 
-void copies_load(bool remote, struct remote_cuda_driver *driver) {
-    char path[PATH_MAX + 16];
+pid_t copies_fork(void) {
+    pid_t child = fork();
 
-    if (remote) {
+    CHECK(child >= 0);
+    if (child == 0) {
         close(life);
     }
-    snprintf(path, sizeof path, "%s/libcuda.so.1", remote ? folder : SIMGPU_FOLDER);
-    pair_load(path);
-    remote_cuda_driver_find(driver, pair_find);
+    return child;
+}
+
+static void *library;
+
+void copies_open(const char *folder) {
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    CHECK(library);
+}
+
+void *copies_find(const char *name) {
+    return dlsym(library, name);
+}
+
+int copies_connect(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    CHECK(connection >= 0);
+    CHECK((size_t)snprintf(address.sun_path, sizeof address.sun_path, "%s/worker.sock",
+                           copies_folder) < sizeof address.sun_path);
+    CHECK_EQUAL(connect(connection, (const struct sockaddr *)&address, sizeof address), 0);
+    return connection;
 }
 
 pid_t copies_find_worker(void) {

@@ -15,78 +15,18 @@
 #define OK(call) CHECK_EQUAL(call, CUDA_SUCCESS)
 #define THREADS 6
 
-/* What each step gave, in both processes. */
-struct seen {
-    CUresult result;
-    uint64_t digest;
-};
-
 static struct remote_cuda_driver driver;
 static CUcontext context;
 
-/* Loads the simulated driver or the client in a process that has neither. */
+void copies_load(bool remote, struct remote_cuda_driver *to) {
+    copies_open(remote ? copies_folder : SIMGPU_FOLDER);
+    remote_cuda_driver_find(to, copies_find);
+}
+
 static void load(bool remote) {
     copies_load(remote, &driver);
     OK(driver.cuInit(0));
     OK(driver.cuCtxCreate_v2(&context, 0, 0));
-}
-
-static void steps_of(struct seen *seen, uint64_t steps, uint64_t first) {
-    struct copies_side side = {0};
-
-    copies_make(&side, &driver, &driver);
-    for (uint64_t i = 0; i < steps; i++) {
-        seen[i].result = copies_step(&side, first + i);
-        /* A late error is told by whoever waits next. */
-        CUresult late = driver.cuCtxSynchronize();
-        seen[i].result = seen[i].result == CUDA_SUCCESS ? late : seen[i].result;
-        seen[i].digest = copies_look(&side);
-    }
-    copies_end(&side);
-    OK(driver.cuCtxDestroy_v2(context));
-}
-
-static pid_t begin(bool remote, bool strict, struct seen *seen, uint64_t steps) {
-    pid_t child = fork();
-
-    CHECK(child >= 0);
-    if (child == 0) {
-        setenv("DIVVY_REMOTE", strict ? "strict" : "", 1);
-        load(remote);
-        steps_of(seen, steps, strict ? 100000 : 0);
-        _exit(0);
-    }
-    return child;
-}
-
-static void wait_for(pid_t child) {
-    int status;
-
-    CHECK_EQUAL(waitpid(child, &status, 0), child);
-    CHECK_EQUAL(status, 0);
-}
-
-static void check_equal(bool strict, uint64_t steps) {
-    struct seen *seen = mmap(NULL, 2 * steps * sizeof *seen, PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    unsigned long succeeded = 0;
-
-    CHECK(seen != MAP_FAILED);
-    wait_for(begin(false, strict, seen, steps));
-    wait_for(begin(true, strict, seen + steps, steps));
-    for (uint64_t i = 0; i < steps; i++) {
-        const struct seen *one = &seen[i], *other = &seen[steps + i];
-        if (one->result != other->result || one->digest != other->digest) {
-            fprintf(stderr, "step %llu: direct %d, remote %d, memory %s\n", (unsigned long long)i,
-                    one->result, other->result, one->digest == other->digest ? "equal" : "differs");
-            exit(1);
-        }
-        succeeded += one->result == CUDA_SUCCESS;
-    }
-    printf("%s: %llu steps, %lu with success\n", strict ? "strict" : "posted",
-           (unsigned long long)steps, succeeded);
-    fflush(stdout);
-    munmap(seen, 2 * steps * sizeof *seen);
 }
 
 /* A thread with memory and a stream of its own, of whose contents it keeps account. */
@@ -305,15 +245,14 @@ static void check_death(void) {
 }
 
 static void check_in(bool remote, void (*check)(void)) {
-    pid_t child = fork();
+    pid_t child = copies_fork();
 
-    CHECK(child >= 0);
     if (child == 0) {
         load(remote);
         check();
         _exit(0);
     }
-    wait_for(child);
+    copies_wait(child);
 }
 
 static void check_both(void (*check)(void)) {
@@ -330,8 +269,8 @@ int main(void) {
     machine.cuda_version = 13040;
     setting_make(&machine);
     copies_start_worker();
-    check_equal(false, steps);
-    check_equal(true, steps);
+    copies_compare(false, steps);
+    copies_compare(true, steps);
     check_both(check_threads);
     check_both(check_contexts);
     check_both(check_captures);
