@@ -306,6 +306,17 @@ static void check_end(void *unused) {
     CHECK_EQUAL(called, 0);
 }
 
+/* The program ends inside a function. */
+static void leave_inside(void *unused) {
+    CUstream stream;
+
+    (void)unused;
+    begin();
+    OK(cu.cuStreamCreate(&stream, 1));
+    OK(cu.cuLaunchHostFunc(stream, wait_until_released, NULL));
+    await_entered();
+}
+
 int main(void) {
     whole_start();
     CHECK_EQUAL(whole_run(false, check_order, NULL), 0);
@@ -319,6 +330,8 @@ int main(void) {
     CHECK_EQUAL(whole_run(true, check_captured, NULL), 0);
     CHECK_EQUAL(whole_run(true, refused, NULL), 0);
     CHECK_EQUAL(whole_run(true, refused_nodes, NULL), 0);
+    CHECK_EQUAL(whole_run(true, leave_inside, NULL), 0);
+    whole_await_no_worker();
     CHECK_EQUAL(whole_run(true, check_end, NULL), 0);
     return 0;
 }

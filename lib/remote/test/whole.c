@@ -113,17 +113,32 @@ int whole_run(bool remote, void (*run)(void *argument), void *argument) {
     return status;
 }
 
-/* The worker that serves a process is the listener's child. Others that serve nobody any more end by themselves. */
-void whole_kill_worker(void) {
-    char name[64], text[512];
-    pid_t worker = 0;
+/* The first of the listener's children, which are workers, and what follows it in the text; 0 for none. */
+static pid_t first_worker(char *text, size_t size, char **rest) {
+    char name[64];
 
     snprintf(name, sizeof name, "/proc/%d/task/%d/children", (int)listener, (int)listener);
     FILE *file = fopen(name, "r");
     CHECK(file);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    text[fread(text, 1, size - 1, file)] = 0;
     fclose(file);
-    for (char *at = text, *end; (worker = (pid_t)strtol(at, &end, 10)) > 0; at = end) {
+    return (pid_t)strtol(text, rest, 10);
+}
+
+void whole_await_no_worker(void) {
+    char text[512], *rest;
+
+    while (first_worker(text, sizeof text, &rest) > 0) {
+        poll(NULL, 0, 1);
+    }
+}
+
+/* Others that serve nobody any more end by themselves. */
+void whole_kill_worker(void) {
+    char text[512], *rest;
+
+    for (pid_t worker = first_worker(text, sizeof text, &rest); worker > 0;
+         worker = (pid_t)strtol(rest, &rest, 10)) {
         CHECK(kill(worker, SIGKILL) == 0);
     }
 }
