@@ -1,5 +1,5 @@
-/* Threads of one program with the client's library and a worker in another process: each loads code and launches, whoever else
- * does; one has little stack; and the child of a fork launches nothing. */
+/* Launches with the client's library and a worker in another process: of threads that load code beside each other, of one with
+ * little stack, in the child of a fork, and such as fail late. */
 #define _GNU_SOURCE
 #include "remote/generated/cuda_decode.h"
 #include "remote/test/pair.h"
@@ -132,6 +132,22 @@ static void check_fork(CUmodule module, CUfunction fill, CUfunction large, CUeve
     CHECK_EQUAL(status, 0);
 }
 
+/* What only the driver can judge is told by the next call that waits, once. */
+static void check_late(CUfunction fill) {
+    uint64_t words = 1;
+    unsigned value = 1;
+    void *params[] = {&memory, &value, &words};
+
+    OK(d.cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 1u << 30, NULL, params, NULL));
+    OK(d.cuLaunchCooperativeKernel(fill, 65535, 1, 1, 1024, 1, 1, 0, NULL, params));
+    OK(d.cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+    CHECK_EQUAL(d.cuCtxSynchronize(), CUDA_ERROR_INVALID_VALUE);
+    OK(d.cuCtxSynchronize());
+    OK(d.cuLaunchCooperativeKernel(fill, 65535, 1, 1, 1024, 1, 1, 0, NULL, params));
+    CHECK_EQUAL(d.cuStreamSynchronize(NULL), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    OK(d.cuCtxSynchronize());
+}
+
 int main(void) {
     sim_machine machine;
     CUmodule module;
@@ -153,6 +169,7 @@ int main(void) {
     OK(d.cuEventCreate(&event, 0));
     OK(d.cuFuncGetParamCount(fill, &count));
     check_fork(module, fill, large, event);
+    check_late(fill);
     check_stack(large);
     check_threads();
     OK(d.cuCtxSynchronize());
