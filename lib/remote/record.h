@@ -56,7 +56,11 @@ enum remote_own {
     REMOTE_LENT,              /* a part of what a linker has made */
     REMOTE_POINTER,           /* what an address is */
     REMOTE_PROCESS,           /* the worker's process, as NVML numbers it there */
+    REMOTE_ENVIRONMENT,       /* variables of the program that the driver reads in cuInit */
 };
+
+/* Of all variables together, each with its NUL. */
+#define REMOTE_ENVIRONMENT_BYTES 8192u
 
 /* Whether a call answers an nvmlReturn_t. */
 static inline bool remote_is_nvml(uint16_t call) {

@@ -4,10 +4,38 @@
 #include "remote/generated/cuda_stubs.h"
 #include "remote/generated/nvml_stubs.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Which devices the program wants to see, and in which order, the driver reads from the program's environment. */
+static void send_environment(void) {
+    static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"};
+    char text[REMOTE_ENVIRONMENT_BYTES];
+    uint64_t size = 0;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        int length =
+            value ? snprintf(text + size, sizeof text - size, "%s=%s", names[i], value) : -1;
+        if (length > 0 && (uint64_t)length < sizeof text - size) {
+            size += (uint64_t)length + 1;
+        }
+    }
+    struct remote_head head = {.size = (uint32_t)(sizeof head + 8 + remote_padded(size)),
+                               .call = REMOTE_ENVIRONMENT,
+                               .posted = 1,
+                               .given = 1};
+    const struct remote_piece pieces[] = {{&size, sizeof size}, {text, size}};
+    if (size) {
+        remote_send(&head, pieces, 2);
+    }
+}
+
 CUresult cuInit(unsigned int flags) {
-    CUresult result = remote_session_begin();
+    CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : remote_session_begin();
 
     if (result == CUDA_SUCCESS) {
+        send_environment();
         result = remote_call_cuInit(flags);
     }
     if (result == CUDA_SUCCESS) {

@@ -195,18 +195,24 @@ int32_t remote_back_cuCtxSynchronize_v2(struct remote_decoder *d, CUcontext cont
     return later(d, wait_context, &context, sizeof context);
 }
 
-/* What has ended already needs no other thread. The driver answers a query with the errors of a wait. */
+/* What has ended already needs no other thread. The driver answers a query with the errors of a wait. A wait does more than
+ * a query, though: pools of memory shrink then. So it is made in both cases. */
 int32_t remote_back_cuEventSynchronize(struct remote_decoder *d, CUevent event) {
     CUresult now = d->cuda->cuEventQuery ? d->cuda->cuEventQuery(event) : CUDA_ERROR_NOT_READY;
 
-    return now == CUDA_ERROR_NOT_READY ? later(d, wait_event, &event, sizeof event) : (int32_t)now;
+    if (now == CUDA_ERROR_NOT_READY) {
+        return later(d, wait_event, &event, sizeof event);
+    }
+    return (int32_t)(now ? now : d->cuda->cuEventSynchronize(event));
 }
 
 int32_t remote_back_cuStreamSynchronize(struct remote_decoder *d, CUstream stream) {
     CUresult now = d->cuda->cuStreamQuery ? d->cuda->cuStreamQuery(stream) : CUDA_ERROR_NOT_READY;
 
-    return now == CUDA_ERROR_NOT_READY ? later(d, wait_stream, &stream, sizeof stream)
-                                       : (int32_t)now;
+    if (now == CUDA_ERROR_NOT_READY) {
+        return later(d, wait_stream, &stream, sizeof stream);
+    }
+    return (int32_t)(now ? now : d->cuda->cuStreamSynchronize(stream));
 }
 
 /* The stream is the thread's own by now: it needs no function of the driver that knows of threads. */
