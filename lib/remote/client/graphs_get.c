@@ -14,16 +14,6 @@ struct told {
     uint32_t *places;
 };
 
-/* Whether places tell of parameters within so many bytes. */
-static bool places_fit(const uint32_t *places, uint64_t count, uint64_t bytes) {
-    for (uint64_t i = 0; i < count; i++) {
-        if (places[i] > bytes) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static void read_more(struct remote_call *call, struct remote_reply *r, struct told *t) {
     const struct node_facts *facts = &t->facts;
 
@@ -39,9 +29,6 @@ static void read_more(struct remote_call *call, struct remote_reply *r, struct t
     }
     remote_get(call, r, NODE_GIVEN_MORE, t->bytes, facts->length, false);
     remote_get(call, r, NODE_GIVEN_PLACES, t->places, facts->places * sizeof *t->places, false);
-    if (!places_fit(t->places, facts->places, facts->length)) {
-        r->garbled = true;
-    }
 }
 
 /* Asks for the node's parameters, which are whole if this succeeds. */
@@ -71,6 +58,24 @@ static void forget(struct told *t) {
     free(t->places);
 }
 
+/* Whether the parameters are where the kernel has them, so that the program reads nothing beyond what is lent. */
+static bool is_laid_out(const struct told *t) {
+    const CUDA_KERNEL_NODE_PARAMS *kernel = &t->form.kernel;
+    CUresult result;
+    const struct remote_layout *layout =
+        remote_layout_of(kernel->func ? kernel->func : (CUfunction)kernel->kern, &result);
+
+    if (!layout || layout->count != t->facts.places || layout->bytes > t->facts.length) {
+        return false;
+    }
+    for (uint32_t i = 0; i < layout->count; i++) {
+        if (t->places[i] != layout->params[i].at) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Lends a kernel's parameters: their addresses, or the list with which they were passed, before the bytes. */
 static CUresult lend_kernel(uint64_t node, const struct told *t, CUDA_KERNEL_NODE_PARAMS *to) {
     const struct node_facts *facts = &t->facts;
@@ -81,6 +86,9 @@ static CUresult lend_kernel(uint64_t node, const struct told *t, CUDA_KERNEL_NOD
     to->kernelParams = to->extra = NULL;
     if (facts->passed != NODE_PASSED_EACH && facts->passed != NODE_PASSED_TOGETHER) {
         return CUDA_SUCCESS;
+    }
+    if (each && !is_laid_out(t)) {
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
     unsigned char *made = calloc(1, before + facts->length + 1);
     if (!made) {

@@ -22,6 +22,7 @@ static void begin(void) {
 /* What one stream has seen. */
 struct line {
     CUstream stream;
+    volatile unsigned *copied; /* the number of its last step, which the stream has copied there */
     unsigned next;
     bool right;
     pthread_t thread;
@@ -34,7 +35,8 @@ struct step {
 static void take_step(void *data) {
     struct step *step = data;
 
-    step->line->right = step->line->right && step->line->next == step->number;
+    step->line->right = step->line->right && step->line->next == step->number &&
+                        step->line->copied[0] == step->number;
     step->line->thread = pthread_self();
     step->line->next++;
 }
@@ -46,23 +48,41 @@ static void take_step_of_stream(CUstream stream, CUresult status, void *data) {
     take_step(data);
 }
 
+static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                          ".visible .entry divvy_busy_ns(.param .u64 a) { ret; }\n";
+
+/* Work before a function: a kernel, and a copy of the number that the function looks for. */
+static void work_before(CUfunction busy, CUdeviceptr memory, unsigned number, struct line *line) {
+    uint64_t ns = 2000;
+    void *parameters[] = {&ns};
+
+    OK(cu.cuLaunchKernel(busy, 1, 1, 1, 32, 1, 1, 0, line->stream, parameters, NULL));
+    OK(cu.cuMemsetD32Async(memory, number, 16, line->stream));
+    OK(cu.cuMemcpyDtoHAsync_v2((void *)(uintptr_t)line->copied, memory, 64, line->stream));
+}
+
 /* Functions of several streams, among other work: each stream's own come in their order, and its end waits for all. */
 static void check_order(void *unused) {
     static struct line lines[STREAMS];
     static struct step steps[STREAMS][ROUNDS];
+    CUfunction busy;
+    CUmodule module;
     CUdeviceptr memory;
 
     (void)unused;
     begin();
     OK(cu.cuMemAlloc_v2(&memory, 4096));
+    OK(cu.cuModuleLoadData(&module, ptx));
+    OK(cu.cuModuleGetFunction(&busy, module, "divvy_busy_ns"));
     for (unsigned s = 0; s < STREAMS; s++) {
         OK(cu.cuStreamCreate(&lines[s].stream, 1));
+        OK(cu.cuMemHostAlloc((void **)(uintptr_t)&lines[s].copied, 64, 0));
         lines[s].right = true;
     }
     for (unsigned i = 0; i < ROUNDS; i++) {
         for (unsigned s = 0; s < STREAMS; s++) {
             steps[s][i] = (struct step){&lines[s], i};
-            OK(cu.cuMemsetD32Async(memory + 64 * s, i, 16, lines[s].stream));
+            work_before(busy, memory + 64 * s, i, &lines[s]);
             if (i % 3 == 0) {
                 OK(cu.cuStreamAddCallback(lines[s].stream, take_step_of_stream, &steps[s][i], 0));
             } else if (i % 3 == 1) {

@@ -58,6 +58,41 @@ static unsigned long compare(const struct job *job) {
     return same;
 }
 
+/* Drivers give the addresses of ended graphs to others, and to other allocations. */
+static void use_again(void *unused) {
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+                                    .bytesize = 50000};
+    CUcontext context;
+    CUstream stream;
+
+    (void)unused;
+    OK(cu.cuInit(0));
+    OK(cu.cuCtxCreate_v2(&context, 0, 0));
+    OK(cu.cuStreamCreate(&stream, 1));
+    for (unsigned i = 0; i < 100; i++) {
+        CUdeviceptr captured, plain;
+        CUgraphNode node, free_node;
+        CUgraph graph;
+        CUgraphExec exec;
+
+        OK(cu.cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)0));
+        OK(cu.cuMemAllocAsync(&captured, 100000, stream));
+        OK(cu.cuMemsetD32Async(captured, i, 16, stream));
+        OK(cu.cuMemFreeAsync(captured, stream));
+        OK(cu.cuStreamEndCapture(stream, &graph));
+        OK(cu.cuGraphAddMemAllocNode(&node, graph, NULL, 0, &p));
+        OK(cu.cuGraphAddMemFreeNode(&free_node, graph, &node, 1, p.dptr));
+        OK(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+        OK(cu.cuGraphLaunch(exec, stream));
+        OK(cu.cuStreamSynchronize(stream));
+        OK(cu.cuGraphExecDestroy(exec));
+        OK(cu.cuGraphDestroy(graph));
+        OK(cu.cuMemAlloc_v2(&plain, 100000));
+        OK(cu.cuMemFree_v2(plain));
+    }
+}
+
 int main(void) {
     const char *seeds = getenv("SEEDS"), *seed = getenv("SEED");
     struct job job = {.first = seed ? strtoull(seed, NULL, 10) : 1,
@@ -69,6 +104,7 @@ int main(void) {
     }
     /* Otherwise errors of calls that do not wait come late. */
     setenv("DIVVY_REMOTE", "strict", 1);
+    CHECK_EQUAL(whole_run(true, use_again, NULL), 0);
     CHECK_EQUAL(whole_run(false, play, &job), 0);
     job.remote = true;
     int ended = whole_run(true, play, &job);
