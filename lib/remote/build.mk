@@ -90,7 +90,7 @@ $(REMOTE_TEST)/simgpu $(REMOTE_TEST)/simgpu_nvml $(REMOTE_TEST)/kernels: $(REMOT
 	| $(REMOTE_SIMGPU)
 # Reservations are noted only: the simulated GPUs have their addresses in this process.
 $(addprefix $(REMOTE_OBJ)/test/,facts.o sequence.o apart.o test_allocations.o test_kernels_apart.o bench_launch.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
-$(addprefix $(REMOTE_TEST)/,facts facts_apart facts_graphs facts_threads devices allocations kernels_apart kernels_threads): $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(addprefix $(REMOTE_TEST)/,facts facts_apart facts_graphs facts_threads devices allocations kernels_apart kernels_relay kernels_threads): $(REMOTE_OBJ)/test/pair.o $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU)
 $(addprefix $(REMOTE_TEST)/,facts facts_apart facts_graphs facts_threads devices allocations): $(addprefix $(REMOTE_OBJ)/test/,apart.o facts.o sequence.o sequence_contexts.o sequence_host.o sequence_memory.o) \
 	$(patsubst %,$(REMOTE_OBJ)/renamed/%,$(filter-out client/reserve.o,$(REMOTE_FACTS))) $(addprefix $(REMOTE_OBJ)/worker/,contexts.o pointer.o snapshot.o)
@@ -103,14 +103,14 @@ $(REMOTE_TEST)/lacks: lib/remote/test/lacks.sh
 	printf '#!/bin/sh\nexec %s %s %s\n' $(abspath $< lib/remote/client/lacks.inc docs/design/remote-facts.md) >$@ && chmod +x $@
 $(REMOTE_TEST)/ranges: LDFLAGS += -Wl,--wrap=mmap
 $(REMOTE_TEST)/ranges: $(addprefix $(REMOTE_OBJ)/client/,ranges.o reserve.o tree.o)
-$(REMOTE_TEST)/kernels_apart $(REMOTE_TEST)/kernels_threads: $(REMOTE_OBJ)/test/apart.o
+$(addprefix $(REMOTE_TEST)/,kernels_apart kernels_relay kernels_threads): $(addprefix $(REMOTE_OBJ)/test/,apart.o relay.o)
 # Prints how long a launch takes.
 $(REMOTE_TEST)/bench_launch: $(addprefix $(REMOTE_OBJ)/test/,bench_launch.o apart.o pair.o) $(REMOTE_LOOPBACK) $(REMOTE_DECODER) $(REMOTE_OBJ)/worker/sandbox.o \
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) | $(REMOTE_SIMGPU)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
-$(REMOTE_TEST)/facts_apart $(REMOTE_TEST)/facts_graphs $(REMOTE_TEST)/facts_threads $(REMOTE_TEST)/kernels_apart $(REMOTE_TEST)/kernels_threads $(REMOTE_TEST)/bench_launch: | $(REMOTE_PROGRAM) $(B)/lib/remote/libcuda.so.1
+$(REMOTE_TEST)/facts_apart $(REMOTE_TEST)/facts_graphs $(REMOTE_TEST)/facts_threads $(REMOTE_TEST)/kernels_apart $(REMOTE_TEST)/kernels_relay $(REMOTE_TEST)/kernels_threads $(REMOTE_TEST)/bench_launch: | $(REMOTE_PROGRAM) $(B)/lib/remote/libcuda.so.1
 
 # The client's three files. All code is in one of them, so that a program which loads both of the driver's names has one
 # connection. The others jump into it; they look for it where the run path says, which whoever places them overwrites

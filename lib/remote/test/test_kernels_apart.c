@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "remote/generated/cuda_decode.h"
 #include "remote/test/pair.h"
+#include "remote/test/relay.h"
 #include "remote/test/sequence.h"
 
 #include <string.h>
@@ -18,6 +19,7 @@
 
 static struct remote_cuda_driver d;
 static enum way way;
+static bool relayed;  /* through a stream */
 static bool late_too; /* calls whose errors come late unless all wait */
 static uint64_t state;
 
@@ -260,6 +262,9 @@ static void run(uint64_t seed) {
     } else {
         apart_start(way == APART_STRICT);
     }
+    if (way != DIRECT && relayed) {
+        relay_start();
+    }
     remote_cuda_driver_find(&d, pair_find);
     state = seed;
     OK(d.cuInit(0));
@@ -276,6 +281,9 @@ static void run(uint64_t seed) {
         step();
     }
     read_memory();
+    if (way != DIRECT && relayed) {
+        relay_end();
+    }
     if (way != DIRECT) {
         apart_end();
     }
@@ -327,6 +335,11 @@ int main(void) {
     for (uint64_t seed = 1; seed <= sequences; seed++) {
         compare(APART, seed);
     }
+    relayed = true;
+    for (uint64_t seed = 1; seed <= sequences / 4; seed++) {
+        compare(APART, seed);
+    }
+    relayed = false;
     late_too = true;
     for (uint64_t seed = sequences; seed < 2 * sequences; seed++) {
         compare(APART_STRICT, seed);
