@@ -157,7 +157,7 @@ static CUresult ask(struct pointer *p) {
 
 static void look(struct pointer *p, CUdeviceptr address) {
     *p = (struct pointer){.address = address};
-    p->known = range_look(address, &p->range, &p->serial, &p->facts, &p->told);
+    p->known = range_look(&p->address, &p->range, &p->serial, &p->facts, &p->told);
     p->foreign = !p->known && remote_range_foreign(address);
 }
 

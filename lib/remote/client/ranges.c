@@ -14,8 +14,9 @@
 #define END (UINT64_C(1) << 57)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Ranges whose addresses are reserved, and memory of the program, which is where it says. */
-static struct range_node *reserved, *own;
+/* Ranges whose addresses are reserved; memory of the program, which is where it says; and what of the first the program has
+ * at another address, by that one. */
+static struct range_node *reserved, *own, *elsewhere;
 static uint64_t serial;
 
 static bool is_own(const struct remote_range *range) {
@@ -50,6 +51,9 @@ static void drop(struct range_node *node) {
     uint64_t from, to;
 
     range_take(tree_of(&range), range.start);
+    if (node->other) {
+        free(range_take(&elsewhere, node->other->range.start));
+    }
     free(node->facts);
     free(node);
     if (is_own(&range)) {
@@ -100,22 +104,52 @@ static uint32_t draw(uint64_t of) {
     return (uint32_t)((of ^ of >> 33) * UINT64_C(0xc4ceb9fe1a85ec53) >> 32);
 }
 
+static struct range_node *new_node(const struct remote_range *range) {
+    struct range_node *node = calloc(1, sizeof *node);
+
+    if (node) {
+        node->range = *range;
+    }
+    return node;
+}
+
+/* By the address that the program has. What was there before has ended. */
+static void put_other(struct range_node *node, struct range_node *other) {
+    struct range_node *last;
+    uint64_t start = (uintptr_t)node->range.host;
+
+    other->range.start = start;
+    other->weight = node->weight;
+    while ((last = range_before(elsewhere, start + node->range.size - 1)) && end_of(last) > start) {
+        last->other->other = NULL;
+        free(range_take(&elsewhere, last->range.start));
+    }
+    other->other = node;
+    node->other = other;
+    range_insert(&elsewhere, other);
+}
+
 bool remote_range_add(const struct remote_range *range) {
+    bool two = range->host && !is_own(range);
+
     if (range->start < BLOCK || range->start >= END || range->size == 0 || range->size >= END) {
         return false;
     }
-    struct range_node *node = calloc(1, sizeof *node);
-    if (!node) {
-        return false;
-    }
-    node->range = *range;
+    struct range_node *node = new_node(range), *other = two ? new_node(range) : NULL;
     pthread_mutex_lock(&lock);
-    node->serial = ++serial;
-    node->weight = draw(node->serial);
-    bool there = put(node);
+    bool there = node && (other || !two);
+    if (there) {
+        node->serial = ++serial;
+        node->weight = draw(node->serial);
+        there = put(node);
+    }
+    if (there && two) {
+        put_other(node, other);
+    }
     pthread_mutex_unlock(&lock);
     if (!there) {
         free(node);
+        free(other);
     }
     return there;
 }
@@ -142,10 +176,21 @@ bool remote_range_find(CUdeviceptr address, struct remote_range *range) {
     return node != NULL;
 }
 
-bool range_look(CUdeviceptr address, struct remote_range *range, uint64_t *of,
+/* The same also by the address that the program has of host memory, which becomes the worker's. */
+static struct range_node *at_either(CUdeviceptr *address) {
+    struct range_node *node = at(*address), *alias = node ? NULL : at_in(elsewhere, *address);
+
+    if (alias) {
+        *address = alias->other->range.start + (*address - alias->range.start);
+        node = alias->other;
+    }
+    return node;
+}
+
+bool range_look(CUdeviceptr *address, struct remote_range *range, uint64_t *of,
                 struct remote_pointer_facts *facts, bool *told) {
     pthread_mutex_lock(&lock);
-    const struct range_node *node = at(address);
+    const struct range_node *node = at_either(address);
     *told = node && node->facts;
     if (node) {
         *range = node->range;

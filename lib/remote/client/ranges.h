@@ -12,10 +12,12 @@ struct range_node {
     bool leaving;
     uint32_t weight; /* drawn; a parent's is not below its children's, which keeps the tree flat */
     struct range_node *left, *right;
+    struct range_node *other; /* of host memory that has another address in the worker: by the address that the program has */
 };
 
-/* A range with its serial number, and what is known of it: false in `told` for nothing. False if there is none. */
-bool range_look(CUdeviceptr address, struct remote_range *range, uint64_t *of,
+/* A range with its serial number, and what is known of it: false in `told` for nothing. False if there is none. An address
+ * of host memory becomes the worker's. */
+bool range_look(CUdeviceptr *address, struct remote_range *range, uint64_t *of,
                 struct remote_pointer_facts *facts, bool *told);
 /* Keeps what is known of it, if it still has this serial number. */
 void range_keep(CUdeviceptr address, uint64_t of, const struct remote_pointer_facts *facts);

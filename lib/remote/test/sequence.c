@@ -18,6 +18,7 @@
 
 struct remote_cuda_driver sequence_driver;
 enum way sequence_way;
+bool sequence_has_worker;
 struct world world;
 
 struct step {
@@ -285,7 +286,8 @@ void sequence_compare(enum way one, enum way other, uint64_t sequences) {
 
     CHECK(both != MAP_FAILED);
     telling = getenv("TELL") != NULL;
-    operations = other >= APART ? OPERATIONS : CONTEXT_OPERATIONS + MEMORY_OPERATIONS;
+    sequence_has_worker = other >= APART;
+    operations = sequence_has_worker ? OPERATIONS : CONTEXT_OPERATIONS + MEMORY_OPERATIONS;
     memset(succeeded, 0, sizeof succeeded);
     memset(failed, 0, sizeof failed);
     sequences = given ? strtoull(given, NULL, 10) : sequences;

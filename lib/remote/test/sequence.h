@@ -29,6 +29,7 @@ enum way {
 
 extern struct remote_cuda_driver sequence_driver;
 extern enum way sequence_way;
+extern bool sequence_has_worker; /* one of the two ways has a worker in another process */
 CUresult sequence_told(const char *name, CUresult result);
 #define CALL(name, ...)                                                                            \
     sequence_told(#name, sequence_way == LOOPBACK ? REMOTE_STUB(name)(__VA_ARGS__)                 \

@@ -29,6 +29,21 @@ static void freed(CUdeviceptr address) {
     }
 }
 
+/* A worker waits for the GPU at other times than the program, and so its driver gives memory back at others: which address an
+ * allocation has again may differ. What is gone is forgotten before that. */
+static void forget_gone(void) {
+    int type;
+
+    for (unsigned i = 0; sequence_has_worker && i < MEMORIES; i++) {
+        CUdeviceptr at = world.memory[i].address;
+        if (at && CALL(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) !=
+                      CUDA_SUCCESS) {
+            world.memory[i].address = 0;
+            world.memory[i].held = false;
+        }
+    }
+}
+
 static CUresult allocate(void) {
     CUdeviceptr address = 0, *to = draw(16) ? &address : NULL;
     size_t size = draw_size(), pitch = 0, width = draw(5000), height = draw(40);
@@ -40,6 +55,7 @@ static CUresult allocate(void) {
     if (place == MEMORIES) {
         return CUDA_SUCCESS;
     }
+    forget_gone();
     switch (draw(6)) {
     case 0:
         result = CALL(cuMemAllocPitch_v2, to, draw(8) ? &pitch : NULL, width, height,

@@ -127,6 +127,42 @@ static void test_shared_blocks(void) {
     CHECK(remote_range_remove((uintptr_t)own + 100, &range) && own[101] == 1);
 }
 
+/* Host memory that the worker has at another address. */
+static void test_elsewhere(void) {
+    static char own[2 * 4096];
+    const struct remote_range host = {
+        .start = base, .size = 4096, .context = 1, .host = own + 8, .flags = 1};
+    struct remote_pointer_facts facts;
+    struct remote_range range;
+    uint64_t serial;
+    bool told;
+
+    for (unsigned i = 0; i < 2; i++) {
+        CUdeviceptr at = (uintptr_t)own + 8 + 4095;
+        CHECK(remote_range_add(&host) && is_reserved(base));
+        CHECK(range_look(&at, &range, &serial, &facts, &told) && at == base + 4095);
+        CHECK(range.host == own + 8 && !told);
+        CHECK(range_look(&at, &range, &serial, &facts, &told) && at == base + 4095);
+        CHECK(!remote_range_find((uintptr_t)own + 8, &range));
+        at = (uintptr_t)own + 7;
+        CHECK(!range_look(&at, &range, &serial, &facts, &told));
+        at = (uintptr_t)own + 8 + 4096;
+        CHECK(!range_look(&at, &range, &serial, &facts, &told));
+        CHECK(remote_range_remove(base, &range) && !is_reserved(base));
+        at = (uintptr_t)own + 8;
+        CHECK(!range_look(&at, &range, &serial, &facts, &told));
+    }
+    /* The same memory of the program with another address in the worker. */
+    const struct remote_range again = {
+        .start = base + BLOCK, .size = 4096, .context = 1, .host = own + 8, .flags = 1};
+    CUdeviceptr at = (uintptr_t)own + 8;
+    CHECK(remote_range_add(&host) && remote_range_add(&again));
+    CHECK(range_look(&at, &range, &serial, &facts, &told) && at == base + BLOCK);
+    CHECK(remote_range_remove(base, &range) && remote_range_remove(base + BLOCK, &range));
+    at = (uintptr_t)own + 8;
+    CHECK(!range_look(&at, &range, &serial, &facts, &told));
+}
+
 /* A context ends while others get its addresses. */
 static void test_leaving(void) {
     struct remote_range range;
@@ -308,6 +344,7 @@ int main(void) {
     test_taken();
     test_old_kernel();
     test_shared_blocks();
+    test_elsewhere();
     test_leaving();
     test_given_again();
     test_against_list();
