@@ -104,6 +104,7 @@ static void script_of_program(void) {
     if (exec) {
         launch(exec);
         ask(at);
+        NOTE(cuGraphExecDestroy(exec));
     }
     NOTE(cuMemFree_v2(at));
     ask(at);
