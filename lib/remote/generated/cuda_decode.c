@@ -4543,13 +4543,13 @@ static enum remote_outcome decode_cuStreamEndCapture(struct remote_decoder *d) {
         return REMOTE_GARBLED;
     }
     CUstream a0 = (CUstream)remote_handle(d, 0, REMOTE_KIND_CUstream);
-    CUgraph a1 = 0;
+    CUgraph a1 = (CUgraph)REMOTE_UNTOUCHED;
     if (!remote_taken(d, d->cuda->cuStreamEndCapture != NULL)) {
         return remote_not_called(d);
     }
     CUresult result = d->cuda->cuStreamEndCapture(a0, remote_is_given(d, 1) ? &a1 : NULL);
     remote_answer(d, (int32_t)result);
-    remote_give_handle(d, 1, REMOTE_KIND_CUgraph, (uint64_t)a1, false);
+    remote_give_handle(d, 1, REMOTE_KIND_CUgraph, (uint64_t)a1, true);
     return remote_finish(d);
 }
 
@@ -4558,13 +4558,13 @@ static enum remote_outcome decode_cuStreamEndCapture_ptsz(struct remote_decoder 
         return REMOTE_GARBLED;
     }
     CUstream a0 = (CUstream)remote_handle(d, 0, REMOTE_KIND_CUstream);
-    CUgraph a1 = 0;
+    CUgraph a1 = (CUgraph)REMOTE_UNTOUCHED;
     if (!remote_taken(d, d->cuda->cuStreamEndCapture_ptsz != NULL)) {
         return remote_not_called(d);
     }
     CUresult result = d->cuda->cuStreamEndCapture_ptsz(a0, remote_is_given(d, 1) ? &a1 : NULL);
     remote_answer(d, (int32_t)result);
-    remote_give_handle(d, 1, REMOTE_KIND_CUgraph, (uint64_t)a1, false);
+    remote_give_handle(d, 1, REMOTE_KIND_CUgraph, (uint64_t)a1, true);
     return remote_finish(d);
 }
 

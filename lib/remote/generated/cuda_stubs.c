@@ -3540,7 +3540,7 @@ CUresult REMOTE_STUB(cuStreamEndCapture)(CUstream a0, CUgraph *a1) {
     remote_use(&c, 0, REMOTE_KIND_CUstream, (uint64_t)a0);
     remote_given(&c, 1, a1);
     if (remote_ask(&c, &r)) {
-        remote_get_handle(&c, &r, 1, REMOTE_KIND_CUgraph, a1, false);
+        remote_get_handle(&c, &r, 1, REMOTE_KIND_CUgraph, a1, true);
     }
     return (CUresult)remote_end(&c, &r);
 }
@@ -3553,7 +3553,7 @@ CUresult REMOTE_STUB(cuStreamEndCapture_ptsz)(CUstream a0, CUgraph *a1) {
     remote_use(&c, 0, REMOTE_KIND_CUstream, (uint64_t)a0);
     remote_given(&c, 1, a1);
     if (remote_ask(&c, &r)) {
-        remote_get_handle(&c, &r, 1, REMOTE_KIND_CUgraph, a1, false);
+        remote_get_handle(&c, &r, 1, REMOTE_KIND_CUgraph, a1, true);
     }
     return (CUresult)remote_end(&c, &r);
 }

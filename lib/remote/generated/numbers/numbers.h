@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Two sides with another number describe their records otherwise, and cannot speak. */
-#define REMOTE_PROTOCOL UINT64_C(0xb3e350a54fe34c88)
+#define REMOTE_PROTOCOL UINT64_C(0x48393a0469d27378)
 
 enum remote_kind {
     REMOTE_KIND_NONE,

@@ -5751,7 +5751,7 @@ static CUresult mock_cuStreamEndCapture(CUstream a0, CUgraph *a1) {
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
     const int32_t result = mock_result(&m);
-    if (a1 && result == 0) {
+    if (a1) {
         mock_write_handles(&m, REMOTE_KIND_CUgraph, a1, 1);
     }
     return (CUresult)result;
@@ -5771,7 +5771,7 @@ static CUresult mock_cuStreamEndCapture_ptsz(CUstream a0, CUgraph *a1) {
     mock_value(&m, (uint64_t)a0);
     mock_value(&m, a1 != NULL);
     const int32_t result = mock_result(&m);
-    if (a1 && result == 0) {
+    if (a1) {
         mock_write_handles(&m, REMOTE_KIND_CUgraph, a1, 1);
     }
     return (CUresult)result;
