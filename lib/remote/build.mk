@@ -105,7 +105,7 @@ $(REMOTE_TEST)/ranges: LDFLAGS += -Wl,--wrap=mmap
 $(REMOTE_TEST)/ranges: $(addprefix $(REMOTE_OBJ)/client/,ranges.o reserve.o tree.o)
 $(addprefix $(REMOTE_TEST)/,kernels_apart kernels_relay kernels_threads): $(addprefix $(REMOTE_OBJ)/test/,apart.o relay.o)
 # Prints how long a launch takes.
-$(REMOTE_TEST)/bench_launch: $(addprefix $(REMOTE_OBJ)/test/,bench_launch.o apart.o pair.o) $(REMOTE_LOOPBACK) $(REMOTE_DECODER) $(REMOTE_OBJ)/worker/sandbox.o \
+$(REMOTE_TEST)/bench_launch: $(addprefix $(REMOTE_OBJ)/test/,bench_launch.o apart.o pair.o relay.o) $(REMOTE_LOOPBACK) $(REMOTE_DECODER) $(REMOTE_OBJ)/worker/sandbox.o \
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) | $(REMOTE_SIMGPU)
 	$(call step,LINK)
 	mkdir -p $(@D)

@@ -1,10 +1,12 @@
 /* bench_launch: how long a launch takes the client of a worker on the same machine, in bursts as programs make them, by the
- * form of its parameters; of the bursts the median. */
+ * form of its parameters; of the bursts the median. With `relay` client and worker share no memory. */
 #define _GNU_SOURCE
 #include "remote/generated/cuda_decode.h"
 #include "remote/test/pair.h"
+#include "remote/test/relay.h"
 #include "remote/test/sequence.h"
 
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,7 +49,7 @@ static void measure(const char *what, CUfunction f, void **params, void **extra)
     printf("%-24s %4.0f ns, at most %4.0f\n", what, times[BURSTS / 2], times[BURSTS - 1]);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     sim_machine machine;
     CUcontext context;
     CUmodule module;
@@ -68,6 +70,10 @@ int main(void) {
     machine.cuda_version = 13040;
     setting_make(&machine);
     apart_start(false);
+    bool relayed = argc > 1 && strcmp(argv[1], "relay") == 0;
+    if (relayed) {
+        relay_start();
+    }
     remote_cuda_driver_find(&d, pair_find);
     OK(d.cuInit(0));
     OK(d.cuCtxCreate_v2(&context, 0, 0));
@@ -80,6 +86,9 @@ int main(void) {
     measure("no parameters", none, NULL, NULL);
     measure("three parameters", fill, params, NULL);
     measure("the same packed", fill, NULL, extra);
+    if (relayed) {
+        relay_end();
+    }
     apart_end();
     return 0;
 }
