@@ -221,6 +221,44 @@ static void check_freeing(void *unused) {
     OK(cu.cuStreamSynchronize(stream));
 }
 
+static void *crowd(void *unused) {
+    CUstream stream;
+    unsigned called = 0;
+
+    (void)unused;
+    OK(cu.cuCtxSetCurrent(context));
+    OK(cu.cuStreamCreate(&stream, 1));
+    for (unsigned i = 1; i <= ROUNDS; i++) {
+        CUdeviceptr memory;
+
+        OK(cu.cuMemAlloc_v2(&memory, 4096));
+        OK(cu.cuLaunchHostFunc(stream, count, &called));
+        OK(cu.cuMemsetD32Async(memory, i, 16, stream));
+        OK(cu.cuMemFree_v2(memory));
+        if (i % 4 == 0) {
+            OK(cu.cuStreamSynchronize(stream));
+            CHECK_EQUAL(called, i);
+        }
+    }
+    OK(cu.cuStreamDestroy_v2(stream));
+    return NULL;
+}
+
+/* Several threads at once: whoever takes frames for the executor hands on what is not for itself. */
+static void check_crowd(void *unused) {
+    pthread_t threads[STREAMS];
+
+    (void)unused;
+    begin();
+    for (unsigned i = 0; i < STREAMS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, crowd, NULL) == 0);
+    }
+    for (unsigned i = 0; i < STREAMS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    OK(cu.cuCtxDestroy_v2(context));
+}
+
 /* A function that a graph has is called with each launch, and is told by its node. */
 static void check_captured(void *unused) {
     CUstream stream;
@@ -346,6 +384,8 @@ int main(void) {
     CHECK_EQUAL(whole_run(true, check_blocked, NULL), 0);
     CHECK_EQUAL(whole_run(false, check_freeing, NULL), 0);
     CHECK_EQUAL(whole_run(true, check_freeing, NULL), 0);
+    CHECK_EQUAL(whole_run(false, check_crowd, NULL), 0);
+    CHECK_EQUAL(whole_run(true, check_crowd, NULL), 0);
     CHECK_EQUAL(whole_run(false, check_captured, NULL), 0);
     CHECK_EQUAL(whole_run(true, check_captured, NULL), 0);
     CHECK_EQUAL(whole_run(true, refused, NULL), 0);
