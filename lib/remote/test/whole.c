@@ -10,8 +10,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,44 +27,37 @@ static void stop(void) {
     }
 }
 
-/* Whether a program could connect now. */
-static bool is_listening(void) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int one = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    memcpy(address.sun_path, path, sizeof path);
-    bool is = connect(one, (const struct sockaddr *)&address, sizeof address) == 0;
-    close(one);
-    return is;
+/* A copy of a descriptor that the program to be executed gets, as text. */
+static const char *inherited(int descriptor, char text[16]) {
+    snprintf(text, 16, "%d", dup(descriptor));
+    return text;
 }
 
 void whole_start(void) {
-    static char number[16];
+    char life_text[16], ready_text[16], said[64];
     sim_machine machine;
+    int ready[2];
 
     setting_describe(&machine);
     machine.cuda_version = 13040;
     setting_make(&machine);
     starter = getpid();
     snprintf(path, sizeof path, "/tmp/divvy-whole-%d", (int)starter);
-    CHECK(pipe2(life, O_CLOEXEC) == 0);
+    CHECK(pipe2(life, O_CLOEXEC) == 0 && pipe2(ready, O_CLOEXEC) == 0);
     listener = fork();
     CHECK(listener >= 0);
     if (listener == 0) {
-        int end = dup(life[0]);
-
-        snprintf(number, sizeof number, "%d", end);
         setenv("LD_LIBRARY_PATH", REMOTE_BUILD "/lib/simgpu", 1);
         execl(REMOTE_BUILD "/libexec/divvy/divvy-worker", "divvy-worker", "--listen", path,
-              "--life", number, NULL);
+              "--ready", inherited(ready[1], ready_text), "--life", inherited(life[0], life_text),
+              NULL);
         _exit(127);
     }
     close(life[0]);
+    close(ready[1]);
     atexit(stop);
-    while (!is_listening()) {
-        CHECK(waitpid(listener, NULL, WNOHANG) == 0);
-        poll(NULL, 0, 1);
-    }
+    CHECK(read(ready[0], said, sizeof said) > 0);
+    close(ready[0]);
     setenv("DIVVY_REMOTE_SOCKET", path, 1);
 }
 
