@@ -36,6 +36,8 @@ CUresult remote_current_result(void);
 /* What the program is told for a result of the worker, which knows no contexts that have ended: stream.c calls it on the
  * thread whose call it was. */
 int32_t remote_current_told(uint16_t call, int32_t result);
+/* Calls this when a context has ended, after what the client had of it is forgotten. There is one who asks for it, host.c. */
+void remote_context_watch(void (*ended)(uint64_t context));
 /* The device of a context, or -1. */
 CUdevice remote_context_device(uint64_t context);
 
@@ -74,9 +76,6 @@ void remote_range_left(uint64_t context, CUdeviceptr start, bool ended);
 
 /* copies.c: memory of the program that both sides see, if this range is such; its number and where in it. */
 bool remote_region_find(const void *at, size_t size, uint64_t *region, uint64_t *offset);
-
-/* host.c: a context has ended, and with it the host memory that was made in it. Tests of contexts do without. */
-void remote_host_ended(uint64_t context) __attribute__((weak));
 
 /* callback.c: whether the calling thread is inside a function of the program that a stream has called. There every call
  * answers CUDA_ERROR_NOT_PERMITTED. */

@@ -92,6 +92,12 @@ static bool begin(uint64_t number, CUdevice device, bool primary) {
     return c != NULL;
 }
 
+static void (*watcher)(uint64_t context);
+
+void remote_context_watch(void (*ended)(uint64_t context)) {
+    __atomic_store_n(&watcher, ended, __ATOMIC_RELEASE);
+}
+
 /* Notes that one has ended, and with it what it had. */
 static void end(uint64_t number) {
     pthread_mutex_lock(&lock);
@@ -105,8 +111,9 @@ static void end(uint64_t number) {
     remote_number_forget(REMOTE_KIND_CUcontext, number);
     changed();
     remote_range_left(number, 0, true);
-    if (remote_host_ended) {
-        remote_host_ended(number);
+    void (*ended)(uint64_t context) = __atomic_load_n(&watcher, __ATOMIC_ACQUIRE);
+    if (ended) {
+        ended(number);
     }
 }
 

@@ -135,7 +135,8 @@ static void drop(const struct remote_host *host) {
     }
 }
 
-void remote_host_ended(uint64_t context) {
+/* Host memory ends with the context in which it was made. */
+static void context_ended(uint64_t context) {
     struct remote_host host;
 
     while (remote_host_take_of(context, &host)) {
@@ -144,6 +145,7 @@ void remote_host_ended(uint64_t context) {
 }
 
 static CUresult note(struct remote_host *host) {
+    remote_context_watch(context_ended);
     host->context = remote_current();
     CUresult result = remote_host_add(host);
     const struct remote_range range = {.start = host->device ? host->device : (uintptr_t)host->at,

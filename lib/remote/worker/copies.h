@@ -34,7 +34,7 @@ struct remote_copy {
     CUDA_MEMCPY3D_PEER shape; /* of a row too: its offset in an array, and its width */
 };
 
-/* copies.c */
+/* copies_give.c */
 
 /* Reads the place of a side. What no client of ours would say garbles the record. */
 void remote_end_read(struct remote_decoder *decoder, unsigned word, struct remote_end *end);
@@ -47,7 +47,7 @@ enum remote_outcome remote_copy_give(struct remote_decoder *decoder, struct remo
                                      const struct remote_end *to, uint64_t to_extent,
                                      const struct remote_end *from, uint64_t from_extent);
 
-/* copies_shape.c */
+/* copies_issue.c */
 
 /* Writes where both sides are into the description that the driver reads. */
 void remote_copy_ends(CUDA_MEMCPY3D_PEER *shape, const struct remote_end *to,

@@ -1,5 +1,4 @@
-/* Copies with a shape, and how each form of copy is asked of the driver. All forms are told by one structure, that of copies
- * between devices. */
+/* How each form of copy is asked of the driver. All forms are told by one structure, that of copies between devices. */
 #include "remote/worker/copies.h"
 
 #include <string.h>
@@ -27,71 +26,6 @@ void remote_copy_ends(CUDA_MEMCPY3D_PEER *shape, const struct remote_end *to,
     if (remote_end_is_host(from)) {
         shape->srcXInBytes = shape->srcY = shape->srcZ = 0;
     }
-}
-
-/* From the first byte to the last; false where that is more than there can be. */
-static bool extent_of(const CUDA_MEMCPY3D_PEER *shape, uint64_t pitch, uint64_t height,
-                      uint64_t *extent) {
-    uint64_t slice, slices, rows;
-
-    *extent = 0;
-    if (!shape->WidthInBytes || !shape->Height || !shape->Depth) {
-        return true;
-    }
-    pitch = pitch ? pitch : shape->WidthInBytes;
-    return !__builtin_mul_overflow(pitch, height ? height : shape->Height, &slice) &&
-           !__builtin_mul_overflow(slice, shape->Depth - 1, &slices) &&
-           !__builtin_mul_overflow(pitch, shape->Height - 1, &rows) &&
-           !__builtin_add_overflow(slices, rows, extent) &&
-           !__builtin_add_overflow(*extent, shape->WidthInBytes, extent);
-}
-
-static enum remote_outcome decode(struct remote_decoder *decoder) {
-    struct remote_copy copy = {0};
-    struct remote_end to, from;
-    uint64_t to_extent = 0, from_extent = 0;
-
-    if (!remote_words(decoder, REMOTE_SHAPE_WORDS)) {
-        return REMOTE_GARBLED;
-    }
-    remote_end_read(decoder, REMOTE_COPY_TO, &to);
-    remote_end_read(decoder, REMOTE_COPY_FROM, &from);
-    copy.stream = (CUstream)remote_handle(decoder, REMOTE_COPY_STREAM, REMOTE_KIND_CUstream);
-    uint64_t to_context = remote_handle(decoder, REMOTE_COPY_TO_CONTEXT, REMOTE_KIND_CUcontext);
-    uint64_t from_context = remote_handle(decoder, REMOTE_COPY_FROM_CONTEXT, REMOTE_KIND_CUcontext);
-    const void *shape = remote_in(decoder, 0, 1, sizeof copy.shape);
-    if (!shape) {
-        return REMOTE_GARBLED;
-    }
-    memcpy(&copy.shape, shape, sizeof copy.shape);
-    remote_copy_ends(&copy.shape, &to, &from);
-    copy.shape.dstContext = (CUcontext)to_context;
-    copy.shape.srcContext = (CUcontext)from_context;
-    /* A copy in two dimensions knows no height of a slice, and one slice alone. */
-    if (decoder->head.call == REMOTE_cuMemcpy2DAsync_v2) {
-        copy.shape.Depth = 1;
-    }
-    if (!extent_of(&copy.shape, copy.shape.dstPitch, copy.shape.dstHeight, &to_extent) &&
-        remote_end_is_host(&to)) {
-        return REMOTE_GARBLED;
-    }
-    if (!extent_of(&copy.shape, copy.shape.srcPitch, copy.shape.srcHeight, &from_extent) &&
-        remote_end_is_host(&from)) {
-        return REMOTE_GARBLED;
-    }
-    return remote_copy_give(decoder, &copy, &to, to_extent, &from, from_extent);
-}
-
-enum remote_outcome remote_hand_cuMemcpy2DAsync_v2(struct remote_decoder *decoder) {
-    return decode(decoder);
-}
-
-enum remote_outcome remote_hand_cuMemcpy3DAsync_v2(struct remote_decoder *decoder) {
-    return decode(decoder);
-}
-
-enum remote_outcome remote_hand_cuMemcpy3DPeerAsync(struct remote_decoder *decoder) {
-    return decode(decoder);
 }
 
 #define CALL(name, ...) (cuda->name ? cuda->name(__VA_ARGS__) : CUDA_ERROR_NOT_SUPPORTED)
