@@ -224,6 +224,7 @@ type tenant struct {
 	gone       string        // why its MIG instance is not there any more, empty while it is
 	why        string        // the agent ended it, empty if it ended by itself
 	fault      string
+	needs      string          // what it asked for that its backend cannot give
 	unreaped   bool            // somebody was dead and not reaped at the last look
 	lingers    bool            // it ends when its last process on a GPU does
 	noticed    chan struct{}   // wakes who follows notices up

@@ -181,6 +181,10 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: text})
 	}
 	t.fault = text
+	if found.Needs != "" && t.needs == "" {
+		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: found.Needs})
+	}
+	t.needs = cmp.Or(found.Needs, t.needs)
 	for _, excess := range found.Excess {
 		a.config.Log.WarnContext(ctx, "a tenant took more than was made for it", "tenant", t.Name, "reason", excess)
 		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: excess})

@@ -21,6 +21,9 @@ type Figures struct {
 	// Freed is how many bytes of each share that was, with as many entries as
 	// Shares, or nil if nobody had died or that cannot be told.
 	Freed []uint64
+	// Needs says what a program of the tenant asked for that the backend cannot give, for people; empty for nothing. It is the
+	// tenant's word.
+	Needs string
 	// Excess says what the tenant took beyond what was made for it, and what was
 	// done about it, one text for each finding.
 	Excess []string

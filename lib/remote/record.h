@@ -57,6 +57,7 @@ enum remote_own {
     REMOTE_POINTER,           /* what an address is */
     REMOTE_PROCESS,           /* the worker's process, as NVML numbers it there */
     REMOTE_ENVIRONMENT,       /* variables of the program that the driver reads in cuInit */
+    REMOTE_UNSERVED,          /* the program has asked for what only a local share gives */
 };
 
 /* Of all variables together, each with its NUL. */

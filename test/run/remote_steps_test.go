@@ -22,6 +22,7 @@ const (
 	outOfMemory       = "2"
 	notInitialized    = "3"
 	deviceUnavailable = "46"
+	notSupported      = "801"
 )
 
 // steps is a share of backend remote whose program, testdata/steps.c, does one step after another.

@@ -257,6 +257,40 @@ func TestRemoteOutlivesTheAgent(t *testing.T) {
 	}
 }
 
+// A program that needs what only a local share gives hears so, as do those who list the share, also when it has ended.
+func TestRemoteNeedsALocalShare(t *testing.T) {
+	h := newHost(t).namespaces()
+	const ask = `import ctypes, sys; r = ctypes.CDLL("libcuda.so.1").cuGetExportTable(ctypes.byref(ctypes.c_void_p()), ctypes.create_string_buffer(16)); print(r, flush=True); sys.stdin.read()`
+	s := h.hold([]string{"--backend", "remote", "--memory", "1Gi", "--name", "asks"}, "python3", "-c", ask)
+	if strings.TrimSpace(s.first) != notSupported {
+		t.Errorf("it is answered %s", s.first)
+	}
+	h.eventually("the list tells it", func() bool {
+		share, _ := h.tenant("asks")
+		return strings.Contains(share.Fault, "needs a local share")
+	})
+	if table := h.ok("ls", "--simgpu", "m"); !strings.Contains(table, "needs a local share") {
+		t.Errorf("the table does not:\n%s", table)
+	}
+	keeper := h.hold([]string{"--memory", "1Gi"}, h.bench(), "hold", "--bytes", "1Mi") // and the agent
+	s.end()
+	if text := s.said.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "local share") {
+		t.Errorf("the program hears %q", text)
+	}
+	h.eventually("the share is gone", func() bool { _, there := h.tenant("asks"); return !there })
+	told := 0
+	for _, e := range h.list().Events {
+		if e.Tenant == "asks" && strings.Contains(e.Text, "needs a local share") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d events tell it: %+v", told, h.list().Events)
+	}
+	keeper.end()
+	h.gone()
+}
+
 // Whoever of command and worker dies, nothing is left, and a command that lives on hears of it.
 func TestRemoteDeaths(t *testing.T) {
 	h := newHost(t).namespaces()

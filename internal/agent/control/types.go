@@ -137,7 +137,7 @@ type Tenant struct {
 	// connection, lives, until a cluster releases a tenant of its own, and until a tenant with a Device is stopped.
 	Held   bool    `json:"held"`
 	Shares []Share `json:"shares"`
-	// Fault says why the tenant's state page cannot be read, else empty.
+	// Fault says why the tenant's state page cannot be read, or what its programs are not served with, else empty.
 	Fault string `json:"fault,omitempty"`
 }
 

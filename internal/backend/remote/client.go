@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -40,4 +41,20 @@ func clientIn(line []byte) int {
 		return 0
 	}
 	return int(client)
+}
+
+// needsName is a file beside the socket that a worker makes for a client which asked for what it cannot have
+// (lib/remote/worker/unserved.c).
+const needsName = "needs-local"
+
+// needsLocal is what lists say of a share with such a file.
+const needsLocal = "needs a local share: a program asked for tables of the driver that nobody documents, as the CUDA runtime library does, and backend remote has none; use backend slice"
+
+// Look implements [backend.Backend].
+func (b *Backend) Look(ctx context.Context, t backend.Tenant) (backend.Figures, error) {
+	f, err := b.Backend.Look(ctx, t)
+	if _, missing := os.Lstat(filepath.Join(t.Dir, clientName, needsName)); missing == nil {
+		f.Needs = needsLocal
+	}
+	return f, err
 }

@@ -92,6 +92,19 @@ nvmlReturn_t nvmlShutdown(void) {
     return result;
 }
 
+/* Lists of shares say it too. The runtime library asks before it begins. */
+static void tell_worker(void) {
+    struct remote_call call;
+    struct remote_reply reply;
+
+    if (remote_session_begin() != CUDA_SUCCESS) {
+        return;
+    }
+    remote_begin(&call, (enum remote_number)REMOTE_UNSERVED, 0);
+    remote_ask(&call, &reply);
+    remote_end(&call, &reply);
+}
+
 /* A program that needs such a table hears what to do, and not only an error's number. */
 static void tell(const char *what, const char *instead) {
     static bool told;
@@ -100,6 +113,7 @@ static void tell(const char *what, const char *instead) {
         remote_say(
             "this program needs %s, which nobody documents and no other machine can answer; %s",
             what, instead);
+        tell_worker();
     }
 }
 

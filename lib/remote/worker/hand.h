@@ -23,7 +23,8 @@
     each(SNAPSHOT, snapshot) each(BULK, bulk) each(REGION, region) each(CODE, code)                \
         each(CALLBACK, callback) each(BEAT, beat) each(POINTER, pointer) each(LAYOUT, layout)      \
             each(FORGET, forget) each(LENT, lent) each(PROCESS, process)                           \
-                each(CAPTURE_MODE, capture_mode) each(ENVIRONMENT, environment)
+                each(CAPTURE_MODE, capture_mode) each(ENVIRONMENT, environment)                    \
+                    each(UNSERVED, unserved)
 #define REMOTE_HAND_OWN(number, name) remote_decode_one remote_hand_##name __attribute__((weak));
 REMOTE_OWN_CALLS(REMOTE_HAND_OWN)
 #undef REMOTE_HAND_OWN

@@ -96,6 +96,7 @@ _Noreturn void remote_serve(int socket) {
     prctl(PR_SET_NAME, "divvy-worker");
     signal(SIGPIPE, SIG_IGN);
     fcntl(socket, F_SETFD, FD_CLOEXEC);
+    remote_unserved_beside(socket);
     serve(socket, &link, why);
     leave(link, why);
 }
