@@ -4,7 +4,7 @@ REMOTE_OBJ := $(B)/obj/remote
 REMOTE_TEST := $(B)/test/remote
 REMOTE_CLIENT := $(addprefix $(REMOTE_OBJ)/,call.o transport.o image.o layout.o sha256.o) $(addprefix $(REMOTE_OBJ)/generated/,cuda_stubs.o nvml_stubs.o)
 # Of the client what needs no session: contexts, addresses, facts of devices.
-REMOTE_FACTS := $(addprefix client/,address.o asked.o contexts.o current.o device.o globals.o kept.o pointer.o ranges.o reserve.o snapshot.o tree.o)
+REMOTE_FACTS := $(addprefix client/,address.o asked.o context_calls.o contexts.o current.o device.o globals.o kept.o pointer.o ranges.o reserve.o snapshot.o tree.o)
 # What knows kernels.
 REMOTE_KERNELS := $(patsubst lib/remote/%.c,%.o,$(wildcard $(addprefix lib/remote/client/,layout*.c pack.c launch.c module.c module_file.c module_options.c link_state*.c)))
 REMOTE_DECODER := $(addprefix $(REMOTE_OBJ)/,take.o give.o worker.o image.o layout.o sha256.o) $(addprefix $(REMOTE_OBJ)/generated/,numbers/numbers.o decode.o cuda_decode.o nvml_decode.o)
