@@ -13,7 +13,8 @@
 #include <string.h>
 
 #define MOMENT 200000      /* nanoseconds */
-#define MOST_NOTICES 4096u /* that wait to be told; more than the program has streams */
+/* That wait to be told: a function of each stream, and objects that end with a graph. */
+#define MOST_NOTICES 65536u
 
 enum is { WAITING, ANSWERED, READER, OVER };
 
