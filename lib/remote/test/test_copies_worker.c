@@ -154,6 +154,7 @@ static void check_captures(void) {
     CUgraphExec exec;
     CUdeviceptr at;
     unsigned char *pinned, back[64];
+    void *more = NULL;
 
     OK(driver.cuMemAlloc_v2(&at, sizeof back));
     OK(driver.cuMemHostAlloc((void **)&pinned, sizeof back, 0));
@@ -174,6 +175,10 @@ static void check_captures(void) {
     CHECK_EQUAL(driver.cuMemcpyDtoH_v2(back, at, sizeof back),
                 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     CHECK_EQUAL(driver.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(driver.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK_EQUAL(driver.cuMemHostAlloc(&more, 1, 0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CHECK_EQUAL(driver.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CHECK(!more);
     OK(driver.cuMemFreeHost(pinned));
     OK(driver.cuMemFree_v2(at));
 }

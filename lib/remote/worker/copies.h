@@ -47,6 +47,9 @@ enum remote_outcome remote_copy_give(struct remote_decoder *decoder, struct remo
                                      const struct remote_end *to, uint64_t to_extent,
                                      const struct remote_end *from, uint64_t from_extent);
 
+/* What the driver says to a call of this thread that blocks, which none of ours is: captures of streams may forbid it. */
+CUresult remote_copy_may_block(const struct remote_decoder *decoder);
+
 /* copies_issue.c */
 
 /* Writes where both sides are into the description that the driver reads. */

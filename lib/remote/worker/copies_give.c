@@ -175,10 +175,9 @@ static enum remote_outcome when_given(struct remote_decoder *decoder, struct rem
     return answer(decoder, result);
 }
 
-/* The driver would refuse a call that blocks, which none of ours is. It does at once, and says what it says. */
-static CUresult may_block(const struct remote_decoder *decoder, const struct remote_copy *copy) {
-    return copy->manner & REMOTE_COPY_BLOCKS && decoder->cuda->cuMemcpyHtoD_v2 &&
-                   remote_capture_forbids(decoder->head.thread)
+/* Where it refuses, it does so at once. */
+CUresult remote_copy_may_block(const struct remote_decoder *decoder) {
+    return decoder->cuda->cuMemcpyHtoD_v2 && remote_capture_forbids(decoder->head.thread)
                ? decoder->cuda->cuMemcpyHtoD_v2(0, NULL, 0)
                : CUDA_SUCCESS;
 }
@@ -203,7 +202,8 @@ static bool is_sound(const struct remote_decoder *decoder, const struct remote_e
 
 static enum remote_outcome give(struct remote_decoder *decoder, struct remote_copy *copy,
                                 const struct remote_end *area) {
-    CUresult result = may_block(decoder, copy);
+    CUresult result =
+        copy->manner & REMOTE_COPY_BLOCKS ? remote_copy_may_block(decoder) : CUDA_SUCCESS;
     bool pinned = true;
 
     if (area) {

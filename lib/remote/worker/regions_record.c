@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Where both sides share no memory, the worker has an area of its own, which records fill. */
 #define OWN_BYTES (UINT64_C(32) << 20)
@@ -95,7 +96,12 @@ static enum remote_outcome add_or_move(struct remote_decoder *decoder) {
     }
     if (decoder->words[0] == REMOTE_REGION_ADD) {
         int file = remote_link_receive(remote_worker_link(decoder->worker), number);
-        result = remote_region_add(decoder->cuda, file, number, decoder->words[2], &device);
+        result = remote_copy_may_block(decoder);
+        if (result == CUDA_SUCCESS) {
+            result = remote_region_add(decoder->cuda, file, number, decoder->words[2], &device);
+        } else if (file >= 0) {
+            close(file);
+        }
     } else {
         result = remote_region_move(decoder->cuda, number, &device);
     }
