@@ -147,6 +147,8 @@ $(REMOTE_TEST)/client/%: $(REMOTE_OBJ)/client/test/test_%.o $(REMOTE_OBJ)/client
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -pthread -Wl,--wrap=remote_link_connect -o $@ $^ -ldl
+$(REMOTE_OBJ)/client/test/test_files.o: CFLAGS += -DREMOTE_FOLDER='"$(abspath $(REMOTE_LIB))/"'
+$(REMOTE_TEST)/client/files: | $(REMOTE_LIBRARIES)
 $(REMOTE_TEST)/client/exports: lib/remote/client/test/exports.sh | $(REMOTE_LIBRARIES)
 	$(call step,GEN)
 	mkdir -p $(@D)

@@ -33,9 +33,9 @@ static void *serve(void *of) {
             setting_idle(link);
         }
         if (taken == REMOTE_TAKEN) {
+            __atomic_add_fetch(&records, 1, __ATOMIC_RELEASE);
             script(link, (const struct remote_head *)(const void *)record,
                    (const uint64_t *)(const void *)(record + sizeof(struct remote_head)));
-            __atomic_add_fetch(&records, 1, __ATOMIC_RELEASE);
         }
     }
     free(record);
