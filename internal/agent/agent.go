@@ -213,23 +213,22 @@ type tenant struct {
 	expiry
 
 	// What follows is guarded by Agent.mu.
-	highest    []highest // by share
-	ready      bool      // all that the backend makes for it is there
-	ended      bool
-	connection bool          // the asking connection is open
-	asker      *control.Peer // at its other end
-	process    bool          // the asking process lives
-	stopping   bool          // somebody asked for its end, whatever descriptors keep
-	vacated    bool          // a lasting tenant that is to end and of which no process is left
-	gone       string        // why its MIG instance is not there any more, empty while it is
-	why        string        // the agent ended it, empty if it ended by itself
-	fault      string
-	needs      string          // what it asked for that its backend cannot give
-	unreaped   bool            // somebody was dead and not reaped at the last look
-	lingers    bool            // it ends when its last process on a GPU does
-	noticed    chan struct{}   // wakes who follows notices up
-	seen       backend.Figures // by the last look that could tell; fitting
-	seenAt     time.Time       // when that was
+	highest      []highest // by share
+	ready        bool      // all that the backend makes for it is there
+	ended        bool
+	connection   bool            // the asking connection is open
+	asker        *control.Peer   // at its other end
+	process      bool            // the asking process lives
+	stopping     bool            // somebody asked for its end, whatever descriptors keep
+	vacated      bool            // a lasting tenant that is to end and of which no process is left
+	gone         string          // why its MIG instance is not there any more, empty while it is
+	why          string          // the agent ended it, empty if it ended by itself
+	fault, needs string          // why it cannot be looked at, and what it asked for that its backend cannot give
+	unreaped     bool            // somebody was dead and not reaped at the last look
+	lingers      bool            // it ends when its last process on a GPU does
+	noticed      chan struct{}   // wakes who follows notices up
+	seen         backend.Figures // by the last look that could tell; fitting
+	seenAt       time.Time       // when that was
 	// request is what it asked for, nil for a tenant of an earlier agent's or of the cluster's.
 	request *alloc.Request
 	// on is what the driver tells of it, by UUID of the GPU.

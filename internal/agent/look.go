@@ -181,14 +181,7 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: text})
 	}
 	t.fault = text
-	if found.Needs != "" && t.needs == "" {
-		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: found.Needs})
-	}
-	t.needs = cmp.Or(found.Needs, t.needs)
-	for _, excess := range found.Excess {
-		a.config.Log.WarnContext(ctx, "a tenant took more than was made for it", "tenant", t.Name, "reason", excess)
-		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: excess})
-	}
+	a.noteWords(ctx, t, found)
 	for i, freed := range found.Freed {
 		if freed > 0 {
 			a.events.add(control.Event{
@@ -216,6 +209,18 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 		a.ease(t)
 	}
 	t.unreaped = slices.ContainsFunc(found.Processes, func(p backend.Process) bool { return !p.Live })
+}
+
+// noteWords reports what a look says of a tenant for people. What it needs stays so and is reported once. Agent.mu is held.
+func (a *Agent) noteWords(ctx context.Context, t *tenant, found backend.Figures) {
+	if found.Needs != "" && t.needs == "" {
+		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: found.Needs})
+	}
+	t.needs = cmp.Or(found.Needs, t.needs)
+	for _, excess := range found.Excess {
+		a.config.Log.WarnContext(ctx, "a tenant took more than was made for it", "tenant", t.Name, "reason", excess)
+		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: excess})
+	}
 }
 
 // end removes a tenant that has no process and no hold left. What was made for it
