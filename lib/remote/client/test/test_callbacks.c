@@ -4,6 +4,7 @@
 #include "remote/client/test/setting.h"
 #include "remote/due.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #define MOST 64u
@@ -12,12 +13,21 @@ static uint64_t given[MOST], returned[MOST];
 static unsigned given_count, returned_count, calls;
 static int order[MOST];
 
-static void notice(struct remote_link *link, struct due_notice of) {
+/* Frames are put by one thread at a time. */
+static pthread_mutex_t putting = PTHREAD_MUTEX_INITIALIZER;
+
+static void put_notice(struct remote_link *link, struct due_notice of) {
     struct remote_answer head = {.size = sizeof head + sizeof of, .call = REMOTE_CALLBACK};
     const struct remote_piece piece = {&of, sizeof of};
 
     CHECK(remote_link_put(link, &head, sizeof head, &piece, 1));
     remote_link_flush(link);
+}
+
+static void notice(struct remote_link *link, struct due_notice of) {
+    pthread_mutex_lock(&putting);
+    put_notice(link, of);
+    pthread_mutex_unlock(&putting);
 }
 
 /* A success that writes nothing. */
@@ -29,7 +39,8 @@ static void succeed(struct remote_link *link, const struct remote_head *head) {
     remote_link_flush(link);
 }
 
-static void take(struct remote_link *link, const struct remote_head *head, const uint64_t *words) {
+static void take_one(struct remote_link *link, const struct remote_head *head,
+                     const uint64_t *words) {
     switch (head->call) {
     case REMOTE_CALLBACK:
         CHECK(!head->posted && returned_count < MOST);
@@ -47,13 +58,19 @@ static void take(struct remote_link *link, const struct remote_head *head, const
     case REMOTE_cuUserObjectCreate:
         /* The object's destructor, of which nobody waits for the end; told twice, as no worker of ours does. */
         for (unsigned i = 0; i < 2; i++) {
-            notice(link, (struct due_notice){.function = words[DUE_DESTROY], .last = 1});
+            put_notice(link, (struct due_notice){.function = words[DUE_DESTROY], .last = 1});
         }
         succeed(link, head);
         return;
     default:
         setting_answer(link, head, 0, 0, 0);
     }
+}
+
+static void take(struct remote_link *link, const struct remote_head *head, const uint64_t *words) {
+    pthread_mutex_lock(&putting);
+    take_one(link, head, words);
+    pthread_mutex_unlock(&putting);
 }
 
 static void called(void *number) {
@@ -77,7 +94,7 @@ static void test(enum remote_link_kind kind) {
         CHECK_EQUAL(cuLaunchHostFunc(0, called, &numbers[i]), CUDA_SUCCESS);
     }
     UNTIL(__atomic_load_n(&given_count, __ATOMIC_ACQUIRE) == 3);
-    CHECK_EQUAL(calls, 0);
+    CHECK_EQUAL(__atomic_load_n(&calls, __ATOMIC_ACQUIRE), 0);
     /* The last one first and twice, as a node's; the others once; one that the driver did not take; none. */
     notice(setting_link(), (struct due_notice){.ticket = 1, .function = given[2]});
     notice(setting_link(), (struct due_notice){.ticket = 2, .function = given[0], .last = 1});
@@ -90,14 +107,14 @@ static void test(enum remote_link_kind kind) {
     for (unsigned i = 0; i < 6; i++) {
         CHECK_EQUAL(returned[i], i + 1);
     }
-    CHECK_EQUAL(calls, 3);
+    CHECK_EQUAL(__atomic_load_n(&calls, __ATOMIC_ACQUIRE), 3);
     CHECK(order[0] == 2 && order[1] == 0 && order[2] == 2);
     CHECK_EQUAL(cuUserObjectCreate(&object, &numbers[1], called, 1, 1), CUDA_SUCCESS);
     UNTIL(__atomic_load_n(&calls, __ATOMIC_ACQUIRE) == 4);
     CHECK_EQUAL(order[3], 1);
     notice(setting_link(), (struct due_notice){.ticket = 7, .function = given[0]});
     UNTIL(__atomic_load_n(&returned_count, __ATOMIC_ACQUIRE) == 7);
-    CHECK_EQUAL(calls, 4);
+    CHECK_EQUAL(__atomic_load_n(&calls, __ATOMIC_ACQUIRE), 4);
 }
 
 int main(void) {
