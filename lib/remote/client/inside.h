@@ -21,6 +21,9 @@ void remote_thread_frame_set(unsigned char *frame);
 /* A detached thread of our own, which no signal of the program interrupts. */
 bool remote_thread_start(void *(*run)(void *), void *argument);
 
+/* stream.c: after so many nanoseconds without a record the worker gets a sign of life, through a socket. */
+extern int64_t remote_beat_after;
+
 /* text.c: the version of the worker's driver, if it was asked; otherwise later than any. */
 int remote_newest_known(void);
 void remote_newest_set(int version);

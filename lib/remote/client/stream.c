@@ -12,9 +12,8 @@
 #include <string.h>
 
 #define GATHER 50000 /* nanoseconds */
-#define BEAT                                                                                       \
-    (INT64_C(15) * 1000 * 1000 *                                                                   \
-     1000) /* after so long without a record the worker gets a sign of life */
+
+int64_t remote_beat_after = INT64_C(15) * 1000 * 1000 * 1000;
 
 /* Order of locks: numbers.c before it, none after. */
 static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER;
@@ -105,7 +104,7 @@ static void *gather(void *of) {
 
     while (!remote_link_ended(link)) {
         if (!__atomic_load_n(&due, __ATOMIC_ACQUIRE)) {
-            futex_sleep(&due, 0, BEAT);
+            futex_sleep(&due, 0, remote_beat_after);
         }
         if (!__atomic_load_n(&due, __ATOMIC_ACQUIRE)) {
             beat(link);
