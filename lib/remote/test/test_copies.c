@@ -14,25 +14,11 @@ static struct remote_cuda_driver client;
 
 static void find_client(void) {
     client = copies_driver;
-#define HAS(name) client.name = CLIENT(name);
-    HAS(cuMemHostAlloc)
-    HAS(cuMemFreeHost)
-    HAS(cuMemHostGetFlags)
-    HAS(cuMemHostGetDevicePointer_v2)
-    HAS(cuMemHostRegister_v2)
-    HAS(cuMemHostUnregister)
-    HAS(cuMemcpyHtoA_v2)
-    HAS(cuMemcpyHtoAAsync_v2)
-    HAS(cuMemcpyAtoH_v2)
-    HAS(cuMemcpyAtoHAsync_v2) HAS(cuMemcpy) HAS(cuMemcpy_ptds) HAS(cuMemcpyAsync)
-        HAS(cuMemcpyBatchAsync) HAS(cuMemcpyBatchAsync_v2) HAS(cuMemcpyHtoD_v2)
-            HAS(cuMemcpyHtoD_v2_ptds) HAS(cuMemcpyHtoDAsync_v2) HAS(cuMemcpyHtoDAsync_v2_ptsz)
-                HAS(cuMemcpyDtoH_v2) HAS(cuMemcpyDtoH_v2_ptds) HAS(cuMemcpyDtoHAsync_v2)
-                    HAS(cuMemcpyDtoHAsync_v2_ptsz) HAS(cuMemcpy2D_v2) HAS(cuMemcpy2DUnaligned_v2)
-                        HAS(cuMemcpy2DAsync_v2) HAS(cuMemcpy3D_v2) HAS(cuMemcpy3DAsync_v2)
-                            HAS(cuMemcpy3DPeer) HAS(cuMemcpy3DPeerAsync) HAS(cuMemcpy3DBatchAsync)
-                                HAS(cuMemcpy3DBatchAsync_v2)
-#undef HAS
+#define COPY(name) client.name = CLIENT(name);
+#define OTHER(name)
+#include "remote/test/copies_functions.inc"
+#undef COPY
+#undef OTHER
 }
 
 /* The client's side has numbers where the driver has handles. */
