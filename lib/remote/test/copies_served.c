@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 char copies_folder[256];
-static pid_t worker;
+static pid_t worker, owner;
 static int life;
 
 static void copy_file(const char *name) {
@@ -34,6 +34,20 @@ static void copy_file(const char *name) {
     close(out);
 }
 
+/* Also where a check has failed, but not in a child. */
+static void remove_folder(void) {
+    struct dirent *entry;
+    DIR *all = getpid() == owner ? opendir(copies_folder) : NULL;
+
+    while (all && (entry = readdir(all))) {
+        unlinkat(dirfd(all), entry->d_name, 0);
+    }
+    if (all) {
+        closedir(all);
+        rmdir(copies_folder);
+    }
+}
+
 void copies_start_worker(void) {
     char path[PATH_MAX + 16];
     int ends[2];
@@ -41,6 +55,8 @@ void copies_start_worker(void) {
     snprintf(copies_folder, sizeof copies_folder, "%s/divvy-copies-XXXXXX",
              getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     CHECK(mkdtemp(copies_folder));
+    owner = getpid();
+    CHECK_EQUAL(atexit(remove_folder), 0);
     copy_file("libcuda.so.1");
     copy_file("libnvidia-ml.so.1");
     copy_file("libdivvy-remote.so.1");
@@ -62,17 +78,11 @@ void copies_start_worker(void) {
 }
 
 void copies_end_worker(void) {
-    struct dirent *entry;
     int status;
-    DIR *all = opendir(copies_folder);
 
     close(life);
     CHECK_EQUAL(waitpid(worker, &status, 0), worker);
-    while (all && (entry = readdir(all))) {
-        unlinkat(dirfd(all), entry->d_name, 0);
-    }
-    closedir(all);
-    CHECK_EQUAL(rmdir(copies_folder), 0);
+    remove_folder();
 }
 
 pid_t copies_fork(void) {
