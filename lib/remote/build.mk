@@ -184,4 +184,4 @@ $(REMOTE_WHOLE_TESTS): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OB
 $(REMOTE_TEST)/graphs: $(addprefix $(REMOTE_OBJ)/test/,script.o script_nodes.o script_capture.o)
 $(REMOTE_TEST)/graphs_records $(REMOTE_TEST)/graphs_lies: $(addprefix $(REMOTE_OBJ)/,test/graphs_driver.o client/graphs_end.o) \
 	$(patsubst lib/%.c,$(B)/obj/%.o,$(wildcard $(addprefix lib/remote/worker/,graphs*.c callback*.c capture*.c attribute.c occupancy.c))) $(REMOTE_LINK)
-$(REMOTE_TEST)/graphs_lies: $(addprefix $(REMOTE_OBJ)/client/,graphs_get.o graphs_lent.o callback.o capture.o)
+$(REMOTE_TEST)/graphs_lies: $(addprefix $(REMOTE_OBJ)/client/,graphs_get.o graphs_lent.o callback.o capture.o within.o)

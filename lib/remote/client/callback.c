@@ -25,11 +25,6 @@ static uint32_t room, count, free_place = NONE;
 static uint32_t chains[CHAINS]; /* of nodes: a place plus one */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static __thread bool inside __attribute__((tls_model("initial-exec")));
-
-bool remote_in_callback(void) {
-    return inside;
-}
 
 static uint64_t number_of(uint32_t place) {
     return (uint64_t)functions[place].round << 32 | (place + 1);
@@ -91,13 +86,13 @@ static uint32_t *chain_of(CUhostFn function, const void *data) {
 }
 
 static void call(const struct remote_callback *callback, uint32_t status) {
-    inside = true;
+    remote_callback_enters(true);
     if (callback->of_stream) {
         callback->of_stream(callback->stream, (CUresult)status, callback->data);
     } else {
         callback->plain(callback->data);
     }
-    inside = false;
+    remote_callback_enters(false);
 }
 
 /* Tells the worker that a function has returned, so that its stream goes on. */

@@ -77,8 +77,10 @@ void remote_range_left(uint64_t context, CUdeviceptr start, bool ended);
 /* copies.c: memory of the program that both sides see, if this range is such; its number and where in it. */
 bool remote_region_find(const void *at, size_t size, uint64_t *region, uint64_t *offset);
 
-/* callback.c: whether the calling thread is inside a function of the program that a stream has called. There every call
+/* within.c: whether the calling thread is inside a function of the program that a stream has called. There every call
  * answers CUDA_ERROR_NOT_PERMITTED. */
 bool remote_in_callback(void);
+/* callback.c says so. */
+void remote_callback_enters(bool enters);
 
 #endif
