@@ -191,14 +191,27 @@ static enum remote_ring_state await(struct remote_link *link, struct remote_ring
     return state == REMOTE_RING_NOT_YET ? look(ring, room) : state;
 }
 
+/* How many bytes of commands wait for the worker before the client does, if no frame needs more: about as many launches as
+ * the driver takes before it lets a program wait. A program that launches for a second would otherwise fill the ring with
+ * work of many, and be held up for so long when it ends. */
+#define REMOTE_COMMANDS_AHEAD (96u << 10)
+
+/* The room for which a frame waits, so that no more than this is ahead of it. */
+static size_t room_for(const struct remote_ring *ring, size_t size, size_t ahead) {
+    size_t room = (size_t)ring->size - ahead;
+
+    return ring->size != REMOTE_COMMANDS_BYTES || size > room ? size : room;
+}
+
 bool remote_rings_put(struct remote_link *link, const void *head, size_t head_size,
                       const struct remote_piece *pieces, size_t count, size_t size) {
-    enum remote_ring_state state = remote_ring_room(&link->out, size);
+    enum remote_ring_state state =
+        remote_ring_room(&link->out, room_for(&link->out, size, REMOTE_COMMANDS_AHEAD));
 
     if (state == REMOTE_RING_NOT_YET) {
-        /* Who sleeps makes no room. */
+        /* Who sleeps makes no room. Half is waited for, so that not every frame that is taken ends the wait. */
         remote_rings_flush(link);
-        state = await(link, &link->out, size, -1);
+        state = await(link, &link->out, room_for(&link->out, size, REMOTE_COMMANDS_AHEAD / 2), -1);
     }
     if (state == REMOTE_RING_WRONG) {
         remote_link_fault(link, REMOTE_OTHER(link, "took more than there was"));

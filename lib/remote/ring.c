@@ -13,7 +13,8 @@ enum remote_ring_state remote_ring_room(struct remote_ring *ring, size_t size) {
         return REMOTE_RING_READY;
     }
     uint64_t taken;
-    if (!read_index(&ring->words->taken, &taken) || ring->at - taken > ring->size) {
+    /* No more than there is, and no less than before. */
+    if (!read_index(&ring->words->taken, &taken) || ring->at - taken > ring->at - ring->seen) {
         return REMOTE_RING_WRONG;
     }
     ring->seen = taken;

@@ -35,7 +35,7 @@ enum remote_ring_state { REMOTE_RING_READY, REMOTE_RING_NOT_YET, REMOTE_RING_WRO
 
 /* The putter's side. */
 
-/* Whether there is room for so many bytes, no more than REMOTE_RECORD_BYTES. */
+/* Whether there is room for so many bytes. */
 enum remote_ring_state remote_ring_room(struct remote_ring *ring, size_t size);
 /* Writes a frame, for which there is room. A taker that is awake sees it. */
 void remote_ring_put(struct remote_ring *ring, const void *head, size_t head_size,
