@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -255,6 +256,23 @@ func TestRemoteOutlivesTheAgent(t *testing.T) {
 			h.gone()
 		})
 	}
+}
+
+// A program cannot launch much farther ahead of its GPU than the driver would let it: what it does in a second is not the work
+// of many.
+func TestRemoteHoldsLaunchesBack(t *testing.T) {
+	h := newHost(t).namespaces()
+	o := h.run("--backend", "remote", "--memory", "1Gi", "--", h.bench(), "load", "--seconds", "1", "--ns", "1000000")
+	lines := strings.Split(o.out, "\n")
+	var last struct {
+		Result   string `json:"result"`
+		Launches int    `json:"launches"`
+	}
+	// A thousand in the time, a thousand in the driver and one on the way.
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Result != "CUDA_SUCCESS" || last.Launches > 8000 {
+		t.Errorf("%+v, %v: %+v", last, err, o)
+	}
+	h.gone()
 }
 
 // A program that needs what only a local share gives hears so, as do those who list the share, also when it has ended.
