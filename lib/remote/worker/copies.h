@@ -47,9 +47,6 @@ enum remote_outcome remote_copy_give(struct remote_decoder *decoder, struct remo
                                      const struct remote_end *to, uint64_t to_extent,
                                      const struct remote_end *from, uint64_t from_extent);
 
-/* What the driver says to a call of this thread that blocks, which none of ours is: captures of streams may forbid it. */
-CUresult remote_copy_may_block(const struct remote_decoder *decoder);
-
 /* copies_issue.c */
 
 /* Writes where both sides are into the description that the driver reads. */
@@ -57,6 +54,8 @@ void remote_copy_ends(CUDA_MEMCPY3D_PEER *shape, const struct remote_end *to,
                       const struct remote_end *from);
 /* Calls the driver. */
 CUresult remote_copy_issue(const struct remote_cuda_driver *cuda, const struct remote_copy *copy);
+/* What the driver says to a call of this thread that blocks, which none of ours is: captures of streams may forbid it. */
+CUresult remote_copy_may_block(const struct remote_decoder *decoder);
 
 /* copies_done.c: the executor calls these, if nothing else is said. */
 

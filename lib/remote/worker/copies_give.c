@@ -175,13 +175,6 @@ static enum remote_outcome when_given(struct remote_decoder *decoder, struct rem
     return answer(decoder, result);
 }
 
-/* Where it refuses, it does so at once. */
-CUresult remote_copy_may_block(const struct remote_decoder *decoder) {
-    return decoder->cuda->cuMemcpyHtoD_v2 && remote_capture_forbids(decoder->head.thread)
-               ? decoder->cuda->cuMemcpyHtoD_v2(0, NULL, 0)
-               : CUDA_SUCCESS;
-}
-
 /* What both sides of the wire keep to, so that anything else ends the link. */
 static bool is_sound(const struct remote_decoder *decoder, const struct remote_end *to,
                      const struct remote_end *from) {

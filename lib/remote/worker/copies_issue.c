@@ -101,3 +101,10 @@ CUresult remote_copy_issue(const struct remote_cuda_driver *cuda, const struct r
         return issue_row(cuda, copy);
     }
 }
+
+/* Where it refuses, it does so at once. */
+CUresult remote_copy_may_block(const struct remote_decoder *decoder) {
+    return decoder->cuda->cuMemcpyHtoD_v2 && remote_capture_forbids(decoder->head.thread)
+               ? decoder->cuda->cuMemcpyHtoD_v2(0, NULL, 0)
+               : CUDA_SUCCESS;
+}
