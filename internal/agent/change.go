@@ -25,6 +25,10 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 		}
 		return nil, control.Errorf(control.CodeInvalid, "%s has a MIG instance of its own, whose size cannot be changed: start its command again with another profile", t.Name)
 	}
+	if maker == v1alpha1.BackendRemote && !peer.Outside() {
+		// The command itself reaches the agent, and could have any limit.
+		return nil, control.Errorf(control.CodeDenied, "%s keeps its command from changing the share, so it is changed from no user namespace: run `divvy set` outside of shares and containers", t.Name)
+	}
 	if !ok {
 		return nil, control.Errorf(control.CodeInvalid, "shares of backend %s cannot be changed while they run", maker)
 	}

@@ -32,6 +32,10 @@ func sharesUsers(pid int) bool {
 	return unix.Stat("/proc/self/ns/user", &own) == nil && unix.Stat("/proc/"+strconv.Itoa(pid)+"/ns/user", &other) == nil && own.Ino == other.Ino
 }
 
+// SharesUsers reports whether the process is, for certain, in this process's user namespace. A process that has entered
+// another one never comes back.
+func (id ID) SharesUsers() bool { return sharesUsers(id.PID) && id.Alive() }
+
 // BelongsTo reports whether the process is a user's own: one that has the user as its
 // real one, or that runs in a user namespace which the user made. What a set-user-ID
 // program runs as is no matter: the real user is who started it, and the kernel lets that

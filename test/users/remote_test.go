@@ -42,3 +42,35 @@ func TestRemoteOfUsers(t *testing.T) {
 	neighbour.end()
 	s.eventually("the shares are gone", func() bool { return len(s.list().Tenants) == 0 })
 }
+
+// A command of backend remote cannot change its share: neither by a connection to the agent of its own, nor by the one that
+// `divvy run` left it, nor by a child or in a user namespace below. Its user can, from outside.
+func TestRemoteCannotBeChangedFromWithin(t *testing.T) {
+	s := newServer(t, "driver.cuda=12.4")
+	s.agent()
+	const inherited = `import json, os, socket
+asked = json.dumps({"id": 77, "method": "set", "params": {"tenant": "apart", "memory": "20Gi"}}).encode() + b"\n"
+for fd in map(int, os.listdir("/proc/self/fd")):
+    try:
+        with socket.socket(fileno=os.dup(fd)) as s:
+            if s.getpeername() == "/run/divvy/agent.sock":
+                s.settimeout(60)
+                s.sendall(asked)
+                print("inherited", s.recv(65536).decode())
+    except OSError:
+        pass`
+	const script = `divvy set apart --memory 20Gi; unshare -Ur divvy set apart --memory 20Gi
+python3 -c "$0"; (sleep 0.01; python3 -c "$0"); exec gpubench alloc --bytes 1Gi --count 5`
+	o := s.run("u1", "divvy", "run", "--backend", "remote", "--memory", "2Gi", "--name", "apart", "--", "sh", "-c", script, inherited)
+	if !strings.Contains(o.out, `"allocations":1,`) || strings.Count(o.out, "inherited") != 2 || strings.Count(o.out+o.err, "outside of shares") != 4 {
+		t.Errorf("the command changes its share: %+v", o)
+	}
+	held := s.hold("u1", "1Gi", "--backend", "remote", "--memory", "2Gi", "--name", "outside")
+	for _, user := range []string{"u1", "root"} {
+		name := map[string]string{"u1": "outside", "root": "u1/outside"}[user]
+		if o := s.run(user, "divvy", "set", name, "--memory", "3Gi"); o.status != 0 {
+			t.Errorf("%s from outside: %+v", user, o)
+		}
+	}
+	held.end()
+}

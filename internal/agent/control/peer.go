@@ -53,6 +53,13 @@ func (p *Peer) Holder() (process.ID, error) {
 	return p.Process, nil
 }
 
+// Outside reports whether the process that connected is in the agent's own user namespace now, whichever it was in when it
+// connected. Where that cannot be told it is not.
+func (p *Peer) Outside() bool {
+	id, err := p.Holder()
+	return err == nil && id.PID != 0 && id.SharesUsers()
+}
+
 // Done is closed when the connection has ended.
 func (p *Peer) Done() <-chan struct{} {
 	return p.done
