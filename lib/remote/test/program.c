@@ -16,6 +16,7 @@ static char folder[64] = "/tmp/divvy-worker-test-XXXXXX";
 char program_path[400];
 pid_t program_listener;
 int program_life = -1;
+static pid_t owner;
 
 pid_t program_start(const char *const *more, int *ready) {
     const char *given[16] = {WORKER_PROGRAM, "--listen", program_path, "--ready",
@@ -105,7 +106,23 @@ unsigned program_workers(pid_t *first) {
     return count;
 }
 
+static void remove_folder(void) {
+    char log[100];
+
+    if (getpid() != owner) {
+        return;
+    }
+    snprintf(log, sizeof log, "%s/log", folder);
+    unlink(log);
+    unlink(program_path);
+    *strrchr(program_path, '/') = 0;
+    rmdir(program_path);
+    rmdir(folder);
+}
+
 void program_place(void) {
+    owner = getpid();
+    atexit(remove_folder);
     CHECK(mkdtemp(folder));
     snprintf(program_path, sizeof program_path, "%s/worker.sock", folder);
 }
@@ -114,15 +131,4 @@ void program_place_deep(void) {
     snprintf(program_path, sizeof program_path, "%s/%0150d", folder, 0);
     CHECK_EQUAL(mkdir(program_path, 0700), 0);
     strcat(program_path, "/worker.sock");
-}
-
-void program_remove(void) {
-    char log[100];
-
-    snprintf(log, sizeof log, "%s/log", folder);
-    unlink(log);
-    unlink(program_path);
-    *strrchr(program_path, '/') = 0;
-    rmdir(program_path);
-    rmdir(folder);
 }

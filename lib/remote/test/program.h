@@ -10,10 +10,9 @@ extern char program_path[400];
 extern pid_t program_listener;
 extern int program_life;
 
-/* Makes the folder; makes one in it whose path is longer than an address; removes all. */
+/* Makes the folder, which goes when the test ends; makes one in it whose path is longer than an address. */
 void program_place(void);
 void program_place_deep(void);
-void program_remove(void);
 
 /* Starts it with further parameters, NULL at their end; what it tells by `ready` has to be read. */
 pid_t program_start(const char *const *more, int *ready);

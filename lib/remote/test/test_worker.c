@@ -312,6 +312,5 @@ int main(void) {
     machine.cuda_version = 12040;
     setting_make(&machine);
     check_served();
-    program_remove();
     return 0;
 }

@@ -144,7 +144,6 @@ static void check_program(uint64_t count) {
     EVENTUALLY(program_workers(NULL) == 1);
     remote_link_free(other);
     program_stop();
-    program_remove();
 }
 
 int main(void) {
