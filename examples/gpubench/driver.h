@@ -36,6 +36,10 @@
     X(cuArrayDestroy, (CUarray))                                                                   \
     X(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                        \
     X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                              \
+    X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
+    X(cuMemFreeHost, (void *))                                                                     \
+    X(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream))                         \
+    X(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                               \
     X(cuMemcpyDtoD_v2, (CUdeviceptr, CUdeviceptr, size_t))                                         \
     X(cuModuleLoadData, (CUmodule *, const void *))                                                \
     X(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                 \

@@ -36,6 +36,12 @@ static const struct {
      "         same --seed; latency from the moment a request comes"},
     {"storm", command_storm, "--processes race through --count allocations of mixed sizes"},
     {"cost", command_cost, "time per allocation with --live others, and per launch"},
+    {"step", command_step,
+     "294 launches of --ns, 8 copies of 16 KiB and 4 waits, --count times; time of each step"},
+    {"calls", command_calls, "time of calls that wait for an answer, --count of each"},
+    {"bulk", command_bulk,
+     "copy --bytes from memory that is pinned or pageable and back, --count times"},
+    {"start", command_start, "time of cuInit and of the first context"},
 };
 
 static void usage(FILE *out) {
@@ -44,7 +50,7 @@ static void usage(FILE *out) {
           "[--live N]\n"
           "                [--grid N] [--graph N] [--streams N] [--work MS] [--pause MS]\n"
           "                [--rate N] [--kernels N] [--loops N] [--threads N] [--different N]\n"
-          "kinds: linear async managed pitch vmm array\n\ncommands:\n",
+          "kinds: linear async managed pitch vmm array, of bulk pinned pageable\n\ncommands:\n",
           out);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         fprintf(out, "  %-6s %s\n", commands[i].name, commands[i].help);

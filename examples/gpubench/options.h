@@ -25,7 +25,7 @@ struct options {
     unsigned different; /* `load`, `rounds`: kernels of different names that are launched in turn */
     unsigned rate;      /* `serve`: requests per second */
     unsigned kernels;   /* `serve`: kernels of one request */
-    const char *kind;   /* linear, async, managed, pitch, vmm, array */
+    const char *kind;   /* linear, async, managed, pitch, vmm, array; `bulk`: pinned, pageable */
 };
 
 /* Reads "4096", "512Ki", "8Mi" or "2Gi" into bytes. Returns 0 for another text or an overflow. */
@@ -49,6 +49,10 @@ int command_await(const struct options *options);
 int command_serve(const struct options *options);
 int command_storm(const struct options *options);
 int command_cost(const struct options *options);
+int command_step(const struct options *options);
+int command_calls(const struct options *options);
+int command_bulk(const struct options *options);
+int command_start(const struct options *options);
 int command_info(const struct options *options);
 int command_nvml(const struct options *options);
 int command_init(const struct options *options);
