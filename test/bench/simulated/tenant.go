@@ -34,8 +34,15 @@ type Line struct {
 	Done     uint64  `json:"done_ns"`
 	First    bool    `json:"first"`
 	P99      float64 `json:"p99_ms"`
-	Wall     uint64  `json:"wall_ns"`   // of one round, from gpubench rounds, or one pair, from gpubench await
-	Launch   float64 `json:"launch_ns"` // for each launch, from gpubench cost
+	Wall     uint64  `json:"wall_ns"`    // of one round, from gpubench rounds, or one pair, from gpubench await
+	Launch   float64 `json:"launch_ns"`  // for each launch, from gpubench cost
+	AskP50   uint64  `json:"ask_p50_ns"` // of calls that the driver answers by itself, from gpubench calls
+	AskP99   uint64  `json:"ask_p99_ns"`
+	WaitP50  uint64  `json:"wait_p50_ns"` // of waits for a stream that has nothing to do
+	WaitP99  uint64  `json:"wait_p99_ns"`
+	To       uint64  `json:"to_ns"` // of a copy to the GPU, and of one back, from gpubench bulk
+	From     uint64  `json:"from_ns"`
+	Start    uint64  `json:"start_ns"` // of cuInit and the first context, from gpubench start
 }
 
 // Tenant is a program on the simulated GPU, in a share or without one, with what its gpubenches said.
@@ -78,6 +85,9 @@ func start(argv []string) (*Tenant, error) {
 	t.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	t.command.Stderr = &t.said
 	out, err := t.command.StdoutPipe()
+	if err == nil {
+		_, err = t.command.StdinPipe() // which ends with the program, or with the measurement
+	}
 	if err == nil {
 		err = t.command.Start()
 	}
