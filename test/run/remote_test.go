@@ -46,6 +46,22 @@ read -r said <"$1/line"; "$0" alloc --bytes 1Gi --count 9; exec 3>&-; wait`
 	h.gone()
 }
 
+// Who has waited for the end of a program may start the next one: that finds the memory of the first, however it ended.
+func TestRemoteNextProgramHasTheMemory(t *testing.T) {
+	h := newHost(t).namespaces()
+	const rounds = 40
+	const kill = `mkfifo "$1/line" "$1/end" || exit 9
+i=0; while [ $((i += 1)) -le $2 ]; do
+"$0" hold --bytes 5Gi <"$1/end" >"$1/line" & exec 3>"$1/end"
+read -r said <"$1/line"; echo "$said"; kill -9 $!; wait $!; exec 3>&-
+done`
+	o := h.run("--backend", "remote", "--memory", "8Gi", "--", "sh", "-c", kill, h.bench(), t.TempDir(), strconv.Itoa(rounds))
+	if n := strings.Count(o.out, "CUDA_SUCCESS"); n != rounds {
+		t.Errorf("%d of %d programs had the memory: %+v", n, rounds, o)
+	}
+	h.gone()
+}
+
 // A fork child has no GPU, as with the driver, and a program that it becomes has.
 func TestRemoteForkAndExec(t *testing.T) {
 	h := newHost(t).namespaces()

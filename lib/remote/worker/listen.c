@@ -2,6 +2,7 @@
 #include "remote/worker/listen.h"
 
 #include "libc/kernel.h"
+#include "remote/worker/clients.h"
 #include "remote/worker/serve.h"
 
 #include <errno.h>
@@ -29,8 +30,8 @@ struct listener {
     int socket;  /* -1 once nobody is accepted any more */
     int signals; /* SIGCHLD, and what ends the listening */
     int life;
-    unsigned workers;
-    bool full; /* somebody was turned away, and the log has it */
+    struct remote_clients *clients; /* of the workers there are */
+    bool full;                      /* somebody was turned away, and the log has it */
     pid_t self;
     struct stat made; /* the socket's file, so that no other's is removed */
 };
@@ -170,20 +171,17 @@ static void close_others(int one, int other) {
 }
 
 /* In a child: becomes a worker. It does not outlive the listener, by whose end the share is known to be free. */
-static _Noreturn void become_worker(const struct listener *l, int client) {
+static _Noreturn void become_worker(const struct listener *l, int client, pid_t of) {
     char number[16];
     char *const given[] = {"divvy-worker", "--socket", "3", "--client", number, NULL};
-    struct ucred who = {.pid = 0};
-    socklen_t size = sizeof who;
     sigset_t none;
 
-    getsockopt(client, SOL_SOCKET, SO_PEERCRED, &who, &size);
-    snprintf(number, sizeof number, "%d", (int)who.pid);
-
+    snprintf(number, sizeof number, "%d", (int)of);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != l->self) {
         _exit(1);
     }
+    remote_clients_await_ends(l->clients);
     if (client == WORKER_SOCKET) {
         fcntl(client, F_SETFD, 0);
     } else {
@@ -197,13 +195,14 @@ static _Noreturn void become_worker(const struct listener *l, int client) {
 }
 
 /* Whether the process at the other end is of the user who is served. */
-static bool may_come(const struct listener *l, int client) {
+static bool may_come(const struct listener *l, int client, pid_t *of) {
     struct ucred who;
     socklen_t size = sizeof who;
 
     if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &who, &size)) {
         return false;
     }
+    *of = who.pid;
     if (who.uid != l->how->user) {
         remote_log("process %d of user %u is turned away: this worker is of user %u", (int)who.pid,
                    (unsigned)who.uid, (unsigned)l->how->user);
@@ -213,13 +212,13 @@ static bool may_come(const struct listener *l, int client) {
 }
 
 static bool is_full(struct listener *l) {
-    if (l->workers < l->how->most) {
+    if (remote_clients_count(l->clients) < l->how->most) {
         l->full = false;
         return false;
     }
     if (!l->full) {
         remote_log("a client is turned away, and more may be: there are %u workers, the most",
-                   l->workers);
+                   l->how->most);
     }
     l->full = true;
     return true;
@@ -227,20 +226,23 @@ static bool is_full(struct listener *l) {
 
 static void welcome(struct listener *l) {
     int client = accept4(l->socket, NULL, NULL, SOCK_CLOEXEC);
+    pid_t of;
 
     if (client < 0) {
         return;
     }
-    if (may_come(l, client) && !is_full(l)) {
+    if (may_come(l, client, &of) && !is_full(l)) {
         pid_t child = fork();
 
         if (child == 0) {
-            become_worker(l, client);
+            become_worker(l, client, of);
         }
         if (child < 0) {
             remote_log("cannot start a worker: %s", strerror(errno));
         }
-        l->workers += child > 0;
+        if (child > 0) {
+            remote_clients_add(l->clients, child, of);
+        }
     }
     close(client);
 }
@@ -257,7 +259,7 @@ static bool hear(struct listener *l) {
         end = end || heard.ssi_signo != SIGCHLD;
     }
     while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
-        l->workers -= l->workers > 0;
+        remote_clients_remove(l->clients, ended);
         if (WIFSIGNALED(status)) {
             remote_log("worker %d was ended by signal %d", (int)ended, WTERMSIG(status));
         }
@@ -277,7 +279,7 @@ static void feel(struct listener *l) {
 }
 
 static void run(struct listener *l) {
-    while (l->socket >= 0 || l->workers) {
+    while (l->socket >= 0 || remote_clients_count(l->clients)) {
         struct pollfd on[] = {{.fd = l->signals, .events = POLLIN},
                               {.fd = l->socket, .events = POLLIN},
                               {.fd = l->life, .events = POLLIN}};
@@ -312,7 +314,8 @@ int remote_listen(const struct remote_listening *how) {
     if (l.life >= 0) {
         fcntl(l.life, F_SETFD, FD_CLOEXEC);
     }
-    if (l.signals < 0 || !bind_here(&l)) {
+    l.clients = remote_clients_new(how->most);
+    if (l.signals < 0 || !l.clients || !bind_here(&l)) {
         remote_log("cannot listen at %s: %s", how->path, strerror(errno));
         return 1;
     }
@@ -323,5 +326,6 @@ int remote_listen(const struct remote_listening *how) {
     }
     run(&l);
     stop(&l);
+    remote_clients_free(l.clients);
     return 0;
 }
