@@ -122,7 +122,7 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 		}
 		before, wanted := t.Shares[i].Guaranteed(t.Shares[i].Cores), s.Guaranteed(s.Cores)
 		who.except, who.request = t, alloc.Request{
-			Count: 1, Among: alloc.Names(s.UUID), Memory: v1alpha1.Bytes(s.Limit), Cores: wanted, Form: string(s.Backend),
+			Count: 1, Among: alloc.Names(s.UUID), Memory: v1alpha1.Bytes(s.Limit), Cores: wanted, Form: string(s.Backend.Form()),
 			// What was overcommitted once may stay, and not grow.
 			Overcommit: p.Overcommit || s.Limit <= t.Shares[i].Limit, OvercommitCores: p.Overcommit || wanted <= before,
 		}

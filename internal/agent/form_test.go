@@ -69,6 +69,24 @@ func TestRemoteSharesAreBesideSlice(t *testing.T) {
 	}
 }
 
+// What is set of a share of backend remote does not depend on shares of backend slice beside it.
+func TestRemoteShareIsSetBesideSlice(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	remote := askOn("0", gib)
+	remote.Request.Backend = v1alpha1.BackendRemote
+	owner := n.asker(os.Getuid())
+	n.grant(r, n.asker(os.Getuid()), askOn("0", gib))
+	made := n.grant(r, owner, remote)
+	changed, err := r.set(t.Context(), owner.peer, control.SetParams{Tenant: made.Tenant.ID, Memory: new(v1alpha1.Bytes(2 * gib)), Cores: new(20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := changed.Shares[0]; s.Limit != 2*gib || s.Cores != 20 || s.Backend != v1alpha1.BackendRemote {
+		t.Errorf("the share is %+v", s)
+	}
+}
+
 // A request that waits for a GPU with shares of another backend waits for the end of all of them, although there is
 // memory enough, and who comes later does not keep it waiting.
 func TestWaitingForAnotherBackend(t *testing.T) {
