@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -116,6 +117,9 @@ func (a *Agent) findForm(ctx context.Context, who requester, r v1alpha1.ShareReq
 	if never == nil {
 		never = cmp.Or(who.denied(r.Overcommit), a.otherBackend(r), a.never(who, r), a.config.Backends.Of(b).Health(ctx))
 	}
+	if never == nil {
+		r.Among, never = a.suitable(r)
+	}
 	who.request = a.requestOf(who.uid, r)
 	if never == nil {
 		never = cmp.Or(a.neverFits(ctx, who), a.deniedBackend(who, b, r.Profile)) // what not even root could have comes first
@@ -151,7 +155,11 @@ func (a *Agent) findOn(ctx context.Context, r v1alpha1.ShareRequest, request all
 	request.Count = 1
 	one := request
 	one.Among = alloc.Names(gpu.UUID)
+	why := a.unsuited(r.Backend, gpu)
 	switch {
+	case why != "" && a.serves(gpu, r.Backend, r.Profile):
+		g.Reason = fmt.Sprintf("GPU %d: %s", gpu.Index, why)
+		return g
 	case request.Among != "" && !request.Among.Has(gpu.UUID):
 		g.Reason = "the request is for other GPUs"
 		return g

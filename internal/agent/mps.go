@@ -80,20 +80,24 @@ func (a *Agent) serverOf(g *alloc.GPU, most int, except *tenant) {
 	}
 }
 
+// unsuited is why a GPU can never have shares of a backend, "" where it can or the backend does not tell.
+func (a *Agent) unsuited(b v1alpha1.Backend, gpu backend.GPU) string {
+	if chooser, ok := a.config.Backends.Of(b).(backend.Chooser); ok {
+		return chooser.Unsuited(gpu)
+	}
+	return ""
+}
+
 // suitable are the UUIDs of the GPUs that a request may have: those that it names, which the backend may leave out where
 // they do not suit it.
 func (a *Agent) suitable(r v1alpha1.ShareRequest) ([]string, error) {
-	chooser, ok := a.config.Backends.Of(r.Backend).(backend.Chooser)
-	if !ok {
-		return r.Among, nil
-	}
 	var left []string
 	why := ""
 	for _, gpu := range a.gpus {
 		if len(r.Among) > 0 && !slices.Contains(r.Among, gpu.UUID) {
 			continue
 		}
-		if text := chooser.Unsuited(gpu); text != "" {
+		if text := a.unsuited(r.Backend, gpu); text != "" {
 			why = cmp.Or(why, fmt.Sprintf("GPU %d: %s", gpu.Index, text))
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc/forms"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/backend/registry"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -201,5 +202,23 @@ func TestUnsuitedGPU(t *testing.T) {
 	anywhere.Request.Among, anywhere.Request.GPUs = nil, 0
 	if got := n.grant(r, n.asker(os.Getuid()), anywhere).Tenant.Shares[0].Index; got != 1 {
 		t.Errorf("any: it is on GPU %d", got)
+	}
+}
+
+// What is refused for a GPU that does not suit the backend is explained so, and never chosen.
+func TestUnsuitedGPUIsExplained(t *testing.T) {
+	n := newNode(t)
+	r, b := n.startBeside(nil)
+	b.old = firstID
+	verdicts, e := n.explained(r, os.Getuid(), sideBySide(30))
+	if v := verdicts[v1alpha1.BackendMPS]; v.State != forms.Never || v.Chosen || !strings.Contains(v.Reason, "GPU 0: it is too old") || e.Refused == "" {
+		t.Errorf("named: %+v, refused as %q", v, e.Refused)
+	}
+	anywhere := sideBySide(30)
+	anywhere.Request.Among, anywhere.Request.GPUs = nil, 0
+	verdicts, _ = n.explained(r, os.Getuid(), anywhere)
+	v := verdicts[v1alpha1.BackendMPS]
+	if !v.Chosen || len(v.GPUs) != 2 || v.GPUs[0].State != forms.Never || !strings.Contains(v.GPUs[0].Reason, "it is too old") || v.GPUs[1].State != forms.Fits {
+		t.Errorf("any: %+v", v)
 	}
 }
