@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -74,9 +76,20 @@ const (
 	readyInherited = "4"
 )
 
+// leads reports whether a variable has files become part of a process, in which the command could have its own code: each
+// worker begins when the command connects, outside of what hides the driver.
+func leads(variable string) bool {
+	for _, start := range []string{"LD_", "CUDA_INJECTION", "NVTX_INJECTION", "GCONV_PATH=", "LOCPATH="} {
+		if strings.HasPrefix(variable, start) {
+			return true
+		}
+	}
+	return false
+}
+
 // workerPlan computes how a worker is executed. It is pure.
 func (e Enter) workerPlan(w *edits.Worker, env []string) Plan {
-	p := e.Plan(w.Edits, env, []string{w.Program, "--listen", w.Socket, "--life", lifeInherited, "--ready", readyInherited})
+	p := e.Plan(w.Edits, slices.DeleteFunc(slices.Clone(env), leads), []string{w.Program, "--listen", w.Socket, "--life", lifeInherited, "--ready", readyInherited})
 	p.Args = append([]string{string(e), "--detach", "--"}, p.Args...)
 	return p
 }

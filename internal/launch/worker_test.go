@@ -163,3 +163,18 @@ func inherited(t *testing.T) (fds []int) {
 	}
 	return fds
 }
+
+// What the caller has libraries looked for in, or loaded beside others, is not the worker's: the command may write there.
+func TestWorkerTakesNoLibrariesOfTheCaller(t *testing.T) {
+	ours := edits.Edits{Env: []edits.Env{{Name: "LD_LIBRARY_PATH", Value: "/tenants/t7", Prepend: true}}}
+	env := []string{"HOME=/home/u", "LD_LIBRARY_PATH=/home/u/lib", "LD_PRELOAD=/home/u/p.so", "LD_AUDIT=/home/u/a.so", "CUDA_INJECTION64_PATH=/home/u/c.so", "NVTX_INJECTION64_PATH=/home/u/n.so", "GCONV_PATH=/home/u", "CUDA_CACHE_PATH=/home/u/cache"}
+	before := slices.Clone(env)
+	p := Enter("/enter").workerPlan(&edits.Worker{Program: "/worker", Socket: "/socket", Edits: ours}, env)
+	slices.Sort(p.Env)
+	if want := []string{"CUDA_CACHE_PATH=/home/u/cache", "HOME=/home/u", "LD_LIBRARY_PATH=/tenants/t7"}; !slices.Equal(p.Env, want) {
+		t.Errorf("it has %q, want %q", p.Env, want)
+	}
+	if !slices.Equal(env, before) {
+		t.Errorf("the command's became %q", env)
+	}
+}
