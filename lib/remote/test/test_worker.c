@@ -274,6 +274,36 @@ static void check_garbled(void) {
     program_stop();
 }
 
+/* A log that nobody reads, a pipe that is full: neither a worker that has something to say nor the listener waits for room. */
+static void check_unread_log(void) {
+    struct remote_answer answer;
+    char log[sizeof program_path];
+    pid_t worker = 0;
+
+    snprintf(log, sizeof log, "%.*s/log", (int)(strrchr(program_path, '/') - program_path),
+             program_path);
+    unlink(log);
+    CHECK_EQUAL(mkfifo(log, 0600), 0);
+    int unread = open(log, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    CHECK(unread >= 0);
+    while (write(unread, log, 1) == 1) {
+    }
+    PROGRAM();
+    struct remote_link *link = begin(), *other = begin();
+    CHECK(!try_ask(link, 0x7eff, 0, 0, NULL, 0, &answer));
+    remote_link_free(link);
+    EVENTUALLY(program_workers(&worker) == 1);
+    kill(worker, SIGKILL);
+    EVENTUALLY(!is_alive(other));
+    remote_link_free(other);
+    link = begin();
+    CHECK(is_alive(link));
+    remote_link_free(link);
+    program_stop();
+    close(unread);
+    unlink(log);
+}
+
 /* A driver that cannot say where the parameters of a kernel lie. */
 static void check_old_driver(sim_machine *machine) {
     machine->cuda_version = 12030;
@@ -306,6 +336,7 @@ int main(void) {
     check_crowd();
     check_user();
     check_garbled();
+    check_unread_log();
     check_old_driver(&machine);
     /* A path that is longer than an address. */
     program_place_deep();

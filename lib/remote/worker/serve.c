@@ -5,6 +5,7 @@
 #include "remote/worker/state.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,9 +23,14 @@ void remote_log(const char *format, ...) {
     va_end(list);
     size = size > (int)sizeof line - 2 ? (int)sizeof line - 2 : size;
     line[size] = '\n';
-    /* One write, so that lines of several workers do not mix. Nobody hears of a log that cannot be written. */
-    ssize_t written = write(STDERR_FILENO, line, (size_t)size + 1);
-    (void)written;
+    /* One write, so that lines of several workers do not mix. Nobody hears of a log that cannot be written: who reads it may
+     * be the client's friend, and a worker that waits keeps what it has of the GPU. A line is less than what a pipe takes as a
+     * whole. */
+    struct pollfd log = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&log, 1, 0) == 1 && (log.revents & POLLOUT)) {
+        ssize_t written = write(STDERR_FILENO, line, (size_t)size + 1);
+        (void)written;
+    }
 }
 
 /* Ends the process, of which the log has the reason where it is none of the client's. The driver's own functions for the end
@@ -38,6 +44,14 @@ static _Noreturn void leave(struct remote_link *link, const char *why) {
         pause();
     }
     if (said && said[0]) {
+        sigset_t late;
+
+        /* Others may fill the log just when it was found to have room. */
+        sigemptyset(&late);
+        sigaddset(&late, SIGALRM);
+        signal(SIGALRM, SIG_DFL);
+        alarm(1);
+        pthread_sigmask(SIG_UNBLOCK, &late, NULL);
         remote_log("%s", said);
     }
     _exit(said && said[0]);
