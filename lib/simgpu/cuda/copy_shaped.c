@@ -1,6 +1,19 @@
 /* Two- and three-dimensional copies. */
 #include "simgpu/cuda/copy.h"
 
+/* Where a copy begins: so many slices, rows and bytes behind the base. 0, where nothing is, if that is beyond all addresses. */
+static uint64_t begin(uint64_t base, const struct placement *place, size_t slices, size_t rows,
+                      size_t bytes) {
+    uint64_t slice, row, at;
+
+    return __builtin_mul_overflow(slices, place->slice, &slice) ||
+                   __builtin_mul_overflow(rows, place->pitch, &row) ||
+                   __builtin_add_overflow(base, slice, &at) ||
+                   __builtin_add_overflow(at, row, &at) || __builtin_add_overflow(at, bytes, &at)
+               ? 0
+               : at;
+}
+
 struct copy copy_of_2d(const CUDA_MEMCPY2D *w) {
     struct copy copy = {.width = w->WidthInBytes, .height = w->Height, .depth = 1};
 
@@ -17,11 +30,11 @@ struct copy copy_of_2d(const CUDA_MEMCPY2D *w) {
     copy.from.slice = copy.from.pitch * w->Height;
     copy.to.slice = copy.to.pitch * w->Height;
     copy.from.address =
-        (w->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->srcHost : w->srcDevice) +
-        w->srcY * copy.from.pitch + w->srcXInBytes;
+        begin(w->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->srcHost : w->srcDevice,
+              &copy.from, 0, w->srcY, w->srcXInBytes);
     copy.to.address =
-        (w->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->dstHost : w->dstDevice) +
-        w->dstY * copy.to.pitch + w->dstXInBytes;
+        begin(w->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->dstHost : w->dstDevice,
+              &copy.to, 0, w->dstY, w->dstXInBytes);
     return copy;
 }
 
@@ -43,11 +56,11 @@ struct copy copy_of_3d(const CUDA_MEMCPY3D *w) {
     copy.from.slice = copy.from.pitch * (w->srcHeight ? w->srcHeight : w->Height);
     copy.to.slice = copy.to.pitch * (w->dstHeight ? w->dstHeight : w->Height);
     copy.from.address =
-        (w->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->srcHost : w->srcDevice) +
-        w->srcZ * copy.from.slice + w->srcY * copy.from.pitch + w->srcXInBytes;
+        begin(w->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->srcHost : w->srcDevice,
+              &copy.from, w->srcZ, w->srcY, w->srcXInBytes);
     copy.to.address =
-        (w->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->dstHost : w->dstDevice) +
-        w->dstZ * copy.to.slice + w->dstY * copy.to.pitch + w->dstXInBytes;
+        begin(w->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->dstHost : w->dstDevice,
+              &copy.to, w->dstZ, w->dstY, w->dstXInBytes);
     return copy;
 }
 

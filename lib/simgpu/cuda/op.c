@@ -43,7 +43,8 @@ static CUresult check_place(const struct placement *place, const struct copy *co
                    CUDA_ERROR_INVALID_VALUE);
         return CUDA_SUCCESS;
     }
-    SG_REQUIRE(place->address, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(place->address && (is_device(place) || place->type == CU_MEMORYTYPE_HOST),
+               CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(copy->height <= 1 || place->pitch >= copy->width, CUDA_ERROR_INVALID_VALUE);
     /* A unified address outside the device's is the CPU's own business. */
     if (place->type == CU_MEMORYTYPE_UNIFIED && !pages_hold(place->address)) {
@@ -62,10 +63,12 @@ static CUresult check_fill(const struct fill *fill, bool later) {
     if (fill->width == 0 || fill->height == 0) {
         return CUDA_SUCCESS;
     }
-    uint64_t row = fill->width * fill->element;
+    uint64_t row, all;
+    SG_REQUIRE(!__builtin_mul_overflow(fill->width, fill->element, &row), CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(fill->height == 1 || (fill->pitch >= row && fill->pitch % fill->element == 0),
                CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(reaches(fill->to, (fill->height - 1) * fill->pitch + row, later),
+    SG_REQUIRE(!__builtin_mul_overflow(fill->height - 1, fill->pitch, &all) &&
+                   !__builtin_add_overflow(all, row, &all) && reaches(fill->to, all, later),
                CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }
