@@ -85,3 +85,7 @@ $(SIMGPU_TEST)/exports: lib/simgpu/cuda/test/exports.sh | $(SIMGPU_CUDA)
 	$(call step,GEN)
 	mkdir -p $(@D)
 	printf '#!/bin/sh\nexec %s %s\n' $< $(SIMGPU_CUDA) >$@ && chmod +x $@
+
+# The API suite on the simulated driver.
+$(SIMGPU_OBJ)/machine/test/test_api.o: CFLAGS += -DAPI_SUITE='"$(abspath $(B)/test/api/apisuite)"' -DAPI_LACKS='"$(abspath lib/simgpu/api_lacks.txt)"' -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
+$(SIMGPU_TEST)/machine/api: | $(B)/test/api/apisuite $(SIMGPU_CUDA) $(SIMGPU_NVML)

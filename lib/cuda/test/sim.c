@@ -67,6 +67,9 @@ static void describe(sim_machine *machine) {
         gpu->compute_major = 8;
         gpu->pcie_generation = 4;
         gpu->pcie_width = 16;
+        gpu->graphics_mhz = 1400;
+        gpu->memory_mhz = 1500;
+        gpu->power_limit_watts = 300;
         gpu->minor = i;
     }
 }
