@@ -2756,7 +2756,7 @@ CUresult REMOTE_STUB(cuMemsetD16Async_ptsz)(CUdeviceptr a0, unsigned short a1, s
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD16_v2)(CUdeviceptr a0, unsigned short a1, size_t a2) {
+CUresult remote_call_cuMemsetD16_v2(CUdeviceptr a0, unsigned short a1, size_t a2) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD16_v2, 3);
@@ -2766,7 +2766,7 @@ CUresult REMOTE_STUB(cuMemsetD16_v2)(CUdeviceptr a0, unsigned short a1, size_t a
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD16_v2_ptds)(CUdeviceptr a0, unsigned short a1, size_t a2) {
+CUresult remote_call_cuMemsetD16_v2_ptds(CUdeviceptr a0, unsigned short a1, size_t a2) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD16_v2_ptds, 3);
@@ -2802,7 +2802,7 @@ CUresult REMOTE_STUB(cuMemsetD2D16Async_ptsz)(CUdeviceptr a0, size_t a1, unsigne
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD2D16_v2)(CUdeviceptr a0, size_t a1, unsigned short a2, size_t a3, size_t a4) {
+CUresult remote_call_cuMemsetD2D16_v2(CUdeviceptr a0, size_t a1, unsigned short a2, size_t a3, size_t a4) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD2D16_v2, 5);
@@ -2814,7 +2814,7 @@ CUresult REMOTE_STUB(cuMemsetD2D16_v2)(CUdeviceptr a0, size_t a1, unsigned short
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD2D16_v2_ptds)(CUdeviceptr a0, size_t a1, unsigned short a2, size_t a3, size_t a4) {
+CUresult remote_call_cuMemsetD2D16_v2_ptds(CUdeviceptr a0, size_t a1, unsigned short a2, size_t a3, size_t a4) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD2D16_v2_ptds, 5);
@@ -2852,7 +2852,7 @@ CUresult REMOTE_STUB(cuMemsetD2D32Async_ptsz)(CUdeviceptr a0, size_t a1, unsigne
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD2D32_v2)(CUdeviceptr a0, size_t a1, unsigned int a2, size_t a3, size_t a4) {
+CUresult remote_call_cuMemsetD2D32_v2(CUdeviceptr a0, size_t a1, unsigned int a2, size_t a3, size_t a4) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD2D32_v2, 5);
@@ -2864,7 +2864,7 @@ CUresult REMOTE_STUB(cuMemsetD2D32_v2)(CUdeviceptr a0, size_t a1, unsigned int a
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD2D32_v2_ptds)(CUdeviceptr a0, size_t a1, unsigned int a2, size_t a3, size_t a4) {
+CUresult remote_call_cuMemsetD2D32_v2_ptds(CUdeviceptr a0, size_t a1, unsigned int a2, size_t a3, size_t a4) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD2D32_v2_ptds, 5);
@@ -2902,7 +2902,7 @@ CUresult REMOTE_STUB(cuMemsetD2D8Async_ptsz)(CUdeviceptr a0, size_t a1, unsigned
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD2D8_v2)(CUdeviceptr a0, size_t a1, unsigned char a2, size_t a3, size_t a4) {
+CUresult remote_call_cuMemsetD2D8_v2(CUdeviceptr a0, size_t a1, unsigned char a2, size_t a3, size_t a4) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD2D8_v2, 5);
@@ -2914,7 +2914,7 @@ CUresult REMOTE_STUB(cuMemsetD2D8_v2)(CUdeviceptr a0, size_t a1, unsigned char a
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD2D8_v2_ptds)(CUdeviceptr a0, size_t a1, unsigned char a2, size_t a3, size_t a4) {
+CUresult remote_call_cuMemsetD2D8_v2_ptds(CUdeviceptr a0, size_t a1, unsigned char a2, size_t a3, size_t a4) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD2D8_v2_ptds, 5);
@@ -2948,7 +2948,7 @@ CUresult REMOTE_STUB(cuMemsetD32Async_ptsz)(CUdeviceptr a0, unsigned int a1, siz
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD32_v2)(CUdeviceptr a0, unsigned int a1, size_t a2) {
+CUresult remote_call_cuMemsetD32_v2(CUdeviceptr a0, unsigned int a1, size_t a2) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD32_v2, 3);
@@ -2958,7 +2958,7 @@ CUresult REMOTE_STUB(cuMemsetD32_v2)(CUdeviceptr a0, unsigned int a1, size_t a2)
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD32_v2_ptds)(CUdeviceptr a0, unsigned int a1, size_t a2) {
+CUresult remote_call_cuMemsetD32_v2_ptds(CUdeviceptr a0, unsigned int a1, size_t a2) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD32_v2_ptds, 3);
@@ -2990,7 +2990,7 @@ CUresult REMOTE_STUB(cuMemsetD8Async_ptsz)(CUdeviceptr a0, unsigned char a1, siz
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD8_v2)(CUdeviceptr a0, unsigned char a1, size_t a2) {
+CUresult remote_call_cuMemsetD8_v2(CUdeviceptr a0, unsigned char a1, size_t a2) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD8_v2, 3);
@@ -3000,7 +3000,7 @@ CUresult REMOTE_STUB(cuMemsetD8_v2)(CUdeviceptr a0, unsigned char a1, size_t a2)
     return (CUresult)remote_post(&c);
 }
 
-CUresult REMOTE_STUB(cuMemsetD8_v2_ptds)(CUdeviceptr a0, unsigned char a1, size_t a2) {
+CUresult remote_call_cuMemsetD8_v2_ptds(CUdeviceptr a0, unsigned char a1, size_t a2) {
     struct remote_call c;
 
     remote_begin(&c, REMOTE_cuMemsetD8_v2_ptds, 3);

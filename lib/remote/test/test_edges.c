@@ -155,13 +155,13 @@ static void check_posted(void) {
 
     loopback_strict = false;
     for (unsigned i = 0; i < 50; i++) {
-        CHECK_EQUAL(stub_cuMemsetD8_v2(i, 1, 1), CUDA_SUCCESS);
+        CHECK_EQUAL(remote_call_cuMemsetD8_v2(i, 1, 1), CUDA_SUCCESS);
         failed += loopback.result != 0;
     }
     CHECK(failed > 0);
     loopback_strict = true;
     for (unsigned i = 0; i < 50; i++) {
-        CHECK_EQUAL(stub_cuMemsetD8_v2(i, 1, 1), (CUresult)loopback.result);
+        CHECK_EQUAL(remote_call_cuMemsetD8_v2(i, 1, 1), (CUresult)loopback.result);
     }
 }
 
@@ -179,7 +179,7 @@ static void check_dead(void) {
 
     loopback_dead = true;
     CHECK_EQUAL(stub_cuStreamQuery(NULL), UNAVAILABLE);
-    CHECK_EQUAL(stub_cuMemsetD8_v2(0, 1, 1), UNAVAILABLE);
+    CHECK_EQUAL(remote_call_cuMemsetD8_v2(0, 1, 1), UNAVAILABLE);
     CHECK_EQUAL(stub_cuModuleLoadData(&module, "// code"), UNAVAILABLE);
     CHECK_EQUAL(stub_nvmlDeviceGetCount_v2(&count), NVML_ERROR_GPU_IS_LOST);
     loopback_dead = false;

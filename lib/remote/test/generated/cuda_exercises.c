@@ -4476,7 +4476,7 @@ static void exercise_cuMemsetD16_v2(struct exercise *e) {
     CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned short a1 = (unsigned short)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD16_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD16_v2(a0, a1, a2) : loopback.cuda->cuMemsetD16_v2(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4494,7 +4494,7 @@ static void exercise_cuMemsetD16_v2_ptds(struct exercise *e) {
     CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned short a1 = (unsigned short)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD16_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD16_v2_ptds(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD16_v2_ptds(a0, a1, a2) : loopback.cuda->cuMemsetD16_v2_ptds(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4564,7 +4564,7 @@ static void exercise_cuMemsetD2D16_v2(struct exercise *e) {
     unsigned short a2 = (unsigned short)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
     size_t a4 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D16_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD2D16_v2(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D16_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4586,7 +4586,7 @@ static void exercise_cuMemsetD2D16_v2_ptds(struct exercise *e) {
     unsigned short a2 = (unsigned short)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
     size_t a4 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D16_v2_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D16_v2_ptds(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD2D16_v2_ptds(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D16_v2_ptds(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4656,7 +4656,7 @@ static void exercise_cuMemsetD2D32_v2(struct exercise *e) {
     unsigned int a2 = (unsigned int)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
     size_t a4 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D32_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD2D32_v2(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D32_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4678,7 +4678,7 @@ static void exercise_cuMemsetD2D32_v2_ptds(struct exercise *e) {
     unsigned int a2 = (unsigned int)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
     size_t a4 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D32_v2_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D32_v2_ptds(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD2D32_v2_ptds(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D32_v2_ptds(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4748,7 +4748,7 @@ static void exercise_cuMemsetD2D8_v2(struct exercise *e) {
     unsigned char a2 = (unsigned char)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
     size_t a4 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8_v2)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D8_v2(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD2D8_v2(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D8_v2(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4770,7 +4770,7 @@ static void exercise_cuMemsetD2D8_v2_ptds(struct exercise *e) {
     unsigned char a2 = (unsigned char)exercise_value(e);
     size_t a3 = (size_t)exercise_value(e);
     size_t a4 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD2D8_v2_ptds)(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D8_v2_ptds(a0, a1, a2, a3, a4)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD2D8_v2_ptds(a0, a1, a2, a3, a4) : loopback.cuda->cuMemsetD2D8_v2_ptds(a0, a1, a2, a3, a4)));
     exercise_end(e);
 }
 
@@ -4828,7 +4828,7 @@ static void exercise_cuMemsetD32_v2(struct exercise *e) {
     CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned int a1 = (unsigned int)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD32_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD32_v2(a0, a1, a2) : loopback.cuda->cuMemsetD32_v2(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4846,7 +4846,7 @@ static void exercise_cuMemsetD32_v2_ptds(struct exercise *e) {
     CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned int a1 = (unsigned int)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD32_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD32_v2_ptds(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD32_v2_ptds(a0, a1, a2) : loopback.cuda->cuMemsetD32_v2_ptds(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4904,7 +4904,7 @@ static void exercise_cuMemsetD8_v2(struct exercise *e) {
     CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned char a1 = (unsigned char)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8_v2)(a0, a1, a2) : loopback.cuda->cuMemsetD8_v2(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD8_v2(a0, a1, a2) : loopback.cuda->cuMemsetD8_v2(a0, a1, a2)));
     exercise_end(e);
 }
 
@@ -4922,7 +4922,7 @@ static void exercise_cuMemsetD8_v2_ptds(struct exercise *e) {
     CUdeviceptr a0 = (CUdeviceptr)exercise_address(e);
     unsigned char a1 = (unsigned char)exercise_value(e);
     size_t a2 = (size_t)exercise_value(e);
-    exercise_result(e, (int32_t)(e->remote ? REMOTE_STUB(cuMemsetD8_v2_ptds)(a0, a1, a2) : loopback.cuda->cuMemsetD8_v2_ptds(a0, a1, a2)));
+    exercise_result(e, (int32_t)(e->remote ? remote_call_cuMemsetD8_v2_ptds(a0, a1, a2) : loopback.cuda->cuMemsetD8_v2_ptds(a0, a1, a2)));
     exercise_end(e);
 }
 
