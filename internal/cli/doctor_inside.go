@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,15 +78,40 @@ func (a *app) libraryOf(ctx context.Context, name string) (doctor.Library, error
 func (a *app) insideChecks(ctx context.Context, in *inside) []doctor.Check {
 	t, check := in.share()
 	checks := []doctor.Check{check, in.libraryCheck(ctx)}
-	if t != nil && in.err == nil && in.library.Ours {
+	switch {
+	case in.isRemote():
+		checks = append(checks, a.remoteGPUs(ctx, in.library.Path))
+	case t != nil && in.err == nil && in.library.Ours:
 		checks = append(checks, a.insideGPUs(ctx, t, in.library.Path))
 	}
 	return append(checks, a.insideAgent(ctx, in, t))
 }
 
+// isRemote reports whether programs here are kept away from the driver, and so from the share's pages.
+func (in *inside) isRemote() bool { return in.err == nil && in.library.Client }
+
+// remoteGPUs asks CUDA for the GPUs, and so whether a worker answers.
+func (a *app) remoteGPUs(ctx context.Context, library string) doctor.Check {
+	c := doctor.Check{ID: "inside.gpus", Name: "GPUs", Status: doctor.OK}
+	ctx, cancel := context.WithTimeout(ctx, cudaTime)
+	defer cancel()
+	shown, err := driver.Order(ctx, a.tree.Program("divvy-probe"), library)
+	if err != nil {
+		c.Status, c.Found, c.Next = doctor.Fail, err.Error(), "start the command again with `divvy run`: the worker that has the share does not answer"
+		return c
+	}
+	c.Found = fmt.Sprintf("the worker shows %d", len(shown))
+	return c
+}
+
 // share reads the share's page.
 func (in *inside) share() (*backend.Tenant, doctor.Check) {
 	c := doctor.Check{ID: "inside.share", Name: "share", Status: doctor.Fail, Next: "start the command again with `divvy run`"}
+	if in.isRemote() {
+		c.Status, c.Next = doctor.OK, ""
+		c.Found = cmp.Or(in.name, "this") + ": backend remote, whose worker has the pages; `divvy show` outside tells its amounts"
+		return nil, c
+	}
 	if in.dir == "" {
 		c.Found = fmt.Sprintf("%s=%s says that this is a share, and nothing else does", shareVariable, in.name)
 		c.Next = "where this is a share, see the next line; else unset " + shareVariable
@@ -125,6 +151,8 @@ func (in *inside) libraryCheck(ctx context.Context) doctor.Check {
 	case in.err != nil:
 		c.Found = "a program that is started here finds no " + string(driver.CUDA) + ": " + in.err.Error()
 		c.Next = "unset what changes where libraries are looked for, LD_LIBRARY_PATH first; with layer env it must keep what `divvy run` put there"
+	case in.library.Client:
+		c.Status, c.Found = doctor.OK, "a program that is started here gets Divvy's, "+in.library.Path+", which sends each call to a worker"
 	case !in.library.Ours:
 		c.Found = fmt.Sprintf("a program that is started here gets %s, which is not Divvy's: it is not limited, and reported", in.library.Path)
 		c.Next = "take its folder out of LD_LIBRARY_PATH; with layer env keep what `divvy run` put there"
@@ -215,6 +243,10 @@ func (a *app) insideAgent(ctx context.Context, in *inside, t *backend.Tenant) do
 			}
 		}
 		c.Found = "an agent answers (" + served(s.list.Info) + ") and does not know this share"
+	}
+	if in.isRemote() { // a simulated machine's is hidden with the machine
+		c.Found = "none to be asked from here; `divvy ls` outside shows the share"
+		return c
 	}
 	if c.Found == "" {
 		c.Found = "none answers: the share goes on with its limits"

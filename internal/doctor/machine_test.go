@@ -74,10 +74,14 @@ func TestLibraryAt(t *testing.T) {
 	}
 	real := compile("libcuda-real.so.1")
 	ours := compile("libcuda.so.1", "-x", "none", "-Wl,--no-as-needed", real, "-Wl,--build-id=0x00ff10", "-Wl,--enable-new-dtags,-rpath,/the/share")
-	if l := LibraryAt(ours); !l.Ours || l.Build != "00ff10" || l.Runpath != "/the/share" || l.Gone {
+	if l := LibraryAt(ours); !l.Ours || l.Client || l.Build != "00ff10" || l.Runpath != "/the/share" || l.Gone {
 		t.Errorf("%+v", l)
 	}
-	if l := LibraryAt(real); l.Ours || l.Gone {
+	if l := LibraryAt(real); l.Ours || l.Client || l.Gone {
+		t.Errorf("%+v", l)
+	}
+	code := compile("libdivvy-remote.so.1")
+	if l := LibraryAt(compile("libcuda.so", "-x", "none", "-Wl,--no-as-needed", code)); l.Ours || !l.Client || l.Gone {
 		t.Errorf("%+v", l)
 	}
 	text := filepath.Join(dir, "text")

@@ -22,6 +22,8 @@ type Library struct {
 	Path string
 	// Ours is true for Divvy's, which asks for the driver's under another name.
 	Ours bool
+	// Client is true for Divvy's that sends each call to a worker, as the commands of backend remote have it.
+	Client bool
 	// Build is what the linker wrote to tell builds apart, "" where it did not.
 	Build string
 	// Runpath is where a library of Divvy's looks for the driver's and for the share's pages.
@@ -100,6 +102,7 @@ func inspect(at, path, node string) Library {
 	l.Gone = false
 	needed, _ := object.ImportedLibraries() // a damaged one needs nothing
 	l.Ours = slices.Contains(needed, driver.CUDA.Real())
+	l.Client = slices.Contains(needed, driver.Remote)
 	if runpath, err := object.DynString(elf.DT_RUNPATH); err == nil && len(runpath) == 1 {
 		l.Runpath = runpath[0]
 	}

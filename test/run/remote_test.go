@@ -98,6 +98,19 @@ func TestRemoteCommandIsTheProcess(t *testing.T) {
 	h.gone()
 }
 
+// Inside such a share `divvy doctor` finds nothing wrong.
+func TestRemoteDoctor(t *testing.T) {
+	h := newHost(t).namespaces()
+	doctor := filepath.Join(string(h.tree), "bin", "divvy") + " doctor"
+	o := h.run("--backend", "remote", "--memory", "1Gi", "--name", "well", "--", "sh", "-c", doctor)
+	for _, want := range []string{"ok    share: well: backend remote", "ok    library:", "sends each call to a worker", "ok    GPUs: the worker shows 1", "ok    agent:"} {
+		if o.status != 0 || !strings.Contains(o.out, want) {
+			t.Errorf("%+v does not say %q", o, want)
+		}
+	}
+	h.gone()
+}
+
 // A worker that ends before it listens is an error before the command runs, and the share is gone.
 func TestRemoteWorkerDoesNotStart(t *testing.T) {
 	h := newHost(t)
