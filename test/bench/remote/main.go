@@ -62,6 +62,7 @@ func figures(ctx context.Context, o options) []measurement.Figure {
 		{IDs: startID + " " + workerID, Measure: of((*bench).starts)},
 		{IDs: freedID + " " + deathID, Measure: of((*bench).deaths)},
 		{IDs: limitID, Measure: of((*bench).limits)},
+		{IDs: differenceID, Measure: of((*bench).differences)},
 		{IDs: pointsID, Measure: of((*bench).points)},
 	}
 }
