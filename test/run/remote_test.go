@@ -370,3 +370,15 @@ func TestRemoteDeaths(t *testing.T) {
 	}
 	h.gone()
 }
+
+// The command cannot move the run directory, though it is its user's: the next worker would find what the command put in its
+// place, and the command the pages of later shares.
+func TestRemoteKeepsTheRunDirectory(t *testing.T) {
+	h := newHost(t).namespaces()
+	const try = `mv "$1" "$1.moved" && echo moved; touch "$1/new" && echo written; unshare -Urm sh -c 'umount -l "$1"; mv "$1" "$1.moved" && echo moved' "$0" "$1"; "$2" alloc --bytes 1Mi --count 1`
+	o := h.run("--backend", "remote", "--memory", "1Gi", "--", "sh", "-c", try, "sh", h.rundir, h.bench())
+	if strings.Contains(o.out, "moved") || strings.Contains(o.out, "written") || !strings.Contains(o.out, `"allocations":1,`) {
+		t.Errorf("%+v", o)
+	}
+	h.gone()
+}

@@ -161,10 +161,13 @@ func (m machine) plan(p *backend.Plan, t backend.Tenant, d *driver.Driver) (*bac
 		}
 		p.Edits.Binds = append(p.Edits.Binds, edits.Bind{Source: source, Target: hidden.Path, ReadOnly: true})
 	}
-	// Last, because it hides the sources of all others.
+	// The second hides the sources of all before it. The third keeps the run directory, which may be the command's user's own,
+	// in its place: workers and later shares find their files by its path.
+	rundir := filepath.Dir(m.Tenants)
 	p.Edits.Binds = append(p.Edits.Binds,
 		edits.Bind{Source: client, Target: place, ReadOnly: true},
-		edits.Bind{Source: filepath.Join(p.Dir, apartName), Target: m.Tenants, Tree: true})
+		edits.Bind{Source: filepath.Join(p.Dir, apartName), Target: m.Tenants, Tree: true},
+		edits.Bind{Source: rundir, Target: rundir, Tree: true})
 	return p, nil
 }
 
