@@ -11,10 +11,10 @@
 /* What a number stands for: a place in the table, and how often the place was used before. */
 struct function {
     struct remote_callback is;
-    bool of_node; /* it may be called again and again */
+    bool shared; /* all that have this function and data use it */
     uint32_t round;
     uint32_t uses; /* 0 for a free place */
-    uint32_t next; /* free place, or function of a node in the same chain */
+    uint32_t next; /* free place, or shared one in the same chain */
 };
 
 #define CHAINS 1024u
@@ -22,7 +22,7 @@ struct function {
 
 static struct function *functions;
 static uint32_t room, count, free_place = NONE;
-static uint32_t chains[CHAINS]; /* of nodes: a place plus one */
+static uint32_t chains[CHAINS]; /* of shared ones: a place plus one */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -85,6 +85,31 @@ static uint32_t *chain_of(CUhostFn function, const void *data) {
     return &chains[mixed >> 54];
 }
 
+/* Removes a shared function from its chain. */
+static void unchain(const struct function *function) {
+    uint32_t *chain = chain_of(function->is.plain, function->is.data);
+    uint32_t place = (uint32_t)(function - functions), at = *chain - 1;
+
+    if (at == place) {
+        *chain = function->next == NONE ? 0 : function->next + 1;
+        return;
+    }
+    while (functions[at].next != place) {
+        at = functions[at].next;
+    }
+    functions[at].next = function->next;
+}
+
+/* The lock. Takes back one use. */
+static void give_use(struct function *function) {
+    if (--function->uses == 0) {
+        if (function->shared) {
+            unchain(function);
+        }
+        give_place(function);
+    }
+}
+
 static void call(const struct remote_callback *callback, uint32_t status) {
     remote_callback_enters(true);
     if (callback->of_stream) {
@@ -119,8 +144,8 @@ static void hear(const struct remote_answer *head, const unsigned char *body, si
     bool there = function != NULL;
     if (there) {
         due = function->is;
-        if (notice.last && !function->of_node) {
-            give_place(function);
+        if (notice.last) {
+            give_use(function);
         }
     }
     pthread_mutex_unlock(&lock);
@@ -145,7 +170,7 @@ uint64_t remote_callback_keep(const struct remote_callback *callback) {
     return number;
 }
 
-uint64_t remote_callback_of_node(CUhostFn function, void *data) {
+uint64_t remote_callback_share(CUhostFn function, void *data) {
     uint64_t number = 0;
 
     pthread_once(&once, begin);
@@ -159,8 +184,8 @@ uint64_t remote_callback_of_node(CUhostFn function, void *data) {
     if (place != NONE) {
         functions[place].uses++;
     } else {
-        place = take_place(
-            &(struct function){.is = {.plain = function, .data = data}, .of_node = true});
+        place =
+            take_place(&(struct function){.is = {.plain = function, .data = data}, .shared = true});
         if (place != NONE) {
             functions[place].next = *chain ? *chain - 1 : NONE;
             *chain = place + 1;
@@ -173,29 +198,11 @@ uint64_t remote_callback_of_node(CUhostFn function, void *data) {
     return number;
 }
 
-/* Removes a node's function from its chain. */
-static void unchain(const struct function *function) {
-    uint32_t *chain = chain_of(function->is.plain, function->is.data);
-    uint32_t place = (uint32_t)(function - functions), at = *chain - 1;
-
-    if (at == place) {
-        *chain = function->next == NONE ? 0 : function->next + 1;
-        return;
-    }
-    while (functions[at].next != place) {
-        at = functions[at].next;
-    }
-    functions[at].next = function->next;
-}
-
 void remote_callback_unused(uint64_t number) {
     pthread_mutex_lock(&lock);
     struct function *function = find(number);
-    if (function && --function->uses == 0) {
-        if (function->of_node) {
-            unchain(function);
-        }
-        give_place(function);
+    if (function) {
+        give_use(function);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -12,11 +12,11 @@ struct remote_callback {
     CUstream stream; /* what the latter is told */
 };
 
-/* Numbers a function that is called once; 0 if there is no memory. */
+/* Numbers a function that is called once and is of no node; 0 if there is no memory. */
 uint64_t remote_callback_keep(const struct remote_callback *callback);
-/* The number of a host node's function, the same for the same function and data; 0 if there is no memory. Graphs that are
- * copied keep it, so it is kept until the process ends unless nobody has used it. */
-uint64_t remote_callback_of_node(CUhostFn function, void *data);
+/* The number of a function that a node may have, the same for the same function and data; 0 if there is no memory. Graphs
+ * that are copied keep it, so it is kept until the process ends unless each use is taken back: what is captured is not. */
+uint64_t remote_callback_share(CUhostFn function, void *data);
 /* Takes back one use of a number. */
 void remote_callback_unused(uint64_t number);
 /* What a number stands for; false if for nothing. */

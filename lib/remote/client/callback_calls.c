@@ -17,7 +17,10 @@ static CUresult give(enum remote_number number, CUstream stream,
     if (call.fault) {
         return (CUresult)call.fault;
     }
-    call.words[DUE_FUNCTION] = remote_callback_keep(callback);
+    /* The stream may be captured, and what is captured is not taken back. */
+    call.words[DUE_FUNCTION] = callback->plain
+                                   ? remote_callback_share(callback->plain, callback->data)
+                                   : remote_callback_keep(callback);
     if (!call.words[DUE_FUNCTION]) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -113,7 +113,7 @@ static void form_copy(struct node_call *n, const CUDA_MEMCPY3D *c) {
 static void form_callback(struct node_call *n, const CUDA_HOST_NODE_PARAMS *p) {
     n->form.host = (CUDA_HOST_NODE_PARAMS){0};
     if (p->fn && !n->call.fault) {
-        n->function = remote_callback_of_node(p->fn, p->userData);
+        n->function = remote_callback_share(p->fn, p->userData);
         if (!n->function) {
             node_refuse(n, CUDA_ERROR_OUT_OF_MEMORY);
         }

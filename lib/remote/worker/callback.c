@@ -97,7 +97,9 @@ enum remote_outcome remote_hand_callback(struct remote_decoder *decoder) {
 static void drop(struct due *due) {
     if (due) {
         notify(due, &(struct due_notice){.function = due->function, .last = 1, .unused = 1});
-        free(due);
+        if (due->once) {
+            free(due);
+        }
     }
 }
 
@@ -126,7 +128,8 @@ static enum remote_outcome decode(struct remote_decoder *decoder, bool has_funct
         return remote_not_called(decoder);
     }
     if (function) {
-        due = due_new(decoder->worker, function, !is_captured(decoder->cuda, stream));
+        due = is_captured(decoder->cuda, stream) ? remote_due_kept(decoder->worker, function)
+                                                 : due_new(decoder->worker, function, true);
         if (!due) {
             remote_answer(decoder, CUDA_ERROR_OUT_OF_MEMORY);
             return remote_finish(decoder);
