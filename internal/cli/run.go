@@ -68,8 +68,8 @@ CUDA_VISIBLE_DEVICES, if set, is rewritten so.
 On a GPU in MIG mode a share is a MIG instance of its own: of the profile that
 --profile names, or the smallest with the memory and at least that percentage of
 the GPU's SMs. It is made if none is free, and taken away with the share. With
---profile and --backend slice, timeslice or mps the share is a part of an instance,
-and --memory and --cores are parts of the instance.
+--profile and a backend other than mig the share is a part of an instance, and
+--memory and --cores are parts of the instance.
 
 With --backend remote the command sees neither the driver's files nor a device node.
 A worker of Divvy's beside it has the share and calls the driver for it. Programs on

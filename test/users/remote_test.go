@@ -2,6 +2,7 @@ package users
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -73,4 +74,35 @@ python3 -c "$0"; (sleep 0.01; python3 -c "$0"); exec gpubench alloc --bytes 1Gi 
 		}
 	}
 	held.end()
+}
+
+// A share of backend remote goes on while agents come and go: that of its user, a system agent that takes it over, and the
+// one after that. All of them know what it is, and change and end it.
+func TestRemoteOutlivesAgents(t *testing.T) {
+	s := newServer(t, "driver.cuda=12.4")
+	held := s.hold("u1", "1Gi", "--backend", "remote", "--gpu", "0", "--memory", "2Gi", "--name", "apart")
+	whole := func(when string, limit uint64) {
+		t.Helper()
+		apart, _ := find(s.list(), "u1", "apart")
+		if len(apart.Shares) != 1 || apart.Shares[0].Backend != "remote" || apart.Shares[0].Limit != limit || apart.Shares[0].Used < gib {
+			t.Errorf("%s: %+v", when, apart.Shares)
+		}
+	}
+	agent := s.agent()
+	s.eventually("the share is taken over", func() bool { return len(s.list().Tenants) == 1 })
+	whole("taken over", 2*gib)
+	beside := s.hold("u2", "1Gi", "--memory", "2Gi", "--gpu", "0", "--name", "beside")
+	agent.kill(syscall.SIGKILL)
+	s.agent()
+	s.eventually("the shares are found again", func() bool { return len(s.list().Tenants) == 2 })
+	whole("found again", 2*gib)
+	s.ok("u1", "divvy", "set", "apart", "--memory", "3Gi")
+	whole("changed", 3*gib)
+	if l := s.list(); len(l.Outside) > 0 {
+		t.Errorf("processes without a share: %+v", l.Outside)
+	}
+	s.ok("u1", "divvy", "stop", "apart")
+	held.end()
+	beside.end()
+	s.eventually("the shares are gone", func() bool { return len(s.list().Tenants) == 0 })
 }
