@@ -47,7 +47,7 @@ CUresult REMOTE_STUB(cuDeviceGetExecAffinitySupport)(int *supported, CUexecAffin
         return CUDA_SUCCESS;
     }
     result = remote_call_cuDeviceGetExecAffinitySupport(supported, type, device);
-    return keep(&key, (uint64_t)(result == CUDA_SUCCESS ? *supported : 0), result);
+    return keep(&key, (uint64_t)(supported && result == CUDA_SUCCESS ? *supported : 0), result);
 }
 
 CUresult REMOTE_STUB(cuDeviceGetP2PAttribute)(int *to, CUdevice_P2PAttribute attribute,
@@ -64,7 +64,7 @@ CUresult REMOTE_STUB(cuDeviceGetP2PAttribute)(int *to, CUdevice_P2PAttribute att
         return CUDA_SUCCESS;
     }
     result = remote_call_cuDeviceGetP2PAttribute(to, attribute, device, peer);
-    return keep(&key, (uint64_t)(result == CUDA_SUCCESS ? *to : 0), result);
+    return keep(&key, (uint64_t)(to && result == CUDA_SUCCESS ? *to : 0), result);
 }
 
 CUresult REMOTE_STUB(cuDeviceGetTexture1DLinearMaxWidth)(size_t *width, CUarray_format format,
@@ -81,7 +81,7 @@ CUresult REMOTE_STUB(cuDeviceGetTexture1DLinearMaxWidth)(size_t *width, CUarray_
         return CUDA_SUCCESS;
     }
     result = remote_call_cuDeviceGetTexture1DLinearMaxWidth(width, format, channels, device);
-    return keep(&key, result == CUDA_SUCCESS ? *width : 0, result);
+    return keep(&key, width && result == CUDA_SUCCESS ? *width : 0, result);
 }
 
 /* These lists differ from call to call: they are asked each time. */

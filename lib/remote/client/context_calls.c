@@ -36,6 +36,9 @@ static CUresult created(CUcontext *to, CUresult result, CUcontext made, CUdevice
         }
         return result;
     }
+    if (!to) { /* no worker of ours says so */
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (!context_begin((uint64_t)made, device, false) || !current_push((uint64_t)made)) {
         remote_call_cuCtxDestroy_v2(made);
         end((uint64_t)made);
@@ -158,7 +161,7 @@ CUresult REMOTE_STUB(cuDevicePrimaryCtxRetain)(CUcontext *to, CUdevice device) {
 
     pthread_mutex_lock(&primary_lock);
     CUresult result = remote_call_cuDevicePrimaryCtxRetain(to ? &made : NULL, device);
-    if (result == CUDA_SUCCESS && context_begin((uint64_t)made, device, true)) {
+    if (to && result == CUDA_SUCCESS && context_begin((uint64_t)made, device, true)) {
         *to = made;
     } else if (made) {
         remote_call_cuDevicePrimaryCtxRelease_v2(device);

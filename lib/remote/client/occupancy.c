@@ -153,7 +153,8 @@ static CUresult clusters(enum remote_number number, int *count, CUfunction funct
         remote_array(&call, 2, &sent, 1, sizeof sent);
         remote_array(&call, 3, config->attrs, call.words[CLUSTER_COUNT], sizeof *config->attrs);
     }
-    for (uint64_t i = 0; config && !call.fault && i < call.words[CLUSTER_COUNT]; i++) {
+    for (uint64_t i = 0; config && config->attrs && !call.fault && i < call.words[CLUSTER_COUNT];
+         i++) {
         const CUlaunchAttribute *attribute = &config->attrs[i];
         enum launch_value kind = launch_value_of((uint32_t)attribute->id);
 

@@ -12,7 +12,8 @@ struct range_node {
     bool leaving;
     uint32_t weight; /* drawn; a parent's is not below its children's, which keeps the tree flat */
     struct range_node *left, *right;
-    struct range_node *other; /* of host memory that has another address in the worker: by the address that the program has */
+    struct range_node *
+        other; /* of host memory that has another address in the worker: by the address that the program has */
 };
 
 /* A range with its serial number, and what is known of it: false in `told` for nothing. False if there is none. An address

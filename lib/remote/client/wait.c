@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOMENT 200000      /* nanoseconds */
+#define MOMENT 200000 /* nanoseconds */
 /* That wait to be told: a function of each stream, and objects that end with a graph. */
 #define MOST_NOTICES 65536u
 

@@ -1,5 +1,5 @@
 /* libnvidia-ml.so.1 of a client: every function of NVML. */
-#include "remote/front/jump.h"
+#include "remote/front/jump.inc"
 
     begin
 #define NVML_FN(name, base, version, kind) jump name, divvy_remote_nvml

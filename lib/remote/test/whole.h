@@ -15,8 +15,9 @@
     X(cuCtxCreate_v2)                                                                                                                \
     X(cuCtxDestroy_v2)                                                                                                               \
     X(cuCtxSetCurrent)                                                                                                               \
-    X(cuCtxSynchronize) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemsetD8_v2) X(cuMemsetD32Async) X(                                     \
-        cuMemcpyDtoH_v2) X(cuMemcpyHtoD_v2) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyDtoHAsync_v2)                               \
+    X(cuCtxSynchronize)                                                                                                              \
+    X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemsetD8_v2) X(cuMemsetD32Async) X(cuMemcpyDtoH_v2) X(                                      \
+        cuMemcpyHtoD_v2) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyDtoHAsync_v2)                                                  \
         X(cuMemcpyDtoDAsync_v2) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(                                    \
             cuStreamQuery) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventRecord) X(cuEventQuery)                                    \
             X(cuEventSynchronize) X(cuLaunchHostFunc) X(cuLaunchHostFunc_v2) X(cuStreamAddCallback) X(                               \

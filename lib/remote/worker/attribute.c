@@ -129,7 +129,7 @@ static enum remote_outcome decode_clusters(struct remote_decoder *decoder, clust
     for (uint64_t i = 0; list && i < attributes; i++) {
         take_value(decoder, (uint32_t)list[i].id, &list[i].value);
     }
-    if (!remote_taken(decoder, call != NULL)) {
+    if (!remote_taken(decoder, call != NULL) || !call) {
         return remote_not_called(decoder);
     }
     remote_answer(decoder,
