@@ -31,6 +31,7 @@ static uint32_t made;   /* objects ever made, used or not */
 static uint32_t unused; /* index + 1 of the first, 0 if none */
 static table handles;   /* amount: holds; owner: index of the object */
 static table mappings;  /* by address; amount: size; owner: index; flags: UNMAPPING */
+static uint64_t mapped_from = UINT64_MAX, mapped_to; /* where mappings have ever been */
 
 #define UNMAPPING 1u /* a driver call that unmaps it is under way */
 
@@ -181,6 +182,10 @@ bool object_mapped(const struct object_use *use, uint64_t address, uint64_t byte
     lock_take(&guard);
     struct object *object = at(use->object);
     bool kept = done && table_put(&mappings, address, note, &old, &had);
+    if (kept) {
+        mapped_from = address < mapped_from ? address : mapped_from;
+        mapped_to = address + bytes > mapped_to ? address + bytes : mapped_to;
+    }
     if (!kept) {
         object->bytes -= use->more;
         object->maps--;
@@ -195,9 +200,11 @@ bool object_mapped(const struct object_use *use, uint64_t address, uint64_t byte
 }
 
 /* The mapping at or after `address` in a range; false if there is none. Mappings begin at multiples
- * of a block, and a range is made of whole mappings. */
+ * of a block, and a range is made of whole mappings. One that is not may be as long as all
+ * addresses, so nobody looks where no mapping has been. */
 static bool next_mapping(uint64_t *address, uint64_t end, struct entry *note) {
-    for (; *address < end; *address += BLOCK_BYTES) {
+    *address = *address < mapped_from ? mapped_from : *address;
+    for (end = end < mapped_to ? end : mapped_to; *address < end; *address += BLOCK_BYTES) {
         if (table_get(&mappings, *address, note)) {
             return true;
         }

@@ -126,6 +126,11 @@ static void errors_change_nothing(void) {
     CUdeviceptr address = reserve(SIZE);
     CHECK(CUDA(&s, cuMemMap)(address, 2 * SIZE, 0, handle, 0) != CUDA_SUCCESS);
     CHECK(CUDA(&s, cuMemUnmap)(address, SIZE) != CUDA_SUCCESS);
+    map(address, SIZE, 0, handle);
+    /* Nobody looks for mappings at all the addresses there are. */
+    CHECK(CUDA(&s, cuMemUnmap)(address, (SIZE_MAX - address) / SIZE * SIZE) != CUDA_SUCCESS);
+    check_account();
+    unmap(address, SIZE);
     CHECK(CUDA(&s, cuMemRelease)(0) != CUDA_SUCCESS);
     CHECK(CUDA(&s, cuMemCreate)(NULL, SIZE, NULL, 0) != CUDA_SUCCESS);
     check_account();
