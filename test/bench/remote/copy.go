@@ -20,7 +20,7 @@ func (b *bench) copies() ([]measurement.Row, error) {
 		kind string
 		goal float64
 	}{{"pinned", 90}, {"pageable", 45}} {
-		pairs, err := b.pairs(15, ways, "bulk", "--kind", c.kind, "--bytes", fmt.Sprint(copySize), "--count", "5")
+		pairs, err := b.pairs(31, ways, "bulk", "--kind", c.kind, "--bytes", fmt.Sprint(copySize), "--count", "3")
 		if err != nil {
 			return nil, err
 		}
@@ -28,7 +28,7 @@ func (b *bench) copies() ([]measurement.Row, error) {
 			percent := each(pairs[way], func(p pair) float64 { return 100 * p.local / p.remote })
 			r := row(copyID, fmt.Sprintf("local, %s, %s", c.kind, name), "%", c.goal, measurement.Higher, percent)
 			own, away := medians(pairs[way])
-			r.Note = fmt.Sprintf("256 MiB, of each run the median of 5. In a local share they take %.1f ms, remote %.1f ms.", own/1e6, away/1e6)
+			r.Note = fmt.Sprintf("256 MiB, of each run the median of 3. In a local share they take %.1f ms, remote %.1f ms.", own/1e6, away/1e6)
 			rows = append(rows, r)
 		}
 	}
