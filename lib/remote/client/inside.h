@@ -28,4 +28,14 @@ extern int64_t remote_beat_after;
 int remote_newest_known(void);
 void remote_newest_set(int version);
 
+/* What a thread did before it sent a record, such as the return of the program's function, a thread sees that gets a later
+ * answer. The order goes through the worker, of which neither the compiler nor a checker of threads knows. */
+extern uint64_t remote_sent; /* in thread.c; written with the lock of the stream */
+static inline void remote_sent_note(uint64_t sequence) {
+    __atomic_store_n(&remote_sent, sequence, __ATOMIC_RELEASE);
+}
+static inline void remote_sent_see(void) {
+    (void)__atomic_load_n(&remote_sent, __ATOMIC_ACQUIRE);
+}
+
 #endif

@@ -35,6 +35,7 @@ static struct remote_head head_of(const struct remote_head *head) {
 static uint64_t put(struct remote_link *link, struct remote_head *head,
                     const struct remote_piece *pieces, size_t count, bool gather) {
     head->sequence = sequence + 1;
+    remote_sent_note(head->sequence);
     if (!remote_link_put(link, head, sizeof *head, pieces, count)) {
         return 0;
     }

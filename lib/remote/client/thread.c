@@ -17,6 +17,8 @@ static bool keyed;
 
 static uint32_t last;
 
+uint64_t remote_sent;
+
 uint32_t remote_thread(void) {
     if (!number) {
         number = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);

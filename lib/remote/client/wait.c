@@ -293,6 +293,7 @@ bool remote_wait(uint64_t sequence, struct remote_reply *reply) {
     }
     remote_thread_frame_set(self.frame);
     if (come) {
+        remote_sent_see();
         fill(reply, self.frame);
     }
     return come;
