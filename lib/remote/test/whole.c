@@ -76,7 +76,9 @@ void whole_load(bool remote) {
         CHECK(at);                                                                                 \
         memcpy(&cu.name, &at, sizeof at);                                                          \
     }
-    WHOLE_FUNCTIONS(FIND)
+#define X FIND
+#include "remote/test/whole_functions.inc"
+#undef X
 }
 
 void *whole_share(size_t size) {
