@@ -302,7 +302,7 @@ func TestProtocol(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return remoteInterface{newRemoteLibrary(CUDA, d)}.protocol()
+		return remoteInterface{newRemoteLibrary(CUDA, d)}.protocol(nil)
 	}
 	base := digest(withFunction("remote: waiting, ", "int * out"))
 	if again := digest("# more\n" + withFunction("remote: waiting, ", "int * out")); again != base {

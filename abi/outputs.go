@@ -40,7 +40,9 @@ func Outputs(root fs.FS) ([]File, error) {
 		remotes = append(remotes, newRemoteLibrary(l, d))
 	}
 	if len(remotes) == 2 {
-		files = append(files, remoteOutputs(remotes)...)
+		wire, err := readWire(root)
+		files = append(files, remoteOutputs(remotes, wire)...)
+		faults = append(faults, err)
 	}
 	for _, p := range pages {
 		out, err := p.outputs(root)

@@ -1,8 +1,6 @@
 package abi
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,10 +14,10 @@ func (ri remoteInterface) banner() string {
 }
 
 // numbersHeader is the C header with the numbers of calls and of kinds of handles.
-func (ri remoteInterface) numbersHeader() string {
+func (ri remoteInterface) numbersHeader(wire []wireFile) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s#ifndef DIVVY_REMOTE_NUMBERS_H\n#define DIVVY_REMOTE_NUMBERS_H\n\n#include <stdbool.h>\n#include <stdint.h>\n\n", ri.banner())
-	fmt.Fprintf(&b, "/* Two sides with another number describe their records otherwise, and cannot speak. */\n#define REMOTE_PROTOCOL UINT64_C(0x%016x)\n\n", ri.protocol())
+	fmt.Fprintf(&b, "/* Two sides with another number describe their records otherwise, and cannot speak. */\n#define REMOTE_PROTOCOL UINT64_C(0x%016x)\n\n", ri.protocol(wire))
 	b.WriteString("enum remote_kind {\n    REMOTE_KIND_NONE,\n")
 	for _, r := range ri {
 		for _, h := range r.d.Handles {
@@ -108,34 +106,6 @@ func (r remoteLibrary) gives(f Function) bool {
 		to, points := strings.CutSuffix(t, " *")
 		return t == "void **" || points && (to == "CUdeviceptr" || r.kinds[to])
 	})
-}
-
-// protocol is a digest of everything on which both sides have to agree.
-func (ri remoteInterface) protocol() uint64 {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d %d %d %d\n", RecordBytes, ArrayBytes, HeadBytes, AnswerBytes)
-	for _, r := range ri {
-		at := r.first()
-		for _, h := range r.d.Handles {
-			fmt.Fprintf(&b, "handle %s %d %s %v\n", h.Name, h.Fixed, h.Also, h.Own)
-		}
-		for _, v := range r.d.Values {
-			fmt.Fprintf(&b, "value %d %s\n", v.Size, strings.Join(v.Types, ","))
-		}
-		for _, s := range r.d.Structures {
-			fmt.Fprintf(&b, "structure %s %d %s\n", s.Name, s.Size, strings.Join(s.Holds, ","))
-		}
-		for _, f := range r.numbered() {
-			fmt.Fprintf(&b, "%d %s %s", at, f.Name, f.Remote.Manner)
-			for _, p := range f.Parameters {
-				fmt.Fprintf(&b, ", %s", p)
-			}
-			b.WriteString("\n")
-			at++
-		}
-	}
-	sum := sha256.Sum256([]byte(b.String()))
-	return binary.LittleEndian.Uint64(sum[:8])
 }
 
 // decodeHeader declares the one function that reads any record.

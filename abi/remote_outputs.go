@@ -4,9 +4,9 @@ package abi
 const remoteFolder = "lib/remote/generated/"
 
 // remoteOutputs are the files with which calls are made from another machine, and the page that lists them.
-func remoteOutputs(ri remoteInterface) []File {
+func remoteOutputs(ri remoteInterface, wire []wireFile) []File {
 	files := []File{
-		{"lib/remote/generated/numbers/numbers.h", ri.numbersHeader()},
+		{"lib/remote/generated/numbers/numbers.h", ri.numbersHeader(wire)},
 		{"lib/remote/generated/numbers/numbers.c", ri.numbersSource()},
 		{remoteFolder + "decode.h", ri.decodeHeader()},
 		{remoteFolder + "decode.c", ri.decodeSource()},

@@ -13,7 +13,7 @@
 #include "remote/generated/numbers/numbers.h"
 #include "remote/link_inside.h"
 
-/* The last character counts up with what this file and rings have to agree on, which REMOTE_PROTOCOL does not cover. */
+/* The last character counts up with what the hello itself is, which REMOTE_PROTOCOL does not cover. */
 static const char magic[8] = {'D', 'I', 'V', 'V', 'Y', 'R', 'L', '1'};
 
 struct remote_hello {

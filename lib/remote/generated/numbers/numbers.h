@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Two sides with another number describe their records otherwise, and cannot speak. */
-#define REMOTE_PROTOCOL UINT64_C(0x48393a0469d27378)
+#define REMOTE_PROTOCOL UINT64_C(0x55ff253782d15a5e)
 
 enum remote_kind {
     REMOTE_KIND_NONE,
