@@ -3,14 +3,15 @@ package wire
 import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/servefile"
 )
 
-// Protocol is what both sides offer in TLS (ALPN). Sides of different protocols do not speak. It is raised when an older side
-// would misunderstand a newer one.
-const Protocol = "divvy-remote/1"
+// Protocol is what both sides offer in TLS.
+const Protocol = identity.Protocol
 
 // Port is where a server listens unless it is told otherwise.
-const Port = 7117
+const Port = servefile.Port
 
 // Purpose is what a connection is for.
 type Purpose string
