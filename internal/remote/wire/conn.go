@@ -10,13 +10,6 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
-	"time"
-)
-
-// Beat is how often each side sends something, and Silence after how long without anything the other one is dead.
-const (
-	Beat    = time.Second
-	Silence = 11 * time.Second
 )
 
 // Bounds of frames, in bytes of content.
@@ -28,7 +21,7 @@ const (
 // Errors of connections.
 var (
 	// ErrSilent is a side that was silent for too long.
-	ErrSilent = fmt.Errorf("the other side has been silent for %v", Silence)
+	ErrSilent = errors.New("the other side has been silent for too long")
 	// ErrFrame is a frame that makes no sense.
 	ErrFrame = errors.New("a frame that makes no sense")
 )
@@ -38,7 +31,7 @@ type Kind uint8
 
 // The kinds.
 const (
-	// KindBeat has nothing.
+	// KindBeat has nothing. Its stream is 1 if this side's kernel cannot be told to try again each second, see [Silence].
 	KindBeat Kind = iota
 	// KindMessage has a message in JSON.
 	KindMessage
@@ -67,11 +60,15 @@ type Conn struct {
 	out   []byte
 
 	in []byte
-	// reads counts what was read. reading is true while Read waits: a side that does not read cannot tell silence.
+	// reads counts what was read. reading is true while this side waits for the other: one that does not read cannot tell
+	// silence.
 	reads   atomic.Uint64
 	reading atomic.Bool
 	// spoke is true if something was written since the last beat.
 	spoke atomic.Bool
+	// late is true where this side's kernel, and theirs where the other side's, tries again late.
+	late   bool
+	theirs atomic.Bool
 
 	once  sync.Once
 	ended chan struct{}
@@ -80,7 +77,7 @@ type Conn struct {
 
 // New returns a connection over one whose handshake is done, and begins to send beats.
 func New(conn *tls.Conn) *Conn {
-	c := &Conn{tls: conn, out: make([]byte, 0, headBytes+MaxData), ended: make(chan struct{})}
+	c := &Conn{tls: conn, ended: make(chan struct{}), late: !hasten(conn.NetConn())}
 	go c.beat()
 	return c
 }
@@ -88,67 +85,26 @@ func New(conn *tls.Conn) *Conn {
 // TLS is the connection below.
 func (c *Conn) TLS() *tls.Conn { return c.tls }
 
-// Done is closed when the connection has ended.
-func (c *Conn) Done() <-chan struct{} { return c.ended }
-
-// Err says why the connection ended, nil while it has not.
-func (c *Conn) Err() error {
-	if why := c.why.Load(); why != nil {
-		return *why
-	}
-	return nil
-}
-
-// Close ends the connection at once; whoever reads or writes returns.
-func (c *Conn) Close() error {
-	c.end(io.ErrClosedPipe)
-	return nil
-}
-
-func (c *Conn) end(why error) {
-	c.once.Do(func() {
-		c.why.Store(&why)
-		close(c.ended)
-		_ = c.tls.NetConn().Close() // TLS' own farewell could wait for a side that is gone
-	})
-}
-
-// beat sends beats, and ends a connection on which nothing comes. It counts its own ticks, so that a process which was
-// stopped for long reads first what came meanwhile.
-func (c *Conn) beat() {
-	ticker := time.NewTicker(Beat)
-	defer ticker.Stop()
-	seen, silent := c.reads.Load(), 0
-	for {
-		select {
-		case <-ticker.C:
-		case <-c.ended:
-			return
-		}
-		if now := c.reads.Load(); now != seen || !c.reading.Load() {
-			seen, silent = now, 0
-		} else if silent++; time.Duration(silent)*Beat >= Silence {
-			c.end(ErrSilent)
-			return
-		}
-		// A writer that waits says itself that this side lives, as soon as the other one reads.
-		if !c.spoke.Swap(false) && c.write.TryLock() {
-			err := c.put(KindBeat, 0, nil)
-			c.write.Unlock()
-			if err != nil {
-				return
-			}
-			c.spoke.Store(false)
-		}
-	}
+// setHead writes the head of a frame.
+func setHead(head []byte, kind Kind, stream uint8, size int) {
+	head[0], head[1], head[2], head[3] = byte(kind), stream, 0, 0
+	binary.BigEndian.PutUint32(head[4:], uint32(size))
 }
 
 // put writes a frame. Conn.write is held.
 func (c *Conn) put(kind Kind, stream uint8, content []byte) error {
-	c.out = append(c.out[:0], byte(kind), stream, 0, 0)
-	c.out = binary.BigEndian.AppendUint32(c.out, uint32(len(content)))
-	c.out = append(c.out, content...)
-	if _, err := c.tls.Write(c.out); err != nil {
+	var head [headBytes]byte
+	setHead(head[:], kind, stream, len(content))
+	if len(content) == 0 {
+		return c.send(head[:])
+	}
+	c.out = append(append(c.out[:0], head[:]...), content...)
+	return c.send(c.out)
+}
+
+// send writes a frame that has its head. Conn.write is held.
+func (c *Conn) send(frame []byte) error {
+	if _, err := c.tls.Write(frame); err != nil {
 		c.end(fmt.Errorf("write to the other side: %w", err))
 		return c.Err()
 	}
@@ -176,6 +132,9 @@ func (c *Conn) Send(message any) error {
 	if err != nil {
 		return fmt.Errorf("write a message: %w", err)
 	}
+	if len(text) > MaxMessage {
+		return fmt.Errorf("write a message: it has %d bytes and may have %d", len(text), MaxMessage)
+	}
 	c.write.Lock()
 	defer c.write.Unlock()
 	return c.put(KindMessage, 0, text)
@@ -185,43 +144,56 @@ func (c *Conn) Send(message any) error {
 func (c *Conn) Read() (Frame, error) {
 	c.reading.Store(true)
 	defer c.reading.Store(false)
-	for {
-		f, err := c.frame()
-		if err != nil {
-			c.end(err)
-			return Frame{}, c.Err()
-		}
-		c.reads.Add(1)
-		if f.Kind != KindBeat {
-			return f, nil
-		}
+	f, size, err := c.head()
+	if err != nil {
+		return Frame{}, err
 	}
-}
-
-func (c *Conn) frame() (Frame, error) {
-	var head [headBytes]byte
-	if _, err := io.ReadFull(c.tls, head[:]); err != nil {
-		return Frame{}, fmt.Errorf("read from the other side: %w", err)
-	}
-	f := Frame{Kind: Kind(head[0]), Stream: head[1]}
-	size, most := binary.BigEndian.Uint32(head[4:]), uint32(0)
-	switch f.Kind {
-	case KindMessage:
-		most = MaxMessage
-	case KindData:
-		most = MaxData
-	}
-	if f.Kind >= kinds || head[2]|head[3] != 0 || size > most {
-		return Frame{}, fmt.Errorf("%w: kind %d with %d bytes", ErrFrame, f.Kind, size)
-	}
-	if int(size) > cap(c.in) {
+	if size > cap(c.in) {
 		c.in = make([]byte, size)
 	}
 	f.Content = c.in[:size]
-	if _, err := io.ReadFull(c.tls, f.Content); err != nil {
-		return Frame{}, fmt.Errorf("read from the other side: %w", err)
+	return f, c.fill(f.Content)
+}
+
+// head reads the head of the next frame that is no beat.
+func (c *Conn) head() (Frame, int, error) {
+	var head [headBytes]byte
+	for {
+		if err := c.fill(head[:]); err != nil {
+			return Frame{}, 0, err
+		}
+		f := Frame{Kind: Kind(head[0]), Stream: head[1]}
+		size, most := binary.BigEndian.Uint32(head[4:]), uint32(0)
+		switch f.Kind {
+		case KindMessage:
+			most = MaxMessage
+		case KindData:
+			most = MaxData
+		}
+		if f.Kind >= kinds || head[2]|head[3] != 0 || size > most {
+			c.end(fmt.Errorf("%w: kind %d with %d bytes", ErrFrame, f.Kind, size))
+			return Frame{}, 0, c.Err()
+		}
+		if f.Kind != KindBeat {
+			return f, int(size), nil
+		}
+		c.theirs.Store(f.Stream == lateBeat)
 	}
-	return f, nil
+}
+
+// fill reads so many bytes. Each part of them tells that the other side lives.
+func (c *Conn) fill(content []byte) error {
+	for len(content) > 0 {
+		n, err := c.tls.Read(content)
+		if n > 0 {
+			c.reads.Add(1)
+		}
+		if content = content[n:]; err != nil && len(content) > 0 {
+			c.end(fmt.Errorf("read from the other side: %w", err))
+			return c.Err()
+		}
+	}
+	return nil
 }
 
 // Receive reads a message into one of the types of this package. Another frame, or a field that is not known, is an error.
@@ -243,7 +215,7 @@ func (f Frame) Decode(message any) error {
 	if err := decoder.Decode(message); err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
-	if decoder.More() {
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: more than a message", ErrFrame)
 	}
 	return nil

@@ -106,6 +106,9 @@ type Refused struct {
 	Text string `json:"text"`
 }
 
+// Error implements error.
+func (r *Refused) Error() string { return r.Text }
+
 // The codes of refusals that no agent makes.
 const (
 	// CodeClient is a client that the server's file does not have, or no longer has.
