@@ -31,6 +31,9 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	default:
 		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace, env or container", p.Layer)
 	}
+	if err := p.Remote.Fault(); err != nil {
+		return nil, err
+	}
 	if p.For != nil {
 		return nil, control.Errorf(control.CodeInvalid, "a share for another user is one for containers (layer container)")
 	}
@@ -162,7 +165,7 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 	t := &tenant{record: record{
 		ID: newID(), Ticket: id, Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Holder: holder,
 		Command: control.ShortCommand(p.Command), Created: a.config.Now(), Overcommit: r.Overcommit,
-		Unmade: lasting,
+		Unmade: lasting, Remote: p.Remote,
 	}}
 	for _, grant := range grants {
 		s := share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig, Instance: a.instanceFor(grant)}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
@@ -40,6 +41,8 @@ type record struct {
 	Origin string `json:"origin,omitempty"`
 	// Cooperative is true for a tenant whose processes read what its user can write.
 	Cooperative bool `json:"cooperative,omitempty"`
+	// Remote is who uses the shares from another host, nil for a command of this one.
+	Remote *control.Remote `json:"remote,omitempty"`
 	// Rebuilt is true if the checkpoint and the record were lost, and only what was
 	// granted was found.
 	Rebuilt bool `json:"rebuilt,omitempty"`
@@ -88,9 +91,10 @@ type saved struct {
 
 // newCheckpoint names the agent's checkpoint.
 func newCheckpoint(path string) *checkpoint.File[saved] {
-	// Version 2 lacks what was learnt, the layouts, and for whom instances were made.
-	return checkpoint.NewFile(path, "tenants", 3,
-		checkpoint.Older[saved]{Version: 1, Decode: decodeV1}, checkpoint.Older[saved]{Version: 2, Decode: checkpoint.Strict[saved]})
+	// Version 2 lacks what was learnt, the layouts, and for whom instances were made; version 3 who uses shares from other hosts.
+	return checkpoint.NewFile(path, "tenants", 4,
+		checkpoint.Older[saved]{Version: 1, Decode: decodeV1}, checkpoint.Older[saved]{Version: 2, Decode: checkpoint.Strict[saved]},
+		checkpoint.Older[saved]{Version: 3, Decode: checkpoint.Strict[saved]})
 }
 
 // The types of version 1, frozen: tenants of one machine only.

@@ -66,6 +66,8 @@ type CreateParams struct {
 	// For is the user, by number, whose the tenant is to be and whose limits count; nil is who asks. Only a tenant
 	// of [LayerContainer] can be another user's.
 	For *int `json:"for,omitempty"`
+	// Remote is who uses the share from another host, nil for a command of this one.
+	Remote *Remote `json:"remote,omitempty"`
 	// Wait queues the request until it fits instead of refusing it.
 	Wait bool `json:"wait,omitempty"`
 	// Ticket is a secret of 16 to 64 bytes that the asker makes for the request, or was told
@@ -133,6 +135,8 @@ type Tenant struct {
 	// Cooperative is true for a tenant that was taken over from its user's own agent:
 	// its processes read their limits from a page that the user can write to.
 	Cooperative bool `json:"cooperative,omitempty"`
+	// Remote is who uses the shares from another host, nil for a command of this one: the word of who asked.
+	Remote *Remote `json:"remote,omitempty"`
 	// Held is true while the process that asked for the tenant, or its
 	// connection, lives, until a cluster releases a tenant of its own, and until a tenant with a Device is stopped.
 	Held   bool    `json:"held"`
