@@ -21,6 +21,15 @@ import (
 func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params control.CreateParams,
 	choose func(*control.Client, *v1alpha1.ShareRequest) error,
 ) (*control.Client, *control.Created, error) {
+	return a.obtainTold(ctx, endpoint, params, choose, func(q control.Queued) {
+		a.tell(fmt.Sprintf("waiting, place %d of %d: %s", q.Place, q.Of, q.Reason))
+	})
+}
+
+// obtainTold is obtain, and says to told what the request waits for.
+func (a *app) obtainTold(ctx context.Context, endpoint control.Endpoint, params control.CreateParams,
+	choose func(*control.Client, *v1alpha1.ShareRequest) error, told func(control.Queued),
+) (*control.Client, *control.Created, error) {
 	request := params.Request
 	starter := control.Starter{Say: a.tell, Hidden: hidden}
 	connect := control.Ensure
@@ -39,7 +48,7 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 		if err = choose(client, &params.Request); err == nil {
 			created, err = client.Create(ctx, params, func(q control.Queued) {
 				params.Ticket, params.Since, waits = q.Ticket, q.Since, true
-				a.tell(fmt.Sprintf("waiting, place %d of %d: %s", q.Place, q.Of, q.Reason))
+				told(q)
 			})
 		}
 		if err == nil {

@@ -1,23 +1,205 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/remote/host"
+	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/remote/server"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/servefile"
+	"github.com/divvy-gpu/divvy/internal/version"
 )
 
+const serveText = `Give shares of this machine's GPUs to programs on other hosts, which run there with
+'divvy run --remote'. A share is one like any other: the agent grants it, the limit
+holds, and 'divvy ls' shows it with its client and the client's host.
+
+Every connection is encrypted, and both sides show certificates: 'divvy serve init'
+makes those of this host, and 'divvy serve admit NAME' one for a client. The file
+serve.yaml in DIR says what each client may have. It is read again when it changes;
+the shares of a client that it no longer has end.
+
+As root, the shares of a client are those of the local user that the file names, and
+the system's agent grants them. A user's own server gives what that user could have
+with 'divvy run'. All shares end with the server.`
+
+// serveFlags are the flags of `divvy serve`.
+type serveFlags struct {
+	listen, dir, simgpu string
+	gpus                gpuNames
+}
+
 func newServe(a *app) *cobra.Command {
+	var f serveFlags
 	command := &cobra.Command{
-		Use:   "serve",
-		Short: "Serve GPUs of this machine to programs of others",
-		Long: `Serve GPUs of this machine to programs of other machines. 'divvy serve init' makes the
-certificates of the server and its file, serve.yaml; 'divvy serve admit' lets a client in.`,
-		Example: "  sudo divvy serve init\n  sudo divvy serve admit ada --user ada --memory 48Gi",
+		Use:     "serve",
+		Short:   "Give shares of this machine's GPUs to programs on other hosts",
+		Long:    serveText,
+		Example: "  divvy serve\n  sudo divvy serve --gpus 0,1\n  divvy serve --listen localhost:7117 --simgpu a100-80g",
 		Args:    noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return usage(errors.New("say what to do: `divvy serve init`, `admit` or `expel`"))
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serveRemote(cmd.Context(), f) },
 	}
-	command.AddCommand(newServeInit(a), newServeAdmit(a), newServeExpel(a))
+	flags := command.Flags()
+	flags.StringVar(&f.listen, "listen", "", "`ADDRESS` and port where clients connect, such as :7117 (default: that of the file, or :7117)")
+	flags.Var(&f.gpus, "gpus", "the GPUs that clients may have, such as 0,2 (default: those of the file, or all)")
+	flags.StringVar(&f.simgpu, "simgpu", "", "give shares of the simulated `MACHINE`, started if needed")
+	command.PersistentFlags().StringVar(&f.dir, "dir", "", "`DIR` with the certificates and serve.yaml (default: "+systemServeDir+" of root, else ~/.config/divvy/serve)")
 	return command
+}
+
+// systemServeDir is where root's server has its files.
+const systemServeDir = "/etc/divvy/serve"
+
+// serveFileName is the file of a server in its directory.
+const serveFileName = "serve.yaml"
+
+// serveDir is the directory of a server's files.
+func serveDir(given string) (string, error) {
+	switch {
+	case given != "":
+		return filepath.Abs(given)
+	case os.Getuid() == 0:
+		return systemServeDir, nil
+	}
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("find the directory of the server's files: %w: name one with --dir", err)
+	}
+	return filepath.Join(config, "divvy", "serve"), nil
+}
+
+// serveUsers judges the local users in a server's file: a user's own server has no others.
+func serveUsers() servefile.Users {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	return func(name string) error {
+		_, err := user.Lookup(name)
+		return err
+	}
+}
+
+// serveRemote serves other hosts until the context is done.
+func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
+	log := slog.New(slog.NewTextHandler(a.err, nil))
+	supervisor, err := daemon.TakeSupervisor()
+	if err != nil {
+		return err
+	}
+	dir, err := serveDir(f.dir)
+	if err != nil {
+		return err
+	}
+	secured, err := identity.Server(dir)
+	if err != nil {
+		return err
+	}
+	watched := &serveFile{path: filepath.Join(dir, serveFileName), users: serveUsers()}
+	file, err := watched.read()
+	if err != nil {
+		return err
+	}
+	instance, err := a.ownMachine(ctx, f.simgpu)
+	if err != nil {
+		return err
+	}
+	given, err := a.givenBy(instance, f, file, log)
+	if err != nil {
+		return err
+	}
+	defer given.Close()
+	gpus, err := given.Check(ctx)
+	if err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cmp.Or(f.listen, file.Listen))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	log.InfoContext(ctx, "serving other hosts", "address", listener.Addr(), "gpus", gpus, "clients", len(file.Clients))
+	tell := func(changes ...string) {
+		if err := supervisor.Tell(changes...); err != nil {
+			log.WarnContext(ctx, "cannot say how the service is", "error", err)
+		}
+	}
+	tell("READY=1", fmt.Sprintf("STATUS=serving %d GPUs at %s", gpus, listener.Addr()))
+	go watched.follow(ctx, log, given.Replace)
+	s := server.Server{Host: given, TLS: secured, Name: identity.Client, Log: log}
+	stopping := context.AfterFunc(ctx, func() { tell("STOPPING=1") })
+	defer stopping()
+	return s.Serve(ctx, listener)
+}
+
+// givenBy is what the flags and the file give to clients.
+func (a *app) givenBy(instance string, f serveFlags, file *servefile.File, log *slog.Logger) (*host.Host, error) {
+	divvy, err := a.tree.Divvy()
+	if err != nil {
+		return nil, err
+	}
+	return host.New(host.Options{
+		Agent:  func(ctx context.Context) (*control.Client, error) { return a.serveAgent(ctx, instance) },
+		Simgpu: instance, GPUs: f.gpus.list, Holder: []string{divvy, holdCommand}, Env: holderEnvironment(os.Environ()),
+		Lacks:   func() ([]string, error) { return a.lacking(instance) },
+		Version: version.Full(), Log: log,
+	}, file), nil
+}
+
+// serveAgent connects to the agent whose GPUs are given. Root's server starts none: an own agent would serve root alone.
+func (a *app) serveAgent(ctx context.Context, instance string) (*control.Client, error) {
+	endpoint, starter := a.endpoint(instance), control.Starter{Say: a.tell, Hidden: hidden}
+	if os.Getuid() == 0 && instance == "" {
+		return reachSystem(ctx, endpoint, starter)
+	}
+	return control.Ensure(ctx, endpoint, starter)
+}
+
+// holderEnvironment is what holders have of this process's environment: where Divvy is and keeps its state.
+func holderEnvironment(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return name != install.Variable && name != rundir.Variable
+	})
+}
+
+// lacking are the functions of the client's libraries that the driver does not have.
+func (a *app) lacking(instance string) ([]string, error) {
+	found, err := driver.Finder{Instance: instance}.Find()
+	if err != nil {
+		return nil, err
+	}
+	var lacks []string
+	for _, library := range driver.Libraries {
+		ours, err := driver.Names(a.tree.Client(string(library)))
+		if err != nil {
+			return nil, errors.Join(err, errors.New("reinstall Divvy"))
+		}
+		theirs, err := driver.Names(found.Chosen[library])
+		if err != nil {
+			return nil, err
+		}
+		for name := range ours {
+			if !theirs[name] {
+				lacks = append(lacks, name)
+			}
+		}
+	}
+	slices.Sort(lacks)
+	return lacks, nil
 }

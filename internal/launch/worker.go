@@ -33,6 +33,21 @@ func (l Life) Bequeath() error {
 	return nil
 }
 
+// Await returns when the worker has ended that listens.
+func (l Life) Await() error {
+	gone := []unix.PollFd{{Fd: int32(l.end.Fd())}}
+	for {
+		_, err := unix.Poll(gone, -1) // that nobody reads is told unasked
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("wait for the end of a worker: %w", err)
+		case gone[0].Revents != 0:
+			return nil
+		}
+	}
+}
+
 // End ends the worker, unless the life was left to a command that has it.
 func (l Life) End() error { return l.end.Close() }
 

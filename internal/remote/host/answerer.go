@@ -1,0 +1,68 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+)
+
+// Holder is the side of the process that holds a share.
+type Holder struct{ line *line }
+
+// Hold speaks to the server at a socket, and returns what it wants to be held.
+func Hold(socket *os.File) (*Holder, Spec, error) {
+	l, err := lineOf(socket)
+	if err != nil {
+		return nil, Spec{}, err
+	}
+	var o order
+	if _, err := l.hear(&o); err != nil {
+		return nil, Spec{}, err
+	}
+	if o.Spec == nil {
+		return nil, Spec{}, fmt.Errorf("read from the server: it does not say what to hold")
+	}
+	return &Holder{l}, *o.Spec, nil
+}
+
+// Queued tells that the request waits.
+func (h *Holder) Queued(q wire.Queued) { _ = h.line.say(answer{Queued: &q}, nil) } // a server that is gone ends this process
+
+// Refuse tells why there is no share.
+func (h *Holder) Refuse(r wire.Refused) error { return h.line.say(answer{Refused: &r}, nil) }
+
+// Grant tells of the share.
+func (h *Holder) Grant(g wire.Granted) error { return h.line.say(answer{Granted: &g}, nil) }
+
+// End tells why the share ends.
+func (h *Holder) End(why string) error { return h.line.say(answer{Ended: &wire.Ended{Text: why}}, nil) }
+
+// Serve connects with workers as the server asks, until the server is gone.
+func (h *Holder) Serve(ctx context.Context, dial func(ctx context.Context) (*net.UnixConn, error)) {
+	for {
+		var o order
+		if _, err := h.line.hear(&o); err != nil {
+			return
+		}
+		go h.dial(ctx, o.Dial, dial)
+	}
+}
+
+func (h *Holder) dial(ctx context.Context, id uint64, dial func(ctx context.Context) (*net.UnixConn, error)) {
+	said := answer{Dialled: id}
+	conn, err := dial(ctx)
+	var file *os.File
+	if err == nil {
+		defer conn.Close()
+		file, err = conn.File()
+	}
+	if err != nil {
+		said.Failed = err.Error()
+	} else {
+		defer file.Close()
+	}
+	_ = h.line.say(said, file) // a server that is gone ends this process
+}

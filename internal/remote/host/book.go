@@ -1,0 +1,138 @@
+package host
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+	"github.com/divvy-gpu/divvy/internal/servefile"
+)
+
+// book counts what clients have. What is asked for counts from before the agent is asked, so that requests of one client
+// that race do not pass its bounds together.
+type book struct {
+	mu   sync.Mutex
+	file *servefile.File
+	held map[string]map[*entry]bool
+}
+
+// entry is a share that a client has or asks for.
+type entry struct {
+	client string
+	servefile.Held
+	share   *share // nil while it is asked for
+	removed string // why the client is gone, if it went meanwhile
+}
+
+// end ends the share, if it is there.
+func (e *entry) end(why string) {
+	if e.share != nil {
+		e.share.stop(why)
+	}
+}
+
+// find returns what the file grants a client. book.mu is held.
+func (b *book) find(name string) (servefile.Client, error) {
+	client, ok := b.file.Clients[name]
+	if !ok {
+		return client, &wire.Refused{Code: wire.CodeClient, Text: "the file of the GPU's host has no client " + name + ": ask its administrator for `divvy serve admit " + name + "`"}
+	}
+	return client, nil
+}
+
+// sum is what a client has and asks for. book.mu is held.
+func (b *book) sum(name string) (all servefile.Held) {
+	for e := range b.held[name] {
+		all.Memory += e.Memory
+		all.Cores += e.Cores
+		all.Shares += e.Shares
+	}
+	return all
+}
+
+func (b *book) gpus() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.file.GPUs
+}
+
+// class is the class of a share for which a client asks so.
+func (b *book) class(name string, asked v1alpha1.Class) v1alpha1.Class {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := v1alpha1.ShareRequest{}
+	r.Class = asked
+	b.file.Clients[name].Default(&r)
+	return r.Class
+}
+
+// left is what a client may still have.
+func (b *book) left(name string) (servefile.Client, servefile.Rest, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	client, err := b.find(name)
+	return client, client.Left(b.sum(name)), err
+}
+
+// reserve counts what a client asks for, if that is within its bounds. A part of a GPU counts as that of the largest.
+func (b *book) reserve(name string, r v1alpha1.ShareRequest, largest uint64) (*entry, servefile.Client, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	client, err := b.find(name)
+	if err != nil {
+		return nil, client, err
+	}
+	wish := servefile.WishOf(r, largest)
+	if err := servefile.Permit(client, wish, b.sum(name)); err != nil {
+		bounds := new(servefile.BoundsError)
+		if errors.As(err, &bounds) {
+			err = &wire.Refused{Code: wire.CodeBounds, Text: err.Error()}
+		}
+		return nil, client, err
+	}
+	e := &entry{client: name, Held: servefile.Held{Memory: wish.Memory, Cores: wish.Cores, Shares: wish.Shares}}
+	if b.held[name] == nil {
+		b.held[name] = map[*entry]bool{}
+	}
+	b.held[name][e] = true
+	return e, client, nil
+}
+
+// grant counts what was granted in place of what was asked for. Why says why the client may not have it any more, if so.
+func (b *book) grant(e *entry, s *share) (why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := len(s.granted.UUIDs)
+	e.Held = servefile.Held{Memory: s.granted.Memory * uint64(n), Cores: s.granted.Cores * n, Shares: n}
+	e.share = s
+	return e.removed
+}
+
+// release counts a share no more.
+func (b *book) release(e *entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.held[e.client], e)
+	if len(b.held[e.client]) == 0 {
+		delete(b.held, e.client)
+	}
+}
+
+// replace has another file count, and returns the shares of clients that it no longer has, or has as those of another user.
+func (b *book) replace(f *servefile.File) (gone []*entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, entries := range b.held {
+		now, ok := f.Clients[name]
+		if ok && now.User == b.file.Clients[name].User {
+			continue
+		}
+		for e := range entries {
+			e.removed = "client " + name + " is no longer in the file of the GPU's host"
+			gone = append(gone, e)
+		}
+	}
+	b.file = f
+	return gone
+}

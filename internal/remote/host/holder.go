@@ -1,0 +1,310 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/plaintext"
+	"github.com/divvy-gpu/divvy/internal/remote/server"
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+	"github.com/divvy-gpu/divvy/internal/servefile"
+)
+
+// share is a share that a process holds.
+type share struct {
+	granted wire.Granted
+	line    *line
+	process *exec.Cmd
+	ended   chan wire.Ended
+	silent  chan struct{} // closed when the process and its workers have ended
+
+	mu      sync.Mutex // guards the rest
+	next    uint64
+	dialled map[uint64]chan reply
+	gone    bool   // whether the process answers no more
+	why     string // why the share is ended, by this side
+	said    string // what the process wrote last
+	exited  chan struct{}
+	closing sync.Once
+}
+
+// reply is what a process answers to a dial.
+type reply struct {
+	conn net.Conn
+	err  error
+}
+
+// endTime is how long a process may take to end.
+const endTime = 5 * time.Second
+
+// hold starts a process that takes a share, and returns when it has one. A process that was started is returned also with an
+// error; it has been ended then.
+func (h *Host) hold(ctx context.Context, client servefile.Client, who server.Client, take wire.Take, told func(wire.Queued)) (*share, error) {
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, fmt.Errorf("start what holds a share: %w", err)
+	}
+	s := &share{line: ours, ended: make(chan wire.Ended, 1), dialled: map[uint64]chan reply{}, silent: make(chan struct{}), exited: make(chan struct{})}
+	s.process = exec.Command(h.options.Holder[0], h.options.Holder[1:]...)
+	s.process.Stdin = theirs
+	s.process.Dir = "/"
+	if s.process.Env, s.process.SysProcAttr, err = identityOf(client.User, h.options.Env); err != nil {
+		return nil, errors.Join(err, ours.close(), theirs.Close())
+	}
+	errs, written, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start what holds a share: %w", err), ours.close(), theirs.Close())
+	}
+	s.process.Stdout, s.process.Stderr = written, written
+	err = s.process.Start()
+	if closed := errors.Join(theirs.Close(), written.Close()); err != nil {
+		return nil, errors.Join(fmt.Errorf("start what holds a share: %w", err), closed, ours.close(), errs.Close())
+	}
+	go s.listen(ctx, h, errs)
+	spec := Spec{Take: take, Simgpu: h.options.Simgpu, Client: who.Name, Address: who.Address}
+	stop := context.AfterFunc(ctx, func() { _ = ours.close() })
+	defer stop()
+	err = ours.say(order{Spec: &spec}, nil)
+	if err == nil {
+		err = s.await(told)
+	}
+	if err != nil {
+		s.End()
+		if ctx.Err() != nil {
+			return s, ctx.Err()
+		}
+		return s, s.reason(err)
+	}
+	if lacks, err := h.lacking(); err == nil {
+		s.granted.Lacks = lacks
+	}
+	go s.read()
+	return s, nil
+}
+
+// await reads until the process has a share.
+func (s *share) await(told func(wire.Queued)) error {
+	for {
+		var a answer
+		if _, err := s.line.hear(&a); err != nil {
+			return err
+		}
+		switch {
+		case a.Queued != nil:
+			told(*a.Queued)
+		case a.Refused != nil:
+			return a.Refused
+		case a.Granted != nil:
+			s.granted = *a.Granted
+			return nil
+		case a.Ended != nil:
+			return &wire.Refused{Code: string(control.CodeInternal), Text: a.Ended.Text}
+		}
+	}
+}
+
+// reason is an error with what the process said last, if it ended without a word.
+func (s *share) reason(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.said == "" || errors.As(err, new(*wire.Refused)) {
+		return err
+	}
+	return &wire.Refused{Code: string(control.CodeInternal), Text: "what holds the share ended: " + s.said}
+}
+
+// longest is how much of a line of a holder is logged.
+const longest = 400
+
+// listen logs what the process and its workers write, and notices when all of them have ended.
+func (s *share) listen(ctx context.Context, h *Host, from io.ReadCloser) {
+	defer close(s.silent)
+	defer from.Close()
+	for lines := bufio.NewReaderSize(from, 2*longest); ; {
+		said, more, err := lines.ReadLine()
+		for rest := more; rest && err == nil; { // of a long line the beginning is told
+			_, rest, err = lines.ReadLine()
+		}
+		if err != nil {
+			return
+		}
+		text := plaintext.Line(string(said), longest)
+		s.mu.Lock()
+		s.said = text
+		s.mu.Unlock()
+		h.options.Log.InfoContext(ctx, "a share's holder says", "pid", s.process.Process.Pid, "text", text)
+	}
+}
+
+// read takes the answers of a process that has a share, until it ends.
+func (s *share) read() {
+	ended := wire.Ended{}
+	for {
+		var a answer
+		conn, err := s.line.hear(&a)
+		if err != nil {
+			break
+		}
+		if a.Ended != nil {
+			ended = *a.Ended
+		}
+		s.mu.Lock()
+		waits := s.dialled[a.Dialled]
+		delete(s.dialled, a.Dialled)
+		s.mu.Unlock()
+		switch {
+		case waits != nil && conn != nil:
+			waits <- reply{conn: conn}
+		case waits != nil:
+			waits <- reply{err: errors.New(a.Failed)}
+		case conn != nil:
+			_ = conn.Close() // of who has given up
+		}
+	}
+	s.mu.Lock()
+	s.gone = true
+	for _, waits := range s.dialled {
+		waits <- reply{err: errEnded}
+	}
+	clear(s.dialled)
+	switch {
+	case s.why != "":
+		ended.Text = s.why
+	case ended.Text == "" && s.said != "":
+		ended.Text = s.said
+	case ended.Text == "":
+		ended.Text = "the process that held it was killed"
+	}
+	s.mu.Unlock()
+	s.ended <- ended
+}
+
+// errEnded is returned for a share that has ended.
+var errEnded = errors.New("the share has ended")
+
+// Granted implements [server.Share].
+func (s *share) Granted() wire.Granted { return s.granted }
+
+// Ended implements [server.Share].
+func (s *share) Ended() <-chan wire.Ended { return s.ended }
+
+// Dial implements [server.Share]. The process connects, because a worker listens to its user alone.
+func (s *share) Dial(ctx context.Context) (net.Conn, error) {
+	waits := make(chan reply, 1)
+	s.mu.Lock()
+	if s.gone {
+		s.mu.Unlock()
+		return nil, errEnded
+	}
+	s.next++
+	id := s.next
+	s.dialled[id] = waits
+	s.mu.Unlock()
+	if err := s.line.say(order{Dial: id}, nil); err != nil {
+		return nil, errEnded
+	}
+	select {
+	case r := <-waits:
+		return r.conn, r.err
+	case <-ctx.Done():
+		s.mu.Lock()
+		delete(s.dialled, id)
+		s.mu.Unlock()
+		select {
+		case r := <-waits: // it came just now
+			if r.conn != nil {
+				_ = r.conn.Close()
+			}
+		default:
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// stop ends the share for a reason that its client is told.
+func (s *share) stop(why string) {
+	s.mu.Lock()
+	s.why = why
+	s.mu.Unlock()
+	_ = s.line.close()
+}
+
+// End implements [server.Share].
+func (s *share) End() {
+	s.closing.Do(func() {
+		_ = s.line.close() // by which the process ends
+		killer := time.AfterFunc(endTime, func() { _ = s.process.Process.Kill() })
+		_ = s.process.Wait() // it is of no interest how
+		killer.Stop()
+		close(s.exited)
+	})
+	<-s.exited
+}
+
+// identityOf is the environment of a local user's process, and what makes it that user's. An empty name is this process's user.
+func identityOf(name string, env []string) ([]string, *syscall.SysProcAttr, error) {
+	attr := &syscall.SysProcAttr{Setsid: true}
+	var u *user.User
+	var err error
+	if name == "" {
+		u, err = user.Current()
+	} else {
+		u, err = user.Lookup(name)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the local user of a client: %w", err)
+	}
+	env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + u.HomeDir, "USER=" + u.Username, "LOGNAME=" + u.Username}, env...)
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the local user of a client: %w", err)
+	}
+	if name == "" || int(uid) == os.Getuid() {
+		return env, attr, nil
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the local user of a client: %w", err)
+	}
+	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	groups, err := u.GroupIds()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the groups of user %s: %w", name, err)
+	}
+	for _, text := range groups {
+		group, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil, nil, fmt.Errorf("find the groups of user %s: %w", name, err)
+		}
+		attr.Credential.Groups = append(attr.Credential.Groups, uint32(group))
+	}
+	return env, attr, nil
+}
+
+// pair makes the two ends of what a server and a holder say to each other.
+func pair() (ours *line, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs = os.NewFile(uintptr(fds[1]), "holder")
+	ours, err = lineOf(os.NewFile(uintptr(fds[0]), "server"))
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return ours, theirs, nil
+}
