@@ -96,13 +96,13 @@ func ParseBundle(text []byte) (*Bundle, error) {
 		if block, rest = pem.Decode(rest); block == nil {
 			break
 		}
-		switch block.Type {
-		case blockCertificate:
+		switch {
+		case block.Type == blockCertificate:
 			certificates = append(certificates, pem.EncodeToMemory(block)...)
-		case blockKey:
-			keys = append(keys, pem.EncodeToMemory(block)...)
+		case block.Type == blockKey && keys == nil:
+			keys = pem.EncodeToMemory(block)
 		default:
-			return nil, fmt.Errorf("%w: a bundle has no %q", ErrInvalid, block.Type)
+			return nil, fmt.Errorf("%w: it has a %q too many", ErrInvalid, block.Type)
 		}
 	}
 	if len(bytes.TrimSpace(rest)) > 0 {
