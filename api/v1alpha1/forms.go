@@ -8,6 +8,7 @@ var sharing = []struct {
 	{ClassShare, FormShared, BackendSlice},
 	{ClassTimeslice, FormTimeslice, BackendTimeslice},
 	{ClassMPS, FormMPS, BackendMPS},
+	{ClassRemote, FormRemote, BackendRemote},
 }
 
 // FormOf returns the form of the devices whose shares have a backend; left out it is slice. It is "" for a backend of

@@ -13,6 +13,8 @@ const (
 	// ClassTimeslice and ClassMPS are those of shares with these backends.
 	ClassTimeslice = "timeslice." + Domain
 	ClassMPS       = "mps." + Domain
+	// ClassRemote is that of shares of GPUs that nodes reach through the network, with backend remote.
+	ClassRemote = FormRemote + "." + Domain
 	// ClassWhole is the device class of whole GPUs: a request of this class takes all of
 	// a GPU and names no amounts.
 	ClassWhole = "gpu." + Domain
@@ -83,6 +85,14 @@ const (
 	AttributeVGPUName = "vgpuName"
 )
 
+// Attributes of a GPU that nodes reach through the network, in the domain [Driver].
+const (
+	// AttributeHost is the name of the node that has the GPU. Several GPUs for one container are of one host.
+	AttributeHost = "host"
+	// AttributeAddress is where that node serves its GPUs: an IP address and a port.
+	AttributeAddress = "address"
+)
+
 // Attributes of an RDMA card, in the domain [Driver].
 const (
 	// AttributeRDMADevice is the kernel's name of the adapter, AttributeNetdev that of its network device.
@@ -123,6 +133,8 @@ const (
 	// FormTimeslice and FormMPS are the forms of GPUs whose shares have these backends.
 	FormTimeslice = "timeslice"
 	FormMPS       = "mps"
+	// FormRemote is the form of GPUs that nodes reach through the network. They have no other device.
+	FormRemote = "remote"
 	// FormMIG is the form of a GPU in MIG mode. Its devices are instances, or places where one can be made.
 	FormMIG = "mig"
 	// FormPassthrough is the form of physical functions for virtual machines, FormVF that of virtual functions. FormVGPU is
@@ -149,6 +161,10 @@ const ChangingTaint = Domain + "/changing"
 // HeldTaint is the key of the taint on a device of [FormWhole], which is allocated
 // already and not offered any more.
 const HeldTaint = Domain + "/held"
+
+// HostTaint is the key of the taint on devices of [FormRemote] whose host is away. The controller writes it; its value is
+// the reason.
+const HostTaint = Domain + "/host"
 
 // Resources that a pod names in the plain form.
 const (

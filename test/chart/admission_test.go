@@ -174,6 +174,14 @@ func inPool(of runtime.Object, pool string) runtime.Object {
 	return s
 }
 
+// reached is the slice of GPUs of a host that other nodes reach, in the pool of a node.
+func reached(name, pool, host string) runtime.Object {
+	s := slice("", v1alpha1.Driver).(*resourcev1.ResourceSlice)
+	s.Name, s.Spec.Pool.Name, s.Spec.AllNodes = v1alpha1.RemoteSlice(name), v1alpha1.RemotePool(pool), new(true)
+	s.Spec.Devices = []resourcev1.Device{{Name: "gpu-1-remote", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{v1alpha1.AttributeHost: {StringValue: &host}}}}
+	return s
+}
+
 func TestAgentsAreConfinedToSlicesOfTheirNode(t *testing.T) {
 	p := policies(t, rendered(t, newest, ""))["divvy-agent-slices"]
 	everyNode := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: v1alpha1.Driver, AllNodes: new(bool)}}
@@ -194,6 +202,11 @@ func TestAgentsAreConfinedToSlicesOfTheirNode(t *testing.T) {
 		{"its own moved to another's pool", attempt{agent, "n1", apiadmission.Update, "", slice("n1", v1alpha1.Driver), inPool(slice("n1", v1alpha1.Driver), "n2")}, "the agent of node n1 may only write slices of its own node, in its own pool"},
 		{"another driver's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n1", "gpu.nvidia.com")}, "the agent may only write slices of the driver divvy.dev"},
 		{"a token of no node", attempt{agent, "", apiadmission.Create, "", nil, slice("n1", v1alpha1.Driver)}, "the agent's token names no node; the agent of node  may only write slices of its own node, in its own pool"},
+		{"reached by others", attempt{agent, "n1", apiadmission.Create, "", nil, reached("n1", "n1", "n1")}, ""},
+		{"reached no more", attempt{agent, "n1", apiadmission.Delete, "", reached("n1", "n1", "n1"), nil}, ""},
+		{"in another host's pool", attempt{agent, "n1", apiadmission.Create, "", nil, reached("n1", "n2", "n1")}, "the agent of node n1 may only write slices of its own node, in its own pool"},
+		{"a second slice", attempt{agent, "n1", apiadmission.Create, "", nil, reached("n2", "n1", "n1")}, "the agent of node n1 may only write slices of its own node, in its own pool"},
+		{"as another host", attempt{agent, "n1", apiadmission.Update, "", reached("n1", "n1", "n1"), reached("n1", "n1", "n2")}, "the agent of node n1 may only write slices of its own node, in its own pool"},
 		{"no agent", attempt{"admin", "", apiadmission.Create, "", nil, slice("n2", "other")}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -31,6 +31,8 @@ type defaults struct {
 	nodes nodes
 	node  string
 	log   *slog.Logger
+	// seen is called with each node that was read.
+	seen func(*corev1.Node)
 	// failed is called when the labels cannot be read or are invalid.
 	failed func()
 	// again is the time between reads, retry the time after a read that failed.
@@ -44,7 +46,7 @@ type defaults struct {
 
 func newDefaults(told v1alpha1.NodeDefaults, nodes nodes, node string, log *slog.Logger) *defaults {
 	return &defaults{
-		told: told, nodes: nodes, node: node, log: log, failed: func() {}, again: labelInterval, retry: pause,
+		told: told, nodes: nodes, node: node, log: log, seen: func(*corev1.Node) {}, failed: func() {}, again: labelInterval, retry: pause,
 		fault: errUnlabelled, changed: make(chan struct{}),
 	}
 }
@@ -69,6 +71,7 @@ func (d *defaults) run(ctx context.Context) error {
 			return nil //nolint:nilerr // the question was called off
 		}
 		if err == nil {
+			d.seen(node)
 			d.set(v1alpha1.LabelledDefaults(node.Labels, d.told))
 		} else {
 			wait = d.retry

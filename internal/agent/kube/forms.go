@@ -9,6 +9,7 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
@@ -316,7 +317,8 @@ func (f *forms) allocatedTo(claim *resourcev1.ResourceClaim) []string {
 	for i := range claim.Status.Allocation.Devices.Results {
 		r := &claim.Status.Allocation.Devices.Results[i]
 		_, _, ok := f.parse(r.Device)
-		if ok && r.Driver == v1alpha1.Driver && r.Pool == f.node && !ptr.Deref(r.AdminAccess, false) {
+		ours := r.Pool == f.node || r.Pool == v1alpha1.RemotePool(f.node)
+		if ok && ours && r.Driver == v1alpha1.Driver && !ptr.Deref(r.AdminAccess, false) {
 			all = append(all, r.Device)
 		}
 	}
@@ -330,10 +332,16 @@ func (f *forms) devices(ctx context.Context) (found map[string]pool.Form, names 
 	if err != nil {
 		return nil, nil, fmt.Errorf("read how this node's GPUs are published: %w", err)
 	}
+	remote, err := f.client.ResourceV1().ResourceSlices().Get(ctx, v1alpha1.RemoteSlice(f.node), metav1.GetOptions{})
+	if err == nil {
+		list.Items = append(list.Items, *remote)
+	} else if !apierrors.IsNotFound(err) {
+		return nil, nil, fmt.Errorf("read which GPUs of this node others reach: %w", err)
+	}
 	found, names = map[string]pool.Form{}, map[string][]string{}
 	for i := range list.Items {
 		spec := &list.Items[i].Spec
-		if spec.Driver != v1alpha1.Driver || spec.NodeName == nil || *spec.NodeName != f.node {
+		if spec.Driver != v1alpha1.Driver || spec.Pool.Name != v1alpha1.RemotePool(f.node) && (spec.NodeName == nil || *spec.NodeName != f.node) {
 			continue
 		}
 		for k := range spec.Devices {

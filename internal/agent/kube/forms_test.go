@@ -76,7 +76,7 @@ func (c *formCluster) restart() {
 func (c *formCluster) publish() {
 	c.t.Helper()
 	now, _ := c.get()
-	resources, err := pool.Resources("n1", shape([]pool.GPU{{UUID: formed, Memory: 1 << 30}}, now))
+	resources, err := pool.Resources("n1", localOf(shape([]pool.GPU{{UUID: formed, Memory: 1 << 30}}, now)))
 	if err != nil {
 		c.t.Fatal(err)
 	}

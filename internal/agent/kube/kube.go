@@ -70,6 +70,8 @@ type Options struct {
 	DevicePluginConfigs string
 	// NVIDIANames has GPUs published with the attributes of NVIDIA's DRA driver as well.
 	NVIDIANames bool
+	// Pool are the GPUs that other nodes reach through the network; for mode claims.
+	Pool Pool
 	// Quiet writes no events on pods of what becomes of their shares; for mode claims, which alone writes them.
 	Quiet bool
 	// Version is the version of Divvy.
@@ -90,6 +92,12 @@ func (o *Options) Validate() error {
 	}
 	if err := o.Kernels.Validate(); err != nil {
 		faults = append(faults, fmt.Errorf("--own-kernels: %w", err))
+	}
+	if err := o.Pool.validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if o.Mode == ModeSlots && len(o.Pool.GPUs) > 0 {
+		faults = append(faults, errSlotPool)
 	}
 	if o.Mode == ModeSlots && o.Defaults != (v1alpha1.NodeDefaults{}) {
 		faults = append(faults, errSlotDefaults)

@@ -24,7 +24,11 @@ func (k *node) serveClaims(ctx context.Context) error {
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
 	handed := filepath.Join(k.Dir, "machine-claims.json")
 	k.publisher.machines = k.machines(false, handed)
-	k.publisher.forms = newForms(k.options.Node, k.options.Client, k.givers(ctx), k.Log)
+	remote := newRemotePool(k.options.Node, k.options.Client, k.Log)
+	remote.failed = func() { k.metrics.Failed(metrics.OperationPublish) }
+	pooled := newPooled(ctx, k.givers(ctx), k.options.Pool, k.options.Node, remote, k.Log)
+	k.publisher.pooled, defaults.seen = pooled, pooled.saw
+	k.publisher.forms = newForms(k.options.Node, k.options.Client, pooled, k.Log)
 	k.publisher.forms.functionOf = k.publisher.gpuOf
 	follow := k.Agent.Follow
 	if k.options.Quiet {
@@ -50,7 +54,10 @@ func (k *node) serveClaims(ctx context.Context) error {
 	}
 	driver := dra.New(config)
 	k.setReady(driver.Ready)
-	all := []func(context.Context) error{defaults.run, k.publisher.forms.run, driver.Run, k.serveLeftSlots}
+	all := []func(context.Context) error{defaults.run, driver.Run, k.serveLeftSlots, remote.run, func(ctx context.Context) error {
+		pooled.await(ctx) // which node it is says what its GPUs are given
+		return k.publisher.forms.run(ctx)
+	}}
 	if k.policy != nil {
 		all = append(all, k.policy.run)
 	}
@@ -153,10 +160,16 @@ func slotsLeft(tenancies []agent.Tenancy) bool {
 // errSlotDefaults ends an agent that has defaults in mode slots, where the webhook completes every request.
 var errSlotDefaults = errors.New("--default-policy and --default-cores need mode claims, Kubernetes 1.36 and later: leave them out")
 
+// errSlotPool ends an agent whose GPUs other nodes are to reach in mode slots.
+var errSlotPool = errors.New("--pool needs mode claims, Kubernetes 1.36 and later: leave it out")
+
 // serveSlots serves the kubelet as a device plugin, and the runtime through NRI.
 func (k *node) serveSlots(ctx context.Context) error {
 	if k.options.Defaults != (v1alpha1.NodeDefaults{}) {
 		return errSlotDefaults
+	}
+	if len(k.options.Pool.GPUs) > 0 {
+		return errSlotPool
 	}
 	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Capacity: k.publisher.capacity, Probe: nri.Probe(k.options.RuntimeEndpoint, k.options.PodUID), Log: k.Log})
 	k.setReady(func() error { return nil })

@@ -45,6 +45,8 @@ type publisher struct {
 	order   order
 	// machines offers devices to virtual machines, nil where it offers none.
 	machines *machines
+	// pooled publishes the GPUs that other nodes reach, in mode claims.
+	pooled *pooled
 	// nvidiaNames has devices bear the attributes of NVIDIA's DRA driver as well.
 	nvidiaNames bool
 }
@@ -130,6 +132,13 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 		}
 	}
 	changed = either(ctx, changed, rearranged)
+	if p.pooled != nil {
+		own, readdressed, faulty := p.pooled.publish(gpus)
+		if faulty != nil {
+			return resourceslice.DriverResources{}, changed, faulty
+		}
+		gpus, changed = own, either(ctx, changed, readdressed)
+	}
 	functions, reoffered := p.offered(shapes)
 	more, faulty := pool.Functions(functions)
 	if faulty != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/exposition"
 	"github.com/divvy-gpu/divvy/internal/agent/kube"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/version"
 )
@@ -62,6 +64,10 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kube.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's --root-dir")
 	flags.StringVar((*string)(&o.kube.Defaults.Policy), "default-policy", "", "policy of shares that name none: fixed, weighted or burst (left out: fixed for shares with cores, else weighted)")
 	flags.IntVar(&o.kube.Defaults.Cores, "default-cores", 0, "percentage of a GPU's time for shares that ask for none, 0 to 100; the scheduler counts it")
+	flags.StringSliceVar(&o.kube.Pool.GPUs, "pool", nil, "`GPUS` that other nodes reach through the network, and that have no other form: indexes and UUIDs, or all; mode claims")
+	flags.StringVar(&o.kube.Pool.Hosts, "pool-hosts", "", "the `LABELS` of nodes of which --pool is meant (default: every node that has the flag)")
+	flags.StringVar(&o.kube.Pool.Selector, "pool-selector", "", "the `LABELS` of nodes that reach the GPUs of --pool (default: all nodes)")
+	flags.StringVar(&o.kube.Pool.Address, "pool-address", "", "the `IP[:PORT]` at which nodes reach the GPUs of --pool (default: the node's InternalIP, port "+strconv.Itoa(wire.Port)+")")
 	flags.BoolVar(&o.kube.NVIDIANames, "nvidia-names", false, "publish GPUs also with the attributes of NVIDIA's DRA driver, for claims of its device class")
 	flags.StringSliceVar((*[]string)(&o.kube.Kernels), "own-kernels", nil, "`HANDLERS` of runtime classes that run containers on a kernel of their own (default: those of Kata, gVisor and Firecracker)")
 	flags.StringVar(&o.kube.DevicePluginConfigs, "device-plugin-configs", "", "`FOLDER` with configurations of NVIDIA's device plugin, of which the node's label nvidia.com/device-plugin.config names one")

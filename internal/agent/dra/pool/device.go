@@ -28,7 +28,9 @@ func (g *GPU) form() Form { return cmp.Or(g.Form, Shared) }
 func (g *GPU) shared() resourcev1.Device {
 	device := g.base(g.form())
 	device.AllowMultipleAllocations = ptr.To(true)
-	device.Attributes[v1alpha1.AttributeWhole] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
+	if g.form() != Remote { // claims of whole GPUs are for GPUs of the pod's node
+		device.Attributes[v1alpha1.AttributeWhole] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
+	}
 	if g.Location != nil && g.Location.meets() != "" { // MIG instances are none of a pair, and have as many attributes as the API takes
 		device.Attributes[v1alpha1.AttributeSwitch] = resourcev1.DeviceAttribute{StringValue: ptr.To(clip(g.Location.meets()))}
 	}
@@ -143,6 +145,9 @@ func (g *GPU) attributes(form Form) map[resourcev1.QualifiedName]resourcev1.Devi
 	}
 	if g.NVIDIANames {
 		g.nvidia(all)
+	}
+	if g.form() == Remote {
+		g.host.reached(all)
 	}
 	if g.Location == nil {
 		return all

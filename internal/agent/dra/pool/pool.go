@@ -51,11 +51,13 @@ const (
 	Timeslice Form = v1alpha1.FormTimeslice
 	MPS       Form = v1alpha1.FormMPS
 	MIG       Form = v1alpha1.FormMIG
-	Whole     Form = v1alpha1.FormWhole
+	// Remote GPUs are in a pool of their own, see [RemoteSpec].
+	Remote Form = v1alpha1.FormRemote
+	Whole  Form = v1alpha1.FormWhole
 )
 
 // shareable are the forms of which several claims can have a share.
-var shareable = []Form{Shared, Timeslice, MPS}
+var shareable = []Form{Shared, Timeslice, MPS, Remote}
 
 // GPU is what the cluster is told of a GPU.
 type GPU struct {
@@ -92,6 +94,8 @@ type GPU struct {
 	// Held is nil unless a tenancy has the whole GPU. It is how many bytes the scheduler counts for this tenancy, which
 	// can be fewer than the GPU has now. It is 0 for the whole device of earlier versions, which has no amounts.
 	Held *uint64
+	// host is where a GPU of form Remote is reached.
+	host Host
 }
 
 // Location is where in its machine a GPU is.
@@ -157,6 +161,9 @@ func Resources(node string, gpus []GPU, more ...resourceslice.Slice) (resourcesl
 	for i := range sorted {
 		if err := sorted[i].validate(); err != nil {
 			return resourceslice.DriverResources{}, err
+		}
+		if sorted[i].form() == Remote {
+			return resourceslice.DriverResources{}, fmt.Errorf("%w: %s is of form remote, and has no device in its node's pool", ErrGPU, sorted[i].UUID)
 		}
 		if sorted[i].form() != MIG {
 			devices = append(devices, sorted[i].device())
