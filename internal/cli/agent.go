@@ -20,7 +20,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+	"github.com/divvy-gpu/divvy/internal/launch"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
+	"github.com/divvy-gpu/divvy/internal/remote/relay"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/terminal"
 	"github.com/divvy-gpu/divvy/internal/version"
@@ -212,5 +214,16 @@ func newTell() *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE:               func(_ *cobra.Command, args []string) error { return terminal.Main(args) },
+	}
+}
+
+// newRelay is the process that keeps the share of a command on another host. People do not run it.
+func newRelay() *cobra.Command {
+	return &cobra.Command{
+		Use:    launch.RelayCommand,
+		Short:  "Keep a share on another host for a command",
+		Args:   noArgs,
+		Hidden: true,
+		RunE:   func(cmd *cobra.Command, _ []string) error { return relay.Main(cmd.Context()) },
 	}
 }

@@ -26,6 +26,9 @@ type runOptions struct {
 	simgpu string
 	wait   bool
 	sum    bool
+	// remote are other hosts of which one has the share, and whenUsed takes it there when it is used first.
+	remote   hostsFlag
+	whenUsed bool
 	// backend is empty for the default, profile for none and isolate for nothing in particular.
 	backend, profile, isolate string
 	layer                     layerFlag
@@ -75,6 +78,10 @@ With --backend remote the command sees neither the driver's files nor a device n
 A worker of Divvy's beside it has the share and calls the driver for it. Programs on
 the CUDA runtime library are not served so.
 
+With --remote the GPU is another host's, and this machine needs neither a driver nor an
+agent. Of several hosts that one is taken on which the share fits best. The share ends
+with the command, and the command's GPU with the host.
+
 If no agent runs, Divvy starts one, which ends with its last share. Where a system
 agent is configured Divvy starts none, and waits up to 30 seconds for that one.`
 
@@ -98,6 +105,9 @@ const runExamples = `  # A quarter of a GPU's memory and 30 percent of its time.
   # A program that must not reach the driver.
   divvy run --backend remote --memory 8Gi -- ./program
 
+  # A share on the first or the second host, whichever has room.
+  divvy run --remote gpu1,gpu2 --memory 8Gi --cores 30 -- ./program
+
   # No GPU at hand: the same on a simulated A100.
   divvy run --simgpu a100-80g --memory 8Gi -- ./program`
 
@@ -120,6 +130,8 @@ func newRun(a *app) *cobra.Command {
 	flags := command.Flags()
 	flags.SetInterspersed(false) // flags after the command's name belong to the command
 	o.add(flags)
+	flags.Var(&o.remote, "remote", "take the share on one of these hosts, each HOST or HOST:PORT, where divvy serve runs")
+	flags.BoolVar(&o.whenUsed, "when-used", false, "with --remote take the share when the first process uses a GPU, and give it back after the last one")
 	flags.BoolVar(&o.sum, "summary", false, "when the command has ended, say on standard error what its share used, was refused and waited for; Divvy stays the command's parent")
 	return command
 }
@@ -147,11 +159,15 @@ func (o *runOptions) request() v1alpha1.ShareRequest {
 
 // run returns only if the command could not be started.
 func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
+	switch {
+	case len(o.remote.names) > 0:
+		return a.runAway(ctx, o, command)
+	case o.whenUsed:
+		return usage(errors.New("--when-used needs --remote: a share on this machine is there as long as its command"))
+	}
 	request := o.request()
-	checked := request
-	checked.Default()
-	if err := checked.Validate(); err != nil {
-		return usage(err)
+	if err := valid(request); err != nil {
+		return err
 	}
 	if err := o.choice.wish().Validate(); err != nil {
 		return usage(err)

@@ -61,6 +61,7 @@ func newServe(a *app) *cobra.Command {
 	flags.Var(&f.gpus, "gpus", "the GPUs that clients may have, such as 0,2 (default: those of the file, or all)")
 	flags.StringVar(&f.simgpu, "simgpu", "", "give shares of the simulated `MACHINE`, started if needed")
 	command.PersistentFlags().StringVar(&f.dir, "dir", "", "`DIR` with the certificates and serve.yaml (default: "+systemServeDir+" of root, else ~/.config/divvy/serve)")
+	command.AddCommand(newServeInit(a, &f.dir), newServeAdmit(a, &f.dir), newServeExpel(a, &f.dir))
 	return command
 }
 
@@ -92,6 +93,10 @@ func serveUsers() servefile.Users {
 	}
 	return func(name string) error {
 		_, err := user.Lookup(name)
+		var unknown user.UnknownUserError
+		if errors.As(err, &unknown) {
+			return fmt.Errorf("there is no user %q", name)
+		}
 		return err
 	}
 }

@@ -3,11 +3,18 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/servefile"
 )
 
@@ -20,14 +27,56 @@ type serveFile struct {
 	fault   string
 }
 
-// read reads the file.
+// read reads the file, which nobody but root or its user may be able to change: it says who may run what.
 func (f *serveFile) read() (*servefile.File, error) {
-	content, err := os.ReadFile(f.path)
+	file, err := os.OpenFile(f.path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe holds nobody up
 	if err != nil {
 		return nil, fmt.Errorf("read the file of the server: %w: `divvy serve init` makes one", err)
 	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read the file of the server: %w", err)
+	}
+	if err := onlyOurs(f.path, info); err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(file, servefile.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the file of the server: %w", err)
+	}
 	f.content = content
 	return servefile.Parse(f.path, content, f.users)
+}
+
+// onlyOurs returns why somebody else could change a file.
+func onlyOurs(path string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", path)
+	case !ok:
+		return fmt.Errorf("the system does not tell whose %s is", path)
+	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to user %s, who could change it: run chown on it", path, process.UserName(int(stat.Uid)))
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write to %s: run chmod go-w %s", path, path)
+	}
+	return nil
+}
+
+// lockServe keeps other commands from changing a server's files until the returned function is called.
+func lockServe(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no %s: run `divvy serve init` first", dir)
+	} else if err != nil {
+		return nil, fmt.Errorf("open the server's directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the server's directory: %w", err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil // closing lets go of the lock
 }
 
 // lookPause is between two looks at the file.

@@ -87,22 +87,9 @@ type Finder struct {
 // Find returns the driver's libraries. The error is ErrNotFound, with the folders
 // that were searched, ErrUnusable, with the file and what was expected of it, or ErrNested.
 func (f Finder) Find() (*Driver, error) {
-	d := &Driver{
-		Chosen: map[Library]string{},
-		Files:  map[Library][]string{},
-		Cached: map[Library]bool{},
-	}
-	if f.Instance == "" {
-		d.Module = f.Module()
-	}
-	cache := f.cache()
-	searches, known := map[Library]*search{}, newFolders()
-	for _, library := range Libraries {
-		s := f.search(d, library, cache, known)
-		if s.nested != nil {
-			return nil, s.nested
-		}
-		searches[library] = s
+	d, searches, err := f.look()
+	if err != nil {
+		return nil, err
 	}
 	for _, library := range Libraries {
 		s := searches[library]
@@ -120,6 +107,35 @@ func (f Finder) Find() (*Driver, error) {
 		d.Aside = append(d.Aside, searches[library].aside...)
 	}
 	return d, nil
+}
+
+// Present returns all files of the driver's libraries that a program could load, also where they make no whole driver: none
+// is chosen. The error is ErrNested.
+func (f Finder) Present() (*Driver, error) {
+	d, _, err := f.look()
+	return d, err
+}
+
+// look collects the files of all libraries. The error is ErrNested.
+func (f Finder) look() (*Driver, map[Library]*search, error) {
+	d := &Driver{
+		Chosen: map[Library]string{},
+		Files:  map[Library][]string{},
+		Cached: map[Library]bool{},
+	}
+	if f.Instance == "" {
+		d.Module = f.Module()
+	}
+	cache := f.cache()
+	searches, known := map[Library]*search{}, newFolders()
+	for _, library := range Libraries {
+		s := f.search(d, library, cache, known)
+		if s.nested != nil {
+			return nil, nil, s.nested
+		}
+		searches[library] = s
+	}
+	return d, searches, nil
 }
 
 // inTheWay is the error for a file at which the loader would stop.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -17,6 +18,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/spelling"
 	"github.com/divvy-gpu/divvy/internal/strictyaml"
 )
+
+// MaxBytes bounds a file.
+const MaxBytes = strictyaml.MaxBytes
 
 // Fault is one thing wrong with a file; each is an [ErrFile].
 type Fault = strictyaml.Fault
@@ -199,6 +203,7 @@ func (r *reader) client(key, node *yaml.Node, path string) Client {
 			"class":       func(n *yaml.Node, f string) { c.Class = r.class(n, f) },
 			"commands":    func(n *yaml.Node, f string) { c.Commands = r.yes(n, f) },
 			"environment": func(n *yaml.Node, f string) { c.Environment = r.variables(n, f) },
+			"since":       func(n *yaml.Node, f string) { c.Since = r.time(n, f) },
 		})
 	}
 	if r.users != nil && c.User == "" && len(r.faults) == 0 {
@@ -271,6 +276,15 @@ func (r *reader) yes(node *yaml.Node, field string) bool {
 	}
 	var is bool
 	return node.Decode(&is) == nil && is
+}
+
+func (r *reader) time(node *yaml.Node, field string) time.Time {
+	text := r.text(node, field, "a time such as 2026-01-31T12:00:00Z")
+	at, err := time.Parse(time.RFC3339, text)
+	if text != "" && err != nil {
+		r.fault(node, field, "%q is no time such as 2026-01-31T12:00:00Z", text)
+	}
+	return at.UTC()
 }
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"strings"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
@@ -16,8 +17,12 @@ const Kind = "ServeConfig"
 // Port is where a server listens unless its file says otherwise.
 const Port = 7117
 
-// ErrFile marks every error of a file.
-var ErrFile = errors.New("invalid file of a server")
+var (
+	// ErrFile marks every error of a file.
+	ErrFile = errors.New("invalid file of a server")
+	// ErrClient marks a client that may not connect.
+	ErrClient = errors.New("not admitted")
+)
 
 // File is what a file says.
 type File struct {
@@ -45,6 +50,21 @@ type Client struct {
 	Commands bool
 	// Environment are the variables that its commands may bring along: names, or beginnings of names with a * behind.
 	Environment []string
+	// Since is when a certificate of the client must have been made at the earliest, zero for any time: a client that was expelled
+	// and is admitted again cannot use what it had before.
+	Since time.Time
+}
+
+// Admitted returns the client to whom a certificate was issued at a time, or why it may not connect.
+func (f *File) Admitted(name string, issued time.Time) (Client, error) {
+	c, there := f.Clients[name]
+	switch {
+	case !there:
+		return Client{}, fmt.Errorf("%w: client %.80q is not in the server's file: have `divvy serve admit %.80s` run there", ErrClient, name, name)
+	case issued.Before(c.Since):
+		return Client{}, fmt.Errorf("%w: the certificate of client %s is from before it was admitted: use the bundle that `divvy serve admit %s` wrote last", ErrClient, name, name)
+	}
+	return c, nil
 }
 
 // Wish is what a request would add to what a client has.

@@ -142,13 +142,27 @@ func (m machine) plan(p *backend.Plan, t backend.Tenant, d *driver.Driver) (*bac
 		step.Libraries = append(step.Libraries, clientLibrary{Source: m.Tree.Client(string(library)), Name: library, Driver: d.Chosen[library]})
 	}
 	p.Steps = append(p.Steps, step)
-	if t.Layer == backend.LayerEnv {
+	m.apart(p, t.Layer, d, clientName)
+	return p, nil
+}
+
+// apart has the plan's command see of the driver d, and of the directory of tenants, the client's folder alone and the other
+// folders of its share that are named.
+func (m machine) apart(p *backend.Plan, layer backend.Layer, d *driver.Driver, shown ...string) {
+	client := filepath.Join(p.Dir, clientName)
+	if layer == backend.LayerEnv {
 		p.Edits.Env = append(p.Edits.Env, edits.Env{Name: "LD_LIBRARY_PATH", Value: client, Prepend: true})
-		return p, nil
+		return
 	}
-	place := filepath.Join(p.Dir, apartName, filepath.Base(p.Dir), clientName)
 	nothing, none := filepath.Join(p.Dir, nothingName), filepath.Join(p.Dir, noneName)
-	p.Steps = append(p.Steps, makeFolder{Path: nothing}, makeFolder{Path: place}, makeEmpty{Path: none})
+	p.Steps = append(p.Steps, makeFolder{Path: nothing})
+	var places []edits.Bind
+	for _, name := range shown {
+		place := filepath.Join(p.Dir, apartName, filepath.Base(p.Dir), name)
+		p.Steps = append(p.Steps, makeFolder{Path: place})
+		places = append(places, edits.Bind{Source: filepath.Join(p.Dir, name), Target: place, ReadOnly: true})
+	}
+	p.Steps = append(p.Steps, makeEmpty{Path: none})
 	m.cover(p, d, client)
 	m.Lead(p, &p.Edits, client)
 	for _, hidden := range m.Hidden {
@@ -161,14 +175,12 @@ func (m machine) plan(p *backend.Plan, t backend.Tenant, d *driver.Driver) (*bac
 		}
 		p.Edits.Binds = append(p.Edits.Binds, edits.Bind{Source: source, Target: hidden.Path, ReadOnly: true})
 	}
-	// The second hides the sources of all before it. The third keeps the run directory, which may be the command's user's own,
-	// in its place: workers and later shares find their files by its path.
+	// The first of the last two hides the sources of all before it. The other keeps the run directory, which may be the
+	// command's user's own, in its place: workers and later shares find their files by its path.
 	rundir := filepath.Dir(m.Tenants)
-	p.Edits.Binds = append(p.Edits.Binds,
-		edits.Bind{Source: client, Target: place, ReadOnly: true},
+	p.Edits.Binds = append(append(p.Edits.Binds, places...),
 		edits.Bind{Source: filepath.Join(p.Dir, apartName), Target: m.Tenants, Tree: true},
 		edits.Bind{Source: rundir, Target: rundir, Tree: true})
-	return p, nil
 }
 
 // cover puts the client's libraries over all files of the driver's that are not hidden with their folder.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
@@ -26,7 +27,9 @@ type makeClient struct {
 type clientLibrary struct {
 	Source string         `json:"source"`
 	Name   driver.Library `json:"name"`
-	Driver string         `json:"driver"`
+	// Driver is the driver's library. On a machine that has none the names are all but Lacks.
+	Driver string   `json:"driver,omitempty"`
+	Lacks  []string `json:"lacks,omitempty"`
 }
 
 // Apply implements [backend.Step]. A folder that is the tenant's user's already was made as a whole. What lies in it is that
@@ -76,7 +79,12 @@ func (l clientLibrary) copy(folder string) error {
 	if err != nil {
 		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
 	}
-	if image, err = slice.ForDriver(image, folder, l.Driver); err != nil {
+	if l.Driver != "" {
+		image, err = slice.ForDriver(image, folder, l.Driver)
+	} else {
+		image, err = slice.ForNames(image, folder, func(name string) bool { return !slices.Contains(l.Lacks, name) })
+	}
+	if err != nil {
 		return fmt.Errorf("copy %s: %w", l.Source, err)
 	}
 	path, bare := filepath.Join(folder, string(l.Name)), filepath.Join(folder, l.Name.Bare())

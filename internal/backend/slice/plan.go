@@ -130,7 +130,14 @@ func lead(p *backend.Plan, e *edits.Edits, cache, path string, entries []ldcache
 // Lead makes programs with the edits find the driver's libraries by name in a folder before all others. What that needs
 // is made in the plan's directory, under names that begin as the folder's.
 func (b *Backend) Lead(p *backend.Plan, e *edits.Edits, folder string) {
-	lead(p, e, b.machine.Cache, folder+"."+cacheName, b.machine.named(folder))
+	b.machine.leadTo(p, e, folder)
+}
+
+// Lead is [Backend.Lead] on a machine that may have no driver.
+func Lead(p *backend.Plan, e *edits.Edits, folder string) { loading().leadTo(p, e, folder) }
+
+func (m machine) leadTo(p *backend.Plan, e *edits.Edits, folder string) {
+	lead(p, e, m.Cache, folder+"."+cacheName, m.named(folder))
 }
 
 // named are the driver's libraries in a folder, by all their names.

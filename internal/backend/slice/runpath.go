@@ -23,15 +23,23 @@ var errRunpath = errors.New("not an unchanged library of Divvy")
 // the driver's file alone: a program that looks for a name to learn what the driver can do finds ours
 // otherwise, on drivers that are older than our description, and calls it.
 func ForDriver(image []byte, dir, file string) ([]byte, error) {
-	patched, err := withRunpath(image, dir)
-	if err != nil {
+	if _, _, err := findRunpath(image); err != nil {
 		return nil, fmt.Errorf("%w: reinstall Divvy", err)
 	}
 	names, err := driver.Names(file)
 	if err != nil {
 		return nil, err
 	}
-	return exports.Keep(patched, func(name string) bool { return names[name] })
+	return ForNames(image, dir, func(name string) bool { return names[name] })
+}
+
+// ForNames is [ForDriver] for a driver whose names are known otherwise.
+func ForNames(image []byte, dir string, has func(name string) bool) ([]byte, error) {
+	patched, err := withRunpath(image, dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: reinstall Divvy", err)
+	}
+	return exports.Keep(patched, has)
 }
 
 // withRunpath returns a copy of a shared object whose DT_RUNPATH is dir. It is

@@ -77,14 +77,19 @@ func New(o Options) *Backend {
 	b.Tenants = tenantdir.NewTenants(tenantdir.Config{
 		Root: o.Tenants, PIDNamespace: PIDNamespace(), Reap: o.Reap, Log: o.Log,
 	})
-	b.machine = machine{
-		Tenants: o.Tenants, Tree: o.Tree, Instance: o.Instance, Shared: o.Shared,
-		Flags: libraryFlags[runtime.GOARCH], PIDNamespace: PIDNamespace(), memory: new(memory),
-	}
-	if cache, err := filepath.EvalSymlinks(ldcache.Path); err == nil {
-		b.machine.Cache = cache
-	}
+	b.machine = loading()
+	b.machine.Tenants, b.machine.Tree, b.machine.Instance, b.machine.Shared = o.Tenants, o.Tree, o.Instance, o.Shared
+	b.machine.PIDNamespace, b.machine.memory = PIDNamespace(), new(memory)
 	return b
+}
+
+// loading is what this machine's linker has.
+func loading() machine {
+	m := machine{Flags: libraryFlags[runtime.GOARCH]}
+	if cache, err := filepath.EvalSymlinks(ldcache.Path); err == nil {
+		m.Cache = cache
+	}
+	return m
 }
 
 var libraryFlags = map[string]uint32{"amd64": ldcache.FlagsAMD64, "arm64": ldcache.FlagsARM64}

@@ -52,6 +52,9 @@ func (b *Bundle) Path() string { return b.path }
 // NotAfter is until when it is valid.
 func (b *Bundle) NotAfter() time.Time { return b.certificate.NotAfter }
 
+// Issued is when it was made.
+func (b *Bundle) Issued() time.Time { return b.certificate.NotBefore.Add(skew) }
+
 // Encode returns the bundle's file.
 func (b *Bundle) Encode() ([]byte, error) {
 	key, err := encodeKey(b.key)
@@ -123,7 +126,7 @@ func (b *Bundle) headers(of map[string]string) error {
 		b.Hosts = append(b.Hosts, strings.TrimSpace(host))
 	}
 	if err := checkHosts(b.Hosts); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if text, given := of[headerPort]; given {
 		port, err := strconv.ParseUint(text, 10, 16)

@@ -136,14 +136,14 @@ var validHost = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?
 // checkHosts returns what is wrong with the names and addresses of a server.
 func checkHosts(hosts []string) error {
 	if len(hosts) == 0 || len(hosts) > mostHosts {
-		return fmt.Errorf("%w: %d names and addresses of the server: give 1 to %d", ErrInvalid, len(hosts), mostHosts)
+		return fmt.Errorf("%w: %d names and addresses: give 1 to %d", ErrHosts, len(hosts), mostHosts)
 	}
 	for _, host := range hosts {
 		if address, err := netip.ParseAddr(host); err == nil && address.Zone() == "" {
 			continue
 		}
 		if len(host) > mostOfName || !validHost.MatchString(host) {
-			return fmt.Errorf("%w: %q is neither a host's name nor an address", ErrInvalid, host)
+			return fmt.Errorf("%w: %q is neither a host's name nor an address", ErrHosts, host)
 		}
 	}
 	return nil

@@ -43,6 +43,8 @@ var (
 	ErrOpen = errors.New("the private key is not only its owner's")
 	// ErrInvalid is a file that does not hold what it should.
 	ErrInvalid = errors.New("invalid")
+	// ErrHosts are names and addresses that no server can have.
+	ErrHosts = errors.New("wrong names of the server")
 	// ErrTime is a certificate that is no longer valid, or not yet.
 	ErrTime = errors.New("out of its time")
 	// ErrRefused is a handshake that one side refused.

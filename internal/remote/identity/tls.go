@@ -66,6 +66,14 @@ func Client(state tls.ConnectionState) (string, error) {
 	return name, checkName(name)
 }
 
+// Issued is when the certificate of the client at the other end was made.
+func Issued(state tls.ConnectionState) time.Time {
+	if len(state.PeerCertificates) == 0 {
+		return time.Time{}
+	}
+	return state.PeerCertificates[0].NotBefore.Add(skew)
+}
+
 // serving is the certificate of a server, as its files have it.
 type serving struct {
 	dir string

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/remote/identity"
+)
+
+// asOurs are the flags by which a client's shares are of who runs the test.
+func asOurs(t *testing.T) []string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	us, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--user", us.Username}
+}
+
+// succeed runs a command that must, and returns what it printed.
+func succeed(t *testing.T, args ...string) string {
+	t.Helper()
+	status, out, errOut := call(t, args...)
+	if status != 0 || errOut != "" {
+		t.Fatalf("%v: status %d, %s", args, status, errOut)
+	}
+	return out
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestServeInit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "serve")
+	if out := succeed(t, "serve", "init", "--dir", dir, "GPU1", "10.0.0.5"); !strings.Contains(out, "for gpu1, 10.0.0.5.") {
+		t.Error(out)
+	}
+	before := map[string]string{}
+	for name, mode := range map[string]os.FileMode{"ca.key": 0o600, "server.key": 0o600, "serve.yaml": 0o600, "ca.crt": 0o644, "server.crt": 0o644} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+		before[name] = read(t, filepath.Join(dir, name))
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if status, _, errOut := call(t, "serve", "init", "--dir", dir, "gpu2"); status != 1 || !strings.Contains(errOut, "is there already") || !strings.Contains(errOut, "--renew") {
+		t.Errorf("%d, %s", status, errOut)
+	}
+	if out := succeed(t, "serve", "init", "--dir", dir, "--renew"); !strings.Contains(out, "for gpu1, 10.0.0.5.") || strings.Contains(out, "Bundles") {
+		t.Error(out)
+	}
+	if out := succeed(t, "serve", "init", "--dir", dir, "--renew", "gpu2"); !strings.Contains(out, "for gpu2.") || !strings.Contains(out, "Bundles") {
+		t.Error(out)
+	}
+	for name, was := range before {
+		renewed := name == "server.key" || name == "server.crt"
+		if now := read(t, filepath.Join(dir, name)); (now != was) != renewed {
+			t.Errorf("%s is the same: %v", name, now == was)
+		}
+	}
+	if status, _, errOut := call(t, "serve", "init", "--dir", filepath.Join(dir, "b"), "a b"); status != 2 || !strings.Contains(errOut, "neither a host's name nor an address") {
+		t.Errorf("%d, %s", status, errOut)
+	}
+}
+
+// Without names the server is for those of the machine, never for those that every machine has.
+func TestServeInitOwnHosts(t *testing.T) {
+	for _, host := range ownHosts(t.Context()) {
+		if host == "localhost" || strings.HasPrefix(host, "127.") || host == "::1" {
+			t.Errorf("%s is every machine's", host)
+		}
+	}
+}
+
+func TestServeAdmit(t *testing.T) {
+	dir, out := filepath.Join(t.TempDir(), "serve"), filepath.Join(t.TempDir(), "ada.pem")
+	admit := append([]string{"serve", "admit", "ada", "--dir", dir, "--out", out, "--memory", "48Gi", "--days", "30"}, asOurs(t)...)
+	if status, _, errOut := call(t, admit...); status != 1 || !strings.Contains(errOut, "divvy serve init") {
+		t.Errorf("without a server: %d, %s", status, errOut)
+	}
+	succeed(t, "serve", "init", "--dir", dir, "gpu1", "127.0.0.1")
+	if text := succeed(t, admit...); !strings.Contains(text, "for gpu1, 127.0.0.1, valid until ") {
+		t.Error(text)
+	}
+	b, err := identity.ReadBundle(out)
+	if err != nil || b.Name() != "ada" || b.Port != 0 || !b.Serves("gpu1") {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if info, err := os.Stat(out); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	yaml := filepath.Join(dir, "serve.yaml")
+	first := read(t, yaml)
+	if !strings.Contains(first, "\n  ada: {") || !strings.Contains(first, "memory: 48Gi") || !strings.Contains(first, "since: ") || !strings.Contains(first, "# Which GPUs it offers") {
+		t.Error(first)
+	}
+	status, _, errOut := call(t, admit...)
+	if status != 1 || !strings.Contains(errOut, "is there already: move it away") || read(t, yaml) != first {
+		t.Errorf("%d, %s", status, errOut)
+	}
+	// Again: another bundle, one bound more.
+	bundle := succeed(t, "serve", "admit", "ada", "--dir", dir, "--out", "-", "--shares", "2")
+	if b, err := identity.ParseBundle([]byte(bundle)); err != nil || b.Name() != "ada" {
+		t.Errorf("%v\n%s", err, bundle)
+	}
+	if now := read(t, yaml); !strings.Contains(now, "memory: 48Gi, shares: 2, since: ") || strings.Count(now, "\n  ada: ") != 1 {
+		t.Error(now)
+	}
+	succeed(t, "serve", "expel", "ada", "--dir", dir)
+	if now := read(t, yaml); strings.Contains(now, "\n  ada: ") {
+		t.Error(now)
+	}
+	if status, _, errOut := call(t, "serve", "expel", "ada", "--dir", dir); status != 1 || !strings.Contains(errOut, `has no client "ada"`) {
+		t.Errorf("%d, %s", status, errOut)
+	}
+}
+
+// A bundle that cannot be written leaves the server's file as it is, and the other way round.
+func TestServeAdmitWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "serve")
+	succeed(t, "serve", "init", "--dir", dir, "gpu1")
+	yaml := filepath.Join(dir, "serve.yaml")
+	before := read(t, yaml)
+	admit := append([]string{"serve", "admit", "ada", "--dir", dir}, asOurs(t)...)
+	if status, _, errOut := call(t, append(admit, "--out", filepath.Join(dir, "none", "x.pem"))...); status != 1 || read(t, yaml) != before {
+		t.Errorf("%d, %s", status, errOut)
+	}
+	if err := os.WriteFile(yaml, []byte(before+"gpu: all\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "x.pem")
+	status, _, errOut := call(t, append(admit, "--out", out)...)
+	if _, err := os.Stat(out); status != 1 || !strings.Contains(errOut, "serve.yaml:") || !strings.Contains(errOut, "did you mean gpus?") || err == nil {
+		t.Errorf("%d, %s, %v", status, errOut, err)
+	}
+	if err := os.Chmod(yaml, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errOut := call(t, append(admit, "--out", out)...); status != 1 || !strings.Contains(errOut, "others can write to it") && !strings.Contains(errOut, "others can write to "+yaml) {
+		t.Errorf("%d, %s", status, errOut)
+	}
+}

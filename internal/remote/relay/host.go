@@ -1,0 +1,170 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+	"github.com/divvy-gpu/divvy/internal/version"
+)
+
+// Host is a server, as the user names it.
+type Host struct {
+	// Name is what the user wrote, and Address where it listens.
+	Name, Address string
+	// Config has the client's certificate, and by what the server's is known.
+	Config *tls.Config
+	// Fault is why it cannot be asked, nil where it can.
+	Fault error
+}
+
+// ErrNames marks a list of hosts that makes no sense.
+var ErrNames = errors.New("hosts")
+
+// MostHosts is how many hosts one request may name.
+const MostHosts = 64
+
+// Names are the hosts of a list with commas between them, each once: a name or an address, with a port or without.
+func Names(list string) ([]string, error) {
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		if !isName(name) {
+			return nil, fmt.Errorf("%w: %q: name hosts with commas between them, each as HOST or HOST:PORT", ErrNames, name)
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > MostHosts {
+		return nil, fmt.Errorf("%w: %d are named: name at most %d", ErrNames, len(names), MostHosts)
+	}
+	return names, nil
+}
+
+// isName reports whether something can be a host, with or without a port.
+func isName(name string) bool {
+	host, port, err := net.SplitHostPort(name)
+	if err != nil { // no port, or an address of IPv6 alone
+		host, port = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]"), strconv.Itoa(wire.Port)
+		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return false
+		}
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && number != 0 && host != "" && !strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == '/' || r == '@' || r == 0x7f })
+}
+
+// Find finds what proves to each host who the client is. A host for which there is nothing has a fault.
+func Find(names []string) Hosts {
+	hosts := make(Hosts, 0, len(names))
+	for _, name := range names {
+		h := Host{Name: name}
+		if b, err := identity.FindBundle(name); err != nil {
+			h.Fault = err
+		} else {
+			h.Address, h.Config = b.Address(name), b.Config(name)
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts
+}
+
+// dialTime is how long a connection may take to be made, with all that both sides say of who they are.
+const dialTime = 10 * time.Second
+
+// open connects for a purpose. The connection ends with the context until the caller has its answer.
+func (h Host) open(ctx context.Context, open wire.Open) (*wire.Conn, error) {
+	if h.Fault != nil {
+		return nil, h.Fault
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTime, errSlow)
+	defer cancel()
+	dialer := tls.Dialer{NetDialer: &net.Dialer{KeepAlive: -1}, Config: h.Config}
+	made, err := dialer.DialContext(ctx, "tcp", h.Address)
+	if err != nil {
+		return nil, h.explain(ctx, err)
+	}
+	conn, ok := made.(*tls.Conn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("connect to %s: it is no connection of TLS", h.Address), made.Close())
+	}
+	if found := conn.ConnectionState().NegotiatedProtocol; found != wire.Protocol {
+		return nil, errors.Join(fmt.Errorf("it does not speak %s: is it `divvy serve` that listens at %s?", wire.Protocol, h.Address), conn.NetConn().Close())
+	}
+	open.Version = version.Full()
+	c := wire.New(conn)
+	if err := c.Send(open); err != nil {
+		return nil, errors.Join(h.explain(ctx, err), c.Close())
+	}
+	return c, nil
+}
+
+// errSlow is a host that does not answer in time.
+var errSlow = fmt.Errorf("no answer in %v", dialTime)
+
+// explain says of an error of a connection what it means for the user, and what to do.
+func (h Host) explain(ctx context.Context, err error) error {
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var named x509.HostnameError
+	var record tls.RecordHeaderError
+	var name *net.DNSError
+	var op *net.OpError
+	switch {
+	case errors.Is(context.Cause(ctx), errSlow), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return fmt.Errorf("%w from %s: is the host on, and does a firewall let this port through?", errSlow, h.Address)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nobody listens at %s: start `divvy serve` there, or name another port as HOST:PORT", h.Address)
+	case errors.As(err, &name):
+		return fmt.Errorf("the name cannot be looked up: %s", cmp.Or(name.Err, "unknown"))
+	case errors.As(err, &unknown):
+		return errors.New("its certificate is of another authority than this client's: ask for `divvy serve admit` at that host")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return errors.New("its certificate has expired: it has to be made anew at that host, by `divvy serve init`")
+	case errors.As(err, &named):
+		return fmt.Errorf("its certificate is for other names: %w", named)
+	case errors.As(err, &record):
+		return fmt.Errorf("what listens at %s speaks no TLS: is it `divvy serve`?", h.Address)
+	case errors.As(err, &op) && op.Op == "remote error" && strings.Contains(op.Err.Error(), "protocol"):
+		return fmt.Errorf("it does not speak %s: install the same version of Divvy on both", wire.Protocol)
+	case errors.As(err, &op) && op.Op == "remote error":
+		return fmt.Errorf("it does not take this client's certificate (%w): ask for `divvy serve admit` there again", op.Err)
+	}
+	return err
+}
+
+// RefusedError is a server that does not do what it was asked.
+type RefusedError wire.Refused
+
+// Error is the server's own words.
+func (e *RefusedError) Error() string { return e.Text }
+
+// answer is the next answer of a server. An error of the context is its cause.
+func (h Host) answer(ctx context.Context, c *wire.Conn) (*wire.Answer, error) {
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	var a wire.Answer
+	if err := c.Receive(&a); err != nil {
+		if ctx.Err() != nil {
+			return nil, h.explain(ctx, context.Cause(ctx))
+		}
+		return nil, h.explain(ctx, err)
+	}
+	if a.Refused != nil {
+		return nil, (*RefusedError)(a.Refused)
+	}
+	return &a, nil
+}

@@ -1,0 +1,82 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+)
+
+// Offer is what a host says that the client could have there.
+type Offer struct {
+	Host Host
+	// Inventory is nil where the host did not tell, and Err says why.
+	Inventory *wire.Inventory
+	Err       error
+}
+
+// grace is for how long hosts are waited for after the first has answered.
+const grace = 2 * time.Second
+
+// errLate is a host that took much longer than another one.
+var errLate = errors.New("it took too long to answer, and another host did not")
+
+// Offers asks all hosts at once, and returns what they say in their order. A host that does not answer holds up nobody for
+// long once another one has.
+func Offers(ctx context.Context, hosts []Host) []Offer {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	type told struct {
+		at    int
+		offer Offer
+	}
+	answers := make(chan told, len(hosts))
+	for i, h := range hosts {
+		go func() { answers <- told{i, h.offer(ctx)} }()
+	}
+	offers := make([]Offer, len(hosts))
+	var late <-chan time.Time
+	for range hosts {
+		select {
+		case t := <-answers:
+			offers[t.at] = t.offer
+			if late == nil && t.offer.Err == nil {
+				late = time.After(grace)
+			}
+			continue
+		case <-late:
+		}
+		cancel(errLate)
+		late = nil
+		t := <-answers
+		offers[t.at] = t.offer
+	}
+	return offers
+}
+
+func (h Host) offer(ctx context.Context) Offer {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTime, errSlow)
+	defer cancel()
+	c, err := h.open(ctx, wire.Open{Purpose: wire.PurposeInventory})
+	if err != nil {
+		return Offer{Host: h, Err: lateOr(ctx, err)}
+	}
+	defer c.Close()
+	a, err := h.answer(ctx, c)
+	switch {
+	case err != nil:
+		return Offer{Host: h, Err: lateOr(ctx, err)}
+	case a.Inventory == nil:
+		return Offer{Host: h, Err: wire.ErrFrame}
+	}
+	return Offer{Host: h, Inventory: a.Inventory}
+}
+
+// lateOr is [errLate] where that is why an error came.
+func lateOr(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errLate) {
+		return errLate
+	}
+	return err
+}

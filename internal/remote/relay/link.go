@@ -1,0 +1,213 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/plaintext"
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+)
+
+// link is the connection of one process with its worker.
+type link struct {
+	relay *Relay
+	unix  *net.UnixConn
+	// process is the number that the process says of itself, as its own namespace has it.
+	process int
+
+	ending sync.Mutex // guards what follows
+	ended  bool
+	remote *wire.Conn // nil while there is none
+}
+
+// The first thing that a process says has a fixed form, see lib/remote/link_hello.c.
+const (
+	helloBytes   = 32
+	helloProcess = 20
+	helloTime    = 10 * time.Second
+)
+
+// whyTime is how long a link that has ended waits to hear that its share has, and why.
+const whyTime = 50 * time.Millisecond
+
+// serve connects a process with a worker, and returns when either has ended.
+func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
+	l := &link{relay: r, unix: conn}
+	defer conn.Close()
+	pid, err := peerOf(conn)
+	if err != nil {
+		return // a stranger
+	}
+	hello := make([]byte, helloBytes)
+	_ = conn.SetReadDeadline(time.Now().Add(helloTime)) // a connection that has ended tells it when it is read
+	if _, err := io.ReadFull(conn, hello); err != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	l.process = int(binary.NativeEndian.Uint32(hello[helloProcess:]))
+	_ = os.Remove(l.reasonFile()) // of another process with that number
+	share, err := r.shareFor(ctx, l, pid)
+	if err != nil {
+		l.end(plain(err))
+		return
+	}
+	defer r.leave(l)
+	if err := l.connect(ctx, share); err != nil {
+		l.end(share.Host.Name + ": " + plain(err))
+		return
+	}
+	if err := l.remote.Write(0, hello); err == nil {
+		l.pass(share)
+	}
+}
+
+// connect makes the connection to a worker.
+func (l *link) connect(ctx context.Context, s *Share) error {
+	remote, err := s.Host.open(ctx, wire.Open{Purpose: wire.PurposeLink, Share: s.Granted.Secret})
+	if err != nil {
+		return err
+	}
+	a, err := s.Host.answer(ctx, remote)
+	if err == nil && a.Linked == nil {
+		err = wire.ErrFrame
+	}
+	if err != nil {
+		return errors.Join(err, remote.Close())
+	}
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if l.ended {
+		return errors.Join(errOver, remote.Close())
+	}
+	l.remote = remote
+	return nil
+}
+
+// pass carries bytes both ways until one side has ended.
+func (l *link) pass(s *Share) {
+	var up sync.WaitGroup
+	up.Go(func() {
+		defer l.end("")
+		buffer := make([]byte, wire.MaxData)
+		for {
+			n, err := l.unix.Read(buffer)
+			if n > 0 && l.remote.Write(0, buffer[:n]) != nil {
+				l.end(l.reason(s, l.remote.Err()))
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	why, err := l.down()
+	switch {
+	case err == nil: // the process has ended
+	case why != "":
+		l.end(why)
+	default:
+		l.end(l.reason(s, err))
+	}
+	l.end("")
+	up.Wait()
+}
+
+// down carries what the worker says. It returns nil if the process reads no more, else what the server says of the end, if it
+// says something.
+func (l *link) down() (why string, err error) {
+	for {
+		f, err := l.remote.Read()
+		switch {
+		case err != nil:
+			return "", err
+		case f.Kind == wire.KindEnd:
+			return "", io.EOF
+		case f.Kind == wire.KindData && f.Stream == 0:
+			if _, err := l.unix.Write(f.Content); err != nil {
+				return "", nil
+			}
+			continue
+		}
+		var a wire.Answer
+		if f.Kind == wire.KindMessage && f.Decode(&a) == nil {
+			switch {
+			case a.Ended != nil:
+				return a.Ended.Text, wire.ErrFrame
+			case a.Refused != nil:
+				return a.Refused.Text, wire.ErrFrame
+			}
+		}
+		return "", wire.ErrFrame
+	}
+}
+
+// reason is why a link ended whose connection did: because its share has, or for itself.
+func (l *link) reason(s *Share, err error) string {
+	select {
+	case <-s.Ended():
+		return s.Why()
+	case <-time.After(whyTime):
+	}
+	switch {
+	case errors.Is(err, wire.ErrSilent):
+		return fmt.Sprintf("%s has been silent for more than %v: it is gone, or the network is", s.Host.Name, wire.Silence)
+	case errors.Is(err, io.EOF):
+		return "its worker at " + s.Host.Name + " has ended"
+	case err == nil:
+		return "its connection to " + s.Host.Name + " has ended"
+	}
+	return fmt.Sprintf("its connection to %s has ended: %s", s.Host.Name, plain(err))
+}
+
+// end ends a link. The reason, if it is not the process's own end, is left where the client's library looks for it.
+func (l *link) end(why string) {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if l.ended {
+		return
+	}
+	l.ended = true
+	if why != "" {
+		_ = os.WriteFile(l.reasonFile(), []byte(plaintext.Line(why, mostOfWhy)+"\n"), 0o600) // the end is seen without it too
+	}
+	_ = l.unix.Close() // it has ended
+	if l.remote != nil {
+		_ = l.remote.Close() // as above
+	}
+}
+
+// reasonFile is where the library of a process looks for why its link has ended (lib/remote/client/session.c).
+func (l *link) reasonFile() string {
+	return filepath.Join(filepath.Dir(l.relay.spec.Socket), "ended-"+strconv.Itoa(l.process))
+}
+
+// errStranger is a process of another user.
+var errStranger = errors.New("a process of another user")
+
+// peerOf is the process at the other end of a connection, which must be of this user.
+func peerOf(conn *net.UnixConn) (pid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	asked := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(asked, err); err != nil {
+		return 0, err
+	}
+	if int(peer.Uid) != os.Getuid() {
+		return 0, errStranger
+	}
+	return int(peer.Pid), nil
+}

@@ -1,0 +1,92 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/launch"
+)
+
+// Main is the life of a relay. Its descriptors are those of [launch.Enter.Relay].
+func Main(ctx context.Context) error {
+	var stat unix.Stat_t
+	if unix.Fstat(launch.RelayLock, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.New("this is for `divvy run --remote`")
+	}
+	if err := closeOthers(launch.RelayLock); err != nil {
+		return err
+	}
+	for fd := launch.RelayLife; fd <= launch.RelayLock; fd++ {
+		unix.CloseOnExec(fd)
+	}
+	answers := os.NewFile(launch.RelayAnswers, "answers")
+	spec, err := ReadSpec(os.NewFile(launch.RelaySpec, "what to do"))
+	if err != nil {
+		return err
+	}
+	// What is typed on a terminal is the command's. By SIGTERM somebody ends the share.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.NewFile(launch.RelayLife, "life")) // it ends when nobody has the other end
+		cancel()
+	}()
+	said := json.NewEncoder(answers)
+	r := New(spec, Find(spec.Hosts), func(text string) { _ = said.Encode(Answer{Tell: text}) }) // without who asked it ends too
+	err = r.run(ctx, func(ready *Ready) error { return errors.Join(said.Encode(Answer{Ready: ready}), answers.Close()) })
+	if err != nil {
+		_ = said.Encode(Answer{Failed: err.Error()}) // as above
+	}
+	return r.Remove()
+}
+
+// run takes the share, listens, and keeps it until the context ends.
+func (r *Relay) run(ctx context.Context, told func(*Ready) error) error {
+	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.spec.Socket, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listen for the command: %w", err)
+	}
+	defer socket.Close()
+	if err := os.Chmod(r.spec.Socket, 0o600); err != nil {
+		return fmt.Errorf("listen for the command: %w", err)
+	}
+	ready, err := r.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	r.say = func(string) {}
+	if err := told(ready); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	r.Serve(ctx, socket)
+	return nil
+}
+
+// closeOthers closes what was left open for the command, such as a lock of the shell's: it would be held for as long as the
+// relay lives. The runtime's own descriptors are closed on exec, and stay.
+func closeOthers(last int) error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("close what is the command's: %w", err)
+	}
+	for _, entry := range entries {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd <= last {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd) // nothing was written there
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+)
+
+// Share is a share on another host, which lasts as long as its connection.
+type Share struct {
+	Host    Host
+	Granted wire.Granted
+	// Offer is what the host said before, nil where it was not asked.
+	Offer *wire.Inventory
+
+	conn  *wire.Conn
+	ended chan struct{}
+	why   string
+}
+
+// take asks one host for a share. It says who waits their place.
+func (h Host) take(ctx context.Context, take wire.Take, told func(wire.Queued)) (*Share, error) {
+	conn, err := h.open(ctx, wire.Open{Purpose: wire.PurposeShare, Take: &take})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		a, err := h.answer(ctx, conn)
+		switch {
+		case err != nil:
+			return nil, errors.Join(err, conn.Close())
+		case a.Queued != nil:
+			told(*a.Queued)
+		case a.Granted != nil:
+			s := &Share{Host: h, Granted: *a.Granted, conn: conn, ended: make(chan struct{})}
+			go s.follow()
+			return s, nil
+		default:
+			return nil, errors.Join(fmt.Errorf("%w: no answer to a request", wire.ErrFrame), conn.Close())
+		}
+	}
+}
+
+// follow waits for the share's end.
+func (s *Share) follow() {
+	defer close(s.ended)
+	var a wire.Answer
+	err := s.conn.Receive(&a)
+	switch {
+	case err == nil && a.Ended != nil:
+		s.why = a.Ended.Text
+	case err == nil && a.Refused != nil:
+		s.why = a.Refused.Text
+	case err == nil:
+		s.why = wire.ErrFrame.Error()
+	case errors.Is(err, wire.ErrSilent):
+		s.why = fmt.Sprintf("%s has been silent for more than %v: it is gone, or the network is", s.Host.Name, wire.Silence)
+	default:
+		s.why = fmt.Sprintf("the connection to %s has ended: %s", s.Host.Name, plain(s.Host.explain(context.Background(), err)))
+	}
+	_ = s.conn.Close() // it has ended
+}
+
+// Ended is closed when the share has ended.
+func (s *Share) Ended() <-chan struct{} { return s.ended }
+
+// Why says why it ended.
+func (s *Share) Why() string {
+	<-s.ended
+	return s.why
+}
+
+// End gives the share back.
+func (s *Share) End() { _ = s.conn.Close() }
+
+// Hosts are those on which a share may be taken.
+type Hosts []Host
+
+// RefusedByAll is why no host gave a share: a line for each.
+type RefusedByAll struct {
+	Hosts []Host
+	Words []string
+}
+
+// Error has one line for each host.
+func (e *RefusedByAll) Error() string {
+	lines := make([]string, len(e.Hosts))
+	for i, h := range e.Hosts {
+		lines[i] = h.Name + ": " + plain(errors.New(e.Words[i]))
+	}
+	if len(lines) == 1 {
+		return lines[0]
+	}
+	return "no host gives the share\n" + strings.Join(lines, "\n")
+}
+
+// Take takes a share on the best of the hosts, on the next best where that has no room any more, and where none has room
+// and the request waits, on that which lacks least. It tells people what they should know.
+func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) (*Share, error) {
+	offers := Offers(ctx, hosts)
+	for _, o := range offers {
+		if o.Err != nil && len(offers) > 1 {
+			tell(fmt.Sprintf("%s is left out: %s", o.Host.Name, plain(o.Err)))
+		}
+	}
+	gone, overtaken := map[int]string{}, map[int]bool{}
+	for ctx.Err() == nil {
+		c := Choose(offers, gone, take.Request)
+		at, asked := c.At, take
+		asked.Wait = at < 0
+		if at < 0 && take.Wait {
+			at = c.Wait
+		}
+		if at < 0 {
+			refused := &RefusedByAll{}
+			for i, o := range offers {
+				refused.Hosts, refused.Words = append(refused.Hosts, o.Host), append(refused.Words, c.Words[i])
+			}
+			return nil, refused
+		}
+		h := offers[at].Host
+		if asked.Wait && len(hosts) > 1 {
+			tell(fmt.Sprintf("no host has room: waiting at %s, which lacks least", h.Name))
+		}
+		s, err := h.take(ctx, asked, func(q wire.Queued) {
+			tell(fmt.Sprintf("%s: waiting, place %d of %d: %s", h.Name, q.Place, q.Of, q.Reason))
+		})
+		if err == nil {
+			s.Offer = offers[at].Inventory
+			return s, nil
+		}
+		if c.At >= 0 && take.Wait && !overtaken[at] && isRefusal(err) {
+			// Somebody was faster, and the host may be waited for: what it has now counts.
+			offers[at], overtaken[at] = h.offer(ctx), true
+			continue
+		}
+		gone[at] = err.Error()
+	}
+	return nil, context.Cause(ctx)
+}
+
+// isRefusal reports whether a server's agent refused a request.
+func isRefusal(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && refused.Code == string(control.CodeRefused)
+}
+
+// plain is an error's text in one line.
+func plain(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
