@@ -161,7 +161,11 @@ func printSurvey(w *strings.Builder, s survey, as look) {
 		}
 		printUnserved(w, u, as)
 	}
-	if len(s.agents)+len(s.unserved)+len(s.away) == 0 { // while one is away nobody knows what shares there are
+	if len(s.remote) > 0 && len(s.agents)+len(s.unserved)+len(s.away)+len(s.held) > 0 {
+		w.WriteByte('\n')
+	}
+	printAway(w, s.remote, time.Now(), as)
+	if len(s.agents)+len(s.unserved)+len(s.away)+len(s.remote) == 0 { // while one is away nobody knows what shares there are
 		w.WriteString("No shares. `divvy run --memory 8Gi -- COMMAND` makes one; without a GPU add --simgpu a100-80g.\n")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/cli/columns"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/cli/text"
+	"github.com/divvy-gpu/divvy/internal/remote/relay"
 )
 
 // format is how a list is printed.
@@ -116,6 +117,8 @@ type agents struct {
 	Held []gpulock.Holder `json:"held,omitempty"`
 	// Unserved are machines without an agent.
 	Unserved []unserved `json:"unserved,omitempty"`
+	// Remote are this user's shares on other hosts.
+	Remote []relay.Listed `json:"remote,omitempty"`
 }
 
 // listFlags are the flags of `divvy ls`.
@@ -136,7 +139,8 @@ func newList(a *app) *cobra.Command {
 agent or your own, and those of your simulated machines. Where no agent runs, the
 driver tells of the GPUs and of the processes on them. While a system agent is
 away, that is said, and the exit status is 1: its shares go on. GPUs that other
-users' own agents hold are named with their holder.
+users' own agents hold are named with their holder. Your shares on other hosts are
+listed too, also where no agent runs, and inside of them.
 
 UTIL, TEMP and POWER are the driver's, and FREE is the memory that nobody uses. A
 GPU of which more was granted than it has is marked with "!".
@@ -222,7 +226,7 @@ func (a *app) listOnce(ctx context.Context, asked *drivers, f *listFlags, again 
 	if again && f.output != "json" {
 		text.WriteString(a.separator(f.output))
 	}
-	err = f.output.print(&text, agents{all.agents, all.away, all.held, all.unserved}, func(w *strings.Builder) { printSurvey(w, all, a.style(f.output == wide)) })
+	err = f.output.print(&text, agents{all.agents, all.away, all.held, all.unserved, all.remote}, func(w *strings.Builder) { printSurvey(w, all, a.style(f.output == wide)) })
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/remote/relay"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
@@ -148,6 +149,8 @@ type survey struct {
 	silent map[string]control.Endpoint
 	// unserved is what their drivers tell, for lists.
 	unserved []unserved
+	// remote are this user's shares on other hosts, for lists of no machine in particular.
+	remote []relay.Listed
 }
 
 // list asks the agent for what it lists, again where that ended or started again just then.

@@ -108,6 +108,7 @@ func (s selection) choose(all *survey) error {
 		u.GPUs = s.gpus(u.GPUs)
 		u.Processes = s.outside(u.Processes, u.GPUs)
 	}
+	all.remote = s.ofAway(all.remote)
 	if s.gpu == "" {
 		return nil
 	}

@@ -106,7 +106,7 @@ func (a *app) topAsText(ctx context.Context, f *topFlags, look func(context.Cont
 			document := struct {
 				Time time.Time `json:"time"`
 				agents
-			}{time.Now(), agents{all.agents, all.away, all.held, all.unserved}}
+			}{time.Now(), agents{all.agents, all.away, all.held, all.unserved, all.remote}}
 			if err := writeJSON(&text, document, ""); err != nil {
 				return err
 			}

@@ -68,6 +68,11 @@ func (d *drivers) survey(ctx context.Context, machine string) (survey, error) {
 	if err != nil {
 		return found, err
 	}
+	if machine == "" {
+		if found.remote, err = sharesAway(); err != nil {
+			return found, err
+		}
+	}
 	for _, l := range found.agents {
 		d.forget(l.Machine)
 	}

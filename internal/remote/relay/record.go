@@ -28,6 +28,8 @@ const (
 	StateTaken State = "taken"
 	// StateEnded has had one, and its command still runs.
 	StateEnded State = "ended"
+	// StateUnknown is a share whose record cannot be read.
+	StateUnknown State = "unknown"
 )
 
 // Record is what a relay tells lists of its share.
@@ -119,24 +121,22 @@ type Listed struct {
 // errLost is what is said of a share whose relay has ended before its command.
 const errLost = "the process that kept its connection has ended"
 
-// List returns the shares in a directory, the oldest first. What cannot be read is left out and told.
+// List returns the shares in a directory, in the order of their folders. Of one whose record cannot be read it says so.
 func List(place string) ([]Listed, error) {
 	entries, err := os.ReadDir(place)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // in another's place there is none of this user's
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list shares on other hosts: %w", err)
 	}
 	var all []Listed
-	var faults []error
 	for _, entry := range entries {
 		dir := filepath.Join(place, entry.Name())
 		r, err := recordOf(dir).Load()
 		switch {
 		case err != nil:
-			faults = append(faults, fmt.Errorf("list shares on other hosts: %w", err))
-			continue
+			r = Record{Name: entry.Name(), State: StateUnknown, Why: err.Error()}
 		case r.Process.PID == 0: // it is being made, or taken away
 			continue
 		case r.State != StateEnded && isFree(dir):
@@ -144,7 +144,7 @@ func List(place string) ([]Listed, error) {
 		}
 		all = append(all, Listed{r, dir})
 	}
-	return all, errors.Join(faults...)
+	return all, nil
 }
 
 // Lock makes the lock of a share's folder and takes it. Who has the file, or inherits it, has the lock.

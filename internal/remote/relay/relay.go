@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -31,10 +32,14 @@ type Relay struct {
 
 // New returns the relay of a share that is not taken yet.
 func New(spec Spec, hosts Hosts, say func(string)) *Relay {
+	name := spec.Take.Request.Name
+	if name == "" && spec.WhenUsed && len(spec.Take.Command) > 0 { // no host has given it one
+		name = filepath.Base(spec.Take.Command[0])
+	}
 	return &Relay{
 		spec: spec, hosts: hosts, say: say, links: map[*link]int{},
 		record: Record{
-			Name: spec.Take.Request.Name, State: StateReady, Hosts: spec.Hosts, Since: time.Now(), Command: spec.Take.Command, Process: spec.Process,
+			Name: name, State: StateReady, Hosts: spec.Hosts, Since: time.Now(), Command: spec.Take.Command, Process: spec.Process,
 		},
 	}
 }

@@ -12,6 +12,14 @@ void remote_session_nvml(int by);
 /* One line on standard error, in one write; "divvy: " stands before it. */
 __attribute__((format(printf, 1, 2))) void remote_say(const char *format, ...);
 
+/* socket.c: the socket: a file beside the library, which nobody but who placed it can have put there; only where there is none,
+ * what the environment says. */
+#define REMOTE_PATH_BYTES 4096u
+const char *remote_socket_path(char *room, size_t size);
+/* Why the link of this process has ended, in words of a relay that left them beside the socket; false where none did. */
+#define REMOTE_REASON_BYTES 448u
+bool remote_socket_reason(const char *path, char reason[REMOTE_REASON_BYTES]);
+
 /* thread.c: how many threads have a number. */
 uint32_t remote_thread_count(void);
 /* Room for one frame, the calling thread's own; NULL without memory. */

@@ -6,9 +6,7 @@
 #include "abi/generated/nvml_functions.h"
 #include "remote/client/inside.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -156,30 +154,17 @@ int32_t remote_gate(enum remote_number number) {
     return remote_in_callback() && open == &now->cuda ? CUDA_ERROR_NOT_PERMITTED : 0;
 }
 
-/* The socket: a file beside the library, which nobody but who placed it can have put there; only where there is none, what
- * the environment says. */
-static const char *find_socket(char *room, size_t size) {
-    Dl_info self;
-
-    if (dladdr(&unwiped, &self) && self.dli_fname) {
-        const char *slash = strrchr(self.dli_fname, '/');
-        size_t folder = slash ? (size_t)(slash - self.dli_fname) + 1 : 0;
-        int length = snprintf(room, size, "%.*sworker.sock", (int)folder, self.dli_fname);
-        if (length > 0 && (size_t)length < size && access(room, F_OK) == 0) {
-            return room;
-        }
-    }
-    return secure_getenv("DIVVY_REMOTE_SOCKET");
-}
-
 static CUresult connect_now(void) {
-    char room[PATH_MAX], why[REMOTE_WHY_BYTES] = "no worker.sock stands beside the library";
-    const char *path = find_socket(room, sizeof room);
+    char room[REMOTE_PATH_BYTES],
+        why[REMOTE_WHY_BYTES] = "no worker.sock stands beside the library";
+    char reason[REMOTE_REASON_BYTES];
+    const char *path = remote_socket_path(room, sizeof room);
 
     connection = path ? remote_link_connect(path, why) : NULL;
     if (!connection) {
         if (!told) {
-            remote_say("no connection to the GPU: %s", why);
+            bool has = remote_socket_reason(path, reason);
+            remote_say("no connection to the GPU: %s", has ? reason : why);
         }
         told = true;
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -225,6 +210,14 @@ struct remote_link *remote_session_link(void) {
     return state_now() == LIVE ? connection : NULL;
 }
 
+/* Not for long on the stack of a thread of the program's, which may be small. */
+static __attribute__((noinline)) void tell_end(const char *why) {
+    char room[REMOTE_PATH_BYTES], reason[REMOTE_REASON_BYTES];
+    bool has = remote_socket_reason(remote_socket_path(room, sizeof room), reason);
+
+    remote_say("the connection to the GPU has ended: %s", has ? reason : why);
+}
+
 void remote_session_end(const char *why) {
     enum state live = LIVE;
 
@@ -236,7 +229,7 @@ void remote_session_end(const char *why) {
     __atomic_store_n(&opened->nvml, 0, __ATOMIC_RELEASE);
     const char *better = remote_link_why(connection);
     remote_link_end(connection);
-    remote_say("the connection to the GPU has ended: %s", better ? better : why);
+    tell_end(better ? better : why);
 }
 
 void remote_session_cuda(void) {

@@ -5,6 +5,8 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -32,20 +34,34 @@ static void *block(void *of) {
 }
 
 /* What the client wrote on standard error: one line. */
-static void check_said(int from) {
+static void check_said(int from, const char *why) {
+    static const char begin[] = "divvy: the connection to the GPU has ended: ";
     char said[4096];
     ssize_t length = read(from, said, sizeof said - 1);
 
     CHECK(length > 0);
     said[length] = '\0';
-    CHECK(strncmp(said, "divvy: the connection to the GPU has ended: ", 43) == 0);
+    CHECK(strncmp(said, begin, sizeof begin - 1) == 0);
     CHECK(strchr(said, '\n') == said + length - 1);
+    said[length - 1] = '\0';
+    CHECK(!why || strcmp(said + sizeof begin - 1, why) == 0);
+}
+
+/* A relay leaves its reason beside the socket. */
+static const char *leave_reason(char name[64]) {
+    const char *path = getenv("DIVVY_REMOTE_SOCKET");
+
+    snprintf(name, 64, "%.*sended-%d", (int)(strrchr(path, '/') - path) + 1, path, (int)getpid());
+    int file = open(name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    CHECK(file >= 0 && write(file, "gpu1 is gone\nand more\n", 22) == 22 && close(file) == 0);
+    return "gpu1 is gone";
 }
 
 static void test(enum remote_link_kind kind) {
     pthread_t threads[WAITERS];
     uint64_t value;
     int pipes[2], before = dup(STDERR_FILENO);
+    char name[64] = "";
 
     setting_start(kind, answer_none);
     CHECK_EQUAL(cuInit(0), 0);
@@ -56,6 +72,7 @@ static void test(enum remote_link_kind kind) {
     UNTIL(__atomic_load_n(&blocked, __ATOMIC_ACQUIRE) == WAITERS);
     CHECK(pipe2(pipes, O_NONBLOCK) == 0);
     dup2(pipes[1], STDERR_FILENO);
+    const char *why = kind == REMOTE_LINK_STREAM ? leave_reason(name) : NULL;
     remote_link_end(setting_link());
     for (unsigned i = 0; i < WAITERS; i++) {
         pthread_join(threads[i], NULL);
@@ -66,7 +83,8 @@ static void test(enum remote_link_kind kind) {
     CHECK_EQUAL(nvmlInit_v2(), NVML_ERROR_GPU_IS_LOST);
     CHECK_EQUAL(setting_connections(), 1);
     dup2(before, STDERR_FILENO);
-    check_said(pipes[0]);
+    check_said(pipes[0], why);
+    unlink(name);
 }
 
 int main(void) {
