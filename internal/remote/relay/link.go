@@ -98,58 +98,19 @@ func (l *link) connect(ctx context.Context, s *Share) error {
 func (l *link) pass(s *Share) {
 	var up sync.WaitGroup
 	up.Go(func() {
-		defer l.end("")
-		buffer := make([]byte, wire.MaxData)
-		for {
-			n, err := l.unix.Read(buffer)
-			if n > 0 && l.remote.Write(0, buffer[:n]) != nil {
-				l.end(l.reason(s, l.remote.Err()))
-				return
-			}
-			if err != nil {
-				return
-			}
+		if err := l.remote.Carry(0, l.unix); l.remote.Err() != nil {
+			l.end(l.reason(s, err))
 		}
+		l.end("") // the process has ended
 	})
-	why, err := l.down()
-	switch {
-	case err == nil: // the process has ended
-	case why != "":
-		l.end(why)
-	default:
-		l.end(l.reason(s, err))
+	switch err := l.remote.Pour(0, l.unix); {
+	case err == nil:
+		l.end(l.reason(s, io.EOF))
+	case l.remote.Err() != nil:
+		l.end(l.reason(s, l.remote.Err()))
 	}
 	l.end("")
 	up.Wait()
-}
-
-// down carries what the worker says. It returns nil if the process reads no more, else what the server says of the end, if it
-// says something.
-func (l *link) down() (why string, err error) {
-	for {
-		f, err := l.remote.Read()
-		switch {
-		case err != nil:
-			return "", err
-		case f.Kind == wire.KindEnd:
-			return "", io.EOF
-		case f.Kind == wire.KindData && f.Stream == 0:
-			if _, err := l.unix.Write(f.Content); err != nil {
-				return "", nil
-			}
-			continue
-		}
-		var a wire.Answer
-		if f.Kind == wire.KindMessage && f.Decode(&a) == nil {
-			switch {
-			case a.Ended != nil:
-				return a.Ended.Text, wire.ErrFrame
-			case a.Refused != nil:
-				return a.Refused.Text, wire.ErrFrame
-			}
-		}
-		return "", wire.ErrFrame
-	}
 }
 
 // reason is why a link ended whose connection did: because its share has, or for itself.
@@ -161,7 +122,7 @@ func (l *link) reason(s *Share, err error) string {
 	}
 	switch {
 	case errors.Is(err, wire.ErrSilent):
-		return fmt.Sprintf("%s has been silent for more than %v: it is gone, or the network is", s.Host.Name, wire.Silence)
+		return silent(s.Host, err)
 	case errors.Is(err, io.EOF):
 		return "its worker at " + s.Host.Name + " has ended"
 	case err == nil:

@@ -58,11 +58,16 @@ func (s *Share) follow() {
 	case err == nil:
 		s.why = wire.ErrFrame.Error()
 	case errors.Is(err, wire.ErrSilent):
-		s.why = fmt.Sprintf("%s has been silent for more than %v: it is gone, or the network is", s.Host.Name, wire.Silence)
+		s.why = silent(s.Host, err)
 	default:
 		s.why = fmt.Sprintf("the connection to %s has ended: %s", s.Host.Name, plain(s.Host.explain(context.Background(), err)))
 	}
 	_ = s.conn.Close() // it has ended
+}
+
+// silent is why a share ended of whose host nothing was heard.
+func silent(h Host, err error) string {
+	return fmt.Sprintf("%s is gone, or the network to it is: %s", h.Name, plain(err))
 }
 
 // Ended is closed when the share has ended.
