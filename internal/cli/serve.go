@@ -146,7 +146,7 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 	}
 	tell("READY=1", fmt.Sprintf("STATUS=serving %d GPUs at %s", gpus, listener.Addr()))
 	go watched.follow(ctx, log, given.Replace)
-	s := server.Server{Host: given, TLS: secured, Name: identity.Client, Log: log}
+	s := server.Server{Host: given, TLS: secured, Name: given.Name, Log: log}
 	stopping := context.AfterFunc(ctx, func() { tell("STOPPING=1") })
 	defer stopping()
 	return s.Serve(ctx, listener)

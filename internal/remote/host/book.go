@@ -104,7 +104,7 @@ func (b *book) grant(e *entry, s *share) (why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := len(s.granted.UUIDs)
-	e.Held = servefile.Held{Memory: s.granted.Memory * uint64(n), Cores: s.granted.Cores * n, Shares: n}
+	e.Memory, e.Shares = s.granted.Memory*uint64(n), n
 	e.share = s
 	return e.removed
 }
@@ -119,13 +119,14 @@ func (b *book) release(e *entry) {
 	}
 }
 
-// replace has another file count, and returns the shares of clients that it no longer has, or has as those of another user.
+// replace has another file count, and returns the shares of clients that it no longer has, has as those of another user, or has
+// again after they were gone.
 func (b *book) replace(f *servefile.File) (gone []*entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, entries := range b.held {
-		now, ok := f.Clients[name]
-		if ok && now.User == b.file.Clients[name].User {
+		before := b.file.Clients[name]
+		if now, ok := f.Clients[name]; ok && now.User == before.User && now.Since.Equal(before.Since) {
 			continue
 		}
 		for e := range entries {

@@ -4,6 +4,7 @@ package host
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/remote/identity"
 	"github.com/divvy-gpu/divvy/internal/remote/server"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 	"github.com/divvy-gpu/divvy/internal/servefile"
@@ -60,6 +62,21 @@ func (h *Host) Replace(f *servefile.File) {
 	for _, e := range h.book.replace(f) {
 		e.end("client " + e.client + " is no longer in the file of the GPU's host")
 	}
+}
+
+// Name is the client at the other end of a connection whose handshake is done. One that the file does not have, or no longer with
+// this certificate, is refused.
+func (h *Host) Name(state tls.ConnectionState) (string, error) {
+	name, err := identity.Client(state)
+	if err != nil {
+		return "", err
+	}
+	h.book.mu.Lock()
+	defer h.book.mu.Unlock()
+	if _, err := h.book.file.Admitted(name, identity.Issued(state)); err != nil {
+		return name, &wire.Refused{Code: wire.CodeClient, Text: err.Error()}
+	}
+	return name, nil
 }
 
 // Close ends the connection with the agent.

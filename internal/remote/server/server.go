@@ -47,7 +47,7 @@ type Server struct {
 	Host Host
 	// TLS demands certificates of clients and names the protocol.
 	TLS *tls.Config
-	// Name is the client's name in a certificate that was verified.
+	// Name is the client's name in a certificate that was verified, or why this client is not served.
 	Name func(tls.ConnectionState) (string, error)
 	Log  *slog.Logger
 
@@ -132,11 +132,12 @@ func (s *Server) greet(ctx context.Context, secured *tls.Conn) (who Client, open
 	if state.NegotiatedProtocol != wire.Protocol {
 		return who, open, nil, fmt.Errorf("shake hands: it speaks protocol %q, and this server %q", state.NegotiatedProtocol, wire.Protocol)
 	}
-	if who.Name, err = s.Name(state); err != nil {
-		return who, open, nil, err
-	}
+	who.Name, err = s.Name(state)
 	who.Address = hostOf(secured.RemoteAddr())
 	w = wire.New(secured)
+	if err != nil {
+		return who, open, w, err
+	}
 	if err = w.Receive(&open); err != nil {
 		return who, open, w, &wire.Refused{Code: wire.CodeMessage, Text: fmt.Sprintf("client %s says what this server does not understand: %s: install the same version of Divvy on both", who.Name, short(err.Error()))}
 	}
