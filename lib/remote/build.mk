@@ -175,8 +175,8 @@ $(REMOTE_TEST)/copies_stream: $(REMOTE_OBJ)/test/test_copies_stream.o $(COPIES_S
 	$(CC) $(LDFLAGS) -pthread -Wl,--wrap=remote_link_connect -o $@ $^ -ldl
 
 # Tests of the real thing: client library, worker and simulated driver, each in a process of its own.
-REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,api attributes callbacks callbacks_captured captures difference graphs)
-$(addprefix $(REMOTE_OBJ)/test/,whole.o test_api.o test_difference.o): CFLAGS += -DREMOTE_BUILD='"$(abspath $(B))"'
+REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,api attributes callbacks callbacks_captured captures difference graphs wild)
+$(addprefix $(REMOTE_OBJ)/test/,whole.o test_api.o test_difference.o test_wild.o): CFLAGS += -DREMOTE_BUILD='"$(abspath $(B))"'
 $(REMOTE_WHOLE_TESTS): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/test/whole.o \
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
@@ -191,6 +191,12 @@ $(REMOTE_API_LACKS): $(REMOTE_TEST)/api_lacks_%: lib/remote/test/api_lacks.sh ab
 $(REMOTE_OBJ)/test/test_api.o: CFLAGS += -DAPI_LACKS='"$(abspath $(REMOTE_TEST)/api_lacks_posted)"' -DAPI_LACKS_STRICT='"$(abspath $(REMOTE_TEST)/api_lacks_strict)"' \
 	-DDRIVER_LACKS='"$(abspath lib/simgpu/api_lacks.txt)"'
 $(REMOTE_TEST)/api: | $(B)/test/api/apisuite $(REMOTE_API_LACKS)
+$(REMOTE_TEST)/wild_functions: lib/remote/test/wild_functions.sh abi/cuda.yaml
+	$(call step,GEN)
+	mkdir -p $(@D)
+	$^ >$@.tmp && mv $@.tmp $@
+$(REMOTE_OBJ)/test/test_wild.o: CFLAGS += -DWILD_FUNCTIONS='"$(abspath $(REMOTE_TEST)/wild_functions)"'
+$(REMOTE_TEST)/wild: $(REMOTE_OBJ)/test/wild_draw.o | $(REMOTE_TEST)/wild_functions
 $(REMOTE_TEST)/difference: $(addprefix $(REMOTE_OBJ)/test/,difference_memory.o difference_work.o)
 $(REMOTE_TEST)/graphs: $(addprefix $(REMOTE_OBJ)/test/,script.o script_nodes.o script_capture.o)
 $(REMOTE_TEST)/graphs_records $(REMOTE_TEST)/graphs_lies: $(addprefix $(REMOTE_OBJ)/,test/graphs_driver.o client/graphs_end.o) \

@@ -65,8 +65,11 @@ static inline bool node_extent(const CUDA_MEMCPY3D *c, bool from, uint64_t *byte
         return true;
     }
     pitch = pitch ? pitch : c->WidthInBytes;
-    return !(__builtin_mul_overflow(pitch, rows ? rows : c->Height, &slice) ||
-             __builtin_add_overflow(z, c->Depth - 1, &z) ||
+    /* How far it is to the next slice matters only where there is one. */
+    if (__builtin_mul_overflow(pitch, rows ? rows : c->Height, &slice)) {
+        slice = UINT64_MAX;
+    }
+    return !(__builtin_add_overflow(z, c->Depth - 1, &z) ||
              __builtin_mul_overflow(z, slice, &in_slices) ||
              __builtin_add_overflow(y, c->Height - 1, &y) ||
              __builtin_mul_overflow(y, pitch, &in_rows) ||

@@ -42,7 +42,8 @@ enum remote_region_call {
     REMOTE_AREA_WRITE, /* puts the bytes that follow to an offset, where both sides share no memory */
     REMOTE_AREA_FREED, /* answers which chunks have been used up, as numbers of their first blocks */
     REMOTE_REGION_ADD, /* takes the descriptor that was given under the number; answers the device's address */
-    REMOTE_REGION_MOVE, /* maps it elsewhere, because the client cannot have it at that address; answers the new one */
+    REMOTE_REGION_MOVE, /* maps it elsewhere, because the client cannot have it at that address: in place of a size the
+                           one that is free in the client; answers the new one */
     REMOTE_REGION_END,
 };
 #define REMOTE_REGION_WORDS 4u

@@ -35,9 +35,12 @@ static bool begin(struct half *half, const CUDA_MEMCPY3D_PEER *shape, uint64_t *
     uint64_t slices, rows;
 
     half->pitch = half->pitch ? half->pitch : shape->WidthInBytes;
+    /* Where one slice is too far from the next, the first is there all the same. */
     if (__builtin_mul_overflow(half->pitch, half->height ? half->height : shape->Height,
-                               &half->slice) ||
-        __builtin_mul_overflow(half->slice, half->z, &slices) ||
+                               &half->slice)) {
+        half->slice = SIZE_MAX;
+    }
+    if (__builtin_mul_overflow(half->slice, half->z, &slices) ||
         __builtin_mul_overflow(half->pitch, half->y, &rows) ||
         __builtin_add_overflow(*at, slices, at) || __builtin_add_overflow(*at, rows, at) ||
         __builtin_add_overflow(*at, half->x, at) ||

@@ -71,12 +71,25 @@ static void *map_at(CUdeviceptr wish, size_t size, int file) {
     return at;
 }
 
-/* Maps it where the worker has it, if that can be. */
+/* An address at which this process has room for so many bytes now, 0 for none. */
+static uint64_t free_address(size_t size) {
+    void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (at == MAP_FAILED) {
+        return 0;
+    }
+    munmap(at, size);
+    return (uintptr_t)at;
+}
+
+/* Maps it where the worker has it, if that can be. What is near an address that is taken is taken too, mostly: so the worker
+ * is told where there is room. */
 static CUresult map(struct remote_host *host, int file) {
     void *at = map_at(host->device, host->size, file);
 
     for (int i = 0; at == MAP_FAILED && i < TRIES; i++) {
-        CUresult result = ask(REMOTE_REGION_MOVE, host->region, 0, &host->device);
+        CUresult result =
+            ask(REMOTE_REGION_MOVE, host->region, free_address(host->size), &host->device);
         if (result != CUDA_SUCCESS) {
             return result;
         }

@@ -236,6 +236,35 @@ static void *copy_on(void *form) {
     return NULL;
 }
 
+/* Takes all addresses that are free there. */
+static void take(uintptr_t at, size_t size) {
+    if (mmap((void *)at, size, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
+             0) == MAP_FAILED &&
+        size > 4096) {
+        take(at, size / 2);
+        take(at + size / 2, size / 2);
+    }
+}
+
+/* Where the worker has its memory this program has its own, and far around: it gets host memory all the same. */
+static void check_taken(void) {
+    const uintptr_t around = (uintptr_t)1 << 29;
+    unsigned char *first, *pinned;
+    CUdeviceptr device;
+
+    OK(driver.cuMemHostAlloc((void **)&first, 4096, 0));
+    OK(driver.cuMemFreeHost(first));
+    take((uintptr_t)first / around * around - around, around);
+    take((uintptr_t)first / around * around, around);
+    for (unsigned i = 0; i < 20; i++) {
+        OK(driver.cuMemHostAlloc((void **)&pinned, 8192, 0));
+        OK(driver.cuMemHostGetDevicePointer_v2(&device, pinned, 0));
+        CHECK_EQUAL(device, (uintptr_t)pinned);
+        pinned[8191] = 1;
+    }
+}
+
 static void check_death(void) {
     pthread_t threads[THREADS];
 
@@ -277,6 +306,7 @@ int main(void) {
     copies_compare(false, steps);
     copies_compare(true, steps);
     check_both(check_threads);
+    check_in(true, check_taken);
     check_both(check_contexts);
     check_both(check_captures);
     check_both(check_many);

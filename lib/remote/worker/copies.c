@@ -32,11 +32,20 @@ static bool extent_of(const CUDA_MEMCPY3D_PEER *shape, uint64_t pitch, uint64_t 
         return true;
     }
     pitch = pitch ? pitch : shape->WidthInBytes;
-    return !__builtin_mul_overflow(pitch, height ? height : shape->Height, &slice) &&
-           !__builtin_mul_overflow(slice, shape->Depth - 1, &slices) &&
+    /* How far it is to the next slice matters only where there is one. */
+    if (__builtin_mul_overflow(pitch, height ? height : shape->Height, &slice)) {
+        slice = UINT64_MAX;
+    }
+    return !__builtin_mul_overflow(slice, shape->Depth - 1, &slices) &&
            !__builtin_mul_overflow(pitch, shape->Height - 1, &rows) &&
            !__builtin_add_overflow(slices, rows, extent) &&
            !__builtin_add_overflow(*extent, shape->WidthInBytes, extent);
+}
+
+/* Of memory that both sides see the client knows how far the copy reaches. Of memory that is none the driver says itself what
+ * it thinks of the shape. */
+static bool is_ours(const struct remote_end *end) {
+    return end->place == REMOTE_PLACE_AREA || end->place == REMOTE_PLACE_REGION;
 }
 
 static enum remote_outcome decode(struct remote_decoder *decoder) {
@@ -65,11 +74,11 @@ static enum remote_outcome decode(struct remote_decoder *decoder) {
         copy.shape.Depth = 1;
     }
     if (!extent_of(&copy.shape, copy.shape.dstPitch, copy.shape.dstHeight, &to_extent) &&
-        remote_end_is_host(&to)) {
+        is_ours(&to)) {
         return REMOTE_GARBLED;
     }
     if (!extent_of(&copy.shape, copy.shape.srcPitch, copy.shape.srcHeight, &from_extent) &&
-        remote_end_is_host(&from)) {
+        is_ours(&from)) {
         return REMOTE_GARBLED;
     }
     return remote_copy_give(decoder, &copy, &to, to_extent, &from, from_extent);

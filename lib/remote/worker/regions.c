@@ -113,7 +113,25 @@ CUresult remote_region_add(const struct remote_cuda_driver *cuda, int file, uint
     return result;
 }
 
-CUresult remote_region_move(const struct remote_cuda_driver *cuda, uint64_t number,
+/* A second mapping of the same memory, which is what the kernel makes from a length of 0, mremap(2): where the client would
+ * have it, if that is free, or anywhere. */
+static void *map_again(void *at, uint64_t size, uint64_t wish) {
+    void *want = (void *)(uintptr_t)wish;
+    void *room =
+        wish ? mmap(want, size, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0)
+             : MAP_FAILED;
+
+    if (room == want) {
+        return mremap(at, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, want);
+    }
+    if (room != MAP_FAILED) { /* kernels before 4.17 take the address as a wish */
+        munmap(room, size);
+    }
+    return mremap(at, 0, size, MREMAP_MAYMOVE);
+}
+
+CUresult remote_region_move(const struct remote_cuda_driver *cuda, uint64_t number, uint64_t wish,
                             CUdeviceptr *device) {
     struct region *region = find(number);
 
@@ -121,8 +139,7 @@ CUresult remote_region_move(const struct remote_cuda_driver *cuda, uint64_t numb
         return CUDA_ERROR_INVALID_VALUE;
     }
     void *before = region->at;
-    /* From a length of 0 the kernel makes a second mapping of the same memory, mremap(2). */
-    CUresult result = adopt(cuda, region, mremap(before, 0, region->size, MREMAP_MAYMOVE), device);
+    CUresult result = adopt(cuda, region, map_again(before, region->size, wish), device);
     if (result == CUDA_SUCCESS) {
         cuda->cuMemHostUnregister(before);
         munmap(before, region->size);

@@ -10,8 +10,8 @@ bool remote_pin(const struct remote_cuda_driver *cuda, void *at, uint64_t size);
 /* Maps what a descriptor leads to, which belongs to the region or is closed, and tells the device's address of it. */
 CUresult remote_region_add(const struct remote_cuda_driver *cuda, int file, uint64_t number,
                            uint64_t size, CUdeviceptr *device);
-/* Maps it elsewhere. */
-CUresult remote_region_move(const struct remote_cuda_driver *cuda, uint64_t number,
+/* Maps it elsewhere: at an address of the client's choice, where it can. */
+CUresult remote_region_move(const struct remote_cuda_driver *cuda, uint64_t number, uint64_t wish,
                             CUdeviceptr *device);
 
 /* A region that no record can name any more, but which the GPU may still use. */

@@ -103,7 +103,7 @@ static enum remote_outcome add_or_move(struct remote_decoder *decoder) {
             close(file);
         }
     } else {
-        result = remote_region_move(decoder->cuda, number, &device);
+        result = remote_region_move(decoder->cuda, number, decoder->words[2], &device);
     }
     remote_answer(decoder, (int32_t)result);
     remote_give(decoder, 0, &device, sizeof device, false);

@@ -14,6 +14,13 @@ static uint64_t begin(uint64_t base, const struct placement *place, size_t slice
                : at;
 }
 
+/* From one slice to the next; more than there can be if it is too much. */
+static size_t slice_of(size_t pitch, size_t rows) {
+    size_t slice;
+
+    return __builtin_mul_overflow(pitch, rows, &slice) ? SIZE_MAX : slice;
+}
+
 struct copy copy_of_2d(const CUDA_MEMCPY2D *w) {
     struct copy copy = {.width = w->WidthInBytes, .height = w->Height, .depth = 1};
 
@@ -27,8 +34,8 @@ struct copy copy_of_2d(const CUDA_MEMCPY2D *w) {
                                  .x = w->dstXInBytes,
                                  .y = w->dstY,
                                  .pitch = w->dstPitch ? w->dstPitch : w->WidthInBytes};
-    copy.from.slice = copy.from.pitch * w->Height;
-    copy.to.slice = copy.to.pitch * w->Height;
+    copy.from.slice = slice_of(copy.from.pitch, w->Height);
+    copy.to.slice = slice_of(copy.to.pitch, w->Height);
     copy.from.address =
         begin(w->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->srcHost : w->srcDevice,
               &copy.from, 0, w->srcY, w->srcXInBytes);
@@ -53,8 +60,8 @@ struct copy copy_of_3d(const CUDA_MEMCPY3D *w) {
                                  .y = w->dstY,
                                  .z = w->dstZ,
                                  .pitch = w->dstPitch ? w->dstPitch : w->WidthInBytes};
-    copy.from.slice = copy.from.pitch * (w->srcHeight ? w->srcHeight : w->Height);
-    copy.to.slice = copy.to.pitch * (w->dstHeight ? w->dstHeight : w->Height);
+    copy.from.slice = slice_of(copy.from.pitch, w->srcHeight ? w->srcHeight : w->Height);
+    copy.to.slice = slice_of(copy.to.pitch, w->dstHeight ? w->dstHeight : w->Height);
     copy.from.address =
         begin(w->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)w->srcHost : w->srcDevice,
               &copy.from, w->srcZ, w->srcY, w->srcXInBytes);

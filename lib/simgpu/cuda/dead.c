@@ -86,7 +86,8 @@ bool handle_dead(const void *h, enum handle_kind kind) {
 
 bool handle_refuse(const void *h) {
     const struct handle *handle = h;
-    uint32_t kind = h ? ~__atomic_load_n(&handle->mark, __ATOMIC_RELAXED) : HANDLE_NONE;
+    uint32_t kind =
+        handle_points(h) ? ~__atomic_load_n(&handle->mark, __ATOMIC_RELAXED) : HANDLE_NONE;
 
     return kind >= HANDLE_CONTEXT && kind < HANDLE_KINDS_END &&
            handle_dead(h, (enum handle_kind)kind);

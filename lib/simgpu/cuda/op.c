@@ -46,6 +46,7 @@ static CUresult check_place(const struct placement *place, const struct copy *co
     SG_REQUIRE(place->address && (is_device(place) || place->type == CU_MEMORYTYPE_HOST),
                CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(copy->height <= 1 || place->pitch >= copy->width, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(extent(place, copy) <= UINT64_MAX - place->address, CUDA_ERROR_INVALID_VALUE);
     /* A unified address outside the device's is the CPU's own business. */
     if (place->type == CU_MEMORYTYPE_UNIFIED && !pages_hold(place->address)) {
         return CUDA_SUCCESS;

@@ -55,8 +55,12 @@ struct handle {
 /* A new zeroed structure with that mark; NULL without memory. */
 void *handle_new(enum handle_kind kind, size_t size);
 void handle_end(void *h, enum handle_kind kind);
+/* The fixed handles of streams are small numbers, and no memory. */
+static inline bool handle_points(const void *h) {
+    return (uintptr_t)h >= 4096;
+}
 static inline bool handle_is(const void *h, enum handle_kind kind) {
-    return h &&
+    return handle_points(h) &&
            __atomic_load_n(&((const struct handle *)h)->mark, __ATOMIC_RELAXED) == (uint32_t)kind;
 }
 

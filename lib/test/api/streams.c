@@ -50,6 +50,8 @@ void api_case_streams(void) {
     OK(cuStreamDestroy_v2, s);
     ANSWERS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize, s);
     ANSWERS(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2, s);
+    ANSWERS(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2, CU_STREAM_LEGACY);
+    ANSWERS(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2, CU_STREAM_PER_THREAD);
     ANSWERS(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery, s);
     ANSWERS(CUDA_ERROR_INVALID_HANDLE, cuStreamGetFlags, s, &flags);
 }

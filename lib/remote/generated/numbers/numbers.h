@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Two sides with another number describe their records otherwise, and cannot speak. */
-#define REMOTE_PROTOCOL UINT64_C(0x55ff253782d15a5e)
+#define REMOTE_PROTOCOL UINT64_C(0x368eabd8b414c5a9)
 
 enum remote_kind {
     REMOTE_KIND_NONE,
