@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +42,9 @@ type Options struct {
 	Plain net.Listener
 	// Web serves the cluster's web page until its context ends, on every replica; nil where there is none.
 	Web func(ctx context.Context) error
-	Log *slog.Logger
+	// Issue gives nodes certificates until its context ends, on every replica; nil where no node uses the GPUs of another.
+	Issue func(ctx context.Context) error
+	Log   *slog.Logger
 }
 
 // ErrLeaseLost is returned when another replica has taken the lease.
@@ -88,13 +91,20 @@ func Run(ctx context.Context, o Options) error {
 	return fmt.Errorf("%w: another replica works now, and this one restarts", ErrLeaseLost)
 }
 
-// show serves the web page, if there is one. Without it the controller ends.
+// show serves the web page, and issues certificates, if either is asked for. Without it the controller ends.
 func (o *Options) show(ctx context.Context, stop func()) error {
-	if o.Web == nil {
-		return nil
+	faults := make([]error, 2)
+	var running sync.WaitGroup
+	for i, serve := range []func(context.Context) error{o.Web, o.Issue} {
+		if serve != nil {
+			running.Go(func() {
+				defer stop()
+				faults[i] = serve(ctx)
+			})
+		}
 	}
-	defer stop()
-	return o.Web(ctx)
+	running.Wait()
+	return errors.Join(faults...)
 }
 
 // lead runs the work while this replica holds the lease, and returns once both have ended.

@@ -23,6 +23,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/remote/issuer"
 )
 
 // Mode is the way in which containers get their shares.
@@ -72,6 +73,8 @@ type Options struct {
 	NVIDIANames bool
 	// Pool are the GPUs that other nodes reach through the network; for mode claims.
 	Pool Pool
+	// Issuer gives this node the certificates with which it uses GPUs of other nodes; it has no address where there are none.
+	Issuer issuer.Client
 	// Quiet writes no events on pods of what becomes of their shares; for mode claims, which alone writes them.
 	Quiet bool
 	// Version is the version of Divvy.

@@ -68,6 +68,7 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kube.Pool.Hosts, "pool-hosts", "", "the `LABELS` of nodes of which --pool is meant (default: every node that has the flag)")
 	flags.StringVar(&o.kube.Pool.Selector, "pool-selector", "", "the `LABELS` of nodes that reach the GPUs of --pool (default: all nodes)")
 	flags.StringVar(&o.kube.Pool.Address, "pool-address", "", "the `IP[:PORT]` at which nodes reach the GPUs of --pool (default: the node's InternalIP, port "+strconv.Itoa(wire.Port)+")")
+	issuerFlags(flags, &o.kube.Issuer)
 	flags.BoolVar(&o.kube.NVIDIANames, "nvidia-names", false, "publish GPUs also with the attributes of NVIDIA's DRA driver, for claims of its device class")
 	flags.StringSliceVar((*[]string)(&o.kube.Kernels), "own-kernels", nil, "`HANDLERS` of runtime classes that run containers on a kernel of their own (default: those of Kata, gVisor and Firecracker)")
 	flags.StringVar(&o.kube.DevicePluginConfigs, "device-plugin-configs", "", "`FOLDER` with configurations of NVIDIA's device plugin, of which the node's label nvidia.com/device-plugin.config names one")

@@ -26,6 +26,7 @@ type controllerOptions struct {
 	mode      string
 	check     bool
 	web       webFlags
+	pool      poolFlags
 }
 
 func newController(a *app) *cobra.Command {
@@ -41,7 +42,10 @@ With --check-uninstall it only lists what holds GPUs, and exits with status 1 if
 anything does.
 
 With --web-address every replica serves the web page of the cluster's GPUs over TLS.
-A reader gives a token of the cluster and sees the nodes and pods that it may list.`,
+A reader gives a token of the cluster and sees the nodes and pods that it may list.
+
+With --pool-address every replica gives agents the certificates with which their
+nodes use the GPUs of others (divvy agent --pool).`,
 		Example: "  divvy controller --namespace divvy-system\n  divvy controller --kubeconfig admin.conf --check-uninstall",
 		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
@@ -53,6 +57,7 @@ A reader gives a token of the cluster and sees the nodes and pods that it may li
 	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
 	flags.StringVar(&o.mode, "mode", dialect.ModeClaims, "the form that requests are given: claims or slots; with --check-uninstall only")
 	o.web.flags(flags)
+	o.pool.flags(flags)
 	flags.BoolVar(&o.check, "check-uninstall", false, "list what holds GPUs, and end")
 	return command
 }
@@ -88,7 +93,13 @@ func (o *controllerOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return errors.Join(err, plain.Close())
 	}
-	return controller.Run(ctx, controller.Options{Client: client, Leases: leases, Namespace: o.namespace, Scheduler: o.scheduler, Plain: plain, Web: served, Log: log})
+	issued, err := o.pool.server(ctx, o, log)
+	if err != nil {
+		return errors.Join(err, plain.Close())
+	}
+	return controller.Run(ctx, controller.Options{
+		Client: client, Leases: leases, Namespace: o.namespace, Scheduler: o.scheduler, Plain: plain, Web: served, Issue: issued, Log: log,
+	})
 }
 
 // connect returns a client, and one for the lease alone. Each has a bound of requests of its own: however much there is
