@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
@@ -13,19 +14,46 @@ const (
 )
 
 // calls measures the client's time for a launch, which does not wait, and for two calls that do.
-func (b *bench) calls() ([]measurement.Row, error) {
-	pairs, err := b.pairs(15, func(lines []simulated.Line) []float64 { return []float64{lines[len(lines)-1].Launch} },
-		"cost", "--count", "50000", "--bytes", "4096", "--live", "1")
+func (b *bench) calls() (rows []measurement.Row, err error) {
+	h, err := b.serve()
 	if err != nil {
 		return nil, err
 	}
-	launch := row(launchID, "local", "ns", 200, measurement.Lower, each(pairs[0], func(p pair) float64 { return p.remote }))
-	own, _ := medians(pairs[0])
-	launch.Note = fmt.Sprintf("In bursts of 256. In a local share a launch takes %.0f ns.", own)
+	defer func() { err = errors.Join(err, h.close()) }()
+	for _, c := range []struct {
+		name  string
+		away  []string
+		goals [3]float64
+	}{{"local", remote, [3]float64{200, 5, 50}}, {"TLS", tls(near), [3]float64{400, 30, 150}}} {
+		launch, err := b.launches(c.name, c.away, c.goals[0])
+		if err != nil {
+			return nil, err
+		}
+		waits, err := b.waits(c.name, c.away, c.goals[1:])
+		if err != nil {
+			return nil, err
+		}
+		rows = append(append(rows, launch), waits...)
+	}
+	return rows, nil
+}
 
+func (b *bench) launches(name string, away []string, goal float64) (r measurement.Row, err error) {
+	pairs, err := b.pairs(away, 15, func(lines []simulated.Line) []float64 { return []float64{lines[len(lines)-1].Launch} },
+		"cost", "--count", "50000", "--bytes", "4096", "--live", "1")
+	if err != nil {
+		return r, err
+	}
+	r = row(launchID, name, "ns", goal, measurement.Lower, each(pairs[0], func(p pair) float64 { return p.remote }))
+	own, _ := medians(pairs[0])
+	r.Note = fmt.Sprintf("In bursts of 256. In a local share a launch takes %.0f ns.", own)
+	return r, nil
+}
+
+func (b *bench) waits(name string, away []string, goals []float64) (rows []measurement.Row, err error) {
 	var figures [4][]float64
 	for range b.times(15) {
-		lines, err := b.gpubench(remote, "calls", "--count", "20000")
+		lines, err := b.gpubench(away, "calls", "--count", "20000")
 		if err != nil {
 			return nil, err
 		}
@@ -33,9 +61,8 @@ func (b *bench) calls() ([]measurement.Row, error) {
 			figures[i] = append(figures[i], float64(ns)/1e3)
 		}
 	}
-	rows := []measurement.Row{launch}
-	for i, name := range []string{"local, cuMemGetInfo, p50", "local, cuMemGetInfo, p99", "local, cuStreamSynchronize of an idle stream, p50", "local, cuStreamSynchronize of an idle stream, p99"} {
-		rows = append(rows, row(callID, name, "µs", []float64{5, 50}[i%2], measurement.Lower, figures[i]))
+	for i, what := range []string{"cuMemGetInfo, p50", "cuMemGetInfo, p99", "cuStreamSynchronize of an idle stream, p50", "cuStreamSynchronize of an idle stream, p99"} {
+		rows = append(rows, row(callID, name+", "+what, "µs", goals[i%2], measurement.Lower, figures[i]))
 	}
 	return rows, nil
 }

@@ -20,6 +20,8 @@ const machine = "a100-80g" // its driver calls cost nothing
 type options struct {
 	build, out, only string
 	quick            bool
+	// bare and dir are of a side of the bare relay.
+	bare, dir string
 }
 
 // bench runs programs in shares of one simulated machine.
@@ -34,7 +36,13 @@ func main() {
 	flag.StringVar(&o.out, "out", "docs/measurements/remote.json", "file to merge the figures into")
 	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as remote.step")
 	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter runs, to see whether something works; writes nothing")
+	flag.StringVar(&o.bare, "bare", "", "be a side of the bare relay: far, or near with this address of the far one")
+	flag.StringVar(&o.dir, "dir", "", "directory with the files of the bare relay's sides")
 	flag.Parse()
+	if o.bare != "" {
+		fmt.Fprintln(os.Stderr, "bench remote:", bareSide(o.bare, o.dir))
+		os.Exit(1)
+	}
 	err := measurement.Run(func(ctx context.Context) []measurement.Figure { return figures(ctx, o) }, o.only, o.out, o.quick)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench remote:", err)

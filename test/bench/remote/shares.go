@@ -22,9 +22,17 @@ var (
 // longest bounds each wait for something that takes milliseconds.
 const longest = 20 * time.Second
 
+// begin starts a program in a share, which may be on the other host.
+func (b *bench) begin(share []string, program ...string) (*simulated.Tenant, error) {
+	if share[0] == "--remote" {
+		return simulated.StartBare(slices.Concat([]string{b.Divvy, "run", "--memory", "2Gi"}, share, []string{"--"}, program)...)
+	}
+	return b.Start(share, program...)
+}
+
 // gpubench runs it in a share to its end, and returns what it said.
 func (b *bench) gpubench(share []string, args ...string) ([]simulated.Line, error) {
-	t, err := b.Start(share, append([]string{b.Gpubench}, args...)...)
+	t, err := b.begin(share, append([]string{b.Gpubench}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -35,15 +43,15 @@ func (b *bench) gpubench(share []string, args ...string) ([]simulated.Line, erro
 // pair is one number of a local share and one of a remote one, taken one after the other.
 type pair struct{ local, remote float64 }
 
-// pairs takes pairs of what gpubench says in some numbers; each pair begins with the other kind of share. The first index is that
-// of the number.
-func (b *bench) pairs(count int, of func([]simulated.Line) []float64, args ...string) ([][]pair, error) {
+// pairs takes pairs of what gpubench says in some numbers, of a local share and one away; each pair begins with the other one. The
+// first index is that of the number.
+func (b *bench) pairs(away []string, count int, of func([]simulated.Line) []float64, args ...string) ([][]pair, error) {
 	var all [][]pair
 	for i := range b.times(count) {
 		var said [2][]float64
 		for turn := range 2 {
 			which := (i + turn) % 2
-			lines, err := b.gpubench([][]string{local, remote}[which], args...)
+			lines, err := b.gpubench([][]string{local, away}[which], args...)
 			if err != nil {
 				return nil, err
 			}

@@ -17,7 +17,7 @@ const (
 
 // starts measures what cuInit and the first context take beyond a local share, and what memory the worker has afterwards.
 func (b *bench) starts() ([]measurement.Row, error) {
-	pairs, err := b.pairs(41, func(lines []simulated.Line) []float64 { return []float64{float64(lines[0].Start) / 1e6} }, "start")
+	pairs, err := b.pairs(remote, 41, func(lines []simulated.Line) []float64 { return []float64{float64(lines[0].Start) / 1e6} }, "start")
 	if err != nil {
 		return nil, err
 	}
