@@ -119,6 +119,8 @@ const (
 	// nothingName is an empty folder, noneName an empty file.
 	nothingName = "nothing"
 	noneName    = "none"
+	// noMPSName is where no daemon of MPS is.
+	noMPSName = "no-mps"
 )
 
 // socketBytes are those of a socket's path at most (unix(7)).
@@ -132,7 +134,11 @@ func (m machine) plan(p *backend.Plan, t backend.Tenant, d *driver.Driver) (*bac
 	if len(socket) > socketBytes {
 		return nil, fmt.Errorf("%w: the worker's socket %s has %d bytes: a socket's path has at most %d", backend.ErrTenant, socket, len(socket), socketBytes)
 	}
-	p.Worker = &edits.Worker{Program: m.Tree.Program(workerProgram), Socket: socket, Edits: p.Edits}
+	// A daemon of MPS is somebody else's: its clients have no limits of a share. The driver looks for one in this folder, which
+	// nobody makes.
+	own := p.Edits
+	own.Env = append(slices.Clip(own.Env), edits.Env{Name: "CUDA_MPS_PIPE_DIRECTORY", Value: filepath.Join(p.Dir, noMPSName)})
+	p.Worker = &edits.Worker{Program: m.Tree.Program(workerProgram), Socket: socket, Edits: own}
 	p.Edits = edits.Edits{}
 	step := makeClient{Path: client, UID: -1, Code: m.Tree.Client(driver.Remote)}
 	if m.Shared {

@@ -164,6 +164,37 @@ static void check_life(void) {
     CHECK_EQUAL(program_status(program_listener), 0);
 }
 
+/* A program that stops its worker, and what listens for it, keeps nothing of the GPU when it ends. */
+static void check_stopped(void) {
+    const char *const none[] = {NULL};
+    int said[2];
+    char byte;
+    pid_t worker = 0;
+
+    CHECK(pipe2(said, O_CLOEXEC) == 0);
+    program_begin(none);
+    pid_t client = fork();
+    CHECK(client >= 0);
+    if (client == 0) {
+        close(program_life);
+        begin();
+        CHECK_EQUAL(write(said[1], "x", 1), 1);
+        for (;;) {
+            pause();
+        }
+    }
+    CHECK_EQUAL(read(said[0], &byte, 1), 1);
+    CHECK_EQUAL(program_workers(&worker), 1);
+    kill(worker, SIGSTOP);
+    kill(program_listener, SIGSTOP);
+    CHECK_EQUAL(waitpid(program_listener, NULL, WUNTRACED), program_listener);
+    kill(client, SIGKILL);
+    CHECK_EQUAL(program_status(client), 1000 + SIGKILL);
+    program_stop();
+    close(said[0]);
+    close(said[1]);
+}
+
 static void check_signal(void) {
     PROGRAM();
     struct remote_link *link = begin();
@@ -330,6 +361,7 @@ int main(void) {
     check_death_of_client();
     check_death_of_worker();
     check_life();
+    check_stopped();
     check_signal();
     check_place();
     check_bound();

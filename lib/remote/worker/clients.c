@@ -18,6 +18,7 @@
 
 struct pair {
     pid_t worker, client;
+    int ended; /* a descriptor of the client's process, which can be read when that has ended; -1 for none */
 };
 
 struct remote_clients {
@@ -38,12 +39,46 @@ unsigned remote_clients_count(const struct remote_clients *clients) {
 }
 
 void remote_clients_add(struct remote_clients *clients, pid_t worker, pid_t client) {
-    clients->pairs[clients->count++] = (struct pair){worker, client};
+    /* A client of another pid namespace has no number here, and kernels before 5.3 know no such descriptors. */
+    int ended = client > 0 ? (int)syscall(SYS_pidfd_open, client, 0) : -1;
+
+    clients->pairs[clients->count++] = (struct pair){worker, client, ended};
+}
+
+static void forget(struct pair *pair) {
+    if (pair->ended >= 0) {
+        close(pair->ended);
+    }
+    pair->ended = -1;
+}
+
+unsigned remote_clients_watched(const struct remote_clients *clients, struct pollfd *into) {
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < clients->count; i++) {
+        if (clients->pairs[i].ended >= 0) {
+            into[count++] = (struct pollfd){.fd = clients->pairs[i].ended, .events = POLLIN};
+        }
+    }
+    return count;
+}
+
+void remote_clients_continue(struct remote_clients *clients, const struct pollfd *polled,
+                             unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        for (unsigned k = 0; polled[i].revents && k < clients->count; k++) {
+            if (clients->pairs[k].ended == polled[i].fd) {
+                kill(clients->pairs[k].worker, SIGCONT);
+                forget(&clients->pairs[k]);
+            }
+        }
+    }
 }
 
 void remote_clients_remove(struct remote_clients *clients, pid_t worker) {
     for (unsigned i = 0; i < clients->count; i++) {
         if (clients->pairs[i].worker == worker) {
+            forget(&clients->pairs[i]);
             clients->pairs[i] = clients->pairs[--clients->count];
             return;
         }

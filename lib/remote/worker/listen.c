@@ -24,6 +24,8 @@
 /* The descriptor on which a worker finds its client. */
 #define WORKER_SOCKET 3
 #define BACKLOG 128
+/* Of what is polled: signals, socket and life. */
+#define OWN 3u
 
 struct listener {
     const struct remote_listening *how;
@@ -116,6 +118,15 @@ static bool bind_here(struct listener *l) {
     return bound && kernel_lstat(path, &l->made) == 0 &&
            (l->how->user == geteuid() || chown(path, l->how->user, (gid_t)-1) == 0) &&
            listen(l->socket, BACKLOG) == 0;
+}
+
+/* The kernel continues this process when nobody has the other end any more, even if the program has stopped it: then it
+ * hears of that. */
+static void keep_life(int life) {
+    fcntl(life, F_SETFD, FD_CLOEXEC);
+    fcntl(life, F_SETSIG, SIGCONT);
+    fcntl(life, F_SETOWN, getpid());
+    fcntl(life, F_SETFL, fcntl(life, F_GETFL) | O_ASYNC);
 }
 
 /* Accepts nobody any more, and removes the socket if it is still this one. */
@@ -278,15 +289,20 @@ static void feel(struct listener *l) {
     }
 }
 
-static void run(struct listener *l) {
+static void run(struct listener *l, struct pollfd *on) {
     while (l->socket >= 0 || remote_clients_count(l->clients)) {
-        struct pollfd on[] = {{.fd = l->signals, .events = POLLIN},
-                              {.fd = l->socket, .events = POLLIN},
-                              {.fd = l->life, .events = POLLIN}};
+        unsigned watched = remote_clients_watched(l->clients, on + OWN);
 
-        if (poll(on, sizeof on / sizeof *on, -1) < 0 && errno != EINTR) {
-            return;
+        on[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
+        on[1] = (struct pollfd){.fd = l->socket, .events = POLLIN};
+        on[2] = (struct pollfd){.fd = l->life, .events = POLLIN};
+        if (poll(on, OWN + watched, -1) < 0) {
+            if (errno != EINTR) {
+                return;
+            }
+            continue;
         }
+        remote_clients_continue(l->clients, on + OWN, watched);
         if (on[0].revents && hear(l)) {
             return;
         }
@@ -312,10 +328,11 @@ int remote_listen(const struct remote_listening *how) {
     sigprocmask(SIG_BLOCK, &heard, NULL);
     l.signals = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l.life >= 0) {
-        fcntl(l.life, F_SETFD, FD_CLOEXEC);
+        keep_life(l.life);
     }
     l.clients = remote_clients_new(how->most);
-    if (l.signals < 0 || !l.clients || !bind_here(&l)) {
+    struct pollfd *polled = calloc(OWN + how->most, sizeof *polled);
+    if (l.signals < 0 || !l.clients || !polled || !bind_here(&l)) {
         remote_log("cannot listen at %s: %s", how->path, strerror(errno));
         return 1;
     }
@@ -324,8 +341,9 @@ int remote_listen(const struct remote_listening *how) {
         (void)told; /* without its life, too, the listening ends */
         close(how->ready);
     }
-    run(&l);
+    run(&l, polled);
     stop(&l);
+    free(polled);
     remote_clients_free(l.clients);
     return 0;
 }
