@@ -24,7 +24,8 @@ const (
 	PurposeShare Purpose = "share"
 	// PurposeLink connects a process to a worker of a share. After Linked both sides send data on stream 0 alone.
 	PurposeLink Purpose = "link"
-	// PurposeCommand runs a command in a share: any number of Queued, then Granted, streams, and Exited.
+	// PurposeCommand runs a command in a share: Started, then streams, and Exited. What `divvy run` has to say there comes as
+	// the command's standard error.
 	PurposeCommand Purpose = "command"
 )
 
@@ -68,14 +69,17 @@ type Command struct {
 	Window Window `json:"window,omitzero"`
 }
 
-// Directory is a directory and what tells it from any other with the same path.
+// Directory is a directory and what tells it from any other with the same path. Either there is a file in it that the client
+// has made, or it lies on a file system that both hosts have from a third one.
 type Directory struct {
 	Path string `json:"path"`
-	// Inode, Changed and Born are what statx(2) tells of it: its number, and nanoseconds since 1970. Born is 0 where the file
-	// system does not tell.
-	Inode   uint64 `json:"inode"`
-	Changed int64  `json:"changed"`
-	Born    int64  `json:"born,omitempty"`
+	// Proof is the name of the file, and Secret what it has. Both are empty where the client cannot write to the directory.
+	Proof  string `json:"proof,omitempty"`
+	Secret string `json:"secret,omitempty"`
+	// Source and Type are those of its mount, such as "files:/home" and "nfs4", and Inode its number there.
+	Source string `json:"source,omitempty"`
+	Type   string `json:"type,omitempty"`
+	Inode  uint64 `json:"inode,omitempty"`
 }
 
 // Window is the size of a terminal, in characters and pixels.
@@ -96,7 +100,11 @@ type Answer struct {
 	// Linked says that the worker has the connection.
 	Linked *Linked `json:"linked,omitempty"`
 	Ended  *Ended  `json:"ended,omitempty"`
-	Exited *Exited `json:"exited,omitempty"`
+	// Started, Stopped, Took and Exited are of a command.
+	Started *Started `json:"started,omitempty"`
+	Stopped *Stopped `json:"stopped,omitempty"`
+	Took    *Took    `json:"took,omitempty"`
+	Exited  *Exited  `json:"exited,omitempty"`
 }
 
 // Refused says why a server does not do what it was asked.
@@ -186,9 +194,33 @@ type Exited struct {
 	Signal int `json:"signal,omitempty"`
 }
 
+// Started says that a command is about to begin.
+type Started struct {
+	// Dropped are the names of variables that it does not get, because the host's file does not let them.
+	Dropped []string `json:"dropped,omitempty"`
+}
+
+// Stopped says that a signal stopped a command, which goes on when it gets SIGCONT.
+type Stopped struct {
+	Signal int `json:"signal"`
+}
+
+// Took says that so many more bytes of a stream were taken from who sent them. A side sends at most Room bytes ahead of that,
+// so that messages never wait behind data that nobody reads.
+type Took struct {
+	Stream uint8 `json:"stream"`
+	Bytes  int   `json:"bytes"`
+}
+
+// Room is how many bytes of a command's stream may be under way.
+const Room = 1 << 20
+
 // Said is a message of a client after Open, to a command that runs. One field is set.
 type Said struct {
 	// Signal is the number of one that the client got.
 	Signal int     `json:"signal,omitempty"`
 	Window *Window `json:"window,omitempty"`
+	Took   *Took   `json:"took,omitempty"`
+	// Away says that the client is about to be stopped, as by Ctrl-Z, and says nothing until it goes on.
+	Away bool `json:"away,omitempty"`
 }

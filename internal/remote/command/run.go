@@ -1,0 +1,267 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+)
+
+// ErrLost is returned where the connection to the host of a command has ended. The command ends then, too.
+var ErrLost = errors.New("the connection to the command's host has ended, and so has the command")
+
+// RefusedError is a host's refusal to run a command.
+type RefusedError struct{ wire.Refused }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.Text }
+
+// Client runs commands with the streams and signals of this process.
+type Client struct {
+	// Streams are 0, 1 and 2 of the process.
+	Streams [3]*os.File
+	// Tell is told what people should know.
+	Tell func(text string)
+}
+
+// Run says what is to run on a new connection, and returns how it ended. It describes the streams and the directory itself.
+func (c Client) Run(ctx context.Context, conn *wire.Conn, open wire.Open) (wire.Exited, error) {
+	r := &running{Client: c, conn: conn}
+	for stream, file := range c.Streams {
+		if screen := openScreen(int(file.Fd())); screen != nil {
+			open.Command.Terminals = append(open.Command.Terminals, stream)
+			if r.screen == nil {
+				r.screen, open.Command.Window = screen, screen.window()
+				open.Command.Term = os.Getenv("TERM")
+			}
+		}
+	}
+	directory, forget, err := Here()
+	if err != nil {
+		return wire.Exited{}, err
+	}
+	open.Command.Directory, r.terminals = directory, open.Command.Terminals
+	err = r.begin(open)
+	forget()
+	if err != nil {
+		return wire.Exited{}, err
+	}
+	return r.run(ctx)
+}
+
+// running is a command on another host.
+type running struct {
+	Client
+	conn *wire.Conn
+	// screen is the terminal, nil for none. terminals are the streams that are it.
+	screen    *screen
+	terminals []int
+
+	input   *source
+	outputs map[uint8]*sink
+}
+
+// begin asks for the command and returns when it is about to start.
+func (r *running) begin(open wire.Open) error {
+	if err := r.conn.Send(open); err != nil {
+		return err
+	}
+	var a wire.Answer
+	if err := r.conn.Receive(&a); err != nil {
+		return err
+	}
+	switch {
+	case a.Refused != nil:
+		return &RefusedError{*a.Refused}
+	case a.Started == nil:
+		return fmt.Errorf("%w: an answer that is none to a command", wire.ErrFrame)
+	}
+	for _, name := range a.Started.Dropped {
+		r.Tell("the host does not let the command have the variable " + name)
+	}
+	return nil
+}
+
+// passedOn are the signals that a command gets when this process gets them.
+var passedOn = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH}
+
+func (r *running) run(ctx context.Context) (wire.Exited, error) {
+	signals := make(chan os.Signal, 64)
+	for _, s := range passedOn {
+		if !signal.Ignored(s) { // nohup's and a shell's background jobs'
+			signal.Notify(signals, s)
+		}
+	}
+	defer signal.Stop(signals)
+	// A stream that nobody reads here is one that nobody reads there.
+	signal.Ignore(unix.SIGPIPE)
+	if r.screen != nil {
+		if err := r.screen.raw(); err != nil {
+			return wire.Exited{}, err
+		}
+		defer r.screen.restore()
+	}
+	if err := r.flow(); err != nil {
+		return wire.Exited{}, err
+	}
+	answers, broken := make(chan wire.Answer), make(chan error, 1)
+	go func() { broken <- r.listen(answers) }()
+	for {
+		select {
+		case s := <-signals:
+			if err := r.signalled(s, signals); err != nil {
+				return wire.Exited{}, r.lost(err)
+			}
+		case a := <-answers:
+			switch {
+			case a.Stopped != nil:
+				if err := r.pause(signals); err != nil {
+					return wire.Exited{}, r.lost(err)
+				}
+			case a.Exited != nil:
+				return *a.Exited, r.written()
+			}
+		case err := <-broken:
+			return wire.Exited{}, r.lost(err)
+		case <-ctx.Done():
+			return wire.Exited{}, ctx.Err()
+		}
+	}
+}
+
+func (r *running) lost(err error) error { return fmt.Errorf("%w: %w", ErrLost, err) }
+
+// flow begins to carry the streams.
+func (r *running) flow() error {
+	took := func(t wire.Took) error { return r.conn.Send(wire.Said{Took: &t}) }
+	r.outputs = map[uint8]*sink{}
+	for stream := uint8(1); stream <= 2; stream++ {
+		file, err := again(r.Streams[stream])
+		if err != nil {
+			return err
+		}
+		r.outputs[stream] = newSink(stream, file, took, r.conn.End)
+		go r.outputs[stream].run()
+	}
+	file, err := again(r.Streams[0])
+	if err != nil {
+		return err
+	}
+	if r.input, err = newSource(r.conn, 0, file); err != nil {
+		return err
+	}
+	go func() {
+		r.input.run()
+		_ = r.Streams[0].Close() // whoever writes to it hears that nobody reads
+	}()
+	return nil
+}
+
+// listen reads what the server says until the connection ends.
+func (r *running) listen(answers chan<- wire.Answer) error {
+	for {
+		f, err := r.conn.Read()
+		if err != nil {
+			return err
+		}
+		out := r.outputs[f.Stream]
+		switch {
+		case f.Kind == wire.KindEnd && f.Stream == 0:
+			r.input.stop()
+		case f.Kind != wire.KindMessage && out == nil:
+			err = fmt.Errorf("%w: stream %d", wire.ErrFrame, f.Stream)
+		case f.Kind == wire.KindData:
+			err = out.put(f.Content)
+		case f.Kind == wire.KindEnd:
+			out.end()
+		case f.Kind == wire.KindMessage:
+			err = r.answered(f, answers)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *running) answered(f wire.Frame, answers chan<- wire.Answer) error {
+	var a wire.Answer
+	if err := f.Decode(&a); err != nil {
+		return err
+	}
+	if a.Took != nil {
+		if a.Took.Stream != 0 || !r.input.gate.give(a.Took.Bytes) {
+			return fmt.Errorf("%w: %d bytes taken that were not sent", wire.ErrFrame, a.Took.Bytes)
+		}
+		return nil
+	}
+	if a.Refused != nil {
+		return &RefusedError{*a.Refused}
+	}
+	answers <- a
+	return nil
+}
+
+// written returns when everything that the command wrote is written here, or nobody reads it.
+func (r *running) written() error {
+	for _, out := range r.outputs {
+		out.end()
+		<-out.over
+	}
+	return nil
+}
+
+// signalled passes a signal on.
+func (r *running) signalled(s os.Signal, signals chan os.Signal) error {
+	number, ok := s.(syscall.Signal)
+	switch {
+	case !ok:
+		return nil
+	case number == unix.SIGWINCH:
+		if r.screen == nil {
+			return nil
+		}
+		size := r.screen.window()
+		return r.conn.Send(wire.Said{Window: &size})
+	case number == unix.SIGTSTP:
+		if err := r.conn.Send(wire.Said{Signal: int(number)}); err != nil {
+			return err
+		}
+		return r.pause(signals)
+	}
+	return r.conn.Send(wire.Said{Signal: int(number)})
+}
+
+// pause stops this process's group as the terminal would have done it, and has the command go on when the group does.
+func (r *running) pause(signals chan os.Signal) error {
+	if r.screen != nil {
+		r.screen.restore()
+	}
+	if err := r.conn.Send(wire.Said{Away: true}); err != nil {
+		return err
+	}
+	signal.Reset(unix.SIGTSTP)
+	err := syscall.Kill(0, unix.SIGTSTP)
+	// Here it goes on: at once where nobody could have the group go on.
+	if !signal.Ignored(unix.SIGTSTP) {
+		signal.Notify(signals, unix.SIGTSTP)
+	}
+	if err != nil {
+		return fmt.Errorf("stop with the command: %w", err)
+	}
+	if r.screen != nil {
+		if err := r.screen.raw(); err != nil {
+			return err
+		}
+		size := r.screen.window()
+		if err := r.conn.Send(wire.Said{Window: &size}); err != nil {
+			return err
+		}
+	}
+	return r.conn.Send(wire.Said{Signal: int(unix.SIGCONT)})
+}

@@ -1,0 +1,373 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
+)
+
+// Host says how a server runs commands.
+type Host struct {
+	// Attendant is a command line that calls [Attend].
+	Attendant []string
+	// Run is the command line that becomes the client's command, which is appended to it. Its first word is a program's path.
+	Run []string
+	// User is whose the command is. Switch has the attendant become that user, which only root can.
+	User   User
+	Switch bool
+	// Variables are patterns of those that a client may set; none let all.
+	Variables []string
+	// Own are variables for Divvy itself.
+	Own []string
+}
+
+// beginTime is how long an attendant may take until it starts the command: an agent may have to be started first, and a file
+// server may be slow.
+const beginTime = time.Minute
+
+// checked returns why a client's command makes no sense.
+func checked(c wire.Command) error {
+	switch {
+	case len(c.Args) == 0 || c.Args[0] == "":
+		return errors.New("there is no command")
+	case !filepath.IsAbs(c.Directory.Path):
+		return errors.New("there is no directory")
+	case slices.ContainsFunc(append(slices.Clone(c.Args), c.Env...), func(s string) bool { return strings.ContainsRune(s, 0) }):
+		return errors.New("a word of the command has a zero byte")
+	case slices.ContainsFunc(c.Terminals, func(stream int) bool { return stream < 0 || stream > 2 }):
+		return errors.New("a terminal is none of the streams 0, 1 and 2")
+	}
+	return nil
+}
+
+// Serve runs a client's command and returns when it has ended, or the client has gone.
+func (h Host) Serve(ctx context.Context, conn *wire.Conn, c wire.Command) error {
+	if err := checked(c); err != nil {
+		return conn.Send(wire.Answer{Refused: &wire.Refused{Code: wire.CodeMessage, Text: err.Error()}})
+	}
+	s := &serving{conn: conn, command: c}
+	defer s.end()
+	accepted, dropped := Accept(c.Env, h.Variables)
+	begin := Begin{
+		Directory: c.Directory, Args: append(slices.Clone(h.Run), c.Args...), Terminals: c.Terminals, Window: c.Window,
+		Env: append(h.User.environment(accepted, c.Term), h.Own...),
+	}
+	if err := s.start(ctx, h); err != nil {
+		return errors.Join(err, conn.Send(wire.Answer{Refused: &wire.Refused{Code: wire.CodeHost, Text: err.Error()}}))
+	}
+	refused, err := s.begin(&begin)
+	if err != nil {
+		refused = &wire.Refused{Code: wire.CodeHost, Text: err.Error()}
+	}
+	if refused != nil {
+		return conn.Send(wire.Answer{Refused: refused})
+	}
+	if err := conn.Send(wire.Answer{Started: &wire.Started{Dropped: dropped}}); err != nil {
+		return err
+	}
+	return s.serve()
+}
+
+// serving is a command of a client.
+type serving struct {
+	conn    *wire.Conn
+	command wire.Command
+
+	line      line
+	attendant *exec.Cmd
+	// ends are the server's ends of the streams that are no terminal, nil for one that is.
+	ends [3]*os.File
+	// screen is the terminal, nil for none.
+	screen *os.File
+
+	// input and outputs stay as they are from before the goroutines that use them begin.
+	input   *sink
+	outputs map[uint8]*source
+}
+
+// isTerminal reports whether a stream is a terminal on the client's side.
+func (s *serving) isTerminal(stream int) bool { return slices.Contains(s.command.Terminals, stream) }
+
+// start starts the attendant.
+func (s *serving) start(ctx context.Context, h Host) error {
+	ours, theirs, err := newLine()
+	if err != nil {
+		return err
+	}
+	s.line = ours
+	defer theirs.Close()
+	var given [3]*os.File
+	defer func() {
+		for _, file := range given {
+			if file != nil {
+				file.Close()
+			}
+		}
+	}()
+	for stream := range given {
+		if given[stream], err = s.open(stream); err != nil {
+			return err
+		}
+	}
+	// It ends by itself when the line ends, so that it can end the command.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), h.Attendant[0], h.Attendant[1:]...)
+	cmd.Dir, cmd.Env = "/", h.User.environment(h.Own, "")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = given[0], given[1], given[2], []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if h.Switch {
+		groups := make([]uint32, 0, len(h.User.Groups))
+		for _, g := range h.User.Groups {
+			groups = append(groups, uint32(g))
+		}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(h.User.UID), Gid: uint32(h.User.GID), Groups: groups}
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the command's attendant: %w", err)
+	}
+	s.attendant = cmd
+	return nil
+}
+
+// open makes a stream and returns the command's end of it.
+func (s *serving) open(stream int) (*os.File, error) {
+	if s.isTerminal(stream) {
+		return os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a stream: %w", err)
+	}
+	if stream == 0 {
+		s.ends[stream] = write
+		return read, nil
+	}
+	s.ends[stream] = read
+	return write, nil
+}
+
+// begin tells the attendant what to run, and returns when that is about to start, or is refused.
+func (s *serving) begin(b *Begin) (*wire.Refused, error) {
+	if err := s.line.send(order{Begin: b}, nil); err != nil {
+		return nil, err
+	}
+	if err := s.line.conn.SetReadDeadline(time.Now().Add(beginTime)); err != nil {
+		return nil, fmt.Errorf("bound the attendant's time: %w", err)
+	}
+	var r report
+	screen, err := s.line.receive(&r)
+	if err != nil {
+		return nil, fmt.Errorf("start the command: its attendant ended: %w", err)
+	}
+	s.screen = screen
+	if r.Refused != nil {
+		return r.Refused, nil
+	}
+	if !r.Started || len(s.command.Terminals) > 0 != (screen != nil) {
+		return nil, errors.New("start the command: its attendant told no terminal")
+	}
+	return nil, s.line.conn.SetReadDeadline(time.Time{})
+}
+
+// serve carries streams and signals until the command has ended or the client is gone.
+func (s *serving) serve() error {
+	if err := s.flow(); err != nil {
+		return err
+	}
+	reports, silent := make(chan report), make(chan struct{})
+	go func() {
+		defer close(silent)
+		for {
+			var r report
+			if _, err := s.line.receive(&r); err != nil {
+				return
+			}
+			select {
+			case reports <- r:
+			case <-s.conn.Done():
+				return
+			}
+		}
+	}()
+	broken := make(chan error, 1)
+	go func() { broken <- s.listen() }()
+	for {
+		select {
+		case r := <-reports:
+			switch {
+			case r.Stopped != nil:
+				if err := s.conn.Send(wire.Answer{Stopped: r.Stopped}); err != nil {
+					return err
+				}
+			case r.Exited != nil:
+				return s.exited(r.Exited)
+			}
+		case <-silent:
+			return s.exited(&wire.Exited{Signal: int(syscall.SIGKILL)}) // somebody has ended the attendant, and so the command
+		case err := <-broken:
+			return err
+		}
+	}
+}
+
+// flow begins to carry the streams. A terminal is one stream each way.
+func (s *serving) flow() error {
+	s.outputs = map[uint8]*source{}
+	took := func(t wire.Took) error { return s.conn.Send(wire.Answer{Took: &t}) }
+	input, outputs := s.ends[0], map[uint8]*os.File{1: s.ends[1], 2: s.ends[2]}
+	if s.screen != nil {
+		if input == nil {
+			var err error
+			if input, err = again(s.screen); err != nil {
+				return err
+			}
+		}
+		stream := uint8(1)
+		if !s.isTerminal(1) {
+			stream = 2
+		}
+		if s.isTerminal(1) || s.isTerminal(2) {
+			screen, err := again(s.screen)
+			if err != nil {
+				return err
+			}
+			outputs[stream] = screen
+		} else {
+			// What the terminal echoes has nowhere to go, and the command must not wait for it.
+			go drain(s.screen)
+		}
+	}
+	s.input = newSink(0, input, took, s.conn.End)
+	go s.input.run()
+	for stream, file := range outputs {
+		if file == nil {
+			continue
+		}
+		out, err := newSource(s.conn, stream, file)
+		if err != nil {
+			return err
+		}
+		s.outputs[stream] = out
+		go out.run()
+	}
+	s.ends = [3]*os.File{} // they are those of sink and sources
+	return nil
+}
+
+// listen reads what the client says until the connection ends.
+func (s *serving) listen() error {
+	for {
+		f, err := s.conn.Read()
+		if err != nil {
+			return err
+		}
+		switch f.Kind {
+		case wire.KindData:
+			if f.Stream != 0 {
+				return fmt.Errorf("%w: data of stream %d", wire.ErrFrame, f.Stream)
+			}
+			err = s.input.put(f.Content)
+		case wire.KindEnd:
+			err = s.closed(f.Stream)
+		case wire.KindMessage:
+			err = s.said(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// closed is told that the client's end of a stream is closed.
+func (s *serving) closed(stream uint8) error {
+	if stream == 0 {
+		if !s.isTerminal(0) { // a terminal is closed with the client
+			s.input.end()
+		}
+		return nil
+	}
+	out, ok := s.outputs[stream]
+	if !ok {
+		return fmt.Errorf("%w: the end of stream %d", wire.ErrFrame, stream)
+	}
+	out.stop()
+	return nil
+}
+
+func (s *serving) said(f wire.Frame) error {
+	var said wire.Said
+	if err := f.Decode(&said); err != nil {
+		return err
+	}
+	switch {
+	case said.Took != nil:
+		if out, ok := s.outputs[said.Took.Stream]; ok && !out.gate.give(said.Took.Bytes) {
+			return fmt.Errorf("%w: %d bytes taken that were not sent", wire.ErrFrame, said.Took.Bytes)
+		}
+		return nil
+	case said.Window != nil && s.screen != nil:
+		return resize(s.screen, *said.Window)
+	case said.Signal > 0 && said.Signal <= 64:
+		return s.line.send(order{Signal: said.Signal}, nil)
+	}
+	return nil
+}
+
+// exited tells the client how the command ended, after all that it wrote.
+func (s *serving) exited(e *wire.Exited) error {
+	for _, out := range s.outputs {
+		if !drained(out.over, s.conn) {
+			return s.conn.Err()
+		}
+	}
+	return s.conn.Send(wire.Answer{Exited: e})
+}
+
+// end leaves nothing of a command: an attendant whose line has ended ends all that the command started.
+func (s *serving) end() {
+	for _, file := range append(s.ends[:], s.screen) {
+		if file != nil {
+			file.Close()
+		}
+	}
+	if s.input != nil {
+		s.input.end()
+	}
+	if s.line.conn != nil {
+		s.line.conn.Close()
+	}
+	if s.attendant != nil {
+		_ = s.attendant.Wait() // its status tells nothing
+	}
+	for _, out := range s.outputs {
+		out.stop()
+	}
+}
+
+// again is another descriptor of a file, of which each is closed by itself.
+func again(file *os.File) (*os.File, error) {
+	fd, err := syscall.Dup(int(file.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("use the terminal: %w", err)
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), file.Name()), nil
+}
+
+// drain reads a terminal until it ends.
+func drain(terminal *os.File) {
+	piece := make([]byte, 4096)
+	for {
+		if _, err := terminal.Read(piece); err != nil {
+			return
+		}
+	}
+}
