@@ -39,9 +39,9 @@ type attendant struct {
 	none  chan struct{}
 }
 
-// Attend runs the command that the server on descriptor LineFD tells, until it and all that it started have ended. program is
-// what becomes the command. prepare is called before anything is started: what it leaves running is not the command's.
-func Attend(ctx context.Context, program string, prepare func(context.Context) error) error {
+// Attend runs the command that the server on descriptor LineFD tells, until it and all that it started have ended. prepare is
+// called before anything is started: what it leaves running is not the command's.
+func Attend(ctx context.Context, prepare func(context.Context) error) error {
 	l, err := lineOf(os.NewFile(LineFD, "line"))
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func Attend(ctx context.Context, program string, prepare func(context.Context) e
 		return errors.New("attend a command: the server told none")
 	}
 	a := &attendant{line: l, stops: make(chan int), exit: make(chan wire.Exited, 1), none: make(chan struct{})}
-	if err := a.begin(ctx, program, first.Begin, prepare); err != nil {
+	if err := a.begin(ctx, first.Begin, prepare); err != nil {
 		refused := wire.Refused{Code: wire.CodeHost, Text: err.Error()}
 		if errors.Is(err, ErrDirectory) {
 			refused.Code = wire.CodeDirectory
@@ -65,7 +65,7 @@ func Attend(ctx context.Context, program string, prepare func(context.Context) e
 }
 
 // begin starts the command.
-func (a *attendant) begin(ctx context.Context, program string, b *Begin, prepare func(context.Context) error) error {
+func (a *attendant) begin(ctx context.Context, b *Begin, prepare func(context.Context) error) error {
 	if err := Enter(b.Directory); err != nil {
 		return err
 	}
@@ -98,16 +98,16 @@ func (a *attendant) begin(ctx context.Context, program string, b *Begin, prepare
 	if err := a.line.send(report{Started: true}, ours); err != nil {
 		return err
 	}
-	return a.start(program, b, &syscall.ProcAttr{Env: b.Env, Files: files, Sys: sys})
+	return a.start(b, &syscall.ProcAttr{Env: b.Env, Files: files, Sys: sys})
 }
 
 // start starts the command and waits for children from then on.
-func (a *attendant) start(program string, b *Begin, attr *syscall.ProcAttr) error {
+func (a *attendant) start(b *Begin, attr *syscall.ProcAttr) error {
 	started := make(chan error)
 	go func() {
 		// The kernel ends the command when the thread that started it ends.
 		runtime.LockOSThread()
-		pid, err := syscall.ForkExec(program, b.Args, attr)
+		pid, err := syscall.ForkExec(b.Args[0], b.Args, attr)
 		a.pid = pid
 		started <- err
 		if err == nil {
@@ -115,7 +115,7 @@ func (a *attendant) start(program string, b *Begin, attr *syscall.ProcAttr) erro
 		}
 	}()
 	if err := <-started; err != nil {
-		return fmt.Errorf("run %s: %w: reinstall Divvy", program, err)
+		return fmt.Errorf("run %s: %w: reinstall Divvy", b.Args[0], err)
 	}
 	// The command has its own; an end of its streams must be the end of all who have them.
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

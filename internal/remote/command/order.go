@@ -21,7 +21,7 @@ type order struct {
 // Begin is what an attendant runs.
 type Begin struct {
 	Directory wire.Directory `json:"directory"`
-	// Args are those of the program that becomes the command, its name first.
+	// Args are the path of the program that becomes the command, and its arguments.
 	Args []string `json:"args"`
 	Env  []string `json:"env"`
 	// Terminals are the streams that are one terminal. The others are the attendant's own.

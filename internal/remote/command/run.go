@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -245,11 +247,14 @@ func (r *running) pause(signals chan os.Signal) error {
 	if err := r.conn.Send(wire.Said{Away: true}); err != nil {
 		return err
 	}
-	signal.Reset(unix.SIGTSTP)
-	err := syscall.Kill(0, unix.SIGTSTP)
-	// Here it goes on: at once where nobody could have the group go on.
-	if !signal.Ignored(unix.SIGTSTP) {
-		signal.Notify(signals, unix.SIGTSTP)
+	before, err := act(unix.SIGTSTP, action{})
+	if err == nil {
+		err = syscall.Kill(0, unix.SIGTSTP)
+	}
+	if err == nil {
+		err = r.stopped(signals)
+		_, failed := act(unix.SIGTSTP, before)
+		err = errors.Join(err, failed)
 	}
 	if err != nil {
 		return fmt.Errorf("stop with the command: %w", err)
@@ -264,4 +269,60 @@ func (r *running) pause(signals chan os.Signal) error {
 		}
 	}
 	return r.conn.Send(wire.Said{Signal: int(unix.SIGCONT)})
+}
+
+// stopTime is how long the kernel may take to stop a process that sent itself a signal.
+const stopTime = 100 * time.Millisecond
+
+// stopped returns when this process goes on. Where nobody could have its group go on, the kernel does not stop it.
+func (r *running) stopped(signals <-chan os.Signal) error {
+	late := time.After(stopTime)
+	for {
+		select {
+		case s := <-signals:
+			if s == unix.SIGCONT {
+				return nil
+			}
+			if number, ok := s.(syscall.Signal); ok {
+				if err := r.conn.Send(wire.Said{Signal: int(number)}); err != nil {
+					return err
+				}
+			}
+		case <-late:
+			return nil
+		}
+	}
+}
+
+// Status is the exit status of this process for how a command ended. A signal that ended the command ends this process, so
+// that whoever waits for it learns the same.
+func Status(e wire.Exited) int {
+	if e.Signal == 0 {
+		return e.Status
+	}
+	// The core is that of the command, on its host.
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a core too many does no harm
+	_, err := act(syscall.Signal(e.Signal), action{})
+	if err == nil || syscall.Signal(e.Signal) == unix.SIGKILL {
+		_ = syscall.Kill(os.Getpid(), syscall.Signal(e.Signal))
+		time.Sleep(stopTime) // another thread may have it to take
+	}
+	return signalled + e.Signal // which ends no program by default, such as SIGCHLD
+}
+
+// signalled is what shells add to the number of the signal that ended a command.
+const signalled = 128
+
+// action is what the kernel does with a signal: a handler, flags, the address to return by, and a mask of 64 signals, as Linux
+// has them (struct kernel_sigaction). The zero value is what it does by default.
+type action [4]uintptr
+
+// act sets what is done with a signal, and returns what was done before. Package signal leaves Go's own handlers in place, which
+// neither stop a process nor end it as the kernel would.
+func act(s syscall.Signal, a action) (before action, err error) {
+	_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&a)), uintptr(unsafe.Pointer(&before)), 8, 0, 0)
+	if failed != 0 {
+		return before, fmt.Errorf("set what signal %d does: %w", s, failed)
+	}
+	return before, nil
 }
