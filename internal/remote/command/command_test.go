@@ -127,7 +127,11 @@ func (h *host) accept(config *tls.Config, run Host) {
 				h.served <- err
 				return
 			}
-			h.served <- run.Serve(context.Background(), conn, *open.Command)
+			err := run.Serve(context.Background(), conn, *open.Command)
+			if refused := new(wire.Refused); errors.As(err, &refused) {
+				conn.Last(wire.Answer{Refused: refused})
+			}
+			h.served <- err
 		}()
 	}
 }

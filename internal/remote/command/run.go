@@ -18,12 +18,6 @@ import (
 // ErrLost is returned where the connection to the host of a command has ended. The command ends then, too.
 var ErrLost = errors.New("the connection to the command's host has ended, and so has the command")
 
-// RefusedError is a host's refusal to run a command.
-type RefusedError struct{ wire.Refused }
-
-// Error implements error.
-func (e *RefusedError) Error() string { return e.Text }
-
 // Client runs commands with the streams and signals of this process.
 type Client struct {
 	// Streams are 0, 1 and 2 of the process.
@@ -80,7 +74,7 @@ func (r *running) begin(open wire.Open) error {
 	}
 	switch {
 	case a.Refused != nil:
-		return &RefusedError{*a.Refused}
+		return a.Refused
 	case a.Started == nil:
 		return fmt.Errorf("%w: an answer that is none to a command", wire.ErrFrame)
 	}
@@ -128,6 +122,8 @@ func (r *running) run(ctx context.Context) (wire.Exited, error) {
 				}
 			case a.Exited != nil:
 				return *a.Exited, r.written()
+			case a.Ended != nil:
+				return wire.Exited{}, r.lost(errors.New(a.Ended.Text))
 			}
 		case err := <-broken:
 			return wire.Exited{}, r.lost(err)
@@ -203,7 +199,7 @@ func (r *running) answered(f wire.Frame, answers chan<- wire.Answer) error {
 		return nil
 	}
 	if a.Refused != nil {
-		return &RefusedError{*a.Refused}
+		return a.Refused
 	}
 	answers <- a
 	return nil

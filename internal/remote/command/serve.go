@@ -49,10 +49,11 @@ func checked(c wire.Command) error {
 	return nil
 }
 
-// Serve runs a client's command and returns when it has ended, or the client has gone.
+// Serve runs a client's command and returns when it has ended, or the client has gone. A [wire.Refused] is for the client, who
+// was told nothing then. When the context is done the command ends, and its client hears why.
 func (h Host) Serve(ctx context.Context, conn *wire.Conn, c wire.Command) error {
 	if err := checked(c); err != nil {
-		return conn.Send(wire.Answer{Refused: &wire.Refused{Code: wire.CodeMessage, Text: err.Error()}})
+		return &wire.Refused{Code: wire.CodeMessage, Text: err.Error()}
 	}
 	s := &serving{conn: conn, command: c}
 	defer s.end()
@@ -62,20 +63,21 @@ func (h Host) Serve(ctx context.Context, conn *wire.Conn, c wire.Command) error 
 		Env: append(h.User.environment(accepted, c.Term), h.Own...),
 	}
 	if err := s.start(ctx, h); err != nil {
-		return errors.Join(err, conn.Send(wire.Answer{Refused: &wire.Refused{Code: wire.CodeHost, Text: err.Error()}}))
-	}
-	refused, err := s.begin(&begin)
-	if err != nil {
-		refused = &wire.Refused{Code: wire.CodeHost, Text: err.Error()}
-	}
-	if refused != nil {
-		return conn.Send(wire.Answer{Refused: refused})
-	}
-	if err := conn.Send(wire.Answer{Started: &wire.Started{Dropped: dropped}}); err != nil {
 		return err
 	}
-	return s.serve()
+	if err := s.begin(&begin); err != nil {
+		return err
+	}
+	if err := conn.Send(wire.Answer{Started: &wire.Started{Dropped: dropped}}); err != nil {
+		return gone(conn)
+	}
+	return s.serve(ctx)
 }
+
+// ErrClient is why a command ended whose client has gone.
+var ErrClient = errors.New("the client has gone")
+
+func gone(conn *wire.Conn) error { return fmt.Errorf("%w: %w", ErrClient, conn.Err()) }
 
 // serving is a command of a client.
 type serving struct {
@@ -155,30 +157,30 @@ func (s *serving) open(stream int) (*os.File, error) {
 }
 
 // begin tells the attendant what to run, and returns when that is about to start, or is refused.
-func (s *serving) begin(b *Begin) (*wire.Refused, error) {
+func (s *serving) begin(b *Begin) error {
 	if err := s.line.send(order{Begin: b}, nil); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.line.conn.SetReadDeadline(time.Now().Add(beginTime)); err != nil {
-		return nil, fmt.Errorf("bound the attendant's time: %w", err)
+		return fmt.Errorf("bound the attendant's time: %w", err)
 	}
 	var r report
 	screen, err := s.line.receive(&r)
 	if err != nil {
-		return nil, fmt.Errorf("start the command: its attendant ended: %w", err)
+		return fmt.Errorf("start the command: its attendant ended: %w", err)
 	}
 	s.screen = screen
 	if r.Refused != nil {
-		return r.Refused, nil
+		return r.Refused
 	}
 	if !r.Started || len(s.command.Terminals) > 0 != (screen != nil) {
-		return nil, errors.New("start the command: its attendant told no terminal")
+		return errors.New("start the command: its attendant told no terminal")
 	}
-	return nil, s.line.conn.SetReadDeadline(time.Time{})
+	return s.line.conn.SetReadDeadline(time.Time{})
 }
 
 // serve carries streams and signals until the command has ended or the client is gone.
-func (s *serving) serve() error {
+func (s *serving) serve(ctx context.Context) error {
 	if err := s.flow(); err != nil {
 		return err
 	}
@@ -205,7 +207,7 @@ func (s *serving) serve() error {
 			switch {
 			case r.Stopped != nil:
 				if err := s.conn.Send(wire.Answer{Stopped: r.Stopped}); err != nil {
-					return err
+					return gone(s.conn)
 				}
 			case r.Exited != nil:
 				return s.exited(r.Exited)
@@ -214,6 +216,9 @@ func (s *serving) serve() error {
 			return s.exited(&wire.Exited{Signal: int(syscall.SIGKILL)}) // somebody has ended the attendant, and so the command
 		case err := <-broken:
 			return err
+		case <-ctx.Done():
+			s.conn.Last(wire.Answer{Ended: &wire.Ended{Text: context.Cause(ctx).Error()}})
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -267,8 +272,9 @@ func (s *serving) listen() error {
 	for {
 		f, err := s.conn.Read()
 		if err != nil {
-			return err
+			return gone(s.conn)
 		}
+		s.conn.Forgive(false)
 		switch f.Kind {
 		case wire.KindData:
 			if f.Stream != 0 {
@@ -313,6 +319,9 @@ func (s *serving) said(f wire.Frame) error {
 			return fmt.Errorf("%w: %d bytes taken that were not sent", wire.ErrFrame, said.Took.Bytes)
 		}
 		return nil
+	case said.Away:
+		s.conn.Forgive(true)
+		return nil
 	case said.Window != nil && s.screen != nil:
 		return resize(s.screen, *said.Window)
 	case said.Signal > 0 && said.Signal <= 64:
@@ -325,10 +334,12 @@ func (s *serving) said(f wire.Frame) error {
 func (s *serving) exited(e *wire.Exited) error {
 	for _, out := range s.outputs {
 		if !drained(out.over, s.conn) {
-			return s.conn.Err()
+			return gone(s.conn)
 		}
 	}
-	return s.conn.Send(wire.Answer{Exited: e})
+	s.conn.Last(wire.Answer{Exited: e})
+	<-s.conn.Done()
+	return nil
 }
 
 // end leaves nothing of a command: an attendant whose line has ended ends all that the command started.

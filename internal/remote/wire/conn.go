@@ -64,6 +64,8 @@ type Conn struct {
 	// silence.
 	reads   atomic.Uint64
 	reading atomic.Bool
+	// forgiven is true while the other side may be silent.
+	forgiven atomic.Bool
 	// spoke is true if something was written since the last beat.
 	spoke atomic.Bool
 	// late is true where this side's kernel, and theirs where the other side's, tries again late.

@@ -99,6 +99,20 @@ func (c *Conn) Finish() {
 	time.AfterFunc(lingering, func() { c.end(io.ErrClosedPipe) })
 }
 
+// probes are how a kernel finds out that the host of a side that may be silent is gone, in about as long as beats would.
+var probes = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
+
+// Forgive lets the other side be silent, because it said that it is about to be stopped, or no longer lets it. Meanwhile the
+// kernel asks the other one whether its host is there.
+func (c *Conn) Forgive(silence bool) {
+	if c.forgiven.Swap(silence) == silence {
+		return
+	}
+	if tcp, ok := c.tls.NetConn().(*net.TCPConn); ok && silence {
+		_ = tcp.SetKeepAliveConfig(probes) // of one that is closed
+	}
+}
+
 // Drain reads until the connection has ended, and drops what comes.
 func (c *Conn) Drain() {
 	dropped := make([]byte, firstRoom)
@@ -127,7 +141,7 @@ func (c *Conn) beat() {
 		case <-c.ended:
 			return
 		}
-		if now := c.reads.Load(); now != seen || !c.reading.Load() {
+		if now := c.reads.Load(); now != seen || !c.reading.Load() || c.forgiven.Load() {
 			seen, silent = now, 0
 		} else if silent++; time.Duration(silent)*look >= c.patience() {
 			c.end(fmt.Errorf("%w: for %v", ErrSilent, c.patience()))
