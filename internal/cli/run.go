@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/launch"
+	"github.com/divvy-gpu/divvy/internal/remote/host"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -29,6 +30,11 @@ type runOptions struct {
 	// remote are other hosts of which one has the share, and whenUsed takes it there when it is used first.
 	remote   hostsFlag
 	whenUsed bool
+	// on are other hosts of which one runs the command, and env the variables that it gets beside the usual ones.
+	on  onFlag
+	env variablesFlag
+	// usedBy is for whom on another host this is, as `divvy serve` writes it.
+	usedBy string
 	// backend is empty for the default, profile for none and isolate for nothing in particular.
 	backend, profile, isolate string
 	layer                     layerFlag
@@ -131,6 +137,10 @@ func newRun(a *app) *cobra.Command {
 	flags.SetInterspersed(false) // flags after the command's name belong to the command
 	o.add(flags)
 	flags.Var(&o.remote, "remote", "take the share on one of these hosts, each HOST or HOST:PORT, where divvy serve runs")
+	flags.Var(&o.on, "on", "run the command itself on one of these hosts, in the same directory, with this terminal; any is every host that you have a bundle for")
+	flags.Var(&o.env, "env", "with --on a variable that the command gets too, such as WANDB_MODE, NCCL_* or X=1; may be repeated")
+	flags.StringVar(&o.usedBy, host.UsedByFlag, "", "for whom on another host the command is, in JSON")
+	flags.Lookup(host.UsedByFlag).Hidden = true
 	flags.BoolVar(&o.whenUsed, "when-used", false, "with --remote take the share when the first process uses a GPU, and give it back after the last one")
 	flags.BoolVar(&o.sum, "summary", false, "when the command has ended, say on standard error what its share used, was refused and waited for; Divvy stays the command's parent")
 	return command
@@ -160,6 +170,10 @@ func (o *runOptions) request() v1alpha1.ShareRequest {
 // run returns only if the command could not be started.
 func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	switch {
+	case o.on.given():
+		return a.runOn(ctx, o, command)
+	case len(o.env.list) > 0:
+		return usage(errors.New("--env needs --on: a command on this machine has the variables of its caller"))
 	case len(o.remote.names) > 0:
 		return a.runAway(ctx, o, command)
 	case o.whenUsed:
@@ -187,7 +201,11 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err != nil {
 		return err
 	}
-	params := control.CreateParams{Request: request, Layer: layer, Command: command, LibraryPath: libraryPath, Wait: o.wait}
+	remote, err := forWhom(o.usedBy)
+	if err != nil {
+		return err
+	}
+	params := control.CreateParams{Remote: remote, Request: request, Layer: layer, Command: command, LibraryPath: libraryPath, Wait: o.wait}
 	client, created, err := a.obtain(ctx, a.endpoint(instance), params, func(client *control.Client, r *v1alpha1.ShareRequest) error {
 		served, err := driverOf(client.Info(), finder)
 		if err != nil {

@@ -158,9 +158,14 @@ func (a *app) givenBy(instance string, f serveFlags, file *servefile.File, log *
 	if err != nil {
 		return nil, err
 	}
+	var machine []string
+	if f.simgpu != "" {
+		machine = []string{"--simgpu", f.simgpu}
+	}
 	return host.New(host.Options{
 		Agent:  func(ctx context.Context) (*control.Client, error) { return a.serveAgent(ctx, instance) },
-		Simgpu: instance, GPUs: f.gpus.list, Holder: []string{divvy, holdCommand}, Env: holderEnvironment(os.Environ()),
+		Simgpu: instance, GPUs: f.gpus.list, Holder: []string{divvy, holdCommand},
+		Attendant: append([]string{divvy, attendCommand}, machine...), Run: append([]string{divvy, "run"}, machine...), Env: holderEnvironment(os.Environ()),
 		Lacks:   func() ([]string, error) { return a.lacking(instance) },
 		Version: version.Full(), Log: log,
 	}, file), nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -48,7 +47,8 @@ type Client struct {
 	Class v1alpha1.Class
 	// Commands says whether it may run commands on this host.
 	Commands bool
-	// Environment are the variables that its commands may bring along: names, or beginnings of names with a * behind.
+	// Environment are the variables that its commands may bring along beside those that say where programs are and which language
+	// they speak: names, or beginnings of names with a * behind.
 	Environment []string
 	// Since is when a certificate of the client must have been made at the earliest, zero for any time: a client that was expelled
 	// and is admitted again cannot use what it had before.
@@ -160,14 +160,4 @@ func (c Client) Left(h Held) (left Rest) {
 		left.Shares = new(c.Shares - min(h.Shares, c.Shares))
 	}
 	return left
-}
-
-// Passes reports whether a command of the client may bring along a variable of this name.
-func (c Client) Passes(name string) bool {
-	for _, pattern := range c.Environment {
-		if begin, open := strings.CutSuffix(pattern, "*"); open && strings.HasPrefix(name, begin) || pattern == name {
-			return true
-		}
-	}
-	return false
 }

@@ -348,11 +348,11 @@ func TestNothingIsLeft(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	h := serve(t, "TESTED", "PATH")
-	cmd := h.command(`echo "$TESTED $LANG $HOME"`)
-	cmd.Env = append(os.Environ(), "TESTED=yes", "LANG=xx", "HOME=/other")
+	h := serve(t, "TEST*")
+	cmd := h.command(`echo "$TESTED $LANG $OTHER $HOME"`)
+	cmd.Env = append(os.Environ(), "TESTED=yes", "LANG=xx", "OTHER=no", "HOME=/other")
 	out, err := cmd.Output()
-	if who, _ := user.Current(); err != nil || string(out) != "yes  "+who.HomeDir+"\n" {
+	if who, _ := user.Current(); err != nil || string(out) != "yes xx  "+who.HomeDir+"\n" {
 		t.Errorf("%q, %v", out, err)
 	}
 }

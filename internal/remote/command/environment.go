@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// passed are the variables that a client passes without being told to: what decides which programs and which language a command
-// has. Names may end with a star.
+// passed are the variables that a client passes without being told to, and that every host lets: what decides which programs
+// and which language a command has. Names may end with a star.
 var passed = []string{"PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "COLORTERM", "NO_COLOR", "VIRTUAL_ENV", "CONDA_*", "PYTHON*", "OMP_*"}
 
 // kept are variables of the host that no client sets: they say who and where the command is.
-var kept = []string{"HOME", "USER", "LOGNAME", "SHELL", "XDG_*", "DIVVY_*", "DBUS_*", "SSH_*"}
+var kept = []string{"HOME", "USER", "LOGNAME", "SHELL", "XDG_*", "DIVVY_*", "DBUS_*", "SSH_*", "CUDA_VISIBLE_DEVICES"}
 
 // Pass returns the variables of env that a client passes: the usual ones, and those that asked names, as NAME, PREFIX* or
 // NAME=value.
@@ -44,11 +44,12 @@ func Pass(env, asked []string) ([]string, error) {
 	return append(found, set...), nil
 }
 
-// Accept returns the variables that a host lets a command have, and the names of those that it does not. No patterns let all.
+// Accept returns the variables that a host lets a command have, and the names of those that it does not. Patterns let more than
+// the usual ones.
 func Accept(env, patterns []string) (accepted, dropped []string) {
 	for _, entry := range env {
 		name, _, valued := strings.Cut(entry, "=")
-		if !valued || name == "" || matches(kept, name) || len(patterns) > 0 && !matches(patterns, name) {
+		if !valued || name == "" || matches(kept, name) || !matches(passed, name) && !matches(patterns, name) {
 			dropped = append(dropped, name)
 			continue
 		}

@@ -48,9 +48,10 @@ func TestAccept(t *testing.T) {
 	tests := []struct {
 		patterns, accepted, dropped []string
 	}{
-		{nil, []string{"PATH=/bin", "A=1", "AB=2", "A=3"}, []string{"HOME", "DIVVY_RUNDIR", "novalue", ""}},
-		{[]string{"A"}, []string{"A=1", "A=3"}, []string{"PATH", "HOME", "DIVVY_RUNDIR", "AB", "novalue", ""}},
-		{[]string{"A*"}, []string{"A=1", "AB=2", "A=3"}, []string{"PATH", "HOME", "DIVVY_RUNDIR", "novalue", ""}},
+		{nil, []string{"PATH=/bin"}, []string{"HOME", "DIVVY_RUNDIR", "A", "AB", "novalue", "", "A"}},
+		{[]string{"A"}, []string{"PATH=/bin", "A=1", "A=3"}, []string{"HOME", "DIVVY_RUNDIR", "AB", "novalue", ""}},
+		{[]string{"A*"}, []string{"PATH=/bin", "A=1", "AB=2", "A=3"}, []string{"HOME", "DIVVY_RUNDIR", "novalue", ""}},
+		{[]string{"*"}, []string{"PATH=/bin", "A=1", "AB=2", "A=3"}, []string{"HOME", "DIVVY_RUNDIR", "novalue", ""}},
 	}
 	for _, test := range tests {
 		accepted, dropped := Accept(env, test.patterns)

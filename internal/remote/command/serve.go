@@ -24,7 +24,7 @@ type Host struct {
 	// User is whose the command is. Switch has the attendant become that user, which only root can.
 	User   User
 	Switch bool
-	// Variables are patterns of those that a client may set; none let all.
+	// Variables are patterns of those that a client may set beside the usual ones.
 	Variables []string
 	// Own are variables for Divvy itself.
 	Own []string

@@ -21,14 +21,15 @@ type book struct {
 type entry struct {
 	client string
 	servefile.Held
-	share   *share // nil while it is asked for
+	// stop ends the share or the command that has it; nil while it is asked for.
+	stop    func(why string)
 	removed string // why the client is gone, if it went meanwhile
 }
 
 // end ends the share, if it is there.
 func (e *entry) end(why string) {
-	if e.share != nil {
-		e.share.stop(why)
+	if e.stop != nil {
+		e.stop(why)
 	}
 }
 
@@ -105,7 +106,7 @@ func (b *book) grant(e *entry, s *share) (why string) {
 	defer b.mu.Unlock()
 	n := len(s.granted.UUIDs)
 	e.Memory, e.Shares = s.granted.Memory*uint64(n), n
-	e.share = s
+	e.stop = s.stop
 	return e.removed
 }
 

@@ -29,9 +29,10 @@ type Options struct {
 	Simgpu string
 	// GPUs name those that are given, as requests name GPUs; nil is those that the file names.
 	GPUs []string
-	// Holder is the command that holds a share, and Env its environment but for what is its user's.
-	Holder []string
-	Env    []string
+	// Holder is the command that holds a share, Attendant the one that is the parent of a client's command, and Run the one that
+	// becomes that command. Env is their environment but for what is its user's.
+	Holder, Attendant, Run []string
+	Env                    []string
 	// Lacks are the functions of Divvy's client libraries that the driver does not have.
 	Lacks func() ([]string, error)
 	// Version is Divvy's.
@@ -213,13 +214,7 @@ func (h *Host) Take(ctx context.Context, who server.Client, take wire.Take, told
 	if take.Request, err = h.decided(take.Request, served, who.Name); err != nil {
 		return nil, err
 	}
-	largest := uint64(0)
-	for _, gpu := range list.GPUs {
-		if slices.Contains(take.Request.Among, gpu.UUID) {
-			largest = max(largest, gpu.Capacity)
-		}
-	}
-	e, client, err := h.book.reserve(who.Name, take.Request, largest)
+	e, client, err := h.book.reserve(who.Name, take.Request, largest(list, take.Request.Among))
 	if err != nil {
 		return nil, err
 	}
@@ -242,6 +237,16 @@ func (h *Host) Take(ctx context.Context, who server.Client, take wire.Take, told
 	return s, nil
 }
 
+// largest is the largest memory that one of some GPUs has for tenants.
+func largest(list *control.Listing, uuids []string) (memory uint64) {
+	for _, gpu := range list.GPUs {
+		if slices.Contains(uuids, gpu.UUID) {
+			memory = max(memory, gpu.Capacity)
+		}
+	}
+	return memory
+}
+
 // decided is a client's request as this host understands it: of backend remote, on GPUs that are given.
 func (h *Host) decided(r v1alpha1.ShareRequest, served []visible.GPU, client string) (v1alpha1.ShareRequest, error) {
 	switch r.Backend {
@@ -250,6 +255,11 @@ func (h *Host) decided(r v1alpha1.ShareRequest, served []visible.GPU, client str
 	default:
 		return r, &wire.Refused{Code: string(control.CodeInvalid), Text: fmt.Sprintf("a share that is used from another host has backend remote, and this one would have %q: leave out --backend", string(r.Backend))}
 	}
+	return h.among(r, served, client)
+}
+
+// among is a client's request, of whatever backend, on GPUs that are given.
+func (h *Host) among(r v1alpha1.ShareRequest, served []visible.GPU, client string) (v1alpha1.ShareRequest, error) {
 	r.Class = h.book.class(client, r.Class)
 	if len(r.Among) == 0 {
 		r.GPUs = max(1, r.GPUs)

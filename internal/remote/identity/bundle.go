@@ -252,3 +252,28 @@ func Dirs() []string {
 	}
 	return dirs
 }
+
+// Hosts are the names of all servers for which there is a bundle that is valid now.
+func Hosts() ([]string, error) {
+	var found []string
+	for _, dir := range Dirs() {
+		files, err := filepath.Glob(filepath.Join(dir, "*.pem"))
+		if err != nil {
+			continue // a directory whose name is a bad pattern
+		}
+		for _, path := range files {
+			b, err := ReadBundle(path)
+			if err != nil || len(b.Hosts) == 0 || b.Check(b.Hosts[0]) != nil {
+				continue // FindBundle tells of it who asks for its host
+			}
+			if name := b.Hosts[0]; !slices.Contains(found, name) {
+				found = append(found, name)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("a bundle that is valid was %w in %s: have `divvy serve admit NAME` run on a host, and put the file that it writes into %s",
+			ErrNone, strings.Join(Dirs(), " and "), Dirs()[0])
+	}
+	return found, nil
+}

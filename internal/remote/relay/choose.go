@@ -74,10 +74,13 @@ func Choose(offers []Offer, gone map[int]string, r v1alpha1.ShareRequest) Choice
 // requestOf is a request as the allocator reads it.
 func requestOf(r v1alpha1.ShareRequest) alloc.Request {
 	r.Default()
-	return alloc.Request{
+	asked := alloc.Request{
 		Count: r.GPUs, Memory: r.Memory, Cores: r.Guaranteed(r.Cores), Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
-		Form: string(v1alpha1.BackendRemote.Form()),
 	}
+	if r.Backend != v1alpha1.BackendAuto {
+		asked.Form = string(r.Backend.Form())
+	}
+	return asked
 }
 
 // search looks for the best of some hosts. All GPUs of a request are of one.

@@ -87,6 +87,19 @@ const dialTime = 10 * time.Second
 
 // open connects for a purpose. The connection ends with the context until the caller has its answer.
 func (h Host) open(ctx context.Context, open wire.Open) (*wire.Conn, error) {
+	c, err := h.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	open.Version = version.Full()
+	if err := c.Send(open); err != nil {
+		return nil, errors.Join(h.explain(ctx, err), c.Close())
+	}
+	return c, nil
+}
+
+// dial connects.
+func (h Host) dial(ctx context.Context) (*wire.Conn, error) {
 	if h.Fault != nil {
 		return nil, h.Fault
 	}
@@ -104,12 +117,7 @@ func (h Host) open(ctx context.Context, open wire.Open) (*wire.Conn, error) {
 	if found := conn.ConnectionState().NegotiatedProtocol; found != wire.Protocol {
 		return nil, errors.Join(fmt.Errorf("it does not speak %s: is it `divvy serve` that listens at %s?", wire.Protocol, h.Address), conn.NetConn().Close())
 	}
-	open.Version = version.Full()
-	c := wire.New(conn)
-	if err := c.Send(open); err != nil {
-		return nil, errors.Join(h.explain(ctx, err), c.Close())
-	}
-	return c, nil
+	return wire.New(conn), nil
 }
 
 // errSlow is a host that does not answer in time.
@@ -146,12 +154,6 @@ func (h Host) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// RefusedError is a server that does not do what it was asked.
-type RefusedError wire.Refused
-
-// Error is the server's own words.
-func (e *RefusedError) Error() string { return e.Text }
-
 // answer is the next answer of a server. An error of the context is its cause.
 func (h Host) answer(ctx context.Context, c *wire.Conn) (*wire.Answer, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
@@ -164,7 +166,7 @@ func (h Host) answer(ctx context.Context, c *wire.Conn) (*wire.Answer, error) {
 		return nil, h.explain(ctx, err)
 	}
 	if a.Refused != nil {
-		return nil, (*RefusedError)(a.Refused)
+		return nil, a.Refused
 	}
 	return &a, nil
 }

@@ -121,11 +121,7 @@ func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) 
 			at = c.Wait
 		}
 		if at < 0 {
-			refused := &RefusedByAll{}
-			for i, o := range offers {
-				refused.Hosts, refused.Words = append(refused.Hosts, o.Host), append(refused.Words, c.Words[i])
-			}
-			return nil, refused
+			return nil, refusedBy(offers, c)
 		}
 		h := offers[at].Host
 		if asked.Wait && len(hosts) > 1 {
@@ -150,7 +146,7 @@ func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) 
 
 // isRefusal reports whether a server's agent refused a request.
 func isRefusal(err error) bool {
-	var refused *RefusedError
+	var refused *wire.Refused
 	return errors.As(err, &refused) && refused.Code == string(control.CodeRefused)
 }
 

@@ -22,6 +22,9 @@ type Host interface {
 	Inventory(ctx context.Context, who Client) (*wire.Inventory, error)
 	// Take makes a share. Told is called while it waits. The context ends with the client's wish.
 	Take(ctx context.Context, who Client, take wire.Take, told func(wire.Queued)) (Share, error)
+	// Command runs a command in a share of its own, with what the connection brings and takes, until one of them ends. Of a
+	// [wire.Refused] the client has to be told yet.
+	Command(ctx context.Context, who Client, take wire.Take, c wire.Command, w *wire.Conn) error
 }
 
 // Client is who asks: the name in the certificate, and from where.

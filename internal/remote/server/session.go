@@ -23,6 +23,8 @@ func (s *Server) dispatch(ctx context.Context, who Client, open wire.Open, w *wi
 		}
 	case wire.PurposeLink:
 		err = s.link(ctx, who, open.Share, w)
+	case wire.PurposeCommand:
+		err = s.command(ctx, who, open, w)
 	default:
 		err = &wire.Refused{Code: wire.CodeMessage, Text: fmt.Sprintf("this server does not do what client %s asks for (%s): install the same version of Divvy on both", who.Name, short(string(open.Purpose)))}
 	}
@@ -103,4 +105,23 @@ func (s *Server) why(w *wire.Conn) string {
 		return err.Error()
 	}
 	return "the client ended: " + err.Error()
+}
+
+// command runs a command. The error is a refusal.
+func (s *Server) command(ctx context.Context, who Client, open wire.Open, w *wire.Conn) error {
+	if open.Take == nil || open.Command == nil {
+		return &wire.Refused{Code: wire.CodeMessage, Text: "a command is asked for without saying which"}
+	}
+	s.lines.info(ctx, s.Log, "runs a command", "client", who.Name, "address", who.Address, "command", short(strings.Join(open.Command.Args, " ")),
+		"directory", short(open.Command.Directory.Path), "host", short(open.Take.Host), "user", short(open.Take.User))
+	err := s.Host.Command(ctx, who, *open.Take, *open.Command, w)
+	if refused := new(wire.Refused); errors.As(err, &refused) {
+		return refused
+	}
+	why := "it ended"
+	if err != nil {
+		why = err.Error()
+	}
+	s.lines.info(ctx, s.Log, "ended a command", "client", who.Name, "address", who.Address, "command", short(strings.Join(open.Command.Args, " ")), "why", short(why))
+	return nil
 }
