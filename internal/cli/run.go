@@ -167,17 +167,25 @@ func (o *runOptions) request() v1alpha1.ShareRequest {
 	}
 }
 
-// run returns only if the command could not be started.
-func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
+// runElsewhere does what the flags ask for that name another host. It reports whether they name one.
+func (a *app) runElsewhere(ctx context.Context, o *runOptions, command []string) (elsewhere bool, err error) {
 	switch {
 	case o.on.given():
-		return a.runOn(ctx, o, command)
+		return true, a.runOn(ctx, o, command)
 	case len(o.env.list) > 0:
-		return usage(errors.New("--env needs --on: a command on this machine has the variables of its caller"))
+		return false, usage(errors.New("--env needs --on: a command on this machine has the variables of its caller"))
 	case len(o.remote.names) > 0:
-		return a.runAway(ctx, o, command)
+		return true, a.runAway(ctx, o, command)
 	case o.whenUsed:
-		return usage(errors.New("--when-used needs --remote: a share on this machine is there as long as its command"))
+		return false, usage(errors.New("--when-used needs --remote: a share on this machine is there as long as its command"))
+	}
+	return false, nil
+}
+
+// run returns only if the command could not be started.
+func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
+	if elsewhere, err := a.runElsewhere(ctx, o, command); elsewhere || err != nil {
+		return err
 	}
 	request := o.request()
 	if err := valid(request); err != nil {

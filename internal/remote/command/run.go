@@ -87,13 +87,19 @@ func (r *running) begin(open wire.Open) error {
 // passedOn are the signals that a command gets when this process gets them.
 var passedOn = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH}
 
-func (r *running) run(ctx context.Context) (wire.Exited, error) {
+// catch has the signals that are passed on come by a channel.
+func catch() chan os.Signal {
 	signals := make(chan os.Signal, 64)
 	for _, s := range passedOn {
 		if !signal.Ignored(s) { // nohup's and a shell's background jobs'
 			signal.Notify(signals, s)
 		}
 	}
+	return signals
+}
+
+func (r *running) run(ctx context.Context) (wire.Exited, error) {
+	signals := catch()
 	defer signal.Stop(signals)
 	// A stream that nobody reads here is one that nobody reads there.
 	signal.Ignore(unix.SIGPIPE)
@@ -301,7 +307,7 @@ func Status(e wire.Exited) int {
 	_, err := act(syscall.Signal(e.Signal), action{})
 	if err == nil || syscall.Signal(e.Signal) == unix.SIGKILL {
 		_ = syscall.Kill(os.Getpid(), syscall.Signal(e.Signal))
-		time.Sleep(stopTime) // another thread may have it to take
+		<-time.After(stopTime) // another thread may have it to take
 	}
 	return signalled + e.Signal // which ends no program by default, such as SIGCHLD
 }

@@ -353,7 +353,7 @@ func (s *serving) end() {
 		s.input.end()
 	}
 	if s.line.conn != nil {
-		s.line.conn.Close()
+		_ = s.line.conn.Close() // which has ended
 	}
 	if s.attendant != nil {
 		_ = s.attendant.Wait() // its status tells nothing

@@ -164,17 +164,32 @@ func (b *Bundle) pair(certificates, keys []byte) error {
 
 // Serves reports whether the bundle is for a host, with or without a port.
 func (b *Bundle) Serves(host string) bool {
-	name, port := splitHost(host)
-	if port != "" && port != strconv.Itoa(b.port()) {
-		return false
-	}
+	name, _ := splitHost(host)
 	return slices.ContainsFunc(b.Hosts, func(has string) bool { return sameHost(has, name) })
 }
 
 // Address is where the server of a host listens, which Serves.
 func (b *Bundle) Address(host string) string {
-	name, _ := splitHost(host)
-	return net.JoinHostPort(name, strconv.Itoa(b.port()))
+	name, port := splitHost(host)
+	if port == "" {
+		port = strconv.Itoa(b.port())
+	}
+	return net.JoinHostPort(name, port)
+}
+
+// at reports whether the bundle is for the server at the port that a host is named with, if it is.
+func (b *Bundle) at(host string) bool {
+	_, port := splitHost(host)
+	return port == "" || port == strconv.Itoa(b.port())
+}
+
+// better reports whether the bundle is to be taken for a host rather than another one, which may be nil: one for that port, and
+// of these the one that is valid for longer.
+func (b *Bundle) better(other *Bundle, host string) bool {
+	if other == nil || b.at(host) != other.at(host) {
+		return other == nil || b.at(host)
+	}
+	return b.NotAfter().After(other.NotAfter())
 }
 
 func (b *Bundle) port() int {
@@ -201,7 +216,8 @@ func sameHost(x, y string) bool {
 	return strings.EqualFold(strings.TrimSuffix(x, "."), strings.TrimSuffix(y, "."))
 }
 
-// FindBundle finds the bundle for a host, with or without a port. Of several it takes the one that is valid for longest.
+// FindBundle finds the bundle for a host, with or without a port. Of several it takes one for that port if there is one, and of
+// these the one that is valid for longest.
 func FindBundle(host string) (*Bundle, error) {
 	var best *Bundle
 	var faults []error
@@ -215,7 +231,7 @@ func FindBundle(host string) (*Bundle, error) {
 			switch {
 			case err != nil && !errors.Is(err, os.ErrPermission): // a bundle of others is none of this user's
 				faults = append(faults, err)
-			case err == nil && b.Serves(host) && (best == nil || b.NotAfter().After(best.NotAfter())):
+			case err == nil && b.Serves(host) && b.better(best, host):
 				best = b
 			}
 		}

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/divvy-gpu/divvy/internal/servefile"
 )
 
 // encoded is a bundle as its file.
@@ -65,15 +63,15 @@ func TestServes(t *testing.T) {
 	for host, want := range map[string]string{
 		"gpu1.example.com": "gpu1.example.com:7117", "GPU1.Example.COM.": "GPU1.Example.COM.:7117", "gpu1.example.com:7117": "gpu1.example.com:7117",
 		"10.0.0.5": "10.0.0.5:7117", "::ffff:10.0.0.5": "[::ffff:10.0.0.5]:7117", "2001:DB8:0::5": "[2001:DB8:0::5]:7117", "[2001:db8::5]": "[2001:db8::5]:7117",
-		"[2001:db8::5]:7117": "[2001:db8::5]:7117", "gpu1": "", "gpu1.example.com:7118": "", "10.0.0.50": "", "": "",
+		"[2001:db8::5]:7117": "[2001:db8::5]:7117", "gpu1": "", "gpu1.example.com:7118": "gpu1.example.com:7118", "10.0.0.50": "", "": "",
 	} {
 		if got := b.Serves(host); got != (want != "") || got && b.Address(host) != want {
 			t.Errorf("%q: %v, %s", host, got, b.Address(host))
 		}
 	}
 	b.Port = 9000
-	if !b.Serves("10.0.0.5") || !b.Serves("10.0.0.5:9000") || b.Serves(fmt.Sprintf("10.0.0.5:%d", servefile.Port)) || b.Address("10.0.0.5") != "10.0.0.5:9000" {
-		t.Error("the port of the bundle does not count")
+	if !b.Serves("10.0.0.5") || !b.Serves("10.0.0.5:9000") || b.Address("10.0.0.5") != "10.0.0.5:9000" || b.Address("10.0.0.5:1") != "10.0.0.5:1" {
+		t.Error("the port of the bundle does not count where none is named")
 	}
 }
 
