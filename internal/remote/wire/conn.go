@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Bounds of frames, in bytes of content.
@@ -52,12 +54,21 @@ type Frame struct {
 	Content []byte
 }
 
+// secured is what a [tls.Conn] does for a [Conn].
+type secured interface {
+	io.ReadWriter
+	CloseWrite() error
+	SetWriteDeadline(t time.Time) error
+	NetConn() net.Conn
+}
+
 // Conn carries frames. One goroutine may read and any may write.
 type Conn struct {
-	tls *tls.Conn
+	tls secured
 
-	write sync.Mutex // orders frames; guards out
+	write sync.Mutex // orders frames; guards out and told
 	out   []byte
+	told  bool // whether the other side was told that this one's kernel tries again late, if so
 
 	in []byte
 	// reads counts what was read. reading is true while this side waits for the other: one that does not read cannot tell
@@ -78,14 +89,14 @@ type Conn struct {
 }
 
 // New returns a connection over one whose handshake is done, and begins to send beats.
-func New(conn *tls.Conn) *Conn {
-	c := &Conn{tls: conn, ended: make(chan struct{}), late: !hasten(conn.NetConn())}
+func New(conn *tls.Conn) *Conn { return begin(conn, !hasten(conn.NetConn())) }
+
+func begin(conn secured, late bool) *Conn {
+	c := &Conn{tls: conn, ended: make(chan struct{}), late: late}
 	go c.beat()
+	go c.watch()
 	return c
 }
-
-// TLS is the connection below.
-func (c *Conn) TLS() *tls.Conn { return c.tls }
 
 // setHead writes the head of a frame.
 func setHead(head []byte, kind Kind, stream uint8, size int) {
@@ -106,6 +117,11 @@ func (c *Conn) put(kind Kind, stream uint8, content []byte) error {
 
 // send writes a frame that has its head. Conn.write is held.
 func (c *Conn) send(frame []byte) error {
+	if c.late && !c.told {
+		var head [headBytes]byte
+		setHead(head[:], KindBeat, lateBeat, 0)
+		frame, c.told = append(head[:], frame...), true
+	}
 	if _, err := c.tls.Write(frame); err != nil {
 		c.end(fmt.Errorf("write to the other side: %w", err))
 		return c.Err()

@@ -129,13 +129,13 @@ func (c *Conn) Drain() {
 	}
 }
 
-// beat sends beats, and ends a connection on which nothing comes. It counts its own ticks, so that a process which was
-// stopped for long reads first what came meanwhile.
-func (c *Conn) beat() {
+// watch ends a connection on which nothing comes. It counts its own ticks, so that a process which was stopped for long reads
+// first what came meanwhile.
+func (c *Conn) watch() {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	seen, silent, marked := c.reads.Load(), 0, !c.late
-	for tick := 1; ; tick++ {
+	seen, silent := c.reads.Load(), 0
+	for {
 		select {
 		case <-ticker.C:
 		case <-c.ended:
@@ -147,19 +147,29 @@ func (c *Conn) beat() {
 			c.end(fmt.Errorf("%w: for %v", ErrSilent, c.patience()))
 			return
 		}
-		if tick%int(Beat/look) != 0 {
-			continue
+	}
+}
+
+// beat sends beats.
+func (c *Conn) beat() {
+	ticker := time.NewTicker(Beat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-c.ended:
+			return
 		}
 		// A writer that waits says itself that this side lives, as soon as the other one reads.
-		if spoke := c.spoke.Swap(false); (!spoke || !marked) && c.write.TryLock() {
-			err := c.put(KindBeat, c.mark(), nil)
-			c.write.Unlock()
-			if err != nil {
-				return
-			}
-			c.spoke.Store(false)
-			marked = true
+		if spoke := c.spoke.Swap(false); spoke || !c.write.TryLock() {
+			continue
 		}
+		err := c.put(KindBeat, c.mark(), nil)
+		c.write.Unlock()
+		if err != nil {
+			return
+		}
+		c.spoke.Store(false)
 	}
 }
 
