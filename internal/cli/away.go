@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/cli/text"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
@@ -165,7 +166,17 @@ func printSurvey(w *strings.Builder, s survey, as look) {
 		w.WriteByte('\n')
 	}
 	printAway(w, s.remote, time.Now(), as)
-	if len(s.agents)+len(s.unserved)+len(s.away)+len(s.remote) == 0 { // while one is away nobody knows what shares there are
+	switch { // while an agent is away nobody knows what shares there are
+	case !s.isEmpty():
+	case s.apart != "":
+		fmt.Fprintf(w, "No agent is seen from here: share %s keeps its command away from the driver, and from the agent of its simulated machine.\n", text.Plain(s.apart, longestName))
+		w.WriteString("`divvy ls` outside of the share lists it.\n")
+	default:
 		w.WriteString("No shares. `divvy run --memory 8Gi -- COMMAND` makes one; without a GPU add --simgpu a100-80g.\n")
 	}
+}
+
+// isEmpty reports whether nothing is known of any share.
+func (s survey) isEmpty() bool {
+	return len(s.agents)+len(s.unserved)+len(s.away)+len(s.remote) == 0
 }

@@ -222,6 +222,11 @@ func (a *app) listOnce(ctx context.Context, asked *drivers, f *listFlags, again 
 	if err := f.choose(&all); err != nil {
 		return err
 	}
+	if all.isEmpty() {
+		if in := a.lookInside(ctx); in != nil && in.isRemote() {
+			all.apart = in.name
+		}
+	}
 	var text bytes.Buffer
 	if again && f.output != "json" {
 		text.WriteString(a.separator(f.output))

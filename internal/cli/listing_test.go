@@ -149,6 +149,9 @@ func TestListingsAsTable(t *testing.T) {
 	printSurvey(&w, survey{}, look{})
 	golden(t, "ls-none.table", w.String())
 	w.Reset()
+	printSurvey(&w, survey{apart: "train"}, look{})
+	golden(t, "ls-apart.table", w.String())
+	w.Reset()
 	printSurvey(&w, survey{
 		agents:   example()[:1],
 		away:     []absence{{Reason: "the agent is away", Yours: new(3), Others: new(5)}, {Machine: "m", Reason: "the agent is away"}},

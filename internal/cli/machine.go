@@ -151,6 +151,8 @@ type survey struct {
 	unserved []unserved
 	// remote are this user's shares on other hosts, for lists of no machine in particular.
 	remote []relay.Listed
+	// apart is the share that keeps this process away from agents, where nothing else is found.
+	apart string
 }
 
 // list asks the agent for what it lists, again where that ended or started again just then.

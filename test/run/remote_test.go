@@ -98,10 +98,14 @@ func TestRemoteCommandIsTheProcess(t *testing.T) {
 	h.gone()
 }
 
-// Inside such a share `divvy doctor` finds nothing wrong.
+// Inside such a share `divvy doctor` finds nothing wrong, and `divvy ls` says why it sees nothing.
 func TestRemoteDoctor(t *testing.T) {
 	h := newHost(t).namespaces()
-	doctor := filepath.Join(string(h.tree), "bin", "divvy") + " doctor"
+	divvy := filepath.Join(string(h.tree), "bin", "divvy")
+	if o := h.run("--backend", "remote", "--memory", "1Gi", "--name", "well", "--", divvy, "ls"); o.status != 0 || !strings.Contains(o.out, "No agent is seen from here: share well keeps its command away") {
+		t.Errorf("divvy ls: %+v", o)
+	}
+	doctor := divvy + " doctor"
 	o := h.run("--backend", "remote", "--memory", "1Gi", "--name", "well", "--", "sh", "-c", doctor)
 	for _, want := range []string{"ok    share: well: backend remote", "ok    library:", "sends each call to a worker", "ok    GPUs: the worker shows 1", "ok    agent:"} {
 		if o.status != 0 || !strings.Contains(o.out, want) {
