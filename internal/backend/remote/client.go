@@ -48,7 +48,7 @@ func clientIn(line []byte) int {
 const needsName = "needs-local"
 
 // needsLocal is what lists say of a share with such a file.
-const needsLocal = "needs a local share: a program asked for tables of the driver that nobody documents, as the CUDA runtime library does, and backend remote has none; use backend slice"
+const needsLocal = "needs a local share: a program asked for tables of the driver that nobody documents, as the CUDA runtime library does, and backend remote has none; use backend slice, or from another host --on in place of --remote"
 
 // Look implements [backend.Backend].
 func (b *Backend) Look(ctx context.Context, t backend.Tenant) (backend.Figures, error) {

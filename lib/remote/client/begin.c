@@ -123,7 +123,8 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id) {
     }
     *table = NULL;
     tell("tables of the driver, as the CUDA runtime library does",
-         "run it in a local share: divvy run without --backend remote");
+         "run it in a local share, divvy run without --backend remote, or on the GPU's host, "
+         "divvy run --on HOST");
     return remote_call_cuGetExportTable(table, id);
 }
 
