@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#define BUFFER_MAX (UINT64_C(1) << 40)
 #define STACK_USUAL 1024u /* its local memory is in what a context takes from the start */
 
 /* Makes the device's blocks as many as its contexts need. The memory lock. */
@@ -26,21 +27,66 @@ static CUresult fit(struct device *device, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
-static CUresult change(CUcontext ctx, uint64_t code, uint64_t local) {
-    uint64_t others = ctx->device->grown_bytes - ctx->code_bytes - ctx->local_bytes;
-    CUresult result = fit(ctx->device, others + code + local);
+/* What a context takes of them. */
+struct needs {
+    uint64_t code, local, heap, prints;
+};
+
+static struct needs needs_of(CUcontext ctx) {
+    return (struct needs){ctx->code_bytes, ctx->local_bytes, ctx->heap_bytes, ctx->print_bytes};
+}
+
+static uint64_t sum(struct needs n) {
+    return n.code + n.local + n.heap + n.prints;
+}
+
+static CUresult change(CUcontext ctx, struct needs n) {
+    CUresult result = fit(ctx->device, ctx->device->grown_bytes - sum(needs_of(ctx)) + sum(n));
 
     if (result == CUDA_SUCCESS) {
-        ctx->code_bytes = code;
-        ctx->local_bytes = local;
+        ctx->code_bytes = n.code;
+        ctx->local_bytes = n.local;
+        ctx->heap_bytes = n.heap;
+        ctx->print_bytes = n.prints;
     }
     return result;
 }
 
 CUresult code_take(CUcontext ctx, int kernels) {
     sg_memory_lock();
-    uint64_t code = ctx->code_bytes + (uint64_t)kernels * ctx->device->model->code_bytes;
-    CUresult result = change(ctx, code, ctx->local_bytes);
+    struct needs n = needs_of(ctx);
+    n.code += (uint64_t)kernels * ctx->device->model->code_bytes;
+    CUresult result = change(ctx, n);
+    sg_memory_unlock();
+    return result;
+}
+
+/* "The actual memory allocation for the heap occurs when a module is loaded into the context", says the
+ * programming guide; the print buffer is taken likewise. */
+CUresult code_needs(CUcontext ctx, bool heap, bool prints) {
+    if (!heap && !prints) {
+        return CUDA_SUCCESS;
+    }
+    sg_memory_lock();
+    struct needs n = needs_of(ctx);
+    n.heap = heap ? ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] : n.heap;
+    n.prints = prints ? ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] : n.prints;
+    CUresult result = change(ctx, n);
+    sg_memory_unlock();
+    return result;
+}
+
+/* Of one that is there the size changes at once. */
+CUresult buffer_set(CUcontext ctx, CUlimit limit, size_t bytes) {
+    SG_REQUIRE(bytes <= BUFFER_MAX, CUDA_ERROR_INVALID_VALUE);
+    sg_memory_lock();
+    struct needs n = needs_of(ctx);
+    uint64_t *buffer = limit == CU_LIMIT_MALLOC_HEAP_SIZE ? &n.heap : &n.prints;
+    *buffer = *buffer ? bytes : 0;
+    CUresult result = change(ctx, n);
+    if (result == CUDA_SUCCESS) {
+        ctx->limits[limit] = bytes;
+    }
     sg_memory_unlock();
     return result;
 }
@@ -53,8 +99,9 @@ CUresult stack_set(CUcontext ctx, size_t bytes) {
     uint64_t beyond = bytes > STACK_USUAL ? bytes - STACK_USUAL : 0;
     SG_REQUIRE(beyond <= 512u * 1024u, CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
-    CUresult result = change(ctx, ctx->code_bytes,
-                             beyond * (uint64_t)threads * ctx->device->model->multiprocessors);
+    struct needs n = needs_of(ctx);
+    n.local = beyond * (uint64_t)threads * ctx->device->usable;
+    CUresult result = change(ctx, n);
     if (result == CUDA_SUCCESS) {
         ctx->limits[CU_LIMIT_STACK_SIZE] = bytes;
     }
@@ -63,7 +110,7 @@ CUresult stack_set(CUcontext ctx, size_t bytes) {
 }
 
 void code_end_context(CUcontext ctx) {
-    change(ctx, 0, 0);
+    change(ctx, (struct needs){0});
     if (ctx->device->grown_count == 0) {
         free(ctx->device->grown);
         ctx->device->grown = NULL;

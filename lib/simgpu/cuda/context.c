@@ -79,6 +79,7 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags) {
     ctx->cache_config = CU_FUNC_CACHE_PREFER_NONE;
     ctx->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     ctx->heap = heap_new(SG_GRANULE);
+    ctx->variables = heap_new(SG_GRANULE);
     link_init(&ctx->ranges);
     link_init(&ctx->streams);
     link_init(&ctx->events);
@@ -87,7 +88,7 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags) {
     link_init(&ctx->mipmaps);
     set_limits(ctx);
     ctx->active = true;
-    if (!ctx->heap || streams_start(ctx) != CUDA_SUCCESS) {
+    if (!ctx->heap || !ctx->variables || streams_start(ctx) != CUDA_SUCCESS) {
         context_finish(ctx);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -101,6 +102,7 @@ void context_finish(CUcontext ctx) {
     streams_end_context(ctx);
     events_end_context(ctx);
     modules_end_context(ctx);
+    libraries_end_context(ctx);
     sg_memory_lock();
     ctx->active = false;
     arrays_end_context(ctx);
@@ -110,7 +112,8 @@ void context_finish(CUcontext ctx) {
     }
     code_end_context(ctx);
     heap_end(ctx->heap);
-    ctx->heap = NULL;
+    heap_end(ctx->variables);
+    ctx->heap = ctx->variables = NULL;
     discount_context(device);
     if (device->contexts == 0) {
         give_overhead(device);

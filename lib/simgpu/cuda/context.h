@@ -10,5 +10,7 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags);
 void context_finish(CUcontext ctx);
 /* code.c: the part of context_finish that concerns code and local memory; the memory lock. */
 void code_end_context(CUcontext ctx);
+/* library.c: what libraries have in a context that ends. */
+void libraries_end_context(CUcontext ctx);
 
 #endif

@@ -65,6 +65,9 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     if (limit == CU_LIMIT_STACK_SIZE) {
         return stack_set(ctx, value);
     }
+    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE) {
+        return buffer_set(ctx, limit, value);
+    }
     ctx->limits[limit] = value;
     return CUDA_SUCCESS;
 }

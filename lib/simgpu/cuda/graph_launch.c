@@ -68,11 +68,14 @@ static bool at_once(const struct step *step) {
     }
 }
 
-/* Memory that the graph was made with may be gone. */
-static CUresult check(CUgraphExec exec) {
+/* Memory that the graph was made with may be gone. Kernels need what they need in any launch. */
+static CUresult check(CUgraphExec exec, CUcontext ctx) {
     for (size_t i = 0; i < exec->count; i++) {
         if (exec->steps[i].enabled) {
             SG_TRY(op_check(exec->steps[i].op, false));
+        }
+        if (exec->steps[i].enabled && exec->steps[i].op->kind == OP_KERNEL) {
+            SG_TRY(launch_prepare(exec->steps[i].op->launch.function, ctx));
         }
     }
     return CUDA_SUCCESS;
@@ -187,7 +190,7 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool ptds) {
         result = take_memory(exec);
     }
     if (result == CUDA_SUCCESS) {
-        result = check(exec);
+        result = check(exec, stream->ctx);
     }
     if (result == CUDA_SUCCESS && !(all_at_once(exec) && issue(exec, stream, &before))) {
         result = give_all(exec, stream);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
 #include "simgpu/cuda/ptx.h"
+#include "simgpu/cuda/variables.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,6 +16,29 @@
 #define FATBIN_WRAPPER 0x466243b1u /* first word of what nvcc hands to cuModuleLoadFatBinary */
 #define FATBIN 0xba55ed50u         /* first word of the fat binary itself */
 
+static CUresult take_text(struct image *image, const char *text, size_t bytes) {
+    image->ptx = strndup(text, bytes);
+    if (!image->ptx) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    image->allocates = ptx_calls(image->ptx, "malloc");
+    image->prints = ptx_calls(image->ptx, "vprintf");
+    return CUDA_SUCCESS;
+}
+
+/* A fat binary without code that can be read is taken to have every kernel. */
+static CUresult load_fat(struct image *image, const unsigned char *code) {
+    uint64_t bytes;
+    bool text;
+    const unsigned char *member = binary_member(code, &bytes, &text);
+
+    if (member && text) {
+        return take_text(image, (const char *)member, bytes);
+    }
+    image->variable_bytes = member ? binary_variables(member) : 0;
+    return CUDA_SUCCESS;
+}
+
 CUresult image_load(struct image *image, const void *code) {
     uint32_t word;
 
@@ -25,17 +49,17 @@ CUresult image_load(struct image *image, const void *code) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
     if (memcmp(code, "\177", 1) == 0) {
-        return memcmp(code, "\177ELF", 4) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+        SG_REQUIRE(memcmp(code, "\177ELF", 4) == 0, CUDA_ERROR_INVALID_IMAGE);
+        image->variable_bytes = binary_variables(code);
+        return CUDA_SUCCESS;
     }
     if (*(const unsigned char *)code >= 0x80 || *(const unsigned char *)code == 0x50) {
         memcpy(&word, code, sizeof word);
-        return word == FATBIN || word == FATBIN_WRAPPER ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+        SG_REQUIRE(word == FATBIN || word == FATBIN_WRAPPER, CUDA_ERROR_INVALID_IMAGE);
+        return load_fat(image, code);
     }
-    if (!strstr(code, ".version")) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
-    image->ptx = strdup(code);
-    return image->ptx ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    SG_REQUIRE(strstr(code, ".version"), CUDA_ERROR_INVALID_IMAGE);
+    return take_text(image, code, strlen(code));
 }
 
 CUresult image_load_file(struct image *image, const char *path) {

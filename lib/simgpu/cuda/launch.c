@@ -53,6 +53,19 @@ static CUresult fits(CUstream stream, const struct launch *l) {
     return CUDA_SUCCESS;
 }
 
+/* The driver raises the stack for a launch that needs more, and leaves it so. */
+CUresult launch_prepare(CUfunction function, CUcontext ctx) {
+    size_t local = (size_t)function->attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES];
+
+    if (function->library && __atomic_load_n(&function->ctx, __ATOMIC_RELAXED) != ctx) {
+        SG_TRY(library_enter(function->library, ctx));
+    }
+    if (!__atomic_load_n(&function->loaded, __ATOMIC_RELAXED)) {
+        SG_TRY(function_load(function, ctx));
+    }
+    return local > ctx->limits[CU_LIMIT_STACK_SIZE] ? stack_set(ctx, local) : CUDA_SUCCESS;
+}
+
 /* Fills only the members that a launch uses, because copying an operation is a launch's main
    cost. */
 static CUresult launch(CUstream stream, struct stream_op *op, void **extra) {
@@ -63,14 +76,7 @@ static CUresult launch(CUstream stream, struct stream_op *op, void **extra) {
     if (sg_driver.machine->launch_ns) {
         sg_burn(sg_driver.machine->launch_ns);
     }
-    if (!__atomic_load_n(&function->loaded, __ATOMIC_RELAXED)) {
-        SG_TRY(function_load(function, stream->ctx));
-    }
-    /* The driver raises the stack for a launch that needs more, and leaves it so. */
-    size_t local = (size_t)function->attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES];
-    if (local > stream->ctx->limits[CU_LIMIT_STACK_SIZE]) {
-        SG_TRY(stack_set(stream->ctx, local));
-    }
+    SG_TRY(launch_prepare(function, stream->ctx));
     /* A kernel of a library belongs to the context that it is launched in. */
     if (function->library) {
         __atomic_store_n(&function->ctx, stream->ctx, __ATOMIC_RELAXED);

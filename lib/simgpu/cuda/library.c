@@ -1,15 +1,86 @@
 /* Libraries: code independent of contexts, since CUDA 12.0. */
+#include "simgpu/cuda/context.h"
 #include "simgpu/cuda/driver.h"
 #include "simgpu/cuda/ptx.h"
+#include "simgpu/cuda/variables.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* A library in a context, since a kernel or a variable of it was needed there. */
+struct presence {
+    struct presence *next;
+    CUcontext ctx;
+    struct variables variables;
+};
 
 struct CUlib_st {
     struct handle handle;
     struct image image;
+    struct presence *presences;
+    struct CUlib_st *next;
 };
 
+/* Taken before the memory lock. */
 static pthread_mutex_t libraries = PTHREAD_MUTEX_INITIALIZER;
+static CUlibrary all;
+
+static void leave(CUlibrary library, CUcontext ctx) {
+    for (struct presence **at = &library->presences; *at;) {
+        struct presence *presence = *at;
+        if (ctx && presence->ctx != ctx) {
+            at = &presence->next;
+            continue;
+        }
+        *at = presence->next;
+        variables_end(&presence->variables);
+        free(presence);
+    }
+}
+
+void libraries_end_context(CUcontext ctx) {
+    pthread_mutex_lock(&libraries);
+    for (CUlibrary library = all; library; library = library->next) {
+        leave(library, ctx);
+        for (CUfunction f = library->image.functions; f; f = f->next) {
+            f->ctx = f->ctx == ctx ? NULL : f->ctx; /* another may get its address */
+        }
+    }
+    pthread_mutex_unlock(&libraries);
+}
+
+/* The libraries lock. */
+static CUresult find_presence(CUlibrary library, CUcontext ctx, struct presence **out) {
+    struct presence *presence = library->presences;
+
+    while (presence && presence->ctx != ctx) {
+        presence = presence->next;
+    }
+    if (!presence) {
+        presence = calloc(1, sizeof *presence);
+        SG_REQUIRE(presence, CUDA_ERROR_OUT_OF_MEMORY);
+        presence->ctx = ctx;
+        CUresult result = variables_begin(&presence->variables, ctx, &library->image);
+        if (result != CUDA_SUCCESS) {
+            variables_end(&presence->variables);
+            free(presence);
+            return result;
+        }
+        presence->next = library->presences;
+        library->presences = presence;
+    }
+    *out = presence;
+    return CUDA_SUCCESS;
+}
+
+CUresult library_enter(CUlibrary library, CUcontext ctx) {
+    struct presence *presence;
+
+    pthread_mutex_lock(&libraries);
+    CUresult result = find_presence(library, ctx, &presence);
+    pthread_mutex_unlock(&libraries);
+    return result;
+}
 
 static CUresult begin(CUlibrary *out, const void *code, const char *path) {
     struct image image;
@@ -23,6 +94,11 @@ static CUresult begin(CUlibrary *out, const void *code, const char *path) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     library->image = image;
+    library->presences = NULL;
+    pthread_mutex_lock(&libraries);
+    library->next = all;
+    all = library;
+    pthread_mutex_unlock(&libraries);
     *out = library;
     return CUDA_SUCCESS;
 }
@@ -50,6 +126,12 @@ CUresult cuLibraryUnload(CUlibrary library) {
     SG_READY();
     SG_REQUIRE(handle_given(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     pthread_mutex_lock(&libraries);
+    CUlibrary *at = &all;
+    while (*at != library) {
+        at = &(*at)->next;
+    }
+    *at = library->next;
+    leave(library, NULL);
     image_end(&library->image);
     handle_end(library, HANDLE_LIBRARY);
     pthread_mutex_unlock(&libraries);
@@ -86,11 +168,20 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library) {
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
                             const char *name) {
+    struct presence *presence;
+
     SG_REQUIRE(name, CUDA_ERROR_INVALID_VALUE);
-    SG_READY();
+    SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(handle_given(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(address || bytes, CUDA_ERROR_INVALID_VALUE);
-    return CUDA_ERROR_NOT_FOUND;
+    pthread_mutex_lock(&libraries);
+    CUresult result = find_presence(library, ctx, &presence);
+    if (result == CUDA_SUCCESS &&
+        !variables_find(&presence->variables, &library->image, name, address, bytes)) {
+        result = CUDA_ERROR_NOT_FOUND;
+    }
+    pthread_mutex_unlock(&libraries);
+    return result;
 }
 
 /* The function in the current context; here the same in all of them. */
@@ -99,6 +190,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(handle_given(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
     *function = (CUfunction)kernel;
+    SG_TRY(library_enter((*function)->library, ctx));
     return function_load(*function, ctx);
 }
 

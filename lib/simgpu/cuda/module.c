@@ -1,75 +1,21 @@
 /* Modules: code within a context. */
 #include "simgpu/cuda/driver.h"
 #include "simgpu/cuda/ptx.h"
+#include "simgpu/cuda/variables.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define VARIABLES_MAX (UINT64_C(1) << 40) /* bytes; more than any GPU has */
 
 struct CUmod_st {
     struct handle handle;
     CUcontext ctx;
     struct image image;
-    struct range *variables; /* the memory of all, in the order of the text; NULL without any */
+    struct variables variables;
     struct link of_context;
 };
 
 /* Taken before the memory lock. */
 static pthread_mutex_t modules = PTHREAD_MUTEX_INITIALIZER;
-
-/* Where a variable lies that comes after the first `at` bytes of variables. */
-static uint64_t aligned(uint64_t at, const struct ptx_variable *v) {
-    return (at + v->align - 1) / v->align * v->align;
-}
-
-static CUresult variables_write(const char *ptx, CUdeviceptr base) {
-    struct ptx_variable v;
-    uint64_t at = 0;
-
-    for (const char *next = NULL; (next = ptx_next_variable(ptx, next, &v)); at += v.bytes) {
-        at = aligned(at, &v);
-        if (!v.init) { /* new memory reads as zero */
-            continue;
-        }
-        unsigned char *contents = malloc(v.bytes);
-        if (!contents) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        ptx_initial(&v, contents);
-        sg_copy_in(base + at, contents, v.bytes);
-        free(contents);
-    }
-    return CUDA_SUCCESS;
-}
-
-/* Variables have their memory from the loading of the module on. */
-static CUresult variables_begin(CUmodule module) {
-    const char *ptx = module->image.ptx;
-    struct ptx_variable v;
-    uint64_t bytes = 0;
-
-    for (const char *next = NULL; ptx && (next = ptx_next_variable(ptx, next, &v));) {
-        bytes = aligned(bytes, &v) + v.bytes;
-        SG_REQUIRE(bytes <= VARIABLES_MAX, CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    if (bytes == 0) {
-        return CUDA_SUCCESS;
-    }
-    sg_memory_lock();
-    CUresult result = range_new(module->ctx->device, module->ctx, RANGE_CODE, SG_CONTEXT, bytes,
-                                &module->variables);
-    sg_memory_unlock();
-    return result == CUDA_SUCCESS ? variables_write(ptx, module->variables->base) : result;
-}
-
-static void variables_end(CUmodule module) {
-    if (module->variables) {
-        sg_memory_lock();
-        range_end(module->variables);
-        sg_memory_unlock();
-    }
-}
 
 static CUresult begin(CUcontext ctx, CUmodule *out, const void *code, const char *path) {
     struct image image;
@@ -83,9 +29,9 @@ static CUresult begin(CUcontext ctx, CUmodule *out, const void *code, const char
     }
     module->ctx = ctx;
     module->image = image;
-    CUresult result = variables_begin(module);
+    CUresult result = variables_begin(&module->variables, ctx, &module->image);
     if (result != CUDA_SUCCESS) {
-        variables_end(module);
+        variables_end(&module->variables);
         image_end(&module->image);
         handle_end(module, HANDLE_MODULE);
         return result;
@@ -129,7 +75,7 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *code) {
 
 static void end(CUmodule module) {
     link_remove(&module->of_context);
-    variables_end(module);
+    variables_end(&module->variables);
     image_end(&module->image);
     handle_end(module, HANDLE_MODULE);
 }
@@ -169,31 +115,14 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     return found ? function_load(found, module->ctx) : CUDA_ERROR_NOT_FOUND;
 }
 
-/* Binary code is not read: its variables are not found. */
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
                               const char *name) {
-    struct ptx_variable v;
-    uint64_t at = 0;
-
     SG_READY();
     SG_REQUIRE(handle_given(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(name && (address || bytes), CUDA_ERROR_INVALID_VALUE);
-    for (const char *next = NULL;
-         module->variables && (next = ptx_next_variable(module->image.ptx, next, &v));
-         at += v.bytes) {
-        at = aligned(at, &v);
-        if (strlen(name) != v.length || memcmp(name, v.name, v.length) != 0) {
-            continue;
-        }
-        if (address) {
-            *address = module->variables->base + at;
-        }
-        if (bytes) {
-            *bytes = v.bytes;
-        }
-        return CUDA_SUCCESS;
-    }
-    return CUDA_ERROR_NOT_FOUND;
+    return variables_find(&module->variables, &module->image, name, address, bytes)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {

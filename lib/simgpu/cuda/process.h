@@ -123,12 +123,14 @@ struct CUctx_st {
     uint64_t peers; /* bit per device ordinal whose contexts' memory is reachable */
     size_t limits[16];
     uint64_t code_bytes, local_bytes; /* in device->grown_bytes */
+    uint64_t heap_bytes, print_bytes; /* likewise */
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
-    struct heap *heap;   /* small allocations */
-    struct link ranges;  /* struct range.of_context */
-    struct link streams; /* CUstream_st.of_context; the work lock */
-    struct link events;  /* CUevent_st.of_context; the work lock */
+    struct heap *heap;      /* small allocations */
+    struct heap *variables; /* small variables of code */
+    struct link ranges;     /* struct range.of_context */
+    struct link streams;    /* CUstream_st.of_context; the work lock */
+    struct link events;     /* CUevent_st.of_context; the work lock */
     struct link modules;
     struct link arrays, mipmaps;
     CUstream legacy;        /* the default stream */

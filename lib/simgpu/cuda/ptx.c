@@ -212,6 +212,15 @@ bool ptx_param(const char *kernel, size_t index, struct ptx_variable *out, uint6
     return false;
 }
 
+bool ptx_calls(const char *text, const char *function) {
+    for (const char *at = text; (at = strstr(at, function)) != NULL; at++) {
+        if ((at == text || !in_name(at[-1])) && !in_name(at[strlen(function)])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int ptx_local(const char *kernel) {
     size_t length;
     const char *end = ptx_next_kernel(kernel, kernel, &length);

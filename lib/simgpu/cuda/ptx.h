@@ -25,6 +25,8 @@ const char *ptx_next_variable(const char *text, const char *after, struct ptx_va
 /* Parameter `index` of the kernel whose name stands at `kernel`, and where it lies among the others; false
  * when it has fewer. */
 bool ptx_param(const char *kernel, size_t index, struct ptx_variable *out, uint64_t *offset);
+/* Whether a function of this name is declared, which kernels then call. */
+bool ptx_calls(const char *text, const char *function);
 /* Bytes of local memory that each thread of the kernel needs whose name stands at `kernel`. */
 int ptx_local(const char *kernel);
 /* Writes the numbers of an initialiser, as far as there is room and up to the first thing that is none. */

@@ -202,6 +202,8 @@ struct CUfunc_st {
 /* The code that a module or library was loaded from: which kernels it has. */
 struct image {
     char *ptx; /* NULL for binary code, which is taken to have every kernel that is asked for */
+    uint64_t variable_bytes;     /* of binary code */
+    bool allocates, prints;      /* its kernels call malloc, or printf */
     struct CUfunc_st *functions; /* handed out so far */
 };
 /* INVALID_IMAGE for what is neither PTX, nor a cubin, nor a fat binary. */
@@ -212,14 +214,21 @@ CUfunction image_function(struct image *image, const char *name, enum handle_kin
 void image_end(struct image *image);
 /* How many kernels of it are loaded. */
 int image_loaded(const struct image *image);
+/* library.c: the library is needed in a context, and has its variables there from then on. */
+CUresult library_enter(CUlibrary library, CUcontext ctx);
 /* function.c: loads the code into a context, which takes time and memory the first time. */
 CUresult function_load(CUfunction function, CUcontext ctx);
-/* code.c: memory of a context for so many kernels more, or less, and for a larger stack. */
+/* code.c: memory of a context for so many kernels more, or less, for a larger stack, and for the heap and
+ * the print buffer of kernels, from the first code on that uses them. */
 CUresult code_take(CUcontext ctx, int kernels);
+CUresult code_needs(CUcontext ctx, bool heap, bool prints);
+CUresult buffer_set(CUcontext ctx, CUlimit limit, size_t bytes);
 CUresult stack_set(CUcontext ctx, size_t bytes);
 static inline bool function_is(CUfunction f) {
     return handle_is(f, HANDLE_FUNCTION) || handle_given(f, HANDLE_KERNEL);
 }
+/* launch.c: before a kernel runs in a context, which may have to load its library or raise its stack. */
+CUresult launch_prepare(CUfunction function, CUcontext ctx);
 /* launch.c: checks a launch and reads its extra list. */
 CUresult launch_check(struct launch *l, void **extra);
 void modules_end_context(CUcontext ctx);

@@ -101,12 +101,8 @@ void api_case_libraries(void) {
     OK(cuLibraryGetKernel, &kernel, library, "none");
     OK(cuLaunchKernel, (CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
     OK(cuLibraryGetKernel, &kernel, library, "mixed");
-    if (api_lacks("library-globals")) {
-        ANSWERS(CUDA_ERROR_NOT_FOUND, cuLibraryGetGlobal, &at, &bytes, library, "table");
-    } else {
-        OK(cuLibraryGetGlobal, &at, &bytes, library, "table");
-        SAME(bytes, 16);
-    }
+    OK(cuLibraryGetGlobal, &at, &bytes, library, "table");
+    SAME(bytes, 16);
     OK(cuKernelGetParamInfo, kernel, 2, &offset, &size);
     SAME(offset, 16);
     SAME(size, 20);
