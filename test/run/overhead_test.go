@@ -20,8 +20,8 @@ func lateProgram(t *testing.T) string {
 	return program
 }
 
-// Code that is loaded late and local memory count also in a pid namespace, in which a process does not know its number
-// on the driver's list. They take the share past its limit, and it goes on.
+// Code that is loaded late counts also in a pid namespace, in which a process does not know its number on the driver's
+// list. It takes the share past its limit, which goes on. The stacks of a kernel are charged before, and once.
 func TestOverheadInPidNamespaces(t *testing.T) {
 	program := lateProgram(t)
 	h := newHostOf(t, "a100-80g", "--set", "gpu.code=7Mi").namespaces()
@@ -35,14 +35,15 @@ func TestOverheadInPidNamespaces(t *testing.T) {
 		}
 		return ok && shown.Past != ""
 	})
-	truth := uint64(0)
+	const stacks = 1024 * 108 * 2048 // of 2 KiB, where contexts begin with 1 KiB
+	truth, all := uint64(0), uint64(0)
 	for _, p := range h.report().Processes {
 		for _, gpu := range p.GPUs {
-			truth += gpu.Context
+			truth, all = truth+gpu.Context, all+gpu.Used
 		}
 	}
-	if shown.Overhead != truth || shown.Measured == 0 || len(shown.Process) != 1 {
-		t.Errorf("shown %+v, the driver took %d", shown, truth)
+	if shown.Used != all || shown.Overhead != truth-stacks || shown.Measured == 0 || len(shown.Process) != 1 {
+		t.Errorf("shown %+v, the driver took %d, %d in all", shown, truth, all)
 	}
 	if text := h.ok("ls", "--simgpu", "m"); !strings.Contains(text, "past its limit by overhead alone") {
 		t.Errorf("%s", text)

@@ -3,6 +3,7 @@
 #include "cuda/affinity.h"
 #include "cuda/device.h"
 #include "cuda/memory/ending.h"
+#include "cuda/memory/growth.h"
 #include "cuda/memory/overhead.h"
 
 /* The driver has answered a call that makes a context. */
@@ -118,11 +119,26 @@ CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
     return result;
 }
 
-/* Stacks, heaps and print buffers of kernels are device memory that only measurement shows. */
+/* Stacks, heaps and print buffers of kernels are device memory that the call names by another
+ * measure. The driver may set more or less than was asked. */
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+    struct growth growth;
     struct home home;
-    CUresult result = DV_CALL(cuCtxSetLimit, limit, value);
-    if (result == CUDA_SUCCESS && !DV_INNER() && context_current(&home) == CUDA_SUCCESS) {
+    CUcontext context = NULL;
+    enum growth_kind kind = growth_kind_of(limit);
+    if (DV_INNER() || DV_CALL(cuCtxGetCurrent, &context) != CUDA_SUCCESS || context == NULL) {
+        return DV_REAL(cuCtxSetLimit)(limit, value);
+    }
+    if (kind == GROWTH_KINDS) {
+        return DV_CALL(cuCtxSetLimit, limit, value);
+    }
+    CUresult result = growth_begin(&growth, context, kind, GROWTH_SET, value);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuCtxSetLimit, limit, value);
+    growth_end(&growth, result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS && context_current(&home) == CUDA_SUCCESS) {
         overhead_lessened(home.device);
     }
     return result;

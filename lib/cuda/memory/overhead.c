@@ -5,6 +5,7 @@
 #include "cuda/attach.h"
 #include "cuda/fork.h"
 #include "cuda/lock.h"
+#include "cuda/memory/libraries.h"
 #include "cuda/memory/measure.h"
 #include "share/share.h"
 
@@ -13,6 +14,7 @@
 static struct {
     lock lock;
     unsigned contexts; /* alive, of this copy of the library */
+    uint64_t least;    /* bytes: what the first context was measured to take; atomic */
 } figures[DV_PAGE_DEVICES];
 
 /* Bytes that are charged for allocations of this process, to itself or to the share, and bytes that
@@ -78,7 +80,17 @@ static void begin_anew(unsigned device, uint64_t unmeasured) {
     uint64_t bytes = 0;
     bool none, told = measure(device, &bytes, &none);
     set_due(device, !told);
-    dv_overhead(attached_share(), device, told && !none ? bytes : unmeasured);
+    bytes = told && !none ? bytes : unmeasured;
+    __atomic_store_n(&figures[device].least, unmeasured != 0 ? bytes : 0, __ATOMIC_RELAXED);
+    dv_overhead(attached_share(), device, bytes);
+}
+
+/* Charges may be more than the driver has of them: managed memory that is on the host, buffers that
+ * kernels do not need yet. That is no reason to count less for the context, which would be too little
+ * as soon as such a charge ends. */
+static uint64_t beyond(unsigned device, uint64_t bytes) {
+    uint64_t least = __atomic_load_n(&figures[device].least, __ATOMIC_RELAXED);
+    return bytes > least ? bytes : least;
 }
 
 void overhead_look(unsigned device) {
@@ -95,7 +107,7 @@ void overhead_look(unsigned device) {
     set_due(device, false);
     if (!none) {
         /* What an agent found before it left may be part of it, and counts already. */
-        dv_overhead(attached_share(), device, bytes > agents ? bytes - agents : 0);
+        dv_overhead(attached_share(), device, beyond(device, bytes > agents ? bytes - agents : 0));
     }
 }
 ON(measure_overdue, overhead_look);
@@ -112,11 +124,12 @@ CUresult overhead_open(struct reservation *reservation, CUdevice device) {
         return result;
     }
     unsigned number = reservation->home.device;
+    uint64_t libraries = libraries_bytes();
     if (has_context(number)) {
-        return reservation_open_number(reservation, number, 0);
+        return reservation_open_number(reservation, number, libraries);
     }
     TELL(context_wanted, (number));
-    return reservation_open_number(reservation, number, estimate(number));
+    return reservation_open_number(reservation, number, estimate(number) + libraries);
 }
 
 void overhead_settle(struct reservation *reservation, bool made, CUresult result) {
@@ -128,7 +141,9 @@ void overhead_settle(struct reservation *reservation, bool made, CUresult result
 }
 
 void overhead_appeared(unsigned device) {
-    if (count(device, 1) == 1) {
+    unsigned contexts = count(device, 1);
+    libraries_contexts(device, contexts);
+    if (contexts == 1) {
         begin_anew(device, estimate(device));
     } else {
         overhead_look(device);
@@ -143,7 +158,9 @@ static void overhead_met(unsigned device) {
 ON(context_met, overhead_met);
 
 void overhead_ended(unsigned device) {
-    if (count(device, -1) == 0) {
+    unsigned contexts = count(device, -1);
+    libraries_contexts(device, contexts);
+    if (contexts == 0) {
         begin_anew(device, 0);
         dv_eased(attached_share(), device);
     } else {

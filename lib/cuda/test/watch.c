@@ -36,8 +36,7 @@ typedef long any(long, long, long, long, long, long, long, long, long, long, lon
 static any *real[IDS];
 static unsigned inserted[IDS], wrong;
 
-/* Held while an event of ours is recorded and while a stream begins to be captured, so that what is
- * found out about the stream stays true. */
+/* Held while an event of ours is recorded, so that nothing found out about its stream changes. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
@@ -111,8 +110,7 @@ static void complain(unsigned id, const char *why, long about) {
 #define CALL(name, a, b, c)                                                                        \
     real[ID_##name]((long)(a), (long)(b), (long)(c), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
-/* The context whose events the stream takes: for a green one its GPU's primary context, because
- * events are of the whole device there. NULL if there is no context. */
+/* The context whose events the stream takes: for a green one its GPU's primary one. Or NULL. */
 static CUcontext context_of(CUstream stream) {
     CUcontext context = NULL;
     CUgreenCtx green;
@@ -187,11 +185,13 @@ static bool is_named(unsigned id) {
     switch (id) {
     case ID_cuCtxGetCurrent:
     case ID_cuCtxGetDevice:
+    case ID_cuCtxGetLimit:
     case ID_cuCtxPopCurrent_v2:
     case ID_cuCtxPushCurrent_v2:
     case ID_cuCtxFromGreenCtx:
     case ID_cuDeviceGet:
     case ID_cuDeviceGetCount:
+    case ID_cuDeviceGetAttribute:
     case ID_cuDeviceGetGraphMemAttribute:
     case ID_cuDeviceGetMemPool:
     case ID_cuDeviceGetUuid:

@@ -1,6 +1,7 @@
 /* Graphs: the memory of graphs with allocation nodes, and the GPU time of all graphs. */
 #include "cuda/device.h"
 #include "cuda/memory/graph.h"
+#include "cuda/memory/local.h"
 #include "cuda/stream.h"
 #include "cuda/time/launch.h"
 
@@ -10,29 +11,78 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
     return DV_REAL(cuGraphAddMemAllocNode)(node, graph, after, afters, params);
 }
 
-static void note_type(const CUgraphNodeParams *params) {
-    if (params != NULL && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-        graph_memory_used();
+/* Kernels of nodes, by the parameters that say which: pointers to these, by their types. */
+static void note_nothing(const void *params) {
+    (void)params;
+}
+
+static void note_kernel_v1(const void *at) {
+    const CUDA_KERNEL_NODE_PARAMS_v1 *params = *(const CUDA_KERNEL_NODE_PARAMS_v1 *const *)at;
+    if (params != NULL) {
+        local_in_graph(params->func);
     }
 }
 
-CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t afters,
-                        CUgraphNodeParams *params) {
-    note_type(params);
-    return DV_REAL(cuGraphAddNode)(node, graph, after, afters, params);
+static void note_kernel(const void *at) {
+    const CUDA_KERNEL_NODE_PARAMS *params = *(const CUDA_KERNEL_NODE_PARAMS *const *)at;
+    if (params != NULL) {
+        local_in_graph(params->func != NULL ? (const void *)params->func : params->kern);
+    }
 }
 
-CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
-                           const CUgraphEdgeData *edges, size_t afters, CUgraphNodeParams *params) {
-    note_type(params);
-    return DV_REAL(cuGraphAddNode_v2)(node, graph, after, edges, afters, params);
+static void note_node(const void *at) {
+    const CUgraphNodeParams *params = *(CUgraphNodeParams *const *)at;
+    if (params != NULL && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        graph_memory_used();
+    } else if (params != NULL && params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        const CUDA_KERNEL_NODE_PARAMS *kernel = &params->kernel;
+        note_kernel(&kernel);
+    }
 }
 
-CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
-                           const CUgraphEdgeData *edges, size_t afters, CUgraphNodeParams *params) {
-    note_type(params);
-    return DV_REAL(cuGraphAddNode_v3)(node, graph, after, edges, afters, params);
-}
+#define NOTE(params)                                                                               \
+    _Generic((params),                                                                             \
+        const CUDA_KERNEL_NODE_PARAMS_v1 *: note_kernel_v1,                                        \
+        const CUDA_KERNEL_NODE_PARAMS *: note_kernel,                                              \
+        CUgraphNodeParams *: note_node,                                                            \
+        default: note_nothing)(&(params))
+
+/* A function about a node that is not part of an executable graph yet. */
+#define NOTES(fn, params, parameters, ...)                                                         \
+    CUresult fn parameters {                                                                       \
+        if (DV_INNER()) {                                                                          \
+            return DV_REAL(fn)(__VA_ARGS__);                                                       \
+        }                                                                                          \
+        NOTE(params);                                                                              \
+        return DV_CALL(fn, __VA_ARGS__);                                                           \
+    }
+
+NOTES(cuGraphAddNode, params,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, size_t afters,
+       CUgraphNodeParams *params),
+      node, graph, after, afters, params)
+NOTES(cuGraphAddNode_v2, params,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges,
+       size_t afters, CUgraphNodeParams *params),
+      node, graph, after, edges, afters, params)
+NOTES(cuGraphAddNode_v3, params,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges,
+       size_t afters, CUgraphNodeParams *params),
+      node, graph, after, edges, afters, params)
+NOTES(cuGraphAddKernelNode, params,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, size_t afters,
+       const CUDA_KERNEL_NODE_PARAMS_v1 *params),
+      node, graph, after, afters, params)
+NOTES(cuGraphAddKernelNode_v2, params,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, size_t afters,
+       const CUDA_KERNEL_NODE_PARAMS *params),
+      node, graph, after, afters, params)
+NOTES(cuGraphKernelNodeSetParams, params,
+      (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params), node, params)
+NOTES(cuGraphKernelNodeSetParams_v2, params,
+      (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params), node, params)
+NOTES(cuGraphNodeSetParams, params, (CUgraphNode node, CUgraphNodeParams *params), node, params)
+NOTES(cuGraphNodeSetParams_v2, params, (CUgraphNode node, CUgraphNodeParams *params), node, params)
 
 /* A function that makes the executable graph *a0 of a1. */
 #define CUDA_HOOK_INSTANTIATES(fn, null, stream, in_order, what, parameters, arguments)            \
@@ -59,6 +109,15 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
         return result == CUDA_SUCCESS                                                              \
                    ? graph_launched(&reservation, DV_CALL(fn##suffix, exec, stream), exec)         \
                    : result;                                                                       \
+    }                                                                                              \
+    static CUresult fn##suffix##_grown(CUgraphExec exec, CUstream stream) {                        \
+        struct growth growth;                                                                      \
+        CUresult result = local_graph(&growth, stream);                                            \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = fn##suffix##_reserved(exec, stream);                                          \
+            growth_end(&growth, result == CUDA_SUCCESS);                                           \
+        }                                                                                          \
+        return result;                                                                             \
     }
 RESERVED(cuGraphLaunch, )
 RESERVED(cuGraphLaunch, _ptsz)
@@ -76,12 +135,12 @@ static uint64_t key_of(CUgraphExec exec) {
             return DV_REAL(fn)(exec, stream);                                                      \
         }                                                                                          \
         if (!launch_watched()) {                                                                   \
-            return fn##_reserved(exec, stream);                                                    \
+            return fn##_grown(exec, stream);                                                       \
         }                                                                                          \
         CUresult result =                                                                          \
             launch_begin(&launch, stream_of(stream), cost_graph(exec), COST_PRIOR_NS);             \
         if (result == CUDA_SUCCESS) {                                                              \
-            result = fn##_reserved(exec, stream);                                                  \
+            result = fn##_grown(exec, stream);                                                     \
         }                                                                                          \
         launch_end(&launch, result);                                                               \
         return result;                                                                             \
@@ -98,7 +157,7 @@ LAUNCHES(cuGraphLaunch_ptsz, launch_own)
         if (launch_watched()) {                                                                    \
             launch_follows(stream_of(stream));                                                     \
         }                                                                                          \
-        return fn##_reserved(exec, stream);                                                        \
+        return fn##_grown(exec, stream);                                                           \
     }
 UPLOADS(cuGraphUpload, launch_legacy)
 UPLOADS(cuGraphUpload_ptsz, launch_own)
@@ -125,8 +184,12 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 /* A function that changes what the executable graph a0 does, and so what it costs. */
 #define CUDA_HOOK_CHANGES(fn, null, stream, in_order, what, parameters, arguments)                 \
     CUresult fn parameters {                                                                       \
+        bool inner = DV_INNER();                                                                   \
+        if (!inner) {                                                                              \
+            NOTE(a2);                                                                              \
+        }                                                                                          \
         CUresult result = DV_CALL(fn, ARGUMENTS arguments);                                        \
-        if (result == CUDA_SUCCESS && !DV_INNER()) {                                               \
+        if (result == CUDA_SUCCESS && !inner) {                                                    \
             cost_relearn(key_of(a0));                                                              \
         }                                                                                          \
         return result;                                                                             \

@@ -1,5 +1,22 @@
 /* Launches of kernels, in every form that the driver has. */
+#include "cuda/memory/local.h"
 #include "cuda/time/launch.h"
+
+/* A launch that may need more local memory than the context has: it is reserved first. */
+#define ANNOUNCED(fn, kernel, stream, ...)                                                         \
+    if (local_suspected(kernel) && !DV_INNER()) {                                                  \
+        struct growth growth;                                                                      \
+        CUresult room = local_launch(&growth, kernel, stream);                                     \
+        if (room == CUDA_SUCCESS) {                                                                \
+            room = fn##_timed(__VA_ARGS__);                                                        \
+            growth_end(&growth, room == CUDA_SUCCESS);                                             \
+        }                                                                                          \
+        return room;                                                                               \
+    }                                                                                              \
+    return fn##_timed(__VA_ARGS__)
+
+/* What stands inside an exported function, so that DV_INNER sees who called that. */
+#define INSIDE static inline __attribute__((always_inline))
 
 /* A launch of `work` in `stream`; after the prior, the arguments for the driver. */
 #define COUNTED(fn, stream, work, prior, ...)                                                      \
@@ -15,8 +32,9 @@
     return result;
 
 #define CUDA_HOOK_LAUNCHES(fn, null, stream, in_order, key, parameters, arguments)                 \
-    CUresult fn parameters {                                                                       \
-        COUNTED(fn, launch_##null(stream), key, COST_PRIOR_NS, ARGUMENTS arguments)                \
+    INSIDE CUresult fn##_timed parameters{COUNTED(fn, launch_##null(stream), key, COST_PRIOR_NS,   \
+                                                  ARGUMENTS arguments)} CUresult fn parameters {   \
+        ANNOUNCED(fn, a0, launch_##null(stream), ARGUMENTS arguments);                             \
     }
 #include "abi/generated/cuda_hooks.inc"
 
@@ -27,13 +45,16 @@ static struct work work_of(const CUlaunchConfig *config, CUfunction function) {
 }
 
 #define CONFIGURED(fn, stream_of)                                                                  \
-    CUresult fn(const CUlaunchConfig *config, CUfunction function, void **parameters,              \
-                void **extra) {                                                                    \
+    INSIDE CUresult fn##_timed(const CUlaunchConfig *config, CUfunction function,                  \
+                               void **parameters, void **extra){COUNTED(                           \
+        fn, stream_of(config -> hStream), work_of(config, function), COST_PRIOR_NS, config,        \
+        function, parameters, extra)} CUresult fn(const CUlaunchConfig *config,                    \
+                                                  CUfunction function, void **parameters,          \
+                                                  void **extra) {                                  \
         if (config == NULL) {                                                                      \
             return DV_REAL(fn)(config, function, parameters, extra);                               \
         }                                                                                          \
-        COUNTED(fn, stream_of(config->hStream), work_of(config, function), COST_PRIOR_NS, config,  \
-                function, parameters, extra)                                                       \
+        ANNOUNCED(fn, function, stream_of(config->hStream), config, function, parameters, extra);  \
     }
 CONFIGURED(cuLaunchKernelEx, launch_legacy)
 CONFIGURED(cuLaunchKernelEx_ptsz, launch_own)
@@ -42,24 +63,33 @@ CONFIGURED(cuLaunchKernelEx_ptsz, launch_own)
 #define GRID_WORK(function, width, height)                                                         \
     cost_kernel(function, (unsigned)(width), (unsigned)(height), 1, 0, 0, 0, 0)
 
-CUresult cuLaunch(CUfunction function){
-    COUNTED(cuLaunch, CU_STREAM_LEGACY, GRID_WORK(function, 1, 1), COST_PRIOR_NS, function)}
+INSIDE CUresult cuLaunch_timed(CUfunction function){
+    COUNTED(cuLaunch, CU_STREAM_LEGACY, GRID_WORK(function, 1, 1), COST_PRIOR_NS,
+            function)} CUresult cuLaunch(CUfunction function) {
+    ANNOUNCED(cuLaunch, function, CU_STREAM_LEGACY, function);
+}
 
-CUresult cuLaunchGrid(CUfunction function, int width, int height){
+INSIDE CUresult cuLaunchGrid_timed(CUfunction function, int width, int height){
     COUNTED(cuLaunchGrid, CU_STREAM_LEGACY, GRID_WORK(function, width, height), COST_PRIOR_NS,
-            function, width, height)}
+            function, width, height)} CUresult
+    cuLaunchGrid(CUfunction function, int width, int height) {
+    ANNOUNCED(cuLaunchGrid, function, CU_STREAM_LEGACY, function, width, height);
+}
 
-CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream){
+INSIDE CUresult cuLaunchGridAsync_timed(CUfunction function, int width, int height,
+                                        CUstream stream){
     COUNTED(cuLaunchGridAsync, launch_legacy(stream), GRID_WORK(function, width, height),
-            COST_PRIOR_NS, function, width, height, stream)}
+            COST_PRIOR_NS, function, width, height, stream)} CUresult
+    cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream) {
+    ANNOUNCED(cuLaunchGridAsync, function, launch_legacy(stream), function, width, height, stream);
+}
 
 /* Launches one kernel on several GPUs at once, each in a stream of its own. The driver refuses more
    launches than a tenant can have GPUs. */
-CUresult
-    cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
+static CUresult launch_list(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
     struct launch launches[DV_PAGE_DEVICES];
-    if (!launch_counts() || list == NULL || count > DV_PAGE_DEVICES) {
-        return DV_REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
+    if (!launch_watched()) {
+        return DV_CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
     }
     CUresult result = CUDA_SUCCESS;
     unsigned begun = 0;
@@ -75,6 +105,28 @@ CUresult
     }
     for (unsigned i = 0; i < begun; i++) {
         launch_end(&launches[i], result);
+    }
+    return result;
+}
+
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count,
+                                              unsigned flags) {
+    struct growth growths[DV_PAGE_DEVICES];
+    if (DV_INNER() || list == NULL || count > DV_PAGE_DEVICES) {
+        return DV_REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
+    }
+    CUresult result = CUDA_SUCCESS;
+    unsigned grown = 0;
+    for (; grown < count && result == CUDA_SUCCESS; grown++) {
+        result = local_launch(&growths[grown], list[grown].function, list[grown].hStream);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = launch_list(list, count, flags);
+    } else {
+        grown--; /* it has nothing to end */
+    }
+    for (unsigned i = 0; i < grown; i++) {
+        growth_end(&growths[i], result == CUDA_SUCCESS);
     }
     return result;
 }

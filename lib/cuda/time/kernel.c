@@ -4,6 +4,7 @@
 
 #include "cuda/fork.h"
 #include "cuda/memory/code.h"
+#include "cuda/memory/local.h"
 #include "cuda/table.h"
 #include "cuda/time/capture.h"
 #include "cuda/time/cost.h"
@@ -44,6 +45,7 @@ static void note(const void *handle, uint32_t amount, uint32_t code, uint16_t fl
     struct entry entry = {.amount = amount, .owner = code, .flags = flags};
     if (handle != NULL) {
         table_put(&kernels, (uint64_t)(uintptr_t)handle, entry, NULL, NULL);
+        local_met(handle, flags & CONTEXTLESS);
     }
 }
 
@@ -70,6 +72,23 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     if (result == CUDA_SUCCESS && !DV_INNER() && (uintptr_t)*function != (uintptr_t)kernel &&
         table_get(&kernels, (uint64_t)(uintptr_t)kernel, &entry)) {
         note(*function, entry.amount, entry.owner, 0);
+    }
+    return result;
+}
+
+/* Without their names, which would cost a call for each. */
+CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned count, CUmodule module) {
+    CUresult result = DV_CALL(cuModuleEnumerateFunctions, functions, count, module);
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS && !DV_INNER(); i++) {
+        local_met(functions[i], false);
+    }
+    return result;
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel *kernels_of, unsigned count, CUlibrary library) {
+    CUresult result = DV_CALL(cuLibraryEnumerateKernels, kernels_of, count, library);
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS && !DV_INNER(); i++) {
+        local_met(kernels_of[i], true);
     }
     return result;
 }

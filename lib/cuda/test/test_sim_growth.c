@@ -1,0 +1,253 @@
+/* Stacks of kernels, which grow by a call that does not name their bytes. What does not fit is refused
+ * before the driver takes it, and nothing is charged that the driver does not have, but for parts of
+ * blocks. */
+#define _GNU_SOURCE
+#include "cuda/test/sim.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LIMIT (512 * MIB)
+#define THREADS (UINT64_C(10) * 2048) /* of a GPU of sim.c, at once */
+#define PROCESSES 8
+#define ROUNDS 60
+
+static struct setting s;
+
+#define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
+static const char flat[] = HEAD ".visible .entry flat() { ret; }\n";
+static const char deep[] = HEAD ".visible .entry deep()\n{\n"
+                                "  .local .align 16 .b8 depot[9216];\n  ret;\n}\n";
+static const char deeper[] = HEAD ".visible .entry deeper()\n{\n"
+                                  "  .local .align 16 .b8 depot[40000];\n  ret;\n}\n";
+static const char huge[] = HEAD ".global .align 8 .b8 room[600][1048576];\n";
+static const char large[] =
+    HEAD "/* .global .b8 none[9]; */ .visible .global .align 8 .b8 room[314572800];\n"
+         ".visible .entry use() { ret; }\n";
+static const char small[] = HEAD ".const .align 4 .u32 table[3] = {1, 2, 3};\n"
+                                 ".global .f64 sums[100000];\n";
+/* The account tells at least the truth, and no more than parts of blocks beyond it. */
+static void check_account(uint64_t blocks) {
+    uint64_t used = setting_used(&s), truth = sim_used(&s, 0);
+    CHECK(used >= truth);
+    CHECK(used - truth <= blocks * BLOCK);
+    CHECK(sim_peak(&s, 0) <= LIMIT);
+}
+
+static uint64_t stack_bytes(uint64_t bytes) {
+    return (bytes - 1024) * THREADS;
+}
+
+static void stacks(CUcontext context) {
+    size_t limit;
+    CUdeviceptr most;
+    uint64_t before = setting_used(&s);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 65536), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(CUDA(&s, cuCtxGetLimit)(&limit, CU_LIMIT_STACK_SIZE), CUDA_SUCCESS);
+    CHECK_EQUAL(limit, 1024);
+    CHECK_TRUE_ACCOUNT(&s);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 8192), CUDA_SUCCESS);
+    CHECK(setting_used(&s) >= before + stack_bytes(8192));
+    check_account(1);
+    /* A second time it is there already. */
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&most, LIMIT - setting_used(&s)), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 8192), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 9000), CUDA_ERROR_OUT_OF_MEMORY);
+    check_account(1);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 512), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(most), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), before);
+    CHECK_TRUE_ACCOUNT(&s);
+    /* What the driver refuses gives back what was reserved. */
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)((CUlimit)77, 1), CUDA_ERROR_UNSUPPORTED_LIMIT);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 128), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), before);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(context), CUDA_SUCCESS);
+}
+
+/* Each context has stacks of its own, which end with it. */
+static void contexts(CUcontext first) {
+    CUcontext second, third;
+    uint64_t before = setting_used(&s);
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&second, 0, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 13000), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&third, 0, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 20000), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 10000), CUDA_SUCCESS);
+    check_account(2);
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(second), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(third), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), before);
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQUAL(CUDA(&s, cuDevicePrimaryCtxRetain)(&second, 0), CUDA_SUCCESS);
+        CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(second), CUDA_SUCCESS);
+        CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 20000), CUDA_SUCCESS);
+        check_account(2);
+        CHECK_EQUAL((i % 2 ? CUDA(&s, cuDevicePrimaryCtxReset_v2)
+                           : CUDA(&s, cuDevicePrimaryCtxRelease_v2))(0),
+                    CUDA_SUCCESS);
+        CHECK_EQUAL(setting_used(&s), before);
+    }
+    CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(first), CUDA_SUCCESS);
+    CHECK_TRUE_ACCOUNT(&s);
+}
+
+static CUresult launch(CUfunction f, CUstream stream) {
+    return CUDA(&s, cuLaunchKernel)(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+}
+
+/* A launch that needs more stack than there is raises it for good. */
+static void kernels(void) {
+    CUmodule module;
+    CUfunction shallow, f, too_deep;
+    uint64_t before = setting_used(&s);
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, flat), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleGetFunction)(&shallow, module, "flat"), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, deeper), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleGetFunction)(&too_deep, module, "deeper"), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, deep), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleGetFunction)(&f, module, "deep"), CUDA_SUCCESS);
+    CHECK_EQUAL(launch(shallow, NULL), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), before);
+    CHECK_EQUAL(launch(too_deep, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(setting_used(&s), before);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQUAL(launch(f, NULL), CUDA_SUCCESS);
+        CHECK(setting_used(&s) >= before + stack_bytes(9216));
+        check_account(1);
+    }
+    /* Lowered, and raised by the next launch. */
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
+    CHECK_TRUE_ACCOUNT(&s);
+    CHECK_EQUAL(launch(f, NULL), CUDA_SUCCESS);
+    check_account(1);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleUnload)(module), CUDA_SUCCESS);
+    CHECK_TRUE_ACCOUNT(&s);
+}
+
+/* The same of kernels of libraries, in graphs and in captured streams. */
+static void graphs(void) {
+    CUlibrary library;
+    CUkernel kernel;
+    CUgraph graph, captured;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUstream stream;
+    CUdeviceptr most;
+    uint64_t before = setting_used(&s);
+    CHECK_EQUAL(CUDA(&s, cuLibraryLoadData)(&library, deep, NULL, NULL, 0, NULL, NULL, 0),
+                CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuLibraryGetKernel)(&kernel, library, "deep"), CUDA_SUCCESS);
+    CUDA_KERNEL_NODE_PARAMS params = {.kern = kernel,
+                                      .func = (CUfunction)kernel,
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 1,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1};
+    CHECK_EQUAL(CUDA(&s, cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuGraphAddKernelNode_v2)(&node, graph, NULL, 0, &params), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuGraphInstantiateWithFlags)(&exec, graph, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&most, LIMIT - before), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuGraphLaunch)(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(launch((CUfunction)kernel, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    check_account(0);
+    CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(most), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuGraphLaunch)(exec, NULL), CUDA_SUCCESS);
+    check_account(1);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                CUDA_SUCCESS);
+    CHECK_EQUAL(launch((CUfunction)kernel, stream), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuStreamEndCapture)(stream, &captured), CUDA_SUCCESS);
+    check_account(1 + stack_bytes(9216) / BLOCK);
+    CHECK_EQUAL(CUDA(&s, cuGraphInstantiateWithFlags)(&exec, captured, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuGraphLaunch)(exec, stream), CUDA_SUCCESS);
+    check_account(1);
+    CHECK_EQUAL(CUDA(&s, cuCtxSynchronize)(), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuLibraryUnload)(library), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), before);
+}
+
+/* Takes whatever it gets, in contexts that come and go, until it is told to end. */
+static void take_all(int ready) {
+    static const char *codes[] = {huge, large, small, deep};
+    CUcontext context;
+    CUmodule module;
+    CUfunction f;
+    uint64_t state = (uint64_t)getpid();
+    setting_open(&s);
+    CHECK_EQUAL(CUDA(&s, cuInit)(0), CUDA_SUCCESS);
+    for (int i = 0; i < ROUNDS; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        if (CUDA(&s, cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS) {
+            continue;
+        }
+        for (unsigned k = 0; k < 6; k++) {
+            CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, (state >> (30 + k) & 15) * 4096);
+            const char *code = codes[state >> (40 + k) & 3];
+            if (CUDA(&s, cuModuleLoadData)(&module, code) == CUDA_SUCCESS && code == deep &&
+                CUDA(&s, cuModuleGetFunction)(&f, module, "deep") == CUDA_SUCCESS) {
+                launch(f, NULL);
+            }
+        }
+        if (i % 8 != 7) { /* some stay */
+            CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(context), CUDA_SUCCESS);
+        }
+    }
+    CHECK(write(ready, "", 1) == 1);
+    pause();
+}
+
+static void many_processes(void) {
+    pid_t pids[PROCESSES];
+    int ready[2], status;
+    char byte;
+    CHECK(pipe(ready) == 0);
+    fflush(stdout);
+    for (int i = 0; i < PROCESSES; i++) {
+        pids[i] = fork();
+        CHECK(pids[i] >= 0);
+        if (pids[i] == 0) {
+            close(ready[0]);
+            take_all(ready[1]);
+            _exit(0);
+        }
+    }
+    close(ready[1]);
+    for (int i = 0; i < PROCESSES; i++) {
+        CHECK(read(ready[0], &byte, 1) == 1);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        kill(pids[i], SIGKILL);
+        CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+    }
+    CHECK(sim_peak(&s, 0) > LIMIT / 2);
+    CHECK(sim_peak(&s, 0) <= LIMIT);
+    CHECK_EQUAL(sim_used(&s, 0), 0);
+}
+
+int main(void) {
+    sim_make_closed(&s, 2, LIMIT);
+    many_processes();
+    setting_open(&s);
+    CUcontext context = setting_context(&s);
+    dv_reap(s.share);
+    CHECK_TRUE_ACCOUNT(&s);
+    stacks(context);
+    contexts(context);
+    kernels();
+    graphs();
+    CHECK(sim_peak(&s, 0) <= LIMIT);
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(context), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), 0);
+    CHECK_EQUAL(sim_used(&s, 0), 0);
+    return 0;
+}
