@@ -35,6 +35,9 @@ var Ways = []Way{
 	{Name: "handler", Prevented: true}, // allocates in a signal handler meanwhile
 	{Name: "dup", Prevented: true},     // releases memory whose descriptor was duplicated
 	{Name: "pass", Prevented: true},    // passes the descriptor to a process without CUDA
+	{Name: "stack", Prevented: true},   // makes the stacks of kernels large
+	{Name: "code", Prevented: true},    // loads code with large variables
+	{Name: "local", Prevented: true},   // launches kernels that need large stacks
 }
 
 const (

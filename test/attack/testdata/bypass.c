@@ -1,6 +1,5 @@
-/* Tries to hold more GPU memory than its share, in one of nine ways, and then waits for the end of
- * its standard input. Prints a line: the bytes that it believes to hold, and the time (ns of
- * CLOCK_REALTIME) at which it passed the number of bytes given, 0 if it never did.
+/* Tries to hold more GPU memory than its share, and then waits for the end of its standard input.
+ * Prints the bytes that it believes to hold, and the time (CLOCK_REALTIME, ns) at which it passed PASSED, 0 if never.
  *
  *     bypass WAY PASSED MOST AMOUNTS LIMIT
  *
@@ -46,6 +45,7 @@ int open(const char *path, int flags, ...) {
 #else
 
 #define PIECE (256ull << 20)
+#define CODE ".version 7.0\n.target sm_80\n.address_size 64\n"
 
 static unsigned long long passed, most, at, total;
 static long amounts_offset, limit_offset;
@@ -64,6 +64,7 @@ static int (*synchronize)(void *);
 static int (*create)(unsigned long long *, size_t, const void *, unsigned long long);
 static int (*export)(void *, unsigned long long, int, unsigned long long);
 static int (*release)(unsigned long long);
+static int (*make)(void **, unsigned, int), (*set)(int, size_t);
 
 static void die(const char *what) {
     perror(what);
@@ -86,6 +87,8 @@ static void find(void *library) {
         {&create, "cuMemCreate"},
         {&export, "cuMemExportToShareableHandle"},
         {&release, "cuMemRelease"},
+        {&make, "cuCtxCreate_v2"},
+        {&set, "cuCtxSetLimit"},
     };
     for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) {
         void *symbol = library != NULL ? dlsym(library, all[i].name) : NULL;
@@ -127,10 +130,9 @@ static void *open_real(void) {
 
 /* Says how far it came and waits for the end. */
 static void finish(void) {
-    char end;
     printf("%llu %llu\n", total, at);
     fflush(stdout);
-    while (read(0, &end, 1) > 0) {
+    while (getchar() >= 0) {
     }
     exit(0);
 }
@@ -166,9 +168,7 @@ static volatile uint64_t *ledger(void) {
     (void)snprintf(path, sizeof path, "%s/state", directory);
     int file = open(path, O_RDWR);
     char *page = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (file < 0 || page == MAP_FAILED) {
-        die(path);
-    }
+    page == MAP_FAILED ? die(path) : (void)0;
     return (volatile uint64_t *)(void *)(page + amounts_offset);
 }
 
@@ -248,8 +248,7 @@ static void take_inside(int signal) {
 
 /* Waits for a kernel, in which the handler gets a signal. */
 static void wait_for_kernel(void (*handler)(int)) {
-    static const char image[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
-                                ".visible .entry divvy_busy_ns(.param .u64 a) { ret; }\n";
+    static const char image[] = CODE ".visible .entry divvy_busy_ns(.param .u64 a) { ret; }\n";
     void *module, *kernel;
     unsigned long long time = 1000000000;
     void *arguments[] = {&time};
@@ -300,6 +299,24 @@ static void take_descriptors(int other) {
         close(file);
         release(handle);
         count();
+    }
+}
+
+/* Takes memory that no call names: stacks, those that a kernel needs, or variables of code. */
+static void take_unnamed(const char *way) {
+    static const char room[] = CODE ".global .align 8 .b8 room[256][1024*1024];\n";
+    static const char deep[] = CODE ".visible .entry deep()\n"
+                                    "{ .local .align 16 .b8 depot[65536]; ret; }\n";
+    void *context, *module, *kernel;
+    for (int result = 0; total < most && result == 0; total += result == 0 ? PIECE : 0) {
+        if (strcmp(way, "code") == 0) {
+            result = load(&module, room);
+        } else if ((result = make(&context, 0, 0)) == 0) {
+            result = strcmp(way, "stack") == 0 ? set(0, 65536)
+                     : load(&module, deep) != 0 || function(&kernel, module, "deep") != 0
+                         ? 1
+                         : launch(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        }
     }
 }
 
@@ -372,6 +389,8 @@ int main(int argc, char **argv) {
         wait_for_kernel(take_inside);
     } else if (strcmp(way, "dup") == 0 || strcmp(way, "pass") == 0) {
         take_descriptors(other);
+    } else if (strcmp(way, "stack") == 0 || strcmp(way, "code") == 0 || strcmp(way, "local") == 0) {
+        take_unnamed(way);
     } else {
         take();
     }
