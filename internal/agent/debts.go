@@ -116,6 +116,13 @@ func (a *Agent) settle(t *tenant) {
 	}
 }
 
+// mostOwed is the most that a share can owe at the end of its life which took over so much. A GPU
+// works no longer for a share than that lives: what was charged beyond is an estimate of work that
+// ended with its processes, such as that of a grid which would have run for hours.
+func mostOwed(inherited uint64, life time.Duration) uint64 {
+	return inherited + uint64(max(life, 0))
+}
+
 // leaveDebts remembers what a tenant owes that ends. One that was never made, or whose
 // pages are gone, owes what it took over. Agent.mu is held.
 func (a *Agent) leaveDebts(t *tenant) {
@@ -123,7 +130,7 @@ func (a *Agent) leaveDebts(t *tenant) {
 	for i, s := range t.Shares {
 		d := debt{Debtor: t.debtor(), UUID: s.place(), Owed: s.Owed, Rate: uint32(max(s.Cores, 1)) * (page.Whole / 100), At: t.Created}
 		if i < len(t.owes) {
-			d.Owed, d.Rate, d.At = t.owes[i].Owed, t.owes[i].Rate, now
+			d.Owed, d.Rate, d.At = min(t.owes[i].Owed, mostOwed(s.Owed, now.Sub(t.Created))), t.owes[i].Rate, now
 		}
 		if d.at(now) >= debtLeast {
 			a.debts.add(now, d)

@@ -100,6 +100,43 @@ func balance(t *testing.T, dir string, write *int64) int64 {
 	return int64(binary.LittleEndian.Uint64(words[:]))
 }
 
+// aged has a share live for a while, in which it could use that much of a GPU.
+func aged(r *running, created *control.Created, life time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tenants[created.Tenant.ID]
+	t.Created = t.Created.Add(-life)
+}
+
+// A share that was charged for hours of work and lived for seconds owes seconds: no GPU can
+// have worked for it longer. What it took over it owes all the same.
+func TestDebtIsNoMoreThanALife(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	charged := -3600 * int64(time.Second)
+	const life = 20 * time.Second
+	slack := int64(600 * time.Second) // for a slow test
+	first := n.asker(os.Getuid())
+	created := n.grant(r, first, capped("first"))
+	balance(t, created.Tenant.Dir, &charged)
+	aged(r, created, life)
+	first.hangUp()
+	first.kill()
+	eventually(t, "the share ends", n.gone(r, created))
+	second := n.asker(os.Getuid())
+	created = n.grant(r, second, capped("second"))
+	left := balance(t, created.Tenant.Dir, nil)
+	if left > -int64(life)/2 || left < -int64(life)-slack {
+		t.Errorf("the next share begins at %d", left)
+	}
+	if got := mostOwed(7, -time.Hour); got != 7 {
+		t.Errorf("with a clock set back it owes %d", got)
+	}
+	if got := mostOwed(uint64(time.Hour), time.Second); got != uint64(time.Hour+time.Second) {
+		t.Errorf("a share that took over an hour owes %d", got)
+	}
+}
+
 // A share's debt goes to exactly one later share of its user, also after the agent was
 // started again, and to nobody else's.
 func TestDebtOutlivesItsShare(t *testing.T) {
@@ -112,6 +149,7 @@ func TestDebtOutlivesItsShare(t *testing.T) {
 	}
 	owed := -2000 * int64(time.Second)
 	balance(t, created.Tenant.Dir, &owed)
+	aged(r, created, time.Hour)
 	first.hangUp()
 	first.kill()
 	eventually(t, "the share ends", n.gone(r, created))
@@ -150,6 +188,7 @@ func TestDebtOfAShareThatEndedJustNow(t *testing.T) {
 	first := n.asker(os.Getuid())
 	created := n.grant(r, first, capped("first"))
 	balance(t, created.Tenant.Dir, &owed)
+	aged(r, created, time.Hour)
 	process := n.enter(created.Tenant.Dir, 0, first.cmd.Process.Pid, gib/2)
 	for _, left := range []bool{false, true} {
 		first.left.Store(left)
