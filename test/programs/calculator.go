@@ -46,10 +46,11 @@ func numba(p *place) []string {
 }
 
 // tinygrad looks for the driver in folders, not with the dynamic linker: in that of the machine's driver, whose file our
-// library covers in a namespace, and in those of LD_LIBRARY_PATH.
+// library covers in a namespace, and in those of LD_LIBRARY_PATH, in which the client's folder is where programs are kept away
+// from the driver.
 func tinygrad(p *place) []string {
 	environment := []string{"DEV=CUDA", "CACHELEVEL=0"}
-	if p.way != "env" {
+	if p.way != "env" && p.way != remote {
 		environment = append(environment, "CUDA_PATH="+p.instance.Dir)
 	}
 	return environment

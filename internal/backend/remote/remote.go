@@ -171,6 +171,10 @@ func (m machine) apart(p *backend.Plan, layer backend.Layer, d *driver.Driver, s
 	p.Steps = append(p.Steps, makeEmpty{Path: none})
 	m.cover(p, d, client)
 	m.Lead(p, &p.Edits, client)
+	if slices.ContainsFunc(driver.Libraries, func(l driver.Library) bool { return !d.Cached[l] }) {
+		// No file where programs look is covered, and some, such as tinygrad, look through folders and ask no linker.
+		p.Edits.Env = append(p.Edits.Env, edits.Env{Name: "LD_LIBRARY_PATH", Value: client, Prepend: true})
+	}
 	for _, hidden := range m.Hidden {
 		source := none
 		switch {

@@ -21,9 +21,10 @@ import (
 var update = flag.Bool("update", false, "rewrite golden files")
 
 func theDriver(folder string) *driver.Driver {
-	d := &driver.Driver{Chosen: map[driver.Library]string{}, Files: map[driver.Library][]string{}}
+	d := &driver.Driver{Chosen: map[driver.Library]string{}, Files: map[driver.Library][]string{}, Cached: map[driver.Library]bool{}}
 	for _, library := range driver.Libraries {
 		file := filepath.Join(folder, string(library))
+		d.Cached[library] = folder == "/usr/lib"
 		d.Chosen[library], d.Files[library] = file, []string{file, "/usr/local/cuda/compat/" + string(library)}
 	}
 	return d
