@@ -27,6 +27,7 @@ var shapes = map[string]shape{
 	"follows":      {kinds: []Kind{Copy, Sync, Pass}, stream: true},
 	"instantiates": {kinds: []Kind{Graph}, first: []string{"CUgraphExec *", "CUgraph"}},
 	"launches":     {kinds: []Kind{Launch}, stream: true, calls: []string{"cost_kernel"}},
+	"records":      {kinds: []Kind{Pass}, first: []string{"CUevent", "CUstream"}, stream: true},
 	"waits":        {kinds: []Kind{Sync}, first: []string{"CUstream"}, only: true, stream: true},
 }
 

@@ -127,6 +127,10 @@ static void account(struct flight *flight, struct launch *launch) {
         /* gate_wait sets it to 0 without the lock. */
         uint64_t unseen = __atomic_load_n(&flight->unseen, __ATOMIC_RELAXED);
         put(&flight->unseen, unseen + later(launch->ns, launch->charge));
+        if (launch->records) {
+            uint64_t records = __atomic_load_n(&flight->records, __ATOMIC_RELAXED);
+            put(&flight->records, records + later(launch->ns, launch->charge));
+        }
         owe(flight, (int64_t)launch->charge, 1);
     }
     if (!flight->is_open) {

@@ -92,8 +92,8 @@ static inline struct work cost_kernel(const void *function, unsigned gx, unsigne
                                               ((uint64_t)shared << 32 | (uint64_t)by << 16) ^ bz)};
 }
 
-/* Other work: a graph, or what moves or fills so many bytes. */
-enum cost_kind { COST_GRAPH = 1, COST_COPY, COST_SET, COST_UNKNOWN };
+/* Other work: a graph, what moves or fills so many bytes, or the record of an event. */
+enum cost_kind { COST_GRAPH = 1, COST_COPY, COST_SET, COST_UNKNOWN, COST_EVENT };
 static inline struct work cost_graph(const void *exec) {
     return (struct work){exec, cost_shape(0, 0, (uint64_t)COST_GRAPH << 60 | 1)};
 }

@@ -78,6 +78,7 @@ struct flight {
     int32_t owed_launches;
     uint64_t
         unseen; /* ns given, or ns charged if that is more, since the budget was last looked at */
+    uint64_t records; /* the same of events alone, since a launch last looked */
     uint32_t turn;    /* counts launches that could be measured alone */
     uint32_t batches; /* ever opened */
     uint32_t closing; /* threads that record the end of a batch they have taken */
@@ -105,6 +106,7 @@ struct launch {
     bool waited;  /* it had to wait, so others will follow it at once */
     bool yields;  /* it waits because a neighbour's pulse beats */
     bool unknown; /* nobody knows its cost, not even about */
+    bool records; /* it is the record of an event */
     bool alone;   /* has to be measured alone; only then also: */
     bool loads;   /* its code may be loaded inside the driver's call */
 };

@@ -255,6 +255,7 @@ CUresult gate_wait(struct launch *launch) {
     }
     if (launch->flight != NULL) {
         __atomic_store_n(&launch->flight->unseen, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&launch->flight->records, 0, __ATOMIC_RELAXED);
         launch->taken = true;
     }
     return answer;

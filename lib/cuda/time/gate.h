@@ -15,6 +15,9 @@
 #include "cuda/time/flight.h"
 
 #define GATE_PORTION_NS 200000 /* of charge */
+/* Events are charged and do not wait, because a program measures with them. One that gives the stream so much of them and
+ * little else has them wait like launches. */
+#define GATE_RECORDS_NS 2000000
 
 /* Waits as long as the launch has to wait. Charges the launch and what its flight owes. If the
  * stream ends meanwhile, returns what the launch answers, and the driver is not asked. A launch

@@ -3,6 +3,8 @@
  * functions, waits, writes that others wait for, migrations. None of them is ever delayed. The
  * batch before it ends there, because the time that such a thing takes is not charged.
  *
+ * Records of events, for which the GPU takes about as long as for the smallest launch.
+ *
  * And functions that make streams for which the legacy stream is a barrier.
  */
 #include "cuda/memory/primary.h"
@@ -14,6 +16,20 @@
             launch_follows(launch_##null(stream));                                                 \
         }                                                                                          \
         return DV_REAL(fn) arguments;                                                              \
+    }
+/* A function that records an event. */
+#define CUDA_HOOK_RECORDS(fn, null, stream, in_order, what, parameters, arguments)                 \
+    CUresult fn parameters {                                                                       \
+        struct launch launch;                                                                      \
+        if (!launch_counts()) {                                                                    \
+            return DV_REAL(fn) arguments;                                                          \
+        }                                                                                          \
+        CUresult result = launch_records(&launch, launch_##null(stream));                          \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = DV_CALL(fn, ARGUMENTS arguments);                                             \
+        }                                                                                          \
+        launch_end(&launch, result);                                                               \
+        return result;                                                                             \
     }
 #include "abi/generated/cuda_hooks.inc"
 

@@ -6,6 +6,8 @@
 #include "cuda/time/kernel.h"
 #include "cuda/time/now.h"
 
+#define EVENT_NS 1000u /* of an event's record, until it is learned */
+
 static const uint32_t no_flags, always = 1;
 const uint32_t *launch_flags[DV_PAGE_DEVICES] = {&no_flags};
 unsigned launch_gpus = 1;
@@ -32,10 +34,12 @@ bool launch_any(void) {
 
 /* Whether to look at the budget, which is after each portion of work. */
 static bool must_look(const struct launch *launch, uint32_t flags) {
-    uint64_t unseen = __atomic_load_n(&launch->flight->unseen, __ATOMIC_RELAXED);
+    const struct flight *flight = launch->flight;
+    uint64_t unseen = launch->records ? __atomic_load_n(&flight->records, __ATOMIC_RELAXED)
+                                      : __atomic_load_n(&flight->unseen, __ATOMIC_RELAXED);
     uint64_t more = launch->ns > launch->charge ? launch->ns : launch->charge;
     return (flags & (DV_PAGE_BUDGET_LIMITED | DV_PAGE_BUDGET_YIELD)) != 0 &&
-           unseen + more > GATE_PORTION_NS;
+           unseen + more > (launch->records ? GATE_RECORDS_NS : GATE_PORTION_NS);
 }
 
 /* The first launch of this work by the process: loads its code, and asks what others learned. */
@@ -68,7 +72,8 @@ static __attribute__((noinline, cold)) bool is_unknown(struct launch *launch, st
     return launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0;
 }
 
-CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
+static CUresult begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior,
+                      bool records) {
     struct flight *flight = capture_has(stream) ? NULL : flight_of(stream);
     launch->flight = NULL;
     if (flight == NULL) {
@@ -83,6 +88,7 @@ CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, 
     launch->cost = cost_find(cost_key(work), prior);
     launch->taken = launch->waited = launch->unknown = launch->alone = false;
     launch->turn = 0;
+    launch->records = records;
     bool unknown =
         __builtin_expect(cost_samples(launch->cost) == 0, 0) && is_unknown(launch, work, flags);
     struct notes *notes = notes_here;
@@ -105,6 +111,14 @@ CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, 
     __atomic_store_n(&notes->launching, flight, __ATOMIC_RELAXED);
     flight_give(flight, launch);
     return gone;
+}
+
+CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
+    return begin(launch, stream, work, prior, false);
+}
+
+CUresult launch_records(struct launch *launch, CUstream stream) {
+    return begin(launch, stream, cost_moved(COST_EVENT, 0), EVENT_NS, true);
 }
 
 void launch_end(struct launch *launch, CUresult result) {

@@ -72,6 +72,9 @@ DV_HIDDEN CUresult launch_begin(struct launch *launch, CUstream stream, struct w
                                 uint64_t prior);
 DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
 
+/* The same for the record of an event, which is charged, and waits only in a stream that gets hardly anything else. */
+DV_HIDDEN CUresult launch_records(struct launch *launch, CUstream stream);
+
 /* Before something that is not a launch is given to the stream. */
 DV_HIDDEN void launch_follows(CUstream stream);
 

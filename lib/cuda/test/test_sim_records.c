@@ -1,0 +1,79 @@
+/* Records of events on simgpu: what the GPU takes for them is charged and told, whoever makes nothing else does not get it for
+ * nothing, and who measures launches with them is not held up by them. */
+#include "cuda/test/busy.h"
+
+#include <stddef.h>
+
+#define COUNT 20000u
+#define RECORD_NS 500u /* of the simulated machine */
+
+static struct setting s;
+static CUstream stream;
+static CUevent event;
+
+static void begin(void) {
+    CHECK_EQUAL(CUDA(&s, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+}
+
+static void end(void) {
+    CHECK_EQUAL(CUDA(&s, cuEventDestroy_v2)(event), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+}
+
+static void record(unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        CHECK_EQUAL(CUDA(&s, cuEventRecord)(event, stream), CUDA_SUCCESS);
+    }
+}
+
+/* Within a quarter of what the GPU truly took, our own events beside them. */
+static void records_are_charged(void) {
+    uint64_t before = sim_time(&s, 0);
+    uint64_t charged = busy_bucket(&s, 0).charged;
+
+    begin();
+    record(COUNT);
+    busy_sync(&s, stream);
+    end();
+    charged = busy_bucket(&s, 0).charged - charged;
+    uint64_t took = sim_time(&s, 0) - before;
+    CHECK(took >= (uint64_t)COUNT * RECORD_NS);
+    CHECK(charged > took - took / 4 && charged < took + took / 4);
+}
+
+/* With a hundredth of the GPU a loop of records waits once it has taken more than it may. */
+static void records_wait_in_the_end(void) {
+    begin();
+    busy_budget.rate = busy_budget.base = DV_PAGE_WHOLE / 100;
+    busy_budget.burst = MS;
+    busy_grant(&s, 0);
+    uint64_t waited = busy_bucket(&s, 0).waited;
+    record(COUNT);
+    CHECK(busy_bucket(&s, 0).waited > waited);
+    busy_sync(&s, stream);
+    end();
+    CHECK(busy_bucket(&s, 0).balance > -5 * (int64_t)MS);
+}
+
+/* A launch leaves the share in debt; the event behind it, which measures it, is recorded all the same. */
+static void records_measure(void) {
+    begin();
+    uint64_t waited;
+
+    CHECK_EQUAL(busy_launch(&s, stream, 20 * MS), CUDA_SUCCESS);
+    waited = busy_bucket(&s, 0).waited;
+    record(8);
+    CHECK_EQUAL(busy_bucket(&s, 0).waited, waited);
+    busy_sync(&s, stream);
+    CHECK(busy_bucket(&s, 0).balance < 0);
+    end();
+}
+
+int main(void) {
+    busy_make(&s, 1);
+    records_are_charged();
+    records_wait_in_the_end();
+    records_measure();
+    return 0;
+}
