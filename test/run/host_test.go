@@ -34,6 +34,8 @@ type host struct {
 	rundir string
 	// instance is the simulated machine's directory.
 	instance string
+	// bundles are a client's of servers, empty for the user's.
+	bundles string
 }
 
 // newHost starts a simulated machine. When the test ends, the agent that its shares
@@ -47,6 +49,12 @@ func newHost(t *testing.T) *host {
 func newHostOf(t *testing.T, machine string, flags ...string) *host {
 	t.Helper()
 	t.Parallel()
+	return startHost(t, machine, flags...)
+}
+
+// startHost is newHostOf for a test that is parallel already.
+func startHost(t *testing.T, machine string, flags ...string) *host {
+	t.Helper()
 	tree := installtest.Tree(t)
 	rundir, err := os.MkdirTemp("/dev/shm", "divvy-test-")
 	if err != nil {
@@ -86,6 +94,9 @@ type outcome struct {
 func (h *host) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "DIVVY_RUNDIR="+h.rundir, "DIVVY_PREFIX="+string(h.tree))
+	if h.bundles != "" {
+		cmd.Env = append(cmd.Env, "DIVVY_REMOTE_DIR="+h.bundles)
+	}
 	return cmd
 }
 

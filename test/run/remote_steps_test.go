@@ -43,11 +43,17 @@ func (h *host) steps(name string) *steps {
 // stepsWith starts such a share with open files, which it closes in this process.
 func (h *host) stepsWith(name string, files ...*os.File) *steps {
 	h.t.Helper()
+	return h.stepsOf([]string{"--simgpu", "m", "--backend", "remote", "--memory", "8Gi", "--name", name}, files...)
+}
+
+// stepsOf is stepsWith with the flags of `divvy run`.
+func (h *host) stepsOf(flags []string, files ...*os.File) *steps {
+	h.t.Helper()
 	program := filepath.Join(h.t.TempDir(), "steps")
 	if out, err := exec.Command("cc", "-o", program, "testdata/steps.c", "-ldl").CombinedOutput(); err != nil {
 		h.t.Fatalf("cc: %v: %s", err, out)
 	}
-	args := []string{"run", "--simgpu", "m", "--backend", "remote", "--memory", "8Gi", "--name", name, "--", program}
+	args := append(append([]string{"run"}, flags...), "--", program)
 	s := &steps{h: h, cmd: h.command(filepath.Join(string(h.tree), "bin", "divvy"), args...), said: &bytes.Buffer{}}
 	input, err := s.cmd.StdinPipe()
 	if err != nil {
