@@ -153,7 +153,8 @@ second. CORES is what it is guaranteed; with policy fixed it is also the most it
 gets. A share that is "held back" had to wait for GPU time lately, for HELD of the
 last second. REFUSED counts its allocations that were refused. LAYER is what
 stands between the tenant and the driver: "namespace" covers the driver's files, "env"
-relies on LD_LIBRARY_PATH. Of other users' commands you see the program alone.
+relies on LD_LIBRARY_PATH. CLIENT is who uses a share from another host. Of other
+users' commands you see the program alone.
 
 Columns in which all shares have the usual are left out, and on a narrow terminal
 those that are missed least; below 60 columns cells stand below each other. -o wide

@@ -226,18 +226,18 @@ func percentOf(percent *float64) string {
 
 // usual is what shares have whose request says nothing of it. A column that says
 // nothing else is left out.
-var usual = map[string][]string{"INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}, "HELD": {"-"}, "REFUSED": {"-"}}
+var usual = map[string][]string{"CLIENT": {"-"}, "INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}, "HELD": {"-"}, "REFUSED": {"-"}}
 
 // spare are the columns that a narrow terminal misses least; JSON and -o wide have them.
-var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "CLASS", "POLICY", "BACKEND", "INSTANCE", "CORES"}
+var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "CLASS", "POLICY", "BACKEND", "INSTANCE", "CORES", "CLIENT"}
 
 // printTenants writes one row for each share of tenants, as they were at a time.
 func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, as look) {
 	shares := columns.Table{Most: columns.MostOfName, Elastic: "COMMAND", Paint: as.paint, Colours: stateColour}
-	shares.Row("SHARE", "USER", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
+	shares.Row("SHARE", "USER", "CLIENT", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
-			shares.Row(tenant.Name, tenant.User, age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), size(s.Overhead),
+			shares.Row(tenant.Name, tenant.User, clientOf(tenant), age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), size(s.Overhead),
 				spent(s.Time), heldBack(s), refused(s), coresOf(s), string(s.Backend), policyOf(s), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s),
 				orDash(strings.Join(tenant.Command, " ")))
 		}
@@ -249,6 +249,14 @@ func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, as
 	}
 	shares.Omit(usual)
 	shares.Show(w, as.width, spare...)
+}
+
+// clientOf is who uses a share from another host.
+func clientOf(t control.Tenant) string {
+	if t.Remote == nil {
+		return "-"
+	}
+	return t.Remote.Text()
 }
 
 // heldBack is how much of the last second a share had to wait for GPU time.
