@@ -80,6 +80,9 @@ func (a *Agent) recordsOf(t *control.Tenant, now time.Time) []history.Record {
 			GPU: s.Index, UUID: s.UUID, Backend: string(s.Backend), Policy: string(s.Policy), Whole: s.Whole,
 			Granted: s.Limit, Cores: s.Cores, Peak: s.Peak,
 		}
+		if t.Remote != nil {
+			r.Client = t.Remote.Client
+		}
 		if s.Time != nil {
 			r.Total = history.Figures{Used: s.Time.Used, Entitled: s.Time.Entitled, Held: s.Time.HeldBackTotal}
 		}

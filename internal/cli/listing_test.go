@@ -152,6 +152,12 @@ func TestListingsAsTable(t *testing.T) {
 	printSurvey(&w, survey{apart: "train"}, look{})
 	golden(t, "ls-apart.table", w.String())
 	w.Reset()
+	served := example()[1]
+	served.Tenants = served.Tenants[:2]
+	served.Tenants[1].Remote = &control.Remote{Client: "bea", Address: "10.0.0.7", Host: "laptop", User: "bea"}
+	printSurvey(&w, survey{agents: []listing{served}}, look{})
+	golden(t, "ls-clients.table", w.String())
+	w.Reset()
 	printSurvey(&w, survey{
 		agents:   example()[:1],
 		away:     []absence{{Reason: "the agent is away", Yours: new(3), Others: new(5)}, {Machine: "m", Reason: "the agent is away"}},

@@ -101,6 +101,9 @@ func detailsOf(t control.Tenant, s control.Share, one top.Share, now time.Time) 
 		fmt.Sprintf("refused   %s", refusedOf(s)),
 		"layer     " + string(t.Layer),
 	}
+	if t.Remote != nil {
+		lines = append(lines, "client    "+t.Remote.Text())
+	}
 	var processes []string
 	for _, p := range s.Process {
 		text := pid(p.PID)

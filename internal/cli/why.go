@@ -63,6 +63,9 @@ func (a *account) whose() {
 		line += fmt.Sprintf(", for `%s`", command)
 	}
 	a.say("%s.", line)
+	if t.Remote != nil {
+		a.say("It is used by client %s, which connected from %s.", t.Remote.Text(), printable(t.Remote.Address))
+	}
 	if len(t.Pods) > 0 {
 		a.say("It belongs to pod %s.", printable(t.Namespace+"/"+strings.Join(t.Pods, ", ")))
 	}

@@ -120,12 +120,16 @@ func TestWhy(t *testing.T) {
 		"claim": func(_ *control.Listing, t *control.Tenant, s *control.Share) {
 			t.Namespace, t.Pods, s.Refusals = "lab", []string{"train-0"}, refused(1, 0)
 		},
+		"client": func(_ *control.Listing, t *control.Tenant, _ *control.Share) {
+			t.Remote = &control.Remote{Client: "bea", Address: "10.0.0.7", Host: "laptop", User: "bea"}
+		},
 		"hostile": func(l *control.Listing, t *control.Tenant, s *control.Share) {
 			t.Command = []string{"\x1b]0;owned\a", strings.Repeat("x", 1000), "\xff"}
 			s.Peak, s.Used, s.Observed = math.MaxUint64, math.MaxUint64, nil
 			s.Refusals = &control.Refusals{Count: math.MaxUint64, ByGPU: math.MaxUint64, Largest: math.MaxUint64, Last: math.MaxUint64, By: control.RefuserLimit}
 			s.Time = &control.Time{Limited: true, Used: math.MaxUint64, HeldBackTotal: math.MaxUint64, Yielded: 1, HeldBackPercent: math.Inf(1)}
 			l.Events = []control.Event{{Time: l.Time, Kind: control.EventFault, Tenant: "train", User: "ada", Text: "its file\nis spoilt\x07", Times: 2}}
+			t.Remote = &control.Remote{Client: "\x1b[2J", Address: "\a", Host: strings.Repeat("x", 1000)}
 			l.GPUs = nil
 		},
 	} {

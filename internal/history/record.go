@@ -53,18 +53,20 @@ type Record struct {
 	From    time.Time `json:"from"`
 	At      time.Time `json:"at"`
 	// ID, UUID and Began together name a share on one machine, also after that started again.
-	ID        string    `json:"id,omitempty"`
-	Name      string    `json:"name,omitempty"`
-	UID       int       `json:"uid"`
-	User      string    `json:"user,omitempty"`
-	Namespace string    `json:"namespace,omitempty"`
-	Command   []string  `json:"command,omitempty"`
-	Began     time.Time `json:"began"`
-	GPU       int       `json:"gpu"`
-	UUID      string    `json:"uuid,omitempty"`
-	Backend   string    `json:"backend,omitempty"`
-	Policy    string    `json:"policy,omitempty"`
-	Whole     bool      `json:"whole,omitempty"`
+	ID        string `json:"id,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       int    `json:"uid"`
+	User      string `json:"user,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	// Client is the name of who used the share from another host, empty for a command of this one.
+	Client  string    `json:"client,omitempty"`
+	Command []string  `json:"command,omitempty"`
+	Began   time.Time `json:"began"`
+	GPU     int       `json:"gpu"`
+	UUID    string    `json:"uuid,omitempty"`
+	Backend string    `json:"backend,omitempty"`
+	Policy  string    `json:"policy,omitempty"`
+	Whole   bool      `json:"whole,omitempty"`
 	// Granted is the limit of memory in bytes at the end of the time, Cores what was guaranteed, in percent, and Peak the
 	// most memory that the share has used since it began.
 	Granted uint64 `json:"granted"`
@@ -169,7 +171,7 @@ func Decode(line []byte) (Record, error) {
 // bound cuts a record to what can be.
 func (r *Record) bound() {
 	r.Version = Version
-	for _, text := range []*string{&r.Node, &r.ID, &r.Name, &r.User, &r.Namespace, &r.UUID, &r.Backend, &r.Policy, &r.Ended} {
+	for _, text := range []*string{&r.Node, &r.ID, &r.Name, &r.User, &r.Namespace, &r.Client, &r.UUID, &r.Backend, &r.Policy, &r.Ended} {
 		*text = cut(*text, mostText)
 	}
 	r.Command = shortCommand(r.Command)
