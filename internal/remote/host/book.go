@@ -26,13 +26,6 @@ type entry struct {
 	removed string // why the client is gone, if it went meanwhile
 }
 
-// end ends the share, if it is there.
-func (e *entry) end(why string) {
-	if e.stop != nil {
-		e.stop(why)
-	}
-}
-
 // find returns what the file grants a client. book.mu is held.
 func (b *book) find(name string) (servefile.Client, error) {
 	client, ok := b.file.Clients[name]
@@ -120,9 +113,9 @@ func (b *book) release(e *entry) {
 	}
 }
 
-// replace has another file count, and returns the shares of clients that it no longer has, has as those of another user, or has
-// again after they were gone.
-func (b *book) replace(f *servefile.File) (gone []*entry) {
+// replace has another file count, and returns what ends the shares of clients that it no longer has, has as those of another
+// user, or has again after they were gone. A share that is asked for ends when it is granted.
+func (b *book) replace(f *servefile.File) (ends []func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, entries := range b.held {
@@ -132,9 +125,11 @@ func (b *book) replace(f *servefile.File) (gone []*entry) {
 		}
 		for e := range entries {
 			e.removed = "client " + name + " is no longer in the file of the GPU's host"
-			gone = append(gone, e)
+			if stop, why := e.stop, e.removed; stop != nil {
+				ends = append(ends, func() { stop(why) })
+			}
 		}
 	}
 	b.file = f
-	return gone
+	return ends
 }

@@ -60,8 +60,8 @@ func New(o Options, f *servefile.File) *Host {
 
 // Replace has another file count from now on. Shares of clients that it no longer has end.
 func (h *Host) Replace(f *servefile.File) {
-	for _, e := range h.book.replace(f) {
-		e.end("client " + e.client + " is no longer in the file of the GPU's host")
+	for _, end := range h.book.replace(f) {
+		end()
 	}
 }
 

@@ -53,14 +53,14 @@ func TestReplaceEnds(t *testing.T) {
 		return servefile.Client{User: user, Since: time.Unix(since, 0)}
 	}
 	b := book{file: &servefile.File{Clients: map[string]servefile.Client{"gone": client("a", 1), "other": client("a", 1), "back": client("a", 1), "same": client("a", 1)}}, held: map[string]map[*entry]bool{}}
+	ended := map[string]bool{}
 	for name := range b.file.Clients {
-		b.held[name] = map[*entry]bool{{client: name}: true}
+		b.held[name] = map[*entry]bool{{client: name, stop: func(why string) { ended[name] = why != "" }}: true}
 	}
 	same := client("a", 1)
 	same.Memory = 5
-	ended := map[string]bool{}
-	for _, e := range b.replace(&servefile.File{Clients: map[string]servefile.Client{"other": client("b", 1), "back": client("a", 2), "same": same}}) {
-		ended[e.client] = e.removed != ""
+	for _, end := range b.replace(&servefile.File{Clients: map[string]servefile.Client{"other": client("b", 1), "back": client("a", 2), "same": same}}) {
+		end()
 	}
 	if len(ended) != 3 || !ended["gone"] || !ended["other"] || !ended["back"] {
 		t.Errorf("ended: %v", ended)

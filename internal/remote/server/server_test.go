@@ -199,6 +199,14 @@ func (h *fakeHost) Inventory(_ context.Context, who Client) (*wire.Inventory, er
 	return &wire.Inventory{Host: "far", Version: who.Name + " at " + who.Address}, nil
 }
 
+// Command implements [Host].
+func (h *fakeHost) Command(_ context.Context, who Client, _ wire.Take, c wire.Command, w *wire.Conn) error {
+	if h.refuse != nil {
+		return h.refuse
+	}
+	return w.Send(wire.Answer{Exited: &wire.Exited{Status: len(c.Args) + len(who.Name)}})
+}
+
 // Take implements [Host].
 func (h *fakeHost) Take(ctx context.Context, who Client, take wire.Take, told func(wire.Queued)) (Share, error) {
 	h.mu.Lock()
