@@ -158,7 +158,7 @@ $(REMOTE_TEST)/client/exports: lib/remote/client/test/exports.sh | $(REMOTE_LIBR
 
 # Copies of client and worker, with an area and regions in this process.
 REMOTE_COPIES := $(addprefix $(REMOTE_OBJ)/renamed/client/,bulk.o copies.o copies_batch.o copies_pieces.o copies_shape.o copies_side.o host.o host_table.o) \
-	$(addprefix $(REMOTE_OBJ)/worker/,bulk.o copies.o copies_done.o copies_give.o copies_issue.o regions.o regions_record.o) \
+	$(addprefix $(REMOTE_OBJ)/worker/,bulk.o chunks.o copies.o copies_done.o copies_give.o copies_issue.o regions.o regions_record.o) \
 	$(addprefix $(REMOTE_OBJ)/test/,copies_world.o copies_steps.o copies_shapes.o pair.o) $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c))
 $(REMOTE_OBJ)/test/copies_world.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 $(REMOTE_TEST)/copies $(REMOTE_TEST)/copies_hostile $(REMOTE_TEST)/copies_drawn: $(REMOTE_COPIES) | $(REMOTE_SIMGPU)

@@ -236,19 +236,63 @@ static void check_held(void) {
     }
 }
 
+static unsigned long records;
+static __typeof__(cuEventRecord) *real_record;
+
+static CUresult counted_record(CUevent event, CUstream stream) {
+    records++;
+    return real_record(event, stream);
+}
+
+/* All blocks of the area can be had again: it is waited for them. */
+static void check_all_come(void) {
+    uint64_t taken[AREA / REMOTE_BLOCK_BYTES];
+
+    alarm(60);
+    for (size_t i = 0; i < AREA / REMOTE_BLOCK_BYTES; i++) {
+        CHECK(remote_chunk_take(1, true, &taken[i]));
+    }
+    for (size_t i = 0; i < AREA / REMOTE_BLOCK_BYTES; i++) {
+        remote_chunk_give(taken[i]);
+    }
+    alarm(0);
+}
+
+/* One event stands behind many small copies of a stream, also where several streams are in turn, and where one ends. */
+static void check_events(void) {
+    enum { COPIES = 1600 };
+    CUstream streams[] = {client_stream(), client_stream(), NULL};
+    unsigned char byte = 9;
+
+    real_record = copies_driver.cuEventRecord;
+    copies_driver.cuEventRecord = counted_record;
+    for (size_t i = 0; i < COPIES; i++) {
+        OK(CLIENT(cuMemcpyHtoDAsync_v2)(device + i, &byte, 1, streams[i % 3]));
+    }
+    check_all_come();
+    CHECK(records > 0 && records < COPIES / 5);
+    for (size_t i = 0; i < 7; i++) {
+        OK(CLIENT(cuMemcpyHtoDAsync_v2)(device + i, &byte, 1, streams[0]));
+    }
+    CUstream ended = (CUstream)loopback_handle(REMOTE_KIND_CUstream, (uint64_t)streams[0]);
+    remote_chunks_stream_ends(NULL, ended);
+    OK(copies_driver.cuStreamDestroy_v2(ended));
+    check_all_come();
+    copies_driver.cuEventRecord = real_record;
+}
+
 /* What the worker tells of chunks that nobody sent frees none. */
 static void check_lies(void) {
     uint32_t blocks[REMOTE_MOST_BLOCKS];
-    const struct remote_event none = {.context = 7};
     uint64_t one, other;
 
     CHECK(remote_chunk_take(1, true, &one));
     remote_chunks_freed(NULL, blocks);
-    remote_chunk_busy(NULL, (uint32_t)(one / REMOTE_BLOCK_BYTES), NULL, &none);
+    remote_chunk_unused((uint32_t)(one / REMOTE_BLOCK_BYTES));
     while (remote_chunk_take(1, false, &other)) {
         CHECK(other != one);
         remote_chunk_sent(other);
-        remote_chunk_busy(NULL, (uint32_t)(other / REMOTE_BLOCK_BYTES), NULL, &none);
+        remote_chunk_unused((uint32_t)(other / REMOTE_BLOCK_BYTES));
     }
     CHECK(remote_chunk_take(1, true, &other));
     CHECK(other != one);
@@ -305,6 +349,7 @@ int main(void) {
     check_regions();
     check_wrap();
     check_held();
+    check_events();
     check_lies();
     check_bulk();
     return 0;

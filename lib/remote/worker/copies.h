@@ -63,11 +63,25 @@ CUresult remote_copy_may_block(const struct remote_decoder *decoder);
 struct remote_event remote_event_take(struct remote_worker *worker, uint64_t context);
 /* Keeps it, if there is one, for another time. Any thread may call it. */
 void remote_event_give(struct remote_worker *worker, const struct remote_event *event);
-/* Notes that a chunk is in use until the event comes in the stream, or no more if there is none. */
-void remote_chunk_busy(struct remote_worker *worker, uint32_t block, CUstream stream,
-                       const struct remote_event *event);
+/* Whether its context is there still, with which it ends. */
+bool remote_event_lives(struct remote_worker *worker, const struct remote_event *event);
+/* Whether it is of the device's primary context. */
+bool remote_event_is_primary(const struct remote_event *event, CUdevice device);
 /* Forgets the events of a device's primary context, which may have ended, and is numbered as before when it is made anew. */
 void remote_events_forget_device(struct remote_worker *worker, CUdevice device);
+
+/* chunks.c */
+
+/* Notes that a chunk is in use until the copy is done that was given last to the stream of the context, which is current; or
+ * that no copy uses it. */
+void remote_chunk_busy(struct remote_worker *worker, uint32_t block, uint32_t bytes,
+                       CUstream stream, uint64_t context);
+void remote_chunk_unused(uint32_t block);
+/* Has an event stand behind all such copies: before captures begin, in which none may be recorded. And before the stream
+ * ends. */
+void remote_chunks_record(struct remote_worker *worker);
+void remote_chunks_stream_ends(struct remote_worker *worker, CUstream stream);
+void remote_chunks_forget_device(CUdevice device);
 /* The chunks that are no more in use: numbers of their first blocks. Returns how many. */
 size_t remote_chunks_freed(struct remote_worker *worker, uint32_t blocks[REMOTE_MOST_BLOCKS]);
 

@@ -156,20 +156,15 @@ static enum remote_outcome when_done(struct remote_decoder *decoder, struct remo
  * client waits, it knows itself. */
 static enum remote_outcome when_given(struct remote_decoder *decoder, struct remote_copy *copy,
                                       CUresult result) {
-    struct remote_event event = {0};
-
     if (result == CUDA_SUCCESS) {
         result = remote_copy_issue(decoder->cuda, copy);
     }
-    if (copy->block < REMOTE_MOST_BLOCKS && (result == CUDA_SUCCESS || decoder->head.posted)) {
+    if (copy->block < REMOTE_MOST_BLOCKS) {
         if (result == CUDA_SUCCESS) {
-            event = remote_event_take(decoder->worker, decoder->head.context);
-        }
-        /* Without an event nobody can tell when the chunk is free: then it is never used again. */
-        if (result != CUDA_SUCCESS ||
-            (event.event &&
-             decoder->cuda->cuEventRecord(event.event, copy->stream) == CUDA_SUCCESS)) {
-            remote_chunk_busy(decoder->worker, copy->block, copy->stream, &event);
+            remote_chunk_busy(decoder->worker, copy->block, copy->bytes, copy->stream,
+                              decoder->head.context);
+        } else if (decoder->head.posted) {
+            remote_chunk_unused(copy->block);
         }
     }
     return answer(decoder, result);

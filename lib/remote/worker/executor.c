@@ -95,6 +95,33 @@ static void settle(struct remote_worker *worker, bool succeeded) {
     }
 }
 
+/* What ends a stream, or begins a capture, would leave copies behind without an event. */
+static void mark_copies(struct remote_worker *worker, const struct remote_head *head) {
+    uint64_t number, handle;
+
+    switch (head->call) {
+    case REMOTE_cuStreamDestroy:
+    case REMOTE_cuStreamDestroy_v2:
+        if (head->size >= sizeof *head + sizeof number) {
+            memcpy(&number, worker->decoder.record + sizeof *head, sizeof number);
+            if (remote_worker_resolve(worker, REMOTE_KIND_CUstream, number, &handle)) {
+                remote_chunks_stream_ends(worker, (CUstream)handle);
+            }
+        }
+        break;
+    case REMOTE_cuStreamBeginCapture:
+    case REMOTE_cuStreamBeginCapture_ptsz:
+    case REMOTE_cuStreamBeginCapture_v2:
+    case REMOTE_cuStreamBeginCapture_v2_ptsz:
+    case REMOTE_cuStreamBeginCaptureToGraph:
+    case REMOTE_cuStreamBeginCaptureToGraph_ptsz:
+        remote_chunks_record(worker);
+        break;
+    default:
+        break;
+    }
+}
+
 /* A call that has no decoder, here or of its subject. */
 static enum remote_outcome refuse(struct remote_decoder *decoder) {
     uint16_t call = decoder->head.call;
@@ -142,6 +169,7 @@ static enum remote_outcome execute(struct remote_worker *worker, size_t size) {
     if (instead) {
         return answer_instead(decoder, size, instead);
     }
+    mark_copies(worker, &head);
     bool follows = remote_follows_thread(head.call);
     if (follows) {
         remote_streams_join(worker, &head);

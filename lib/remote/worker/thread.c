@@ -1,6 +1,7 @@
 /* The streams that stand for CU_STREAM_PER_THREAD: the driver would take that of the executor, which is every thread's of
  * the program at once. One is made when a thread first uses it in a context. It ends with the context, whose streams the
  * driver ends itself, or when there are too many and it was used the longest ago. */
+#include "remote/worker/copies.h"
 #include "remote/worker/state.h"
 
 #include <pthread.h>
@@ -76,6 +77,7 @@ static void make_place(struct remote_worker *worker, struct remote_streams *stre
             oldest = i;
         }
     }
+    remote_chunks_stream_ends(worker, streams->all[oldest].stream);
     worker->cuda.cuStreamDestroy_v2(streams->all[oldest].stream);
     if (streams->all[oldest].event) {
         worker->cuda.cuEventDestroy_v2(streams->all[oldest].event);
