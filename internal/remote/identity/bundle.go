@@ -282,7 +282,7 @@ func Hosts() ([]string, error) {
 			if err != nil || len(b.Hosts) == 0 || b.Check(b.Hosts[0]) != nil {
 				continue // FindBundle tells of it who asks for its host
 			}
-			if name := b.Hosts[0]; !slices.Contains(found, name) {
+			if name := b.called(); !slices.Contains(found, name) {
 				found = append(found, name)
 			}
 		}
@@ -292,4 +292,12 @@ func Hosts() ([]string, error) {
 			ErrNone, strings.Join(Dirs(), " and "), Dirs()[0])
 	}
 	return found, nil
+}
+
+// called is the first name of the bundle's host, with the port if it is not the usual one.
+func (b *Bundle) called() string {
+	if b.port() == servefile.Port {
+		return b.Hosts[0]
+	}
+	return b.Address(b.Hosts[0])
 }
