@@ -160,6 +160,7 @@ type controller struct {
 	cluster *cluster // as it was when it was refreshed last
 	reasons *reasons
 	maker   *maker
+	hosts   *hosts
 	now     func() time.Time
 	log     *slog.Logger
 
@@ -177,7 +178,7 @@ func newController(client kubernetes.Interface, scheduler, identity string, log 
 			Name: "divvy_controller_reasons_total", Help: "Times that a waiting pod was told why no GPU fits.",
 		}),
 	}
-	c.maker = newMaker(client, c.known, c.reasons, log)
+	c.maker, c.hosts = newMaker(client, c.known, c.reasons, log), newHosts(client, c.known, log)
 	registry.MustRegister(c.collected, c.explained, c.maker.made)
 	return c
 }
@@ -203,6 +204,8 @@ func (c *controller) work(ctx context.Context) error {
 	// A look without a change writes the events that were not due before, and sees changed nodes.
 	look := time.NewTicker(quiet)
 	defer look.Stop()
+	reached := time.NewTicker(hostsEvery)
+	defer reached.Stop()
 	rest := time.NewTimer(0)
 	defer rest.Stop()
 	c.collect(ctx)
@@ -213,6 +216,9 @@ func (c *controller) work(ctx context.Context) error {
 			return nil
 		case <-collect.C:
 			c.collect(ctx)
+			continue
+		case <-reached.C:
+			c.hosts.look(ctx)
 			continue
 		case <-look.C:
 		case <-changed:

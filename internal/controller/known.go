@@ -41,6 +41,7 @@ func newStale() stale {
 const (
 	byPool    = "pool"
 	byWaiting = "waiting"
+	byRemote  = "remote"
 )
 
 func newKnown(client kubernetes.Interface, scheduler string) *known {
@@ -72,7 +73,7 @@ func lighten(object any, scheduler string) (any, error) {
 	case *corev1.Pod:
 		slimPod(o, scheduler)
 	case *corev1.Node:
-		o.Annotations, o.Status = nil, corev1.NodeStatus{}
+		o.Annotations, o.Status = nil, corev1.NodeStatus{Conditions: readiness(o.Status.Conditions)}
 	case *resourcev1.ResourceClaim:
 		lightenClaim(o)
 	case *resourcev1.ResourceClaimTemplate:
@@ -106,7 +107,8 @@ func (k *known) start(ctx context.Context) error {
 	pods, published := k.others.Core().V1().Pods().Informer(), k.slices.Resource().V1().ResourceSlices().Informer()
 	err := errors.Join(
 		pods.AddIndexers(cache.Indexers{byWaiting: waitingIndex}),
-		published.AddIndexers(cache.Indexers{byPool: poolIndex}))
+		published.AddIndexers(cache.Indexers{byPool: poolIndex, byRemote: remoteSlices}),
+		k.others.Resource().V1().ResourceClaims().Informer().AddIndexers(cache.Indexers{byRemote: remoteClaims}))
 	var synced []cache.InformerSynced
 	for _, one := range []struct {
 		informer cache.SharedIndexInformer

@@ -217,6 +217,30 @@ func TestAgentsAreConfinedToSlicesOfTheirNode(t *testing.T) {
 	}
 }
 
+func TestControllerIsConfinedToSlicesThatOthersReach(t *testing.T) {
+	p := policies(t, rendered(t, newest, ""))["divvy-controller-slices"]
+	const controller = "system:serviceaccount:divvy-system:divvy-controller"
+	const refusal = "the controller may only write slices of GPUs that other nodes reach"
+	for _, c := range []struct {
+		name string
+		attempt
+		want string
+	}{
+		{"a host's", attempt{controller, "", apiadmission.Update, "", reached("n1", "n1", "n1"), reached("n1", "n1", "n1")}, ""},
+		{"a host's no more", attempt{controller, "", apiadmission.Delete, "", reached("n1", "n1", "n1"), nil}, ""},
+		{"a node's", attempt{controller, "", apiadmission.Update, "", slice("n1", v1alpha1.Driver), slice("n1", v1alpha1.Driver)}, refusal},
+		{"a node's no more", attempt{controller, "", apiadmission.Delete, "", slice("n1", v1alpha1.Driver), nil}, refusal},
+		{"another driver's", attempt{controller, "", apiadmission.Delete, "", slice("n1", "gpu.nvidia.com"), nil}, refusal},
+		{"an agent", attempt{agent, "n1", apiadmission.Update, "", slice("n1", v1alpha1.Driver), slice("n1", v1alpha1.Driver)}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := p.refused(t, c.attempt); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestAssignmentsAreTheBinders(t *testing.T) {
 	p := policies(t, rendered(t, oldest, `slots: {binders: ["system:serviceaccount:here:binder"]}`))["divvy-assignments"]
 	const written = "divvy.dev/assignment is written by the scheduler when it binds a pod, and by nobody else"
