@@ -15,7 +15,7 @@ func (t *Translator) chooseBackend(pod *corev1.Pod, requests []Request) error {
 	backend := v1alpha1.Backend(text)
 	switch {
 	case backend != v1alpha1.BackendMIG && (backend == "" || v1alpha1.FormOf(backend) == ""):
-		return refuse("annotation %s: backend %q is not known: use slice, timeslice, mps or mig", v1alpha1.BackendAnnotation, text)
+		return refuse("annotation %s: backend %q is not known: use slice, timeslice, mps, mig or remote", v1alpha1.BackendAnnotation, text)
 	case t.mode == ModeSlots && backend != v1alpha1.BackendSlice:
 		return refuse("annotation %s: backend %s needs claims, which Kubernetes has from 1.36 on: leave it out", v1alpha1.BackendAnnotation, text)
 	}
@@ -29,6 +29,9 @@ func (t *Translator) chooseBackend(pod *corev1.Pod, requests []Request) error {
 			return refuse("container %q asks for whole GPUs, and annotation %s is about shares: leave out one of the two", name, v1alpha1.BackendAnnotation)
 		case backend == v1alpha1.BackendMPS && r.Count > 1:
 			return refuse("container %q asks for %d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", name, r.Count)
+		}
+		if backend == v1alpha1.BackendRemote && (r.Pairs != "" || r.SameNUMA) {
+			return refuse("container %q asks for GPUs near cards or each other, and annotation %s for those of other hosts: leave out one of the two", name, v1alpha1.BackendAnnotation)
 		}
 		r.Config.Backend = backend
 	}

@@ -85,6 +85,10 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 		same := sameNUMA
 		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: names, MatchAttribute: &same}}
 	}
+	if r.Config.Backend == v1alpha1.BackendRemote && r.Count > 1 {
+		same := sameHost
+		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: names, MatchAttribute: &same}}
+	}
 	if config := r.claimConfig(); !r.Whole && config != (v1alpha1.ShareConfig{}) {
 		text, err := v1alpha1.EncodeShareConfig(config)
 		if err != nil {

@@ -131,7 +131,7 @@ func hasSlot(capacity *resourcev1.CapacityRequirements) bool {
 // checkRest checks what a claim has beside its requests.
 func checkRest(devices *resourcev1.DeviceClaim) error {
 	for _, c := range devices.Constraints {
-		same := c.MatchAttribute != nil && *c.MatchAttribute == sameNUMA && c.DistinctAttribute == nil
+		same := c.MatchAttribute != nil && (*c.MatchAttribute == sameNUMA || *c.MatchAttribute == sameHost) && c.DistinctAttribute == nil
 		if !same || len(devices.Constraints) > 1 || !slices.Equal(c.Requests, []string{requestName}) {
 			return fmt.Errorf("it has a constraint that no dialect has")
 		}

@@ -25,6 +25,9 @@ func (c Classes) ValidateClaim(spec *resourcev1.ResourceClaimSpec) error {
 	for _, a := range asks {
 		v.request(a)
 	}
+	if err := CheckReached(spec); err != nil {
+		v.fault("%w", err)
+	}
 	return errors.Join(v.faults...)
 }
 
@@ -132,6 +135,10 @@ func (v *validation) share(decoded v1alpha1.ShareConfig, index int, a ask) {
 
 // request checks a request for one of our classes.
 func (v *validation) request(a ask) {
+	if a.admin && a.class == v1alpha1.ClassRemote {
+		v.fault("request %s: admin access is to GPUs of the pod's node, and class %s gives those of other hosts", a.name, a.class)
+		return
+	}
 	if a.admin && !v.classes.instance(a.class) && v.classes.Ours(a.class) {
 		if a.capacity == nil {
 			return

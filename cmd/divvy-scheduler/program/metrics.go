@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/scheduler"
 	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 	"github.com/divvy-gpu/divvy/internal/scheduler/ledger"
@@ -128,6 +129,9 @@ func (a *adapter) fences() {
 }
 
 func (a *adapter) recordFence(f ledger.Fence) {
+	if host, ok := v1alpha1.HostOfPool(f.Node); ok {
+		f.Node = host
+	}
 	node := &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: f.Node}}
 	for _, fw := range a.sched.Profiles {
 		fw.EventRecorder().Eventf(node, nil, corev1.EventTypeWarning, "GPUFenced", "Scheduling",

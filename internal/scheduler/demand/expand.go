@@ -38,6 +38,9 @@ func (r *reader) expand(w *way) ([]alloc.Request, error) {
 		return nil, fmt.Errorf("%w: it tolerates taints of devices", ErrElsewhere)
 	}
 	config, err := configOf(r.claim.Spec, class, w.name)
+	if err == nil && cmp.Or(v1alpha1.SharesOf(w.class), config.Backend) == v1alpha1.BackendRemote {
+		return nil, r.remote(w, config)
+	}
 	if err == nil {
 		err = nvidiaConfig(r.claim.Spec, w)
 	}

@@ -66,6 +66,11 @@ func invalid(format string, args ...any) error {
 
 // force notes the node of a claim that is allocated.
 func (d *Demand) force(claim *Claim) error {
+	for i := range claim.Allocation.Devices.Results {
+		if r := &claim.Allocation.Devices.Results[i]; isReached(r) {
+			return fmt.Errorf("claim %s: %w: nodes reach device %s through the network", claim.Name, ErrElsewhere, r.Device)
+		}
+	}
 	node := onlyNode(claim.Allocation.NodeSelector)
 	switch {
 	case node == "":

@@ -16,11 +16,13 @@ import (
 // published is a pool: what one node has published. Of a pool that is not complete there is only the node.
 type published struct {
 	name, node string
-	slices     []*resourcev1.ResourceSlice
-	devices    []*device
-	byName     map[string]*device
-	gpus       []*gpu
-	cards      []*device
+	// remote tells that nodes reach its GPUs through the network. The node is then the pool itself: no pod is there.
+	remote  bool
+	slices  []*resourcev1.ResourceSlice
+	devices []*device
+	byName  map[string]*device
+	gpus    []*gpu
+	cards   []*device
 }
 
 // device is one published device: a GPU in one form, or a MIG instance, or a place for one.
@@ -51,7 +53,8 @@ func (l *Ledger) SetPool(name string, all []*resourcev1.ResourceSlice) {
 	}
 	var after *published
 	if len(current) > 0 {
-		after = &published{name: name, node: *current[0].Spec.NodeName, slices: current, byName: map[string]*device{}}
+		after = &published{name: name, node: place(current[0]), slices: current, byName: map[string]*device{}}
+		_, after.remote = v1alpha1.HostOfPool(after.node)
 		if complete {
 			after.read(&l.sorts)
 		}
@@ -61,10 +64,12 @@ func (l *Ledger) SetPool(name string, all []*resourcev1.ResourceSlice) {
 		n := l.nodes[before.node]
 		n.pools = slices.DeleteFunc(n.pools, func(p *published) bool { return p == before })
 		delete(l.pools, name)
+		n.there = n.there && !before.remote
 		l.change(n, gpusAreStale)
 	}
 	if after != nil {
 		n := l.node(after.node)
+		n.there = n.there || after.remote
 		at, _ := slices.BinarySearchFunc(n.pools, name, func(p *published, name string) int { return strings.Compare(p.name, name) })
 		n.pools = slices.Insert(n.pools, at, after)
 		l.pools[name] = after
@@ -75,19 +80,33 @@ func (l *Ledger) SetPool(name string, all []*resourcev1.ResourceSlice) {
 	}
 }
 
+// place is where the GPUs of a slice are: its node, or for GPUs that nodes reach through the network the pool, whose name no node can
+// have. It is empty for a slice that is of neither.
+func place(s *resourcev1.ResourceSlice) string {
+	_, remote := v1alpha1.HostOfPool(s.Spec.Pool.Name)
+	switch {
+	case s.Spec.Driver != v1alpha1.Driver:
+	case s.Spec.NodeName != nil && !remote:
+		return *s.Spec.NodeName
+	case s.Spec.NodeName == nil && remote:
+		return s.Spec.Pool.Name
+	}
+	return ""
+}
+
 // newest returns the driver's slices of the newest generation of a pool, by name, and whether they are the whole pool. All
-// of them are of one node.
+// of them are of one place.
 func newest(all []*resourcev1.ResourceSlice) (current []*resourcev1.ResourceSlice, complete bool) {
 	generation := int64(0)
 	for _, s := range all {
-		if s.Spec.Driver == v1alpha1.Driver && s.Spec.NodeName != nil {
+		if place(s) != "" {
 			generation = max(generation, s.Spec.Pool.Generation)
 		}
 	}
 	names := map[string]bool{}
 	complete = true
 	for _, s := range all {
-		if s.Spec.Driver != v1alpha1.Driver || s.Spec.NodeName == nil || s.Spec.Pool.Generation != generation {
+		if place(s) == "" || s.Spec.Pool.Generation != generation {
 			continue
 		}
 		current = append(current, s)
@@ -97,10 +116,10 @@ func newest(all []*resourcev1.ResourceSlice) (current []*resourcev1.ResourceSlic
 		}
 	}
 	slices.SortStableFunc(current, func(a, b *resourcev1.ResourceSlice) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(*a.Spec.NodeName, *b.Spec.NodeName))
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(place(a), place(b)))
 	})
 	for _, s := range current {
-		complete = complete && s.Spec.Pool.ResourceSliceCount == int64(len(current)) && *s.Spec.NodeName == *current[0].Spec.NodeName
+		complete = complete && s.Spec.Pool.ResourceSliceCount == int64(len(current)) && place(s) == place(current[0])
 	}
 	return current, complete
 }

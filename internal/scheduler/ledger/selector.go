@@ -176,7 +176,7 @@ func (l *Ledger) serving(profile string, expressions []string) (classes alloc.Cl
 	l.selectors.served[id] = answer
 	var numbers []uint16
 	for _, c := range l.sorts.byNumber {
-		if c != nil && every(c.varieties, profile, func(v *variety) string { return v.profile }, func(v *variety) bool { return l.may(all, v) }) {
+		if c != nil && every(c.varieties, profile, func(v *variety) string { return v.profile }, func(v *variety) bool { return !v.remote && l.may(all, v) }) {
 			numbers = append(numbers, c.number)
 		}
 	}

@@ -61,8 +61,11 @@ type variety struct {
 	text string
 	// profile is that of MIG instances.
 	profile string
-	uses    int
-	sample  *resourcev1.Device
+	// remote tells that nodes reach the devices through the network. The allocator gives none of them: it puts a pod where its
+	// GPUs are.
+	remote bool
+	uses   int
+	sample *resourcev1.Device
 	// answers are what expressions say of it that read nothing else.
 	answers map[*selector]bool
 }
@@ -149,9 +152,12 @@ func (s *sorts) remove(d *device) {
 
 func (s *sorts) varietyOf(d *device) *variety {
 	text := d.profile + " " + describe(d.spec)
+	if d.pool.remote {
+		text = v1alpha1.FormRemote + text
+	}
 	v := s.varieties[text]
 	if v == nil {
-		v = &variety{text: text, profile: d.profile, sample: d.spec, answers: map[*selector]bool{}}
+		v = &variety{text: text, profile: d.profile, remote: d.pool.remote, sample: d.spec, answers: map[*selector]bool{}}
 		s.varieties[text] = v
 	}
 	return v
