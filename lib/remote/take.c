@@ -85,7 +85,7 @@ static uint64_t thread_stream(struct remote_decoder *decoder) {
     if (!stream) {
         refuse(decoder,
                remote_worker_resolve(worker, REMOTE_KIND_CUcontext, head->context, &context)
-                   ? OUT_OF_MEMORY
+                   ? remote_worker_no_stream(worker)
                    : remote_kinds[REMOTE_KIND_CUcontext].unknown);
     }
     return stream;

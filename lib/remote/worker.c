@@ -53,6 +53,11 @@ REPLACED uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint
     return 0;
 }
 
+REPLACED int32_t remote_worker_no_stream(struct remote_worker *worker) {
+    (void)worker;
+    return 2;
+}
+
 REPLACED const void *remote_worker_bulk(struct remote_worker *worker, uint64_t number,
                                         uint64_t size) {
     (void)worker;

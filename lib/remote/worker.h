@@ -26,6 +26,8 @@ void remote_worker_unbind(struct remote_worker *worker, enum remote_kind kind, u
 /* The stream that stands for CU_STREAM_PER_THREAD of a thread of the client, in its context; 0 if the driver refuses. */
 uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thread,
                                      uint64_t context);
+/* Why the driver refuses it in the current context. */
+int32_t remote_worker_no_stream(struct remote_worker *worker);
 /* The bytes that were sent beside the stream, if they are so many; otherwise NULL. No client can change them. */
 const void *remote_worker_bulk(struct remote_worker *worker, uint64_t number, uint64_t size);
 /* Keeps a copy of code that was sent or made, if both sides share no memory and it is neither small nor large. */

@@ -31,7 +31,8 @@ void remote_notice_register(uint16_t call, remote_notice *notice);
 
 /* 0 for none, and where it has ended. */
 uint64_t remote_current(void);
-/* What a call answers that needs a current context: CUDA_SUCCESS, that there is none, or that it has ended. */
+/* What a call answers that needs a current context: CUDA_SUCCESS, that there is none, that it has ended, or the fault that it
+ * has had. */
 CUresult remote_current_result(void);
 /* What the program is told for a result of the worker, which knows no contexts that have ended: stream.c calls it on the
  * thread whose call it was. */

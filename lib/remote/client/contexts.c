@@ -12,6 +12,7 @@ struct context {
     unsigned uses; /* what was attached, or retained */
     bool primary;  /* its number stays when it ends, because it can begin again */
     bool alive;
+    int32_t fault; /* what every call in it answers, once the program knows */
 };
 
 /* GPUs have room for few contexts: they are looked through. */
@@ -19,6 +20,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct context *contexts;
 static size_t count, room;
 uint64_t contexts_changed = 1;
+uint32_t contexts_faulted;
 
 /* The lock is held. */
 static struct context *find(uint64_t number) {
@@ -77,12 +79,14 @@ bool context_begin(uint64_t number, CUdevice device, bool primary) {
         c->number = 0;
     }
     if (c) {
-        unsigned uses = c->number == number && c->alive ? c->uses : 0;
+        bool again = c->number == number && c->alive;
+        unsigned uses = again ? c->uses : 0;
         *c = (struct context){.number = number,
                               .device = device,
                               .uses = uses + 1,
                               .primary = primary,
-                              .alive = true};
+                              .alive = true,
+                              .fault = again ? c->fault : 0};
     }
     pthread_mutex_unlock(&lock);
     changed();
@@ -100,6 +104,29 @@ void context_end(uint64_t number) {
     pthread_mutex_unlock(&lock);
     remote_number_forget(REMOTE_KIND_CUcontext, number);
     changed();
+}
+
+void context_fault(uint64_t number, int32_t error) {
+    pthread_mutex_lock(&lock);
+    struct context *c = find(number);
+    if (c && c->alive && !c->fault) {
+        c->fault = error;
+        __atomic_store_n(&contexts_faulted, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+int32_t context_fault_of(uint64_t number) {
+    int32_t fault = 0;
+
+    if (!__atomic_load_n(&contexts_faulted, __ATOMIC_ACQUIRE)) {
+        return 0;
+    }
+    pthread_mutex_lock(&lock);
+    const struct context *c = find(number);
+    fault = c && c->alive ? c->fault : 0;
+    pthread_mutex_unlock(&lock);
+    return fault;
 }
 
 bool context_use(uint64_t number, bool more) {

@@ -51,9 +51,11 @@ uint64_t remote_current(void) {
 }
 
 CUresult remote_current_result(void) {
-    return remote_current() ? CUDA_SUCCESS
-           : current_top()  ? CUDA_ERROR_CONTEXT_IS_DESTROYED
-                            : CUDA_ERROR_INVALID_CONTEXT;
+    uint64_t now = remote_current();
+
+    return now             ? (CUresult)context_fault_of(now)
+           : current_top() ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                           : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 int32_t remote_current_told(uint16_t call, int32_t result) {

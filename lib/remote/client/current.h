@@ -21,6 +21,10 @@ extern uint64_t contexts_changed;
 bool context_lives(uint64_t number);
 /* Notes that one begins, or is used once more; false without memory. */
 bool context_begin(uint64_t number, CUdevice device, bool primary);
+/* Notes that the program was told of a fault, after which the driver answers every call in this context so. The answer then,
+ * 0 for none; one load as long as there is none in any. */
+void context_fault(uint64_t number, int32_t error);
+int32_t context_fault_of(uint64_t number);
 /* Notes that one has ended. */
 void context_end(uint64_t number);
 /* Whether it lives; a record must not go with one that may have ended. */

@@ -32,6 +32,9 @@ bool remote_thread_start(void *(*run)(void *), void *argument);
 /* stream.c: after so many nanoseconds without a record the worker gets a sign of life, through a socket. */
 extern int64_t remote_beat_after;
 
+/* late.c: the fault of the current context that this call answers, 0 for none. */
+int32_t remote_late_stands(enum remote_number number);
+
 /* text.c: the version of the worker's driver, if it was asked; otherwise later than any. */
 int remote_newest_known(void);
 void remote_newest_set(int version);

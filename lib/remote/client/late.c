@@ -1,4 +1,5 @@
 /* Errors of posted calls that a later call has to tell, the first of each context. A thread without a context has none. */
+#include "remote/client/current.h"
 #include "remote/client/inside.h"
 
 #include <pthread.h>
@@ -44,11 +45,32 @@ static int32_t take(uint64_t context) {
     return error;
 }
 
+/* After these the driver answers every call in the context so, by its documentation: the process has to begin anew. */
+static bool is_lasting(int32_t error) {
+    switch ((CUresult)error) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+        return true;
+    default:
+        return false;
+    }
+}
+
 int32_t remote_late(uint16_t call, int32_t result, uint64_t late) {
     if (remote_is_nvml(call)) {
         return result;
     }
     result = remote_current_told(call, result);
+    if (is_lasting(result)) {
+        context_fault(remote_current(), result);
+    }
     if (!late && !__atomic_load_n(&first, __ATOMIC_ACQUIRE)) {
         return result;
     }
@@ -61,7 +83,47 @@ int32_t remote_late(uint16_t call, int32_t result, uint64_t late) {
         result = take(context);
     }
     pthread_mutex_unlock(&keeping);
+    if (is_lasting(result)) {
+        context_fault(context, result);
+    }
     return result;
+}
+
+/* Calls that the client may answer without the worker, and that the driver answers with the fault of the context. */
+static bool is_judged_here(enum remote_number number) {
+    switch (number) {
+    case REMOTE_cuLaunch:
+    case REMOTE_cuLaunchCooperativeKernel:
+    case REMOTE_cuLaunchCooperativeKernel_ptsz:
+    case REMOTE_cuLaunchGrid:
+    case REMOTE_cuLaunchGridAsync:
+    case REMOTE_cuLaunchKernel:
+    case REMOTE_cuLaunchKernelEx:
+    case REMOTE_cuLaunchKernelEx_ptsz:
+    case REMOTE_cuLaunchKernel_ptsz:
+    case REMOTE_cuLinkCreate:
+    case REMOTE_cuLinkCreate_v2:
+    case REMOTE_cuMemAllocHost_v2:
+    case REMOTE_cuMemFreeHost:
+    case REMOTE_cuMemGetAddressRange_v2:
+    case REMOTE_cuMemHostAlloc:
+    case REMOTE_cuMemHostGetDevicePointer_v2:
+    case REMOTE_cuMemHostGetFlags:
+    case REMOTE_cuMemHostRegister:
+    case REMOTE_cuMemHostRegister_v2:
+    case REMOTE_cuMemHostUnregister:
+    case REMOTE_cuModuleLoad:
+    case REMOTE_cuModuleLoadData:
+    case REMOTE_cuModuleLoadDataEx:
+    case REMOTE_cuModuleLoadFatBinary:
+        return true;
+    default:
+        return false;
+    }
+}
+
+int32_t remote_late_stands(enum remote_number number) {
+    return is_judged_here(number) ? context_fault_of(remote_current()) : 0;
 }
 
 static void forked(void) {

@@ -151,7 +151,8 @@ int32_t remote_gate(enum remote_number number) {
     if (!__atomic_load_n(open, __ATOMIC_ACQUIRE)) {
         return closed(number);
     }
-    return remote_in_callback() && open == &now->cuda ? CUDA_ERROR_NOT_PERMITTED : 0;
+    return remote_in_callback() && open == &now->cuda ? (int32_t)CUDA_ERROR_NOT_PERMITTED
+                                                      : remote_late_stands(number);
 }
 
 static CUresult connect_now(void) {

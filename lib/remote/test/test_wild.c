@@ -1,6 +1,7 @@
 /* A program's mistakes are its own: whatever it gives a function of the driver, the call answers, and those after it too. Each
  * function that is served is given drawn numbers, handles, addresses and memory. What the simulated driver does not survive
- * either, or the program itself, does not count. Copies with a shape also answer what the driver does, where all calls wait. DRAWS says how many of each function; SEED repeats a run, from draw
+ * either, or the program itself, does not count. Copies with a shape also answer what the driver does, where all calls wait. And
+ * where the program knows that a kernel has made a fault, no call succeeds that the driver answers with that fault. DRAWS says how many of each function; SEED repeats a run, from draw
  * FIRST on; ONLY draws one function alone. */
 #define _GNU_SOURCE
 #include "remote/test/whole.h"
@@ -35,8 +36,8 @@ static struct run {
     uint64_t next;  /* the draw to go on with */
     uint64_t end;
     uint64_t seed;
-    unsigned ended; /* whether the link had ended after draw `next - 1` */
-    bool shapes;    /* copies with a shape alone */
+    unsigned ended;                     /* whether the link had ended after draw `next - 1` */
+    enum { ALL, SHAPES, FAULTED } what; /* FAULTED: all, after a kernel has made a fault */
     int32_t *results;
     unsigned long failing;
 } *now;
@@ -75,6 +76,7 @@ static void begin_program(void) {
     static const char ptx[] =
         ".version 8.0\n.target sm_80\n.address_size 64\n"
         ".visible .global .align 8 .u64 table[2];\n.visible .entry none() { ret; }\n"
+        ".visible .entry divvy_fault() { ret; }\n"
         ".visible .entry some(.param .u64 a, .param .u32 b) { ret; }\n";
     const CUDA_ARRAY_DESCRIPTOR flat = {64, 64, CU_AD_FORMAT_UNSIGNED_INT8, 4};
     const CUmemPoolProps pool = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -124,7 +126,7 @@ static void call(uint64_t at) {
     any_function *function;
     void *found = find(f->name);
 
-    if (!found || (only && strcmp(only, f->name) != 0) || (now->shapes && !is_shaped(f))) {
+    if (!found || (only && strcmp(only, f->name) != 0) || (now->what == SHAPES && !is_shaped(f))) {
         return;
     }
     memcpy(&function, &found, sizeof found);
@@ -137,9 +139,17 @@ static void call(uint64_t at) {
                              given[7], given[8], given[9], given[10], given[11], given[12],
                              given[13], given[14], given[15]);
     now->failing += (uint32_t)result != 0;
-    if (now->shapes) {
+    if (now->what != ALL) {
         now->results[at] = (int32_t)result;
     }
+}
+
+static void fault(void) {
+    CUfunction function;
+
+    OK(cu.cuModuleGetFunction(&function, (CUmodule)wild_world.modules[0], "divvy_fault"));
+    OK(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    CHECK_EQUAL(cu.cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 static void play(void *argument) {
@@ -148,6 +158,9 @@ static void play(void *argument) {
     wild_areas = argument;
     alarm(10);
     begin_program();
+    if (now->what == FAULTED) {
+        fault();
+    }
     for (unsigned i = 0; i < PROGRAM && now->next < now->end; i++) {
         cu.cuCtxSetCurrent((CUcontext)wild_world.contexts[0]);
         call(now->next++);
@@ -187,12 +200,18 @@ static uint64_t results(bool remote, unsigned char *memory, uint64_t first, int3
     return now->next;
 }
 
-static unsigned long differences(unsigned char *memory, uint64_t end) {
+/* Of several mistakes in one call either may be told. */
+static bool differ(int32_t direct, int32_t remote) {
+    return now->what == SHAPES ? !direct != !remote
+                               : direct == CUDA_ERROR_ILLEGAL_ADDRESS && remote == CUDA_SUCCESS;
+}
+
+static unsigned long differences(unsigned char *memory, uint64_t end, bool faulted) {
     int32_t *direct = whole_share(end * sizeof *direct),
             *remote = whole_share(end * sizeof *remote);
     unsigned long count = 0, compared = 0, failed = 0;
 
-    now->shapes = true;
+    now->what = faulted ? FAULTED : SHAPES;
     now->end = end;
     setenv("DIVVY_REMOTE", "strict", 1);
     for (uint64_t at = 0; at < end;) {
@@ -204,16 +223,15 @@ static unsigned long differences(unsigned char *memory, uint64_t end) {
 
             compared += both;
             failed += both && direct[first] != 0;
-            /* Of several mistakes in one description either may be told. */
-            if (both && !direct[first] != !remote[first] && ++count <= 20) {
+            if (both && differ(direct[first], remote[first]) && ++count <= 20) {
                 fprintf(stderr, "%s: direct %d, remote %d, draw %llu\n",
                         functions[first % function_count].name, direct[first], remote[first],
                         (unsigned long long)first);
             }
         }
     }
-    printf("%lu copies with a shape, %lu of them failing, %lu differences\n", compared, failed,
-           count);
+    printf("%lu %s, %lu of them failing, %lu differences\n", compared,
+           faulted ? "calls after a fault" : "copies with a shape", failed, count);
     return count;
 }
 
@@ -246,6 +264,7 @@ int main(void) {
            "they gave\n",
            function_count, (unsigned long long)now->end, now->failing, programs, crashed);
     CHECK_EQUAL(faults, 0);
-    CHECK_EQUAL(differences(memory, now->end), 0);
+    CHECK_EQUAL(differences(memory, now->end, false), 0);
+    CHECK_EQUAL(differences(memory, now->end, true), 0);
     return 0;
 }

@@ -67,8 +67,8 @@ void remote_event_give(struct remote_worker *worker, const struct remote_event *
 bool remote_event_lives(struct remote_worker *worker, const struct remote_event *event);
 /* Whether it is of the device's primary context. */
 bool remote_event_is_primary(const struct remote_event *event, CUdevice device);
-/* Forgets the events of a device's primary context, which may have ended, and is numbered as before when it is made anew. */
-void remote_events_forget_device(struct remote_worker *worker, CUdevice device);
+/* Forgets the events of a device's primary context if that has ended: it is numbered as before when it is made anew. */
+bool remote_events_forget_device(struct remote_worker *worker, CUdevice device);
 
 /* chunks.c */
 
@@ -81,6 +81,7 @@ void remote_chunk_unused(uint32_t block);
  * ends. */
 void remote_chunks_record(struct remote_worker *worker);
 void remote_chunks_stream_ends(struct remote_worker *worker, CUstream stream);
+/* Forgets the events behind copies of a device's primary context, which has ended. */
 void remote_chunks_forget_device(CUdevice device);
 /* The chunks that are no more in use: numbers of their first blocks. Returns how many. */
 size_t remote_chunks_freed(struct remote_worker *worker, uint32_t blocks[REMOTE_MOST_BLOCKS]);

@@ -84,7 +84,7 @@ bool remote_event_is_primary(const struct remote_event *event, CUdevice device) 
     return event->context >= FIRST_OWN && event->device == device;
 }
 
-void remote_events_forget_device(struct remote_worker *worker, CUdevice device) {
+bool remote_events_forget_device(struct remote_worker *worker, CUdevice device) {
     const struct remote_cuda_driver *cuda = remote_worker_cuda(worker);
     unsigned flags;
     int active = 1;
@@ -92,7 +92,7 @@ void remote_events_forget_device(struct remote_worker *worker, CUdevice device) 
 
     if (!cuda->cuDevicePrimaryCtxGetState ||
         cuda->cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active) {
-        return;
+        return false;
     }
     pthread_mutex_lock(&kept.lock);
     for (size_t i = 0; i < kept.count; i++) {
@@ -102,5 +102,5 @@ void remote_events_forget_device(struct remote_worker *worker, CUdevice device) 
     }
     kept.count = count;
     pthread_mutex_unlock(&kept.lock);
-    remote_chunks_forget_device(device);
+    return true;
 }

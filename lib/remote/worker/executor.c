@@ -87,7 +87,9 @@ static void settle(struct remote_worker *worker, bool succeeded) {
         worker->current.known = false;
         if (succeeded) {
             remote_streams_forget_device(worker, (CUdevice)decoder->words[0]);
-            remote_events_forget_device(worker, (CUdevice)decoder->words[0]);
+            if (remote_events_forget_device(worker, (CUdevice)decoder->words[0])) {
+                remote_chunks_forget_device((CUdevice)decoder->words[0]);
+            }
         }
         break;
     default:

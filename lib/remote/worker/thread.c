@@ -125,6 +125,14 @@ uint64_t remote_worker_thread_stream(struct remote_worker *worker, uint32_t thre
     return handle;
 }
 
+/* The driver makes none in a context whose kernel has made a fault, and says that of everything. */
+int32_t remote_worker_no_stream(struct remote_worker *worker) {
+    CUresult said = worker->cuda.cuStreamQuery ? worker->cuda.cuStreamQuery(NULL) : CUDA_SUCCESS;
+
+    return said == CUDA_SUCCESS || said == CUDA_ERROR_NOT_READY ? (int32_t)CUDA_ERROR_OUT_OF_MEMORY
+                                                                : (int32_t)said;
+}
+
 uint64_t remote_streams_number(struct remote_streams *streams, uint64_t handle) {
     uint64_t number = 0;
 
