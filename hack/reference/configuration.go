@@ -17,15 +17,17 @@ import (
 	"github.com/divvy-gpu/divvy/internal/history/store"
 	"github.com/divvy-gpu/divvy/internal/pluginfile"
 	"github.com/divvy-gpu/divvy/internal/queuefile"
+	"github.com/divvy-gpu/divvy/internal/servefile"
 )
 
 // configuration describes every file in which something is set, and the chart's values.
 func configuration(root string) (string, error) {
 	var b strings.Builder
 	b.WriteString("# Configuration\n\n" + made)
-	b.WriteString("Every field of [agent.yaml](#agentyaml), of [queues](#queues), of [the device plugin's configuration](#the-device-plugins-configuration)\n" +
+	b.WriteString("Every field of [agent.yaml](#agentyaml), of [serve.yaml](#serveyaml), of [queues](#queues), of [the device plugin's configuration](#the-device-plugins-configuration)\n" +
 		"and of [the chart's values](#the-charts-values). An empty default means that nothing counts, or that the field cannot be left out.\n")
 	agentFields(&b)
+	serveFields(&b)
 	for _, part := range []func(*strings.Builder, string) error{queueFields, pluginKeys, chartValues} {
 		if err := part(&b, root); err != nil {
 			return "", err
@@ -64,6 +66,14 @@ func agentFields(b *strings.Builder) {
 	write(agentconfig.Fields())
 	b.WriteString("\nLimits have these fields. One that is left out limits nothing.\n\n")
 	write(agentconfig.LimitFields())
+}
+
+// serveFields writes those of serve.yaml.
+func serveFields(b *strings.Builder) {
+	b.WriteString("\n## serve.yaml\n\n[../remote-hosts.md](../remote-hosts.md) says what they are for.\n\n" + fieldsHead)
+	for _, f := range servefile.Fields() {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Path, f.Type, code(f.Default), cell(f.Bounds), cell(f.Meaning))
+	}
 }
 
 // queuesFile declares what a queue has, each field with a comment that says what it is.
