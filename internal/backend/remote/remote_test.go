@@ -1,9 +1,7 @@
 package remote
 
 import (
-	"bytes"
 	"debug/elf"
-	"encoding/json"
 	"errors"
 	"flag"
 	"os"
@@ -14,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/backendtest"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
 )
@@ -65,31 +64,8 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name, plan)
+			backendtest.Golden(t, name, plan, *update)
 		})
-	}
-}
-
-func golden(t *testing.T, name string, plan *backend.Plan) {
-	t.Helper()
-	var got bytes.Buffer
-	encoder := json.NewEncoder(&got)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(plan); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("plan differs from %s (go test -update rewrites it):\n%s", path, got.String())
 	}
 }
 

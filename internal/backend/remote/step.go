@@ -45,7 +45,7 @@ func (s makeClient) Apply() error {
 	if err != nil {
 		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
 	}
-	if err := writeFile(filepath.Join(s.Path, driver.Remote), code, 0o755); err != nil {
+	if err := slice.WriteFile(filepath.Join(s.Path, driver.Remote), code, 0o755); err != nil {
 		return err
 	}
 	for _, l := range s.Libraries {
@@ -88,7 +88,7 @@ func (l clientLibrary) copy(folder string) error {
 		return fmt.Errorf("copy %s: %w", l.Source, err)
 	}
 	path, bare := filepath.Join(folder, string(l.Name)), filepath.Join(folder, l.Name.Bare())
-	if err := writeFile(path, image, 0o755); err != nil {
+	if err := slice.WriteFile(path, image, 0o755); err != nil {
 		return err
 	}
 	if target, err := os.Readlink(bare); err == nil && target == string(l.Name) {
@@ -130,28 +130,12 @@ type makeEmpty struct {
 }
 
 // Apply implements [backend.Step].
-func (s makeEmpty) Apply() error { return writeFile(s.Path, nil, 0o444) }
+func (s makeEmpty) Apply() error { return slice.WriteFile(s.Path, nil, 0o444) }
 
 // Undo implements [backend.Step].
 func (s makeEmpty) Undo() error {
 	if err := os.Remove(s.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove file: %w", err)
-	}
-	return nil
-}
-
-// writeFile replaces a file as a whole, whatever the umask.
-func writeFile(path string, data []byte, mode os.FileMode) error {
-	temporary := path + ".new"
-	err := os.WriteFile(temporary, data, 0o600)
-	if err == nil {
-		err = os.Chmod(temporary, mode)
-	}
-	if err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", filepath.Base(path), err), os.RemoveAll(temporary))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/backendtest"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
@@ -51,7 +52,7 @@ func TestContainerPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name, plan)
+			backendtest.Golden(t, name, plan, *update)
 			if _, err := cdi.Spec(v1alpha1.CDIKind, map[string]edits.Edits{"t7": plan.Edits}); err != nil {
 				t.Error(err)
 			}

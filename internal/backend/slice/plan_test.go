@@ -1,17 +1,16 @@
 package slice
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/backendtest"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/page"
@@ -78,7 +77,7 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name, plan)
+			backendtest.Golden(t, name, plan, *update)
 		})
 	}
 }
@@ -112,29 +111,6 @@ func TestPlansShowAllThatIsGranted(t *testing.T) {
 		if printed(change) == before {
 			t.Errorf("plans that differ in %s are printed alike", name)
 		}
-	}
-}
-
-func golden(t *testing.T, name string, plan *backend.Plan) {
-	t.Helper()
-	var got bytes.Buffer
-	encoder := json.NewEncoder(&got)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(plan); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("plan differs from %s (go test -update rewrites it):\n%s", path, got.String())
 	}
 }
 

@@ -83,7 +83,7 @@ func (s copyLibrary) Apply() error {
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", s.Source, err)
 	}
-	return writeFile(s.Path, patched, 0o755)
+	return WriteFile(s.Path, patched, 0o755)
 }
 
 func (s copyLibrary) Undo() error {
@@ -124,7 +124,7 @@ func (s makeFile) Apply() error {
 	if info, err := os.Lstat(s.Path); err == nil && info.Mode().IsRegular() {
 		return nil
 	}
-	return writeFile(s.Path, nil, 0o644)
+	return WriteFile(s.Path, nil, 0o644)
 }
 
 func (s makeFile) Undo() error {
@@ -148,24 +148,25 @@ func (s writeCache) Apply() error {
 		return fmt.Errorf("read %s: %w", s.Source, err)
 	}
 	cache.Add(s.Entries...)
-	return writeFile(s.Path, cache.Encode(), 0o644)
+	return WriteFile(s.Path, cache.Encode(), 0o644)
 }
 
 func (s writeCache) Undo() error {
 	return remove(s.Path)
 }
 
-// writeFile replaces a file as a whole, whatever the umask.
-func writeFile(path string, data []byte, mode os.FileMode) error {
+// WriteFile replaces a file as a whole, whatever the umask. Nobody else can read it before it has its mode.
+func WriteFile(path string, data []byte, mode os.FileMode) error {
 	temporary := path + ".new"
-	if err := os.WriteFile(temporary, data, mode); err != nil {
+	err := os.WriteFile(temporary, data, 0o600)
+	if err == nil {
+		err = os.Chmod(temporary, mode)
+	}
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", filepath.Base(path), err), remove(temporary))
-	}
-	if err := os.Chmod(temporary, mode); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }

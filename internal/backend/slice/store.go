@@ -32,7 +32,7 @@ func (s installProgram) Apply() error {
 		return fmt.Errorf("read Divvy's program: %w: reinstall Divvy", err)
 	}
 	if present, err := os.ReadFile(s.Path); err != nil || !bytes.Equal(present, image) {
-		if err := writeFile(s.Path, image, 0o755); err != nil {
+		if err := WriteFile(s.Path, image, 0o755); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (s linkLibrary) keep(image []byte) (path string, err error) {
 	if present, err := os.ReadFile(path); err == nil && bytes.Equal(present, image) {
 		return path, nil
 	}
-	if err := writeFile(path, image, 0o755); err != nil {
+	if err := WriteFile(path, image, 0o755); err != nil {
 		return "", err
 	}
 	return path, s.prune(path)

@@ -1,5 +1,6 @@
 /* What a pointer is: what the client's table knows is answered here, and the rest asked of the worker, of an allocation
  * once. */
+#include "abi/cuda/pointers.h"
 #include "remote/client/ranges.h"
 #include "remote/generated/cuda_stubs.h"
 
@@ -180,25 +181,6 @@ static CUresult find(struct pointer *p, CUpointer_attribute attribute, uint64_t 
     return result;
 }
 
-/* Bytes of an attribute's value. */
-static size_t width(CUpointer_attribute attribute) {
-    switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        return sizeof(int);
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        return sizeof(bool);
-    default:
-        return sizeof(uint64_t);
-    }
-}
-
 static bool is_attribute(CUpointer_attribute attribute) {
     return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT &&
            attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE;
@@ -220,7 +202,7 @@ CUresult REMOTE_STUB(cuPointerGetAttribute)(void *data, CUpointer_attribute attr
     look(&p, address);
     result = find(&p, attribute, &value, &has);
     if (has) {
-        memcpy(data, &value, width(attribute));
+        memcpy(data, &value, cuda_pointer_attribute_bytes(attribute));
     }
     return result == CUDA_SUCCESS && !has ? CUDA_ERROR_INVALID_VALUE : result;
 }
@@ -253,7 +235,7 @@ CUresult REMOTE_STUB(cuPointerGetAttributes)(unsigned int count, CUpointer_attri
                         ? (uint32_t)CU_DEVICE_INVALID
                         : 0;
         }
-        memcpy(data[i], &value, width(attributes[i]));
+        memcpy(data[i], &value, cuda_pointer_attribute_bytes(attributes[i]));
     }
     return result;
 }

@@ -1,4 +1,5 @@
 /* What a pointer is. */
+#include "abi/cuda/pointers.h"
 #include "simgpu/cuda/pool.h"
 
 #include <string.h>
@@ -136,25 +137,6 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     return answer(data, attribute, address, &f);
 }
 
-/* Bytes of an attribute's value, to zero those of pointers that are not the driver's. */
-static size_t width(CUpointer_attribute attribute) {
-    switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        return sizeof(int);
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        return sizeof(bool);
-    default:
-        return sizeof(uint64_t);
-    }
-}
-
 /* Unlike cuPointerGetAttribute this answers for any pointer: attributes that do not apply are zero,
  * or an invalid ordinal. */
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
@@ -169,7 +151,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
         if (f.type && answer(data[i], attributes[i], address, &f) == CUDA_SUCCESS) {
             continue;
         }
-        memset(data[i], 0, width(attributes[i]));
+        memset(data[i], 0, cuda_pointer_attribute_bytes(attributes[i]));
         if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
             put_int(data[i], CU_DEVICE_INVALID);
         }
