@@ -107,7 +107,7 @@ $(C_TESTS:%=%.passed): %.passed: % | c
 	$(call step,TEST,$*)
 	$*
 # The results of earlier runs are not used again: go test does not see that a library has changed.
-test-go: build $(B)/bin/gpubench
+test-go: build $(B)/bin/gpubench $(API_SUITE) $(REMOTE_API_LACKS)
 	$(call step,TEST,go test ./...)
 	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 30m $(GOTESTFLAGS) ./...
 test-scheduler: build $(B)/test/scheduler/crashing ## the scheduler against a real API server, where Kubernetes' programs were built

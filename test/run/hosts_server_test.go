@@ -63,14 +63,14 @@ func newServers(t *testing.T, n int) (all []*server) {
 	t.Helper()
 	t.Parallel()
 	for range n {
-		all = append(all, newServer(t))
+		all = append(all, newServer(t, "a100-80g"))
 	}
 	return all
 }
 
-func newServer(t *testing.T) *server {
+func newServer(t *testing.T, machine string) *server {
 	t.Helper()
-	s := &server{host: startHost(t, "a100-80g"), dir: filepath.Join(t.TempDir(), "serve")}
+	s := &server{host: startHost(t, machine), dir: filepath.Join(t.TempDir(), "serve")}
 	s.name = fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	s.ok("serve", "init", "--dir", s.dir, "127.0.0.1")
 	file := filepath.Join(s.dir, "serve.yaml")

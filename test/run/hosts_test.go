@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/remote/relay"
 )
 
@@ -299,5 +300,34 @@ func TestHostsBounds(t *testing.T) {
 		t.Errorf("a share more: %+v", o)
 	}
 	p.end()
+	s.gone()
+}
+
+// The API suite finds the driver's answers with a share on another host, but for what is not served through a network.
+func TestHostsAnswerTheAPI(t *testing.T) {
+	root := installtest.Root(t)
+	built := func(path string) string { return filepath.Join(string(installtest.Tree(t)), "test", path) }
+	if _, err := os.Stat(built("api/apisuite")); err != nil {
+		installtest.Missing(t, "apisuite", fmt.Errorf("%w: `make test-go` builds it", err))
+	}
+	text, err := os.ReadFile(filepath.Join(root, "internal", "simgpu", "machines", "a100-80g.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine := filepath.Join(t.TempDir(), "counts.yaml")
+	if err := os.WriteFile(machine, append(text, "\ndeadHandles: count\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Parallel()
+	s := newServer(t, machine)
+	c := newClient(t, []*server{s})
+	for _, manner := range []string{"posted", "strict"} {
+		value := strings.ReplaceAll(manner, "posted", "") // DIVVY_REMOTE has a word for the other one alone
+		o := c.runOn(s.name, "--", "env", "DIVVY_REMOTE="+value, built("api/apisuite"), "--lacks", built("remote/api_lacks_"+manner),
+			"--lacks", filepath.Join(root, "lib", "remote", "test", "api_lacks_hosts.txt"), "--lacks", filepath.Join(root, "lib", "simgpu", "api_lacks.txt"), "libcuda.so.1", "libnvidia-ml.so.1")
+		if o.status != 0 || !strings.Contains(o.out+o.err, " 0 failures") {
+			t.Errorf("%s: %+v", manner, o)
+		}
+	}
 	s.gone()
 }
