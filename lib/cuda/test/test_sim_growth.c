@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "cuda/test/sim.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -234,6 +235,65 @@ static void many_processes(void) {
     CHECK_EQUAL(sim_used(&s, 0), 0);
 }
 
+/* Each GPU has a limit of its own. */
+static void another_gpu(CUcontext first) {
+    CUcontext second;
+    uint64_t before = setting_used(&s);
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&second, 0, 1), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 65536), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 20000), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), before);
+    CHECK(sim_used(&s, 1) >= stack_bytes(20000));
+    CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(first), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 20000), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(second), CUDA_SUCCESS);
+    CHECK(sim_peak(&s, 1) <= LIMIT);
+    CHECK_EQUAL(sim_used(&s, 1), 0);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(first), CUDA_SUCCESS);
+}
+
+/* Threads of one context, of which some raise what others lower. */
+static CUfunction of_threads;
+static void *change(void *context) {
+    uint64_t state = (uint64_t)(uintptr_t)&state;
+    CUdeviceptr piece;
+    CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)((CUcontext)context), CUDA_SUCCESS);
+    for (int i = 0; i < 400; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        unsigned what = state >> 40 & 7;
+        if (what < 4) {
+            CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024 + (state >> 50 & 3) * 9000);
+        } else if (what < 6) {
+            launch(of_threads, NULL);
+        } else if (CUDA(&s, cuMemAlloc_v2)(&piece, (1 + (state >> 50 & 127)) * 2 * MIB) ==
+                   CUDA_SUCCESS) {
+            CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(piece), CUDA_SUCCESS);
+        }
+    }
+    return NULL;
+}
+
+static void threads(CUcontext context) {
+    pthread_t all[5];
+    CUmodule module;
+    uint64_t before = setting_used(&s);
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, deep), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleGetFunction)(&of_threads, module, "deep"), CUDA_SUCCESS);
+    for (int i = 0; i < 5; i++) {
+        CHECK(pthread_create(&all[i], NULL, change, context) == 0);
+    }
+    for (int i = 0; i < 5; i++) {
+        CHECK(pthread_join(all[i], NULL) == 0);
+    }
+    check_account(1);
+    CHECK_EQUAL(CUDA(&s, cuCtxSynchronize)(), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleUnload)(module), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), before);
+    CHECK_TRUE_ACCOUNT(&s);
+}
+
 int main(void) {
     sim_make_closed(&s, 2, LIMIT);
     many_processes();
@@ -245,6 +305,8 @@ int main(void) {
     contexts(context);
     kernels();
     graphs();
+    another_gpu(context);
+    threads(context);
     CHECK(sim_peak(&s, 0) <= LIMIT);
     CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(context), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), 0);

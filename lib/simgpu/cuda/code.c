@@ -76,6 +76,11 @@ CUresult code_needs(CUcontext ctx, bool heap, bool prints) {
     return result;
 }
 
+/* Launches and questions read the limit without the lock. */
+static void set_limit(CUcontext ctx, CUlimit limit, size_t value) {
+    __atomic_store_n(&ctx->limits[limit], value, __ATOMIC_RELAXED);
+}
+
 /* Of one that is there the size changes at once. */
 CUresult buffer_set(CUcontext ctx, CUlimit limit, size_t bytes) {
     SG_REQUIRE(bytes <= BUFFER_MAX, CUDA_ERROR_INVALID_VALUE);
@@ -85,13 +90,13 @@ CUresult buffer_set(CUcontext ctx, CUlimit limit, size_t bytes) {
     *buffer = *buffer ? bytes : 0;
     CUresult result = change(ctx, n);
     if (result == CUDA_SUCCESS) {
-        ctx->limits[limit] = bytes;
+        set_limit(ctx, limit, bytes);
     }
     sg_memory_unlock();
     return result;
 }
 
-CUresult stack_set(CUcontext ctx, size_t bytes) {
+static CUresult stack_to(CUcontext ctx, size_t bytes, bool raises) {
     int threads;
 
     SG_TRY(cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
@@ -101,12 +106,23 @@ CUresult stack_set(CUcontext ctx, size_t bytes) {
     sg_memory_lock();
     struct needs n = needs_of(ctx);
     n.local = beyond * (uint64_t)threads * ctx->device->usable;
-    CUresult result = change(ctx, n);
-    if (result == CUDA_SUCCESS) {
-        ctx->limits[CU_LIMIT_STACK_SIZE] = bytes;
+    bool there = raises && bytes <= ctx->limits[CU_LIMIT_STACK_SIZE];
+    CUresult result = there ? CUDA_SUCCESS : change(ctx, n);
+    if (result == CUDA_SUCCESS && !there) {
+        set_limit(ctx, CU_LIMIT_STACK_SIZE, bytes);
     }
     sg_memory_unlock();
     return result;
+}
+
+CUresult stack_set(CUcontext ctx, size_t bytes) {
+    return stack_to(ctx, bytes, false);
+}
+
+CUresult stack_raise(CUcontext ctx, size_t bytes) {
+    return bytes > __atomic_load_n(&ctx->limits[CU_LIMIT_STACK_SIZE], __ATOMIC_RELAXED)
+               ? stack_to(ctx, bytes, true)
+               : CUDA_SUCCESS;
 }
 
 void code_end_context(CUcontext ctx) {

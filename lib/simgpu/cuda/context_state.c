@@ -55,7 +55,7 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE((unsigned)limit <= CU_LIMIT_SHMEM_SIZE, CUDA_ERROR_UNSUPPORTED_LIMIT);
-    *value = ctx->limits[limit];
+    *value = __atomic_load_n(&ctx->limits[limit], __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 

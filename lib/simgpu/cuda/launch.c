@@ -63,7 +63,7 @@ CUresult launch_prepare(CUfunction function, CUcontext ctx) {
     if (!__atomic_load_n(&function->loaded, __ATOMIC_RELAXED)) {
         SG_TRY(function_load(function, ctx));
     }
-    return local > ctx->limits[CU_LIMIT_STACK_SIZE] ? stack_set(ctx, local) : CUDA_SUCCESS;
+    return stack_raise(ctx, local);
 }
 
 /* Fills only the members that a launch uses, because copying an operation is a launch's main

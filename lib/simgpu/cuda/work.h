@@ -224,6 +224,7 @@ CUresult code_take(CUcontext ctx, int kernels);
 CUresult code_needs(CUcontext ctx, bool heap, bool prints);
 CUresult buffer_set(CUcontext ctx, CUlimit limit, size_t bytes);
 CUresult stack_set(CUcontext ctx, size_t bytes);
+CUresult stack_raise(CUcontext ctx, size_t bytes); /* unless it is as large already */
 static inline bool function_is(CUfunction f) {
     return handle_is(f, HANDLE_FUNCTION) || handle_given(f, HANDLE_KERNEL);
 }
