@@ -175,8 +175,8 @@ $(REMOTE_TEST)/copies_stream: $(REMOTE_OBJ)/test/test_copies_stream.o $(COPIES_S
 	$(CC) $(LDFLAGS) -pthread -Wl,--wrap=remote_link_connect -o $@ $^ -ldl
 
 # Tests of the real thing: client library, worker and simulated driver, each in a process of its own.
-REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,api attributes callbacks callbacks_captured captures difference graphs wild)
-$(addprefix $(REMOTE_OBJ)/test/,whole.o test_api.o test_difference.o test_wild.o): CFLAGS += -DREMOTE_BUILD='"$(abspath $(B))"'
+REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,api attributes callbacks callbacks_captured captures difference graphs waits wild)
+$(addprefix $(REMOTE_OBJ)/test/,whole.o test_api.o test_difference.o test_waits.o test_wild.o): CFLAGS += -DREMOTE_BUILD='"$(abspath $(B))"'
 $(REMOTE_WHOLE_TESTS): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/test/whole.o \
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	| $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)

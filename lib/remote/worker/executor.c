@@ -124,6 +124,45 @@ static void mark_copies(struct remote_worker *worker, const struct remote_head *
     }
 }
 
+/* The form with a stream of a fill that names none, and that stream; 0 for any other call. */
+static uint16_t with_stream(uint16_t call, uint64_t *stream) {
+    static const struct {
+        uint16_t call, own, streamed;
+    } fills[] = {
+#define FILL(name) {REMOTE_##name##_v2, REMOTE_##name##_v2_ptds, REMOTE_##name##Async}
+        FILL(cuMemsetD8),   FILL(cuMemsetD16),   FILL(cuMemsetD32),
+        FILL(cuMemsetD2D8), FILL(cuMemsetD2D16), FILL(cuMemsetD2D32),
+#undef FILL
+    };
+
+    for (size_t i = 0; i < sizeof fills / sizeof *fills; i++) {
+        if (fills[i].call == call || fills[i].own == call) {
+            *stream = fills[i].own == call ? (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD : 0;
+            return fills[i].streamed;
+        }
+    }
+    return 0;
+}
+
+/* A driver may wait in a fill until its stream has come to it, and so for a record of another thread. Who posts one does not
+ * wait for it. While a stream is captured the two forms differ: then the program's own is called. */
+static size_t unblock(unsigned char *record, size_t size) {
+    struct remote_head head;
+    uint64_t stream;
+
+    memcpy(&head, record, sizeof head);
+    uint16_t instead = with_stream(head.call, &stream);
+    if (!instead || !head.posted || head.size != size ||
+        size > REMOTE_RECORD_BYTES - sizeof stream || remote_capture_active()) {
+        return size;
+    }
+    head.call = instead;
+    head.size += (uint32_t)sizeof stream;
+    memcpy(record, &head, sizeof head);
+    memcpy(record + size, &stream, sizeof stream);
+    return head.size;
+}
+
 /* A call that has no decoder, here or of its subject. */
 static enum remote_outcome refuse(struct remote_decoder *decoder) {
     uint16_t call = decoder->head.call;
@@ -172,6 +211,8 @@ static enum remote_outcome execute(struct remote_worker *worker, size_t size) {
         return answer_instead(decoder, size, instead);
     }
     mark_copies(worker, &head);
+    size = unblock(decoder->record, size);
+    memcpy(&head, decoder->record, sizeof head);
     bool follows = remote_follows_thread(head.call);
     if (follows) {
         remote_streams_join(worker, &head);
