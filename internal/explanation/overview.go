@@ -122,7 +122,7 @@ func (s *sight) addNode(node *corev1.Node, devices []*resourcev1.Device) {
 	}
 }
 
-// published are the devices of each node that are GPUs, or parts of them, in the newest generation of its pool.
+// published are the devices of each node that are GPUs, or parts of them, in the newest generation of its pools.
 func (s *sight) published(ctx context.Context) (map[string][]*resourcev1.Device, error) {
 	slices, err := s.from.Slices(ctx)
 	switch {
@@ -131,26 +131,36 @@ func (s *sight) published(ctx context.Context) (map[string][]*resourcev1.Device,
 	case err != nil && !apierrors.IsNotFound(err): // Kubernetes 1.34 need not have them
 		return nil, fmt.Errorf("list resource slices: %w", err)
 	}
+	newest := map[string]int64{} // by pool
+	for _, slice := range slices {
+		newest[slice.Spec.Pool.Name] = max(newest[slice.Spec.Pool.Name], slice.Spec.Pool.Generation)
+	}
 	found := map[string][]*resourcev1.Device{}
-	generation := map[string]int64{}
 	for _, slice := range slices {
 		spec := &slice.Spec
-		if spec.Driver != v1alpha1.Driver || spec.NodeName == nil || s.node != "" && *spec.NodeName != s.node {
+		host := hostOf(spec)
+		if spec.Driver != v1alpha1.Driver || host == "" || s.node != "" && host != s.node || spec.Pool.Generation < newest[spec.Pool.Name] {
 			continue // an API server does not return them
 		}
-		if spec.Pool.Generation < generation[*spec.NodeName] {
-			continue
-		}
-		if spec.Pool.Generation > generation[*spec.NodeName] {
-			generation[*spec.NodeName], found[*spec.NodeName] = spec.Pool.Generation, []*resourcev1.Device{}
+		if found[host] == nil {
+			found[host] = []*resourcev1.Device{}
 		}
 		for k := range spec.Devices {
 			if _, card := pool.IsNIC(spec.Devices[k].Name); !card && !isMachines(spec.Devices[k].Name) {
-				found[*spec.NodeName] = append(found[*spec.NodeName], &spec.Devices[k])
+				found[host] = append(found[host], &spec.Devices[k])
 			}
 		}
 	}
 	return found, nil
+}
+
+// hostOf is the node in which the devices of a slice are, whether others reach them or not, "" for none.
+func hostOf(spec *resourcev1.ResourceSliceSpec) string {
+	if spec.NodeName != nil {
+		return *spec.NodeName
+	}
+	host, _ := v1alpha1.HostOfPool(spec.Pool.Name)
+	return host
 }
 
 // nodes are all, or the one that is looked at.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -292,5 +293,31 @@ func TestOverviewLeavesOutCards(t *testing.T) {
 	got, want := with(published("a", 1, gpuDevice(0, "16Gi"), card), claim), with(published("a", 1, gpuDevice(0, "16Gi")), alone)
 	if !slices.Equal(got, want) || len(want) < 2 {
 		t.Errorf("with a card:\n%s\nwithout:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// GPUs that other nodes reach are shown where they are, with the claims that have them, beside those of the node's own.
+func TestOverviewOfReachedGPUs(t *testing.T) {
+	device := gpuDevice(3, "40Gi")
+	device.Name = "gpu-3-remote"
+	device.Attributes[v1alpha1.AttributeForm] = resourcev1.DeviceAttribute{StringValue: ptr.To(v1alpha1.FormRemote)}
+	remote := published("g1", 7, device)
+	remote.Name, remote.Spec.NodeName, remote.Spec.AllNodes, remote.Spec.Pool.Name = v1alpha1.RemoteSlice("g1"), nil, ptr.To(true), v1alpha1.RemotePool("g1")
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "g1"}}, published("g1", 2, gpuDevice(1, "80Gi")), remote,
+		claimed("far", v1alpha1.ClassRemote, v1alpha1.RemotePool("g1"), []string{"p"}, "gpu-3-remote=4Gi,10"))
+	for _, node := range []string{"", "g1"} {
+		seen, err := Reader{Client: client}.Overview(t.Context(), node, "", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		for _, n := range seen.Nodes {
+			for _, g := range n.GPUs {
+				shown = append(shown, fmt.Sprintf("%s %s %s %d", n.Name, g.UUID, g.Form, len(g.Shares)))
+			}
+		}
+		if want := []string{"g1 GPU-1 slice 0", "g1 GPU-3 remote 1"}; !slices.Equal(shown, want) {
+			t.Errorf("looking at node %q: %q, want %q", node, shown, want)
+		}
 	}
 }

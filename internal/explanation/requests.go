@@ -2,6 +2,7 @@ package explanation
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -25,10 +26,24 @@ type requests struct {
 
 // Slices implements [Source].
 func (r requests) Slices(ctx context.Context) (all []*resourcev1.ResourceSlice, err error) {
-	selector := resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
-	if r.node != "" {
-		selector += "," + resourcev1.ResourceSliceSelectorNodeName + "=" + r.node
+	ours := resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
+	if r.node == "" {
+		return r.slices(ctx, ours)
 	}
+	if all, err = r.slices(ctx, ours+","+resourcev1.ResourceSliceSelectorNodeName+"="+r.node); err != nil {
+		return nil, err
+	}
+	// The GPUs of the node that others reach bear no node's name.
+	reached, err := r.slices(ctx, metav1.ObjectNameField+"="+v1alpha1.RemoteSlice(r.node))
+	for _, one := range reached {
+		if !slices.ContainsFunc(all, func(other *resourcev1.ResourceSlice) bool { return other.Name == one.Name }) {
+			all = append(all, one)
+		}
+	}
+	return all, err
+}
+
+func (r requests) slices(ctx context.Context, selector string) (all []*resourcev1.ResourceSlice, err error) {
 	err = pages(selector, func(o metav1.ListOptions) (string, error) {
 		list, err := r.client.ResourceV1().ResourceSlices().List(ctx, o)
 		if err != nil {
