@@ -157,12 +157,24 @@ func newest(published []*resourcev1.ResourceSlice) []*resourcev1.ResourceSlice {
 	}
 	var current []*resourcev1.ResourceSlice
 	for _, s := range published {
-		if s.Spec.Driver == v1alpha1.Driver && s.Spec.Pool.Generation == generation && s.Spec.NodeName != nil {
+		if s.Spec.Driver == v1alpha1.Driver && s.Spec.Pool.Generation == generation && placeOf(s) != "" {
 			current = append(current, s)
 		}
 	}
 	slices.SortStableFunc(current, func(a, b *resourcev1.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
 	return current
+}
+
+// placeOf is the node of a slice, or the pool of GPUs that nodes reach through the network, "" for neither.
+func placeOf(s *resourcev1.ResourceSlice) string {
+	_, remote := v1alpha1.HostOfPool(s.Spec.Pool.Name)
+	switch {
+	case s.Spec.NodeName != nil && !remote:
+		return *s.Spec.NodeName
+	case s.Spec.NodeName == nil && remote:
+		return s.Spec.Pool.Name
+	}
+	return ""
 }
 
 func newPool(name string, published []*resourcev1.ResourceSlice) *nodePool {
@@ -176,7 +188,7 @@ func newPool(name string, published []*resourcev1.ResourceSlice) *nodePool {
 			}
 		}
 	}
-	p := &nodePool{node: *published[0].Spec.NodeName, byName: make(map[string]*device)}
+	p := &nodePool{node: placeOf(published[0]), byName: make(map[string]*device)}
 	for _, s := range published {
 		for i := range s.Spec.Devices {
 			d := newDevice(name, p.node, &s.Spec.Devices[i])
@@ -255,6 +267,16 @@ func takingsOf(claim *resourcev1.ResourceClaim) []taking {
 	return all
 }
 
+// reached are the pools of GPUs that nodes reach through the network.
+func (c *cluster) reached() (pools []*nodeDevices) {
+	for _, name := range sortedNames(c.pools) {
+		if _, remote := v1alpha1.HostOfPool(name); remote {
+			pools = append(pools, &nodeDevices{name: name, devices: c.pools[name].devices})
+		}
+	}
+	return pools
+}
+
 // byName returns the nodes with devices, in order of their names.
 func (c *cluster) byName() []*nodeDevices {
 	if c.places != nil {
@@ -263,6 +285,9 @@ func (c *cluster) byName() []*nodeDevices {
 	at := make(map[string]*nodeDevices)
 	for _, name := range sortedNames(c.pools) {
 		p := c.pools[name]
+		if _, remote := v1alpha1.HostOfPool(p.node); remote {
+			continue
+		}
 		if at[p.node] == nil {
 			at[p.node] = &nodeDevices{name: p.node}
 		}

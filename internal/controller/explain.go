@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -94,6 +95,7 @@ func (c *cluster) reason(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) st
 	for _, claim := range claims {
 		if claim.Status.Allocation != nil {
 			maps.Copy(pinned, poolsOf(claim))
+			maps.DeleteFunc(pinned, func(name string, _ bool) bool { _, remote := v1alpha1.HostOfPool(name); return remote })
 			continue
 		}
 		more, missing := c.needs(claim)
@@ -102,8 +104,9 @@ func (c *cluster) reason(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) st
 		}
 		needs = append(needs, more...)
 	}
-	if len(needs) == 0 {
-		return ""
+	far, needs := apart(needs)
+	if why := c.lackOfHosts(far); why != "" || len(needs) == 0 {
+		return why
 	}
 	nodes, elsewhere := c.eligible(pod, pinned)
 	if len(nodes) == 0 {
@@ -120,6 +123,44 @@ func (c *cluster) reason(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) st
 		return c.lack(nodes, &needs[i])
 	}
 	return fmt.Sprintf("no node has room for all GPU requests of the pod at once, but each fits alone; %s", haveGPUs(len(nodes)))
+}
+
+// apart parts needs of GPUs that nodes reach through the network from those of a node's own. One that either would satisfy is
+// neither: of it nothing is said.
+func apart(needs []need) (far, near []need) {
+	for i := range needs {
+		remote := 0
+		for k := range needs[i].ways {
+			if needs[i].ways[k].class == v1alpha1.ClassRemote {
+				remote++
+			}
+		}
+		switch remote {
+		case 0:
+			near = append(near, needs[i])
+		case len(needs[i].ways):
+			far = append(far, needs[i])
+		}
+	}
+	return far, near
+}
+
+// lackOfHosts is what no host has for needs of GPUs that nodes reach through the network, whichever node the pod is on.
+func (c *cluster) lackOfHosts(needs []need) string {
+	pools := c.reached()
+	switch {
+	case len(needs) == 0:
+		return ""
+	case len(pools) == 0:
+		return "no host has GPUs that other nodes reach"
+	}
+	for i := range needs {
+		if !c.somewhere(pools, needs[i:i+1]) {
+			l := c.survey(pools, &needs[i])
+			return cmp.Or(l.never(&needs[i]), l.now(&needs[i])) + "; " + plural(len(pools), "host") + " with GPUs that other nodes reach"
+		}
+	}
+	return ""
 }
 
 func noNodes(elsewhere int, pinned map[string]bool) string {

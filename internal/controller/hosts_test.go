@@ -2,6 +2,8 @@ package controller
 
 import (
 	"errors"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 )
 
 // away is a cluster with a host g1 whose GPUs other nodes reach, at a time that the test says.
@@ -190,5 +193,39 @@ func TestHostsAreOnlyTheirs(t *testing.T) {
 	c.look(t.Context())
 	if n := len(c.client.Actions()); n != 0 {
 		t.Errorf("%d writes about a host that is there", n)
+	}
+}
+
+// Why a pod waits for a GPU that nodes reach is told of the hosts, whatever the nodes have that it may be on.
+func TestExplainGPUsOfHosts(t *testing.T) {
+	spec, err := pool.RemoteSpec(pool.Host{Node: "g1", Address: netip.MustParseAddrPort("10.0.0.7:7117")}, []pool.GPU{{
+		UUID: "GPU-00000000-0000-4000-8000-000000000001", Model: "A100", Memory: 40 << 30, DriverVersion: "560.35.03", Form: pool.Remote,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.RemoteSlice("g1")}, Spec: *spec}
+	all := append([]*resourcev1.DeviceClass{classOf(v1alpha1.ClassRemote, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "remote"`)}, classes...)
+	far := func(memory string) *resourcev1.ResourceClaim {
+		return claimOf(t, `requests: [{name: gpu, exactly: {deviceClassName: remote.divvy.dev, capacity: {requests: {memory: `+memory+`}}}}]`)
+	}
+	for name, c := range map[string]struct {
+		published []*resourcev1.ResourceSlice
+		claims    []*resourcev1.ResourceClaim
+		want      string // in the text, "" for nothing to tell
+	}{
+		"no host":           {nodeOf(t, "n1", gib(80)), []*resourcev1.ResourceClaim{far("4Gi")}, "no host has GPUs that other nodes reach"},
+		"it fits":           {[]*resourcev1.ResourceSlice{host}, []*resourcev1.ResourceClaim{far("4Gi")}, ""},
+		"too large":         {append(nodeOf(t, "n1", gib(80)), host), []*resourcev1.ResourceClaim{far("50Gi")}, "the largest has 40Gi; 1 host with GPUs that other nodes reach"},
+		"beside a near one": {append(nodeOf(t, "n1", gib(80)), host), []*resourcev1.ResourceClaim{far("4Gi"), claimOf(t, share("memory: 100Gi"))}, "the largest has 80Gi; 1 node has GPUs"},
+		"a near one alone":  {[]*resourcev1.ResourceSlice{host}, []*resourcev1.ResourceClaim{claimOf(t, share("memory: 1Gi"))}, "no node has a GPU that Divvy knows"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := newCluster(c.published, nil, all, named("n1", "n2"))
+			text := cluster.explain(t.Context(), pending(t, ""), c.claims)
+			if c.want == "" && text != "" || !strings.Contains(text, c.want) {
+				t.Errorf("%q, want %q", text, c.want)
+			}
+		})
 	}
 }
