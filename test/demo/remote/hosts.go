@@ -198,6 +198,19 @@ func (h *hosts) close(ctx context.Context) error {
 	defer cancel()
 	h.stop(syscall.SIGTERM)
 	var faults []error
+	// The agent ends by itself with its last share; its socket goes with it.
+	for socket := filepath.Join(h.serverDir(), "run", "simgpu", instance, "agent.sock"); ; {
+		if _, err := os.Stat(socket); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+			continue
+		case <-ctx.Done():
+			faults = append(faults, fmt.Errorf("wait until the agent has ended: %w", ctx.Err()))
+		}
+		break
+	}
 	if _, err := os.Stat(filepath.Join(h.serverDir(), "run", "simgpu", instance)); err == nil {
 		_, err := h.output(h.onServer(ctx, h.divvy(), "simgpu", "stop", instance, "--force"))
 		faults = append(faults, err)

@@ -74,11 +74,14 @@ func (s *show) run(ctx context.Context, memory string, args ...string) *exec.Cmd
 // refusal has a program ask for more than its share, and the client for more than it may have.
 func (s *show) refusal(ctx context.Context) error {
 	s.screen.Say("A program on laptop may have 2Gi of that GPU, asks for 4Gi in pieces, and is refused at its limit.")
-	text, _ := s.run(ctx, "2Gi", "alloc", "--bytes", "64Mi", "--count", "64").Output() // it fails, and says how
+	var said bytes.Buffer
+	asks := s.run(ctx, "2Gi", "alloc", "--bytes", "64Mi", "--count", "64")
+	asks.Stderr = &said
+	text, _ := asks.Output() // it fails, and says how
 	s.screen.Table(fmt.Sprintf("laptop$ divvy run --remote %s --memory 2Gi -- gpubench alloc --bytes 64Mi --count 64\n%s", address, text))
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
-		return fmt.Errorf("read what gpubench said: %w: %q", err, text)
+		return fmt.Errorf("read what gpubench said: %w: %q %s", err, text, said.String())
 	}
 	s.screen.Check(a.Result == "CUDA_ERROR_OUT_OF_MEMORY" && a.Allocated > 0 && a.Allocated <= 2*gib && a.Total == 2*gib,
 		"it sees a GPU of %d GiB, gets %d MiB and then %s", a.Total/gib, a.Allocated>>20, a.Result)
