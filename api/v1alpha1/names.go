@@ -164,7 +164,7 @@ const HeldTaint = Domain + "/held"
 
 // HostTaint is the key of the taint on devices of [FormRemote] whose host is away. The controller writes it; its value is
 // the reason.
-const HostTaint = Domain + "/host"
+const HostTaint = Domain + "/host-away"
 
 // Resources that a pod names in the plain form.
 const (

@@ -157,7 +157,7 @@ func (c *cluster) lackOfHosts(needs []need) string {
 	for i := range needs {
 		if !c.somewhere(pools, needs[i:i+1]) {
 			l := c.survey(pools, &needs[i])
-			return cmp.Or(l.never(&needs[i]), l.now(&needs[i])) + "; " + plural(len(pools), "host") + " with GPUs that other nodes reach"
+			return cmp.Or(l.never(&needs[i]), l.now(&needs[i])) + "; " + hostsHave(len(pools))
 		}
 	}
 	return ""

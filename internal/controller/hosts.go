@@ -82,7 +82,7 @@ func (h *hosts) look(ctx context.Context) {
 	for _, name := range sortedNames(found) {
 		taint, remove := h.step(name, found[name])
 		if err := h.write(ctx, found[name].slice, taint, remove); err != nil && ctx.Err() == nil {
-			h.log.ErrorContext(ctx, "cannot say that a host is away, and will try again", "host", name, "error", err)
+			h.log.ErrorContext(ctx, "cannot say that a host is away, and will try again", "node", name, "error", err)
 		}
 	}
 }

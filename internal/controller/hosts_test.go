@@ -216,7 +216,7 @@ func TestExplainGPUsOfHosts(t *testing.T) {
 	}{
 		"no host":           {nodeOf(t, "n1", gib(80)), []*resourcev1.ResourceClaim{far("4Gi")}, "no host has GPUs that other nodes reach"},
 		"it fits":           {[]*resourcev1.ResourceSlice{host}, []*resourcev1.ResourceClaim{far("4Gi")}, ""},
-		"too large":         {append(nodeOf(t, "n1", gib(80)), host), []*resourcev1.ResourceClaim{far("50Gi")}, "the largest has 40Gi; 1 host with GPUs that other nodes reach"},
+		"too large":         {append(nodeOf(t, "n1", gib(80)), host), []*resourcev1.ResourceClaim{far("50Gi")}, "the largest has 40Gi; 1 host has GPUs that other nodes reach"},
 		"beside a near one": {append(nodeOf(t, "n1", gib(80)), host), []*resourcev1.ResourceClaim{far("4Gi"), claimOf(t, share("memory: 100Gi"))}, "the largest has 80Gi; 1 node has GPUs"},
 		"a near one alone":  {[]*resourcev1.ResourceSlice{host}, []*resourcev1.ResourceClaim{claimOf(t, share("memory: 1Gi"))}, "no node has a GPU that Divvy knows"},
 	} {

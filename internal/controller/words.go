@@ -107,6 +107,13 @@ func haveGPUs(nodes int) string {
 	return fmt.Sprintf("%d nodes have GPUs", nodes)
 }
 
+func hostsHave(hosts int) string {
+	if hosts == 1 {
+		return "1 host has GPUs that other nodes reach"
+	}
+	return fmt.Sprintf("%d hosts have GPUs that other nodes reach", hosts)
+}
+
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -16,7 +16,7 @@ func reachedRequest(name, class string, count int64) resourcev1.DeviceRequest {
 
 // A claim for GPUs of another host has them of one host, and nothing else.
 func TestCheckReached(t *testing.T) {
-	host := resourcev1.FullyQualifiedName("divvy.dev/host")
+	host := resourcev1.FullyQualifiedName(v1alpha1.Driver + "/" + v1alpha1.AttributeHost)
 	either := resourcev1.DeviceRequest{Name: "a", FirstAvailable: []resourcev1.DeviceSubRequest{
 		{Name: "near", DeviceClassName: v1alpha1.ClassShare, Count: 1}, {Name: "far", DeviceClassName: v1alpha1.ClassRemote, Count: 1},
 	}}

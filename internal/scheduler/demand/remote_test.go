@@ -20,7 +20,7 @@ func TestReachedGPUs(t *testing.T) {
 		return asks(v1alpha1.ClassRemote, count, amounts...)
 	}
 	two := remote(2)
-	host := resourcev1.FullyQualifiedName("divvy.dev/host")
+	host := resourcev1.FullyQualifiedName(v1alpha1.Driver + "/" + v1alpha1.AttributeHost)
 	two.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: &host}}
 	for name, spec := range map[string]resourcev1.ResourceClaimSpec{
 		"one": remote(1, "memory", "1Gi", "cores", "30"), "two of one host": two,
