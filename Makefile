@@ -206,7 +206,7 @@ bench-ops: build $(B)/bin/gpubench ## seeing a server's GPUs and shares: metrics
 	$(call step,BENCH,operation)
 	case "$$ONLY" in ops.page*) ;; *) $(GO) run ./test/bench/ops -build $(B) -only "$$ONLY" ;; esac
 	case "$$ONLY" in ops|ops.|ops.page*|'') $(MAKE) bench-web ;; esac
-bench-remote: build $(B)/bin/gpubench $(B)/test/remote/worker_garbage $(B)/test/remote/difference ## programs that are kept away from the driver, beside local shares: steps, calls, copies, starts, deaths, limits
+bench-remote: build $(B)/bin/gpubench $(B)/test/remote/worker_garbage $(B)/test/remote/difference ## programs that are kept away from the driver, beside local shares: steps, calls, copies, starts, deaths, commands on another host, limits
 	$(call step,BENCH,the driver elsewhere)
 	$(GO) run ./test/bench/remote -build $(B) -only "$$ONLY"
 bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler ## the scheduler of Kubernetes with our slices on 1,000 nodes, Divvy's own, and the webhook beside 64,000 claims; no root

@@ -64,7 +64,7 @@ func (b *bench) serve() (h *host, err error) {
 	if err := errors.Join(os.WriteFile(file, text, 0o600), os.Mkdir(bundles, 0o700)); err != nil {
 		return h, fmt.Errorf("write the server's file: %w", err)
 	}
-	admit := []string{b.Divvy, "serve", "admit", "bench", "--dir", served, "--out", filepath.Join(bundles, "bench.pem")}
+	admit := []string{b.Divvy, "serve", "admit", "bench", "--commands", "--dir", served, "--out", filepath.Join(bundles, "bench.pem")}
 	if os.Getuid() == 0 {
 		us, err := user.Current()
 		if err != nil {

@@ -69,6 +69,7 @@ func figures(ctx context.Context, o options) []measurement.Figure {
 		{IDs: copyID, Measure: of((*bench).copies)},
 		{IDs: startID + " " + workerID, Measure: of((*bench).starts)},
 		{IDs: freedID + " " + deathID, Measure: of((*bench).deaths)},
+		{IDs: onID, Measure: of((*bench).ons)},
 		{IDs: limitID, Measure: of((*bench).limits)},
 		{IDs: differenceID, Measure: of((*bench).differences)},
 		{IDs: pointsID, Measure: of((*bench).points)},
