@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -28,6 +27,8 @@ type Host struct {
 	Config *tls.Config
 	// Fault is why it cannot be asked, nil where it can.
 	Fault error
+
+	bundle *identity.Bundle
 }
 
 // ErrNames marks a list of hosts that makes no sense.
@@ -75,7 +76,7 @@ func Find(names []string) Hosts {
 		if b, err := identity.FindBundle(name); err != nil {
 			h.Fault = err
 		} else {
-			h.Address, h.Config = b.Address(name), b.Config(name)
+			h.Address, h.Config, h.bundle = b.Address(name), b.Config(name), b
 		}
 		hosts = append(hosts, h)
 	}
@@ -125,12 +126,8 @@ var errSlow = fmt.Errorf("no answer in %v", dialTime)
 
 // explain says of an error of a connection what it means for the user, and what to do.
 func (h Host) explain(ctx context.Context, err error) error {
-	var unknown x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	var named x509.HostnameError
 	var record tls.RecordHeaderError
 	var name *net.DNSError
-	var op *net.OpError
 	switch {
 	case errors.Is(context.Cause(ctx), errSlow), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
 		return fmt.Errorf("%w from %s: is the host on, and does a firewall let this port through?", errSlow, h.Address)
@@ -138,20 +135,17 @@ func (h Host) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("nobody listens at %s: start `divvy serve` there, or name another port as HOST:PORT", h.Address)
 	case errors.As(err, &name):
 		return fmt.Errorf("the name cannot be looked up: %s", cmp.Or(name.Err, "unknown"))
-	case errors.As(err, &unknown):
-		return errors.New("its certificate is of another authority than this client's: ask for `divvy serve admit` at that host")
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return errors.New("its certificate has expired: it has to be made anew at that host, by `divvy serve init`")
-	case errors.As(err, &named):
-		return fmt.Errorf("its certificate is for other names: %w", named)
 	case errors.As(err, &record):
 		return fmt.Errorf("what listens at %s speaks no TLS: is it `divvy serve`?", h.Address)
-	case errors.As(err, &op) && op.Op == "remote error" && strings.Contains(op.Err.Error(), "protocol"):
-		return fmt.Errorf("it does not speak %s: install the same version of Divvy on both", wire.Protocol)
-	case errors.As(err, &op) && op.Op == "remote error":
-		return fmt.Errorf("it does not take this client's certificate (%w): ask for `divvy serve admit` there again", op.Err)
+	case h.bundle != nil:
+		return h.bundle.Explain(h.Name, err)
 	}
 	return err
+}
+
+// words are an error in a line that begins with the host.
+func (h Host) words(err error) string {
+	return h.Name + ": " + strings.TrimPrefix(plain(err), h.Name+": ")
 }
 
 // answer is the next answer of a server. An error of the context is its cause.

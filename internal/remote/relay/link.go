@@ -64,7 +64,7 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 	defer r.leave(l)
 	if err := l.connect(ctx, share); err != nil {
-		l.end(share.Host.Name + ": " + plain(err))
+		l.end(share.Host.words(err))
 		return
 	}
 	if err := l.remote.Write(0, hello); err == nil {

@@ -69,7 +69,7 @@ func (r *Relay) Begin(ctx context.Context) (*Ready, error) {
 		return nil, refused
 	}
 	for i, h := range refused.Hosts {
-		r.say(fmt.Sprintf("%s is left out: %s", h.Name, plain(errors.New(refused.Words[i]))))
+		r.say("left out: " + h.words(errors.New(refused.Words[i])))
 	}
 	slices.Sort(ready.Lacks)
 	ready.Lacks = slices.Compact(ready.Lacks)

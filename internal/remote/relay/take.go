@@ -95,7 +95,7 @@ type RefusedByAll struct {
 func (e *RefusedByAll) Error() string {
 	lines := make([]string, len(e.Hosts))
 	for i, h := range e.Hosts {
-		lines[i] = h.Name + ": " + plain(errors.New(e.Words[i]))
+		lines[i] = h.words(errors.New(e.Words[i]))
 	}
 	if len(lines) == 1 {
 		return lines[0]
@@ -109,7 +109,7 @@ func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) 
 	offers := Offers(ctx, hosts)
 	for _, o := range offers {
 		if o.Err != nil && len(offers) > 1 {
-			tell(fmt.Sprintf("%s is left out: %s", o.Host.Name, plain(o.Err)))
+			tell("left out: " + o.Host.words(o.Err))
 		}
 	}
 	gone, overtaken := map[int]string{}, map[int]bool{}
