@@ -166,7 +166,7 @@ func (a *app) givenBy(instance string, f serveFlags, file *servefile.File, log *
 		Agent:  func(ctx context.Context) (*control.Client, error) { return a.serveAgent(ctx, instance) },
 		Simgpu: instance, GPUs: f.gpus.list, Holder: []string{divvy, holdCommand},
 		Attendant: append([]string{divvy, attendCommand}, machine...), Run: append([]string{divvy, "run"}, machine...), Env: holderEnvironment(os.Environ()),
-		Lacks:   func() ([]string, error) { return a.lacking(instance) },
+		Lacks:   a.lacking,
 		Version: version.Full(), Log: log,
 	}, file), nil
 }
@@ -188,7 +188,7 @@ func holderEnvironment(env []string) []string {
 	})
 }
 
-// lacking are the functions of the client's libraries that the driver does not have.
+// lacking are the functions of the client's libraries that the driver does not have, of a simulated machine if one is named.
 func (a *app) lacking(instance string) ([]string, error) {
 	found, err := driver.Finder{Instance: instance}.Find()
 	if err != nil {

@@ -89,9 +89,6 @@ func (h *Host) hold(ctx context.Context, client servefile.Client, who server.Cli
 		}
 		return s, s.reason(err)
 	}
-	if lacks, err := h.lacking(); err == nil {
-		s.granted.Lacks = lacks
-	}
 	go s.read()
 	return s, nil
 }

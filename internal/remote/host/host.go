@@ -33,8 +33,9 @@ type Options struct {
 	// becomes that command. Env is their environment but for what is its user's.
 	Holder, Attendant, Run []string
 	Env                    []string
-	// Lacks are the functions of Divvy's client libraries that the driver does not have.
-	Lacks func() ([]string, error)
+	// Lacks are the functions of Divvy's client libraries that the driver does not have, of the simulated machine in this
+	// directory if there is one.
+	Lacks func(simgpu string) ([]string, error)
 	// Version is Divvy's.
 	Version string
 	Log     *slog.Logger
@@ -48,7 +49,7 @@ type Host struct {
 	mu    sync.Mutex // guards the rest
 	agent *control.Client
 	lacks []string
-	known bool // whether lacks are known
+	known string // whose lacks they are
 }
 
 var _ server.Host = (*Host)(nil)
@@ -120,16 +121,17 @@ func (h *Host) reach(ctx context.Context) (*control.Client, error) {
 	return client, err
 }
 
-// lacking are the functions that the driver does not have.
-func (h *Host) lacking() ([]string, error) {
+// lacking are the functions that the driver of an agent's GPUs does not have. The driver may be replaced while this runs.
+func (h *Host) lacking(agent control.Info) ([]string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.known {
+	driver := agent.Simgpu + "|" + agent.Driver
+	if h.known == driver {
 		return h.lacks, nil
 	}
-	lacks, err := h.options.Lacks()
+	lacks, err := h.options.Lacks(agent.Simgpu)
 	if err == nil {
-		h.lacks, h.known = lacks, true
+		h.lacks, h.known = lacks, driver
 	}
 	return lacks, err
 }
@@ -162,7 +164,7 @@ func (h *Host) Check(ctx context.Context) (int, error) {
 	}
 	served, err := h.served(list)
 	if err == nil {
-		_, err = h.lacking()
+		_, err = h.lacking(list.Info)
 	}
 	return len(served), err
 }
@@ -181,7 +183,7 @@ func (h *Host) Inventory(ctx context.Context, who server.Client) (*wire.Inventor
 	if err != nil {
 		return nil, err
 	}
-	lacks, err := h.lacking()
+	lacks, err := h.lacking(list.Info)
 	if err != nil {
 		return nil, err
 	}
@@ -214,6 +216,10 @@ func (h *Host) Take(ctx context.Context, who server.Client, take wire.Take, told
 	if take.Request, err = h.decided(take.Request, served, who.Name); err != nil {
 		return nil, err
 	}
+	lacks, err := h.lacking(list.Info)
+	if err != nil {
+		return nil, err
+	}
 	e, client, err := h.book.reserve(who.Name, take.Request, largest(list, take.Request.Among))
 	if err != nil {
 		return nil, err
@@ -223,6 +229,7 @@ func (h *Host) Take(ctx context.Context, who server.Client, take wire.Take, told
 		h.book.release(e)
 		return nil, err
 	}
+	s.granted.Lacks = lacks
 	go func() { // a worker in a call of the driver may have memory for longer than the process that holds the share
 		<-s.silent
 		h.book.release(e)
