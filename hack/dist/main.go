@@ -126,11 +126,13 @@ func (r release) installed(prefix string) (tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	unit, err := os.ReadFile("deploy/deb/divvy-agent.service")
-	if err != nil {
-		return nil, err
+	for _, name := range []string{"divvy-agent.service", "divvy-serve.service"} {
+		unit, err := os.ReadFile(filepath.Join("deploy/deb", name))
+		if err != nil {
+			return nil, err
+		}
+		t["lib/systemd/system/"+name] = file{content: bytes.ReplaceAll(unit, []byte("@PREFIX@"), []byte(prefix))}
 	}
-	t["lib/systemd/system/divvy-agent.service"] = file{content: bytes.ReplaceAll(unit, []byte("@PREFIX@"), []byte(prefix))}
 	for name, page := range manuals(r.made, version.Number(), cli.Commands(), cluster.Commands()) {
 		if page, err = compressed(page); err != nil {
 			return nil, err

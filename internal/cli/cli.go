@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/servefile"
 )
 
 // exitRun is the status of Divvy's own errors in `divvy run`, before its command
@@ -63,6 +64,8 @@ func (a *app) execute(args []string) int {
 			return exitTrouble
 		case command.Name() == "agent" && command.Parent() == root:
 			return exitAgent(err, process.Uptime())
+		case command.Name() == "serve" && command.Parent() == root && errors.Is(err, servefile.ErrFile):
+			return program.ExitConfig
 		}
 		return 0
 	})

@@ -54,6 +54,7 @@ func TestPackage(t *testing.T) {
 		t.Errorf("the unit is not as an agent that serves tells: %s", status)
 	}
 	served(t, m)
+	servedFar(t, m)
 
 	first := m.ok("root", "systemctl show divvy-agent -p MainPID")
 	end := hold(t, m, "ada", "train")
@@ -203,5 +204,37 @@ func TestSums(t *testing.T) {
 	}
 	if len(named) < 5 || len(named) != len(entries)-1 {
 		t.Errorf("SHA256SUMS names %v of %v", named, entries)
+	}
+}
+
+// servedFar has root's server serve a client, whose share is that of the local user whom the file names. It is off until it is
+// enabled or started.
+func servedFar(t *testing.T, m *machine) {
+	t.Helper()
+	m.fails("root", "systemctl is-enabled divvy-serve")
+	m.fails("root", "systemctl is-active divvy-serve")
+	m.ok("root", "divvy serve init localhost && divvy serve admit laptop --user ada --memory 4Gi --out /root/laptop.pem")
+	m.ok("root", "install -D -o ben -m 600 /root/laptop.pem /home/ben/.config/divvy/remote/laptop.pem")
+	m.ok("root", "systemctl start divvy-serve")
+	if status := m.ok("root", "systemctl show divvy-serve -p ActiveState -p StatusText"); !strings.Contains(status, "ActiveState=active\n") || !strings.Contains(status, "StatusText=serving 1 GPUs") {
+		t.Errorf("the unit is not as a server that serves tells: %s", status)
+	}
+	said := m.ok("ben", "divvy run --remote localhost --memory 2Gi --name far -- sh -c 'gpubench alloc --bytes 1Gi --count 3; divvy ls'")
+	if !strings.Contains(said, `"total_bytes":2147483648`) || !strings.Contains(said, "CUDA_ERROR_OUT_OF_MEMORY") {
+		t.Errorf("ben's program says\n%s", said)
+	}
+	if said := m.ok("root", "divvy run --remote localhost --memory 1Gi -- true 2>&1 || true"); !strings.Contains(said, "localhost") {
+		t.Errorf("root has no bundle, and hears\n%s", said)
+	}
+	if said := m.fails("ben", "divvy run --remote localhost --memory 5Gi -- true"); !strings.Contains(said, "4Gi") {
+		t.Errorf("beyond what the client may have ben hears\n%s", said)
+	}
+	list := m.ok("ben", "divvy run --remote localhost --memory 1Gi --name far -- sh -c 'sleep 1000 & echo $!' >/tmp/far 2>&1; divvy ls -o json --simgpu a100-80g; kill $(cat /tmp/far); rm /tmp/far")
+	if !strings.Contains(list, `"client": "laptop"`) || !strings.Contains(list, `"user": "ada"`) {
+		t.Errorf("lists say\n%s", list)
+	}
+	m.ok("root", "systemctl stop divvy-serve && rm -rf /etc/divvy/serve /root/laptop.pem /home/ben/.config")
+	if list := m.ok("ben", "divvy ls"); !strings.Contains(list, "No shares.") {
+		t.Errorf("a share outlived its server:\n%s", list)
 	}
 }
