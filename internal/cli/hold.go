@@ -52,13 +52,16 @@ func (a *app) hold(ctx context.Context, socket *os.File) error {
 	if err != nil {
 		return errors.Join(h.Refuse(wire.Refused{Code: string(control.CodeOf(err)), Text: err.Error()}), reported(ctx, err))
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }() // which may have ended
 	worker.listens(created.Worker.Socket)
 	if err := h.Grant(grantedOf(&created.Tenant)); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- life.Await() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = life.Await() // an error is an end, too
+	}()
 	select {
 	case <-ended:
 	case <-ctx.Done(): // a signal, or the server is gone
@@ -74,10 +77,10 @@ func (a *app) hold(ctx context.Context, socket *os.File) error {
 
 // reported is nil for an error that a server was told or that follows from its end.
 func reported(ctx context.Context, err error) error {
-	if control.CodeOf(err) != control.CodeInternal || ctx.Err() != nil {
-		return nil
+	if control.CodeOf(err) == control.CodeInternal && ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // holdShare takes the share and starts its worker.

@@ -129,7 +129,7 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 	if err != nil {
 		return err
 	}
-	defer given.Close()
+	defer func() { _ = given.Close() }() // which may have ended
 	gpus, err := given.Check(ctx)
 	if err != nil {
 		return err

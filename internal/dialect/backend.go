@@ -21,19 +21,25 @@ func (t *Translator) chooseBackend(pod *corev1.Pod, requests []Request) error {
 	}
 	for i := range requests {
 		r := &requests[i]
-		name := r.Container.of(pod).Name
-		switch {
-		case r.instance() && backend != v1alpha1.BackendMIG:
-			return refuse("container %q asks for a MIG instance, and annotation %s for backend %s: leave out one of the two", name, v1alpha1.BackendAnnotation, text)
-		case r.Whole:
-			return refuse("container %q asks for whole GPUs, and annotation %s is about shares: leave out one of the two", name, v1alpha1.BackendAnnotation)
-		case backend == v1alpha1.BackendMPS && r.Count > 1:
-			return refuse("container %q asks for %d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", name, r.Count)
-		}
-		if backend == v1alpha1.BackendRemote && (r.Pairs != "" || r.SameNUMA) {
-			return refuse("container %q asks for GPUs near cards or each other, and annotation %s for those of other hosts: leave out one of the two", name, v1alpha1.BackendAnnotation)
+		if err := r.suits(backend, r.Container.of(pod).Name); err != nil {
+			return err
 		}
 		r.Config.Backend = backend
+	}
+	return nil
+}
+
+// suits returns why a container's request cannot have a backend that the pod's annotation names.
+func (r *Request) suits(backend v1alpha1.Backend, container string) error {
+	switch {
+	case r.instance() && backend != v1alpha1.BackendMIG:
+		return refuse("container %q asks for a MIG instance, and annotation %s for backend %s: leave out one of the two", container, v1alpha1.BackendAnnotation, backend)
+	case r.Whole:
+		return refuse("container %q asks for whole GPUs, and annotation %s is about shares: leave out one of the two", container, v1alpha1.BackendAnnotation)
+	case backend == v1alpha1.BackendMPS && r.Count > 1:
+		return refuse("container %q asks for %d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", container, r.Count)
+	case backend == v1alpha1.BackendRemote && (r.Pairs != "" || r.SameNUMA):
+		return refuse("container %q asks for GPUs near cards or each other, and annotation %s for those of other hosts: leave out one of the two", container, v1alpha1.BackendAnnotation)
 	}
 	return nil
 }

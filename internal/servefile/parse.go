@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -144,11 +143,27 @@ func (r *reader) top(root *yaml.Node) {
 // address reads where the server listens.
 func (r *reader) address(node *yaml.Node, field string) string {
 	text := r.text(node, field, `an address and a port, such as ":7117"`)
-	_, port, err := net.SplitHostPort(text)
-	if _, wrong := strconv.ParseUint(port, 10, 16); text != "" && (err != nil || wrong != nil) {
+	if text != "" && !isAddress(text) {
 		r.fault(node, field, `%q is no address with a port, such as ":7117" or "10.0.0.5:7117"`, text)
 	}
 	return text
+}
+
+// isAddress reports whether a text is a host, which may be left out, and a port. An address of IPv6 stands in brackets.
+func isAddress(text string) bool {
+	at := strings.LastIndexByte(text, ':')
+	if at < 0 {
+		return false
+	}
+	host := text[:at]
+	if inside, bracketed := strings.CutPrefix(host, "["); bracketed {
+		if inside, bracketed = strings.CutSuffix(inside, "]"); !bracketed {
+			return false
+		}
+		host = strings.ReplaceAll(inside, ":", "")
+	}
+	_, err := strconv.ParseUint(text[at+1:], 10, 16)
+	return err == nil && !strings.ContainsAny(host, ":[]")
 }
 
 // gpuName is an index without leading zeros, or a whole UUID.

@@ -35,21 +35,21 @@ func TestCommandsOfClients(t *testing.T) {
 		"u2": {"--user", "u5"},
 	})
 	s.asRoot("install", "-d", "-m", "1777", "/var/tmp/work")
-	on := func(user string, args ...string) []string {
+	on := func(args ...string) []string {
 		return append([]string{"env", "-C", "/var/tmp/work", "divvy", "run", "--on", "localhost"}, args...)
 	}
 	const who = `id -u; id -G; echo $HOME $USER; pwd; cat /proc/self/status | grep -E '^(CapEff|Uid)'; ls ~ >/dev/null && echo home; divvy ls`
-	o := s.run("u1", on("u1", "--memory", "2Gi", "--", "sh", "-c", who)...)
+	o := s.run("u1", on("--memory", "2Gi", "--", "sh", "-c", who)...)
 	for _, want := range []string{"2004\n2004\n/home/u4 u4\n/var/tmp/work\n", "0000000000000000", "home\n", "2Gi"} {
 		if o.status != 0 || !strings.Contains(o.out, want) {
 			t.Errorf("%q is not in %+v", want, o)
 		}
 	}
-	s.refused("u1", []string{"4Gi"}, on("u1", "--memory", "4097Mi", "--", "true")...)
-	s.refused("u2", []string{"no commands"}, on("u2", "--memory", "1Gi", "--", "true")...)
-	s.refused("u3", []string{"bundle"}, on("u3", "--memory", "1Gi", "--", "true")...)
+	s.refused("u1", []string{"4Gi"}, on("--memory", "4097Mi", "--", "true")...)
+	s.refused("u2", []string{"no commands"}, on("--memory", "1Gi", "--", "true")...)
+	s.refused("u3", []string{"bundle"}, on("--memory", "1Gi", "--", "true")...)
 
-	held := s.start("u1", true, on("u1", "--memory", "2Gi", "--name", "away", "--", "sh", "-c", hardware+"echo on; gpubench hold --bytes 1Gi")...)
+	held := s.start("u1", true, on("--memory", "2Gi", "--name", "away", "--", "sh", "-c", hardware+"echo on; gpubench hold --bytes 1Gi")...)
 	if held.first != "on" {
 		t.Fatalf("it says %q: %s", held.first, held.said)
 	}
@@ -59,7 +59,7 @@ func TestCommandsOfClients(t *testing.T) {
 	if !found || away.Remote == nil || away.Remote.Client != "u1" || away.Remote.User != "u1" {
 		t.Errorf("the share is listed as %+v", away)
 	}
-	s.refused("u1", []string{"2Gi more"}, on("u1", "--memory", "3Gi", "--", "true")...)
+	s.refused("u1", []string{"2Gi more"}, on("--memory", "3Gi", "--", "true")...)
 	held.kill(syscall.SIGKILL)
 	s.eventually("nothing of it is left", func() bool {
 		used, err := s.Used(t.Context())

@@ -112,13 +112,19 @@ func (p *remotePool) keep(ctx context.Context, want *resourcev1.ResourceSliceSpe
 		return fmt.Errorf("follow slice %s: %w", p.name, err)
 	}
 	defer watch.Stop()
+	p.await(ctx, watch.ResultChan(), written, changed)
+	return nil
+}
+
+// await returns when the object is not as it was written, or something else is wanted.
+func (p *remotePool) await(ctx context.Context, events <-chan watchapi.Event, written *resourcev1.ResourceSlice, changed <-chan struct{}) {
 	for {
 		select {
 		case <-changed:
-			return nil
+			return
 		case <-ctx.Done():
-			return nil
-		case event, ok := <-watch.ResultChan():
+			return
+		case event, ok := <-events:
 			if ok && event.Type != watchapi.Deleted && apiequality.Semantic.DeepEqual(event.Object, written) {
 				continue // a watch may begin with what there is
 			}
@@ -129,7 +135,7 @@ func (p *remotePool) keep(ctx context.Context, want *resourcev1.ResourceSliceSpe
 				case <-time.After(p.retry):
 				}
 			}
-			return nil
+			return
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (h *Holder) dial(ctx context.Context, id uint64, dial func(ctx context.Cont
 	conn, err := dial(ctx)
 	var file *os.File
 	if err == nil {
-		defer conn.Close()
+		defer func() { _ = conn.Close() }() // which may have ended
 		file, err = conn.File()
 	}
 	if err != nil {

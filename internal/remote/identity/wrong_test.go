@@ -160,10 +160,10 @@ func TestWrongSides(t *testing.T) {
 func TestExplainOther(t *testing.T) {
 	b := newAuthority(t).bundleOf(t, clientTemplate("ada", time.Now(), time.Now()), nil)
 	for _, err := range []error{nil, net.ErrClosed, errors.New("x"), &net.OpError{Op: "read", Err: errors.New("bad certificate")}} {
-		if got := b.Explain("gpu1", err); got != err {
+		if got := b.Explain("gpu1", err); !errors.Is(got, err) || got != nil && got.Error() != err.Error() {
 			t.Errorf("%v became %v", err, got)
 		}
-		if got := ExplainClient(err); got != err {
+		if got := ExplainClient(err); !errors.Is(got, err) || got != nil && got.Error() != err.Error() {
 			t.Errorf("%v became %v", err, got)
 		}
 	}

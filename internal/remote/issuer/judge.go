@@ -69,19 +69,30 @@ func (j *judge) hosts(ctx context.Context, c Claim, node string) ([]string, erro
 		return nil, fmt.Errorf("%w: claim %s/%s has no GPU of another host", ErrRefused, c.Namespace, c.Name)
 	}
 	for _, user := range claim.Status.ReservedFor {
-		if user.APIGroup != "" || user.Resource != "pods" {
-			continue
+		runs, err := j.runs(ctx, c.Namespace, user, node)
+		if err != nil {
+			return nil, err
 		}
-		pod, err := j.client.CoreV1().Pods(c.Namespace).Get(ctx, user.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return nil, fmt.Errorf("read pod %s/%s: %w", c.Namespace, user.Name, err)
-		case pod.UID == user.UID && pod.Spec.NodeName == node && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
+		if runs {
 			return hosts, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: claim %s/%s is reserved for no pod that runs on node %s", ErrRefused, c.Namespace, c.Name, node)
+}
+
+// runs reports whether who uses a claim is a pod that runs on a node.
+func (j *judge) runs(ctx context.Context, namespace string, user resourcev1.ResourceClaimConsumerReference, node string) (bool, error) {
+	if user.APIGroup != "" || user.Resource != "pods" {
+		return false, nil
+	}
+	pod, err := j.client.CoreV1().Pods(namespace).Get(ctx, user.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read pod %s/%s: %w", namespace, user.Name, err)
+	}
+	return pod.UID == user.UID && pod.Spec.NodeName == node && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed, nil
 }
 
 // address is where a host publishes that it is reached, "" if it publishes no GPU. The admission policy of the chart lets only that

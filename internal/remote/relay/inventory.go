@@ -62,7 +62,7 @@ func (h Host) offer(ctx context.Context) Offer {
 	if err != nil {
 		return Offer{Host: h, Err: lateOr(ctx, err)}
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }() // which may have ended
 	a, err := h.answer(ctx, c)
 	switch {
 	case err != nil:

@@ -44,7 +44,7 @@ const whyTime = 50 * time.Millisecond
 // serve connects a process with a worker, and returns when either has ended.
 func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 	l := &link{relay: r, unix: conn}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // which may have ended
 	pid, err := peerOf(conn)
 	if err != nil {
 		return // a stranger

@@ -37,7 +37,7 @@ func (h Host) take(ctx context.Context, take wire.Take, told func(wire.Queued)) 
 			told(*a.Queued)
 		case a.Granted != nil:
 			s := &Share{Host: h, Granted: *a.Granted, conn: conn, ended: make(chan struct{})}
-			go s.follow()
+			go s.follow(context.WithoutCancel(ctx))
 			return s, nil
 		default:
 			return nil, errors.Join(fmt.Errorf("%w: no answer to a request", wire.ErrFrame), conn.Close())
@@ -46,7 +46,7 @@ func (h Host) take(ctx context.Context, take wire.Take, told func(wire.Queued)) 
 }
 
 // follow waits for the share's end.
-func (s *Share) follow() {
+func (s *Share) follow(ctx context.Context) {
 	defer close(s.ended)
 	var a wire.Answer
 	err := s.conn.Receive(&a)
@@ -60,7 +60,7 @@ func (s *Share) follow() {
 	case errors.Is(err, wire.ErrSilent):
 		s.why = silent(s.Host, err)
 	default:
-		s.why = fmt.Sprintf("the connection to %s has ended: %s", s.Host.Name, plain(s.Host.explain(context.Background(), err)))
+		s.why = fmt.Sprintf("the connection to %s has ended: %s", s.Host.Name, plain(s.Host.explain(ctx, err)))
 	}
 	_ = s.conn.Close() // it has ended
 }

@@ -114,7 +114,7 @@ func (s *Server) meet(ctx context.Context, conn net.Conn, leave func()) {
 		}
 		return
 	}
-	defer w.Close()
+	defer func() { _ = w.Close() }() // which may have ended
 	out, full := s.gate.admit(who.Name)
 	if full != "" {
 		s.lines.warn(ctx, s.Log, "turned away", "client", who.Name, "address", who.Address, "why", full)

@@ -28,13 +28,12 @@ func (r *reader) expand(w *way) ([]alloc.Request, error) {
 		return nil, fmt.Errorf("%w: there is no device class %s", ErrElsewhere, w.class)
 	}
 	expressions, ours := expressionsOf(class.Spec.Selectors, w.selectors)
-	if !ours {
+	switch {
+	case !ours:
 		return nil, fmt.Errorf("%w: class %s is not of Divvy's devices alone", ErrElsewhere, w.class)
-	}
-	if v1alpha1.IsNICClass(w.class) {
+	case v1alpha1.IsNICClass(w.class):
 		return nil, fmt.Errorf("%w: it asks for RDMA cards otherwise than in pairs", ErrElsewhere)
-	}
-	if len(w.tolerations) > 0 {
+	case len(w.tolerations) > 0:
 		return nil, fmt.Errorf("%w: it tolerates taints of devices", ErrElsewhere)
 	}
 	config, err := configOf(r.claim.Spec, class, w.name)
@@ -47,6 +46,11 @@ func (r *reader) expand(w *way) ([]alloc.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.local(w, expressions, config)
+}
+
+// local makes requests for GPUs of the pod's own node.
+func (r *reader) local(w *way, expressions []string, config v1alpha1.ShareConfig) ([]alloc.Request, error) {
 	if w.count > alloc.MaxGPUs {
 		return nil, fmt.Errorf("%d GPUs: a node has at most %d", w.count, alloc.MaxGPUs)
 	}

@@ -144,7 +144,7 @@ func (s *show) death(ctx context.Context) error {
 	start := time.Now()
 	s.hosts.stop(syscall.SIGKILL)
 	select {
-	case <-ended:
+	case <-ended: // with an error: its GPU has gone
 	case <-time.After(longest):
 		return errors.Join(errors.New("the program is not answered"), waits.Process.Kill(), <-ended)
 	}

@@ -161,7 +161,7 @@ func (s *Server) serve(conn net.Conn) {
 		return
 	}
 	c := wire.New(one)
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	var open wire.Open
 	if c.Receive(&open) != nil {
 		return
@@ -209,7 +209,7 @@ func (s *Server) link(c *wire.Conn) {
 		return
 	}
 	go func() {
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 		buffer := make([]byte, wire.MaxData)
 		for {
 			n, err := worker.Read(buffer)
