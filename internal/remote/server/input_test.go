@@ -232,3 +232,20 @@ func TestClientsThatNeverRead(t *testing.T) {
 	}
 	s.well()
 }
+
+// A server that ends waits for nobody who has said nothing yet.
+func TestServerEndsWithoutStrangers(t *testing.T) {
+	s := newStage(t)
+	s.dial()
+	if _, err := s.shake("ada").Read(make([]byte, 1)); err != nil { // a beat: its handshake is done on both sides
+		t.Fatal(err)
+	}
+	eventually(t, "both are let in", func() bool {
+		s.server.gate.mu.Lock()
+		defer s.server.gate.mu.Unlock()
+		return s.server.gate.strangers == 2
+	})
+	if err := s.stop(); err != nil { // they have an hour
+		t.Error(err)
+	}
+}

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -54,6 +55,8 @@ type Server struct {
 	Name func(tls.ConnectionState) (string, error)
 	Log  *slog.Logger
 
+	// hello is how long a client may take to say who it is and what it wants; 0 is [helloTime].
+	hello  time.Duration
 	gate   gate
 	shares shares
 	lines  lines
@@ -105,8 +108,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 func (s *Server) meet(ctx context.Context, conn net.Conn, leave func()) {
 	defer conn.Close()
 	secured := tls.Server(conn, s.TLS)
+	stranger := sync.OnceFunc(leave) // who is refused counts as one until they have heard it
+	defer stranger()
 	who, open, w, err := s.greet(ctx, secured)
-	leave()
 	if err != nil {
 		s.lines.warn(ctx, s.Log, "no client", "address", conn.RemoteAddr(), "why", short(err.Error()))
 		if w != nil {
@@ -122,12 +126,15 @@ func (s *Server) meet(ctx context.Context, conn net.Conn, leave func()) {
 		return
 	}
 	defer out()
+	stranger()
 	s.dispatch(ctx, who, open, w)
 }
 
 // greet shakes hands and reads the first message. Where it has a connection and an error, the client can be told.
 func (s *Server) greet(ctx context.Context, secured *tls.Conn) (who Client, open wire.Open, w *wire.Conn, err error) {
-	_ = secured.SetDeadline(time.Now().Add(helloTime)) // of one that is closed the handshake tells
+	stop := context.AfterFunc(ctx, func() { _ = secured.NetConn().Close() })
+	defer stop()
+	_ = secured.SetDeadline(time.Now().Add(cmp.Or(s.hello, helloTime))) // of one that is closed the handshake tells
 	if err = secured.HandshakeContext(ctx); err != nil {
 		return who, open, nil, fmt.Errorf("shake hands: %w", err)
 	}

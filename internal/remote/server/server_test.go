@@ -51,7 +51,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	s := &stage{t: t, authority: authority, address: listener.Addr().String(), host: newFakeHost(t), log: &logged{}}
-	s.server = &Server{Host: s.host, TLS: secured, Name: identity.Client, Log: slog.New(slog.NewTextHandler(s.log, nil))}
+	s.server = &Server{Host: s.host, TLS: secured, Name: identity.Client, hello: time.Hour, Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- s.server.Serve(ctx, listener) }()

@@ -18,7 +18,7 @@ import (
 )
 
 // pair are two sides over TLS and loopback.
-func pair(t *testing.T) (server, client *Conn) {
+func pair(t testing.TB) (server, client *Conn) {
 	t.Helper()
 	dir := t.TempDir()
 	authority, err := identity.Make(dir, []string{"localhost"})
