@@ -27,6 +27,7 @@ func TestFaults(t *testing.T) {
 		head + "gpu: all\n":                                      "s.yaml:3: gpu: unknown field: did you mean gpus?; known here: ",
 		head + "listen: 7117\n":                                  `s.yaml:3: listen: "7117" is no address with a port`,
 		head + "listen: \":http\"\n":                             `":http" is no address with a port`,
+		head + "listen: \"2001:db8::5:7117\"\n":                  "is no address with a port",
 		head + "gpus: []\n":                                      "s.yaml:3: gpus: must be all, or a list of GPUs such as [0, 3]",
 		head + "gpus: [0, 00]\n":                                 `s.yaml:3: gpus[1]: "00" is neither an index nor a whole UUID`,
 		head + "gpus: [0, 0]\n":                                  "gpus[1]: names a GPU twice",
@@ -49,6 +50,11 @@ func TestFaults(t *testing.T) {
 		_, err := Parse("s.yaml", []byte(text), users)
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, ErrFile) {
 			t.Errorf("%q: %v; want %s", text, err, want)
+		}
+	}
+	for _, listen := range []string{":7117", "10.0.0.5:7117", "[2001:db8::5]:7117", "gpu1:1"} {
+		if f, err := Parse("s.yaml", []byte(head+fmt.Sprintf("listen: %q\n", listen)), users); err != nil || f.Listen != listen {
+			t.Errorf("%s: %v", listen, err)
 		}
 	}
 	// A user's own server has no other users.

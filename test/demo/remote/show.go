@@ -132,21 +132,28 @@ func (s *show) death(ctx context.Context) error {
 	if err := waits.Start(); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- waits.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = waits.Wait() // what it printed says how it ended
+		close(ended)
+	}()
 	before, err := s.hosts.report(ctx)
 	if err == nil {
 		err = s.until(ctx, "the GPU works", func(r *simgpu.Report) bool { return r.GPUs[0].BusyNs > before.GPUs[0].BusyNs+50_000_000 })
 	}
 	if err != nil {
-		return errors.Join(err, waits.Process.Kill(), <-ended)
+		err = errors.Join(err, waits.Process.Kill())
+		<-ended
+		return err
 	}
 	start := time.Now()
 	s.hosts.stop(syscall.SIGKILL)
 	select {
 	case <-ended: // with an error: its GPU has gone
 	case <-time.After(longest):
-		return errors.Join(errors.New("the program is not answered"), waits.Process.Kill(), <-ended)
+		err = errors.Join(errors.New("the program is not answered"), waits.Process.Kill())
+		<-ended
+		return err
 	}
 	s.screen.Table("laptop: " + out.String() + "laptop: " + said.String())
 	s.screen.Check(strings.Contains(out.String(), "CUDA_ERROR_DEVICE_UNAVAILABLE"), "the program was answered within %d ms", time.Since(start).Milliseconds())
