@@ -1,7 +1,7 @@
 /* divvy-enter: executes a command that sees other files at some paths.
  *
- *     divvy-enter [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]... [--bind-tree SOURCE TARGET]...
- *                 -- COMMAND [ARGUMENT]...
+ *     divvy-enter [--cgroup FOLDER NAME]... [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]...
+ *                 [--bind-tree SOURCE TARGET]... [--user UID GROUP[,GROUP]...] -- COMMAND [ARGUMENT]...
  *     divvy-enter --detach -- COMMAND [ARGUMENT]...
  *     divvy-enter --probe
  *
@@ -15,6 +15,11 @@
  * its children. The exit status of --probe says whether the namespaces can be made here; standard
  * error says why not.
  *
+ * --cgroup and --user are for root alone. --cgroup enters the cgroup NAME in a folder, which is made if
+ * it is not there; "." is the folder itself. One that cannot be entered is told of and passed over.
+ * --user has COMMAND run as that user and these groups, of which the first is its own, without a right
+ * of root's.
+ *
  * It is a program of its own because unshare(2) refuses a user namespace to a process with threads,
  * which every Go program is, and because an administrator can allow user namespaces to one small
  * file by name.
@@ -24,6 +29,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -153,20 +160,23 @@ static void make_read_only(const char *target) {
     }
 }
 
-enum bind { BIND_NONE, BIND, BIND_READ_ONLY, BIND_TREE };
+enum option { NONE, BIND, BIND_READ_ONLY, BIND_TREE, CGROUP, USER };
 
-static enum bind bind_of(const char *option) {
-    static const char *const names[] = {
-        [BIND] = "--bind", [BIND_READ_ONLY] = "--bind-ro", [BIND_TREE] = "--bind-tree"};
-    for (int kind = BIND; kind <= BIND_TREE; kind++) {
-        if (strcmp(option, names[kind]) == 0) {
-            return (enum bind)kind;
+static enum option option_of(const char *text) {
+    static const char *const names[] = {[BIND] = "--bind",
+                                        [BIND_READ_ONLY] = "--bind-ro",
+                                        [BIND_TREE] = "--bind-tree",
+                                        [CGROUP] = "--cgroup",
+                                        [USER] = "--user"};
+    for (int kind = BIND; kind <= USER; kind++) {
+        if (strcmp(text, names[kind]) == 0) {
+            return (enum option)kind;
         }
     }
-    return BIND_NONE;
+    return NONE;
 }
 
-static void bind_over(const char *source, const char *target, enum bind kind) {
+static void bind_over(const char *source, const char *target, enum option kind) {
     require_place(source);
     require_place(target);
     if (mount(source, target, NULL, MS_BIND | (kind == BIND_TREE ? MS_REC : 0), NULL) != 0) {
@@ -175,6 +185,73 @@ static void bind_over(const char *source, const char *target, enum bind kind) {
     if (kind != BIND) {
         make_read_only(target);
     }
+}
+
+/* The command is worth more than where its memory is counted, so a cgroup that takes nobody ends nothing. */
+static void enter_cgroup(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (length > 0 && (size_t)length < sizeof path - sizeof "/cgroup.procs" &&
+        (mkdir(path, 0755) == 0 || errno == EEXIST)) {
+        strcpy(path + length, "/cgroup.procs");
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        bool entered = fd >= 0 && write(fd, "0", 1) == 1;
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (entered) {
+            return;
+        }
+    }
+    fprintf(stderr, "divvy: enter the cgroup %s/%s: %s\n", folder, name, strerror(errno));
+}
+
+/* A number up to an end character; the rest of the text behind it is returned. */
+static const char *number_in(const char *text, char end, unsigned *number) {
+    char *rest = NULL;
+    errno = 0;
+    unsigned long value = strtoul(text, &rest, 10);
+    /* The last one stands for no user. */
+    if (*text < '0' || *text > '9' || errno != 0 || value >= UINT32_MAX ||
+        (*rest != end && *rest != 0)) {
+        die("%s is not the number of a user or group", text);
+    }
+    *number = (unsigned)value;
+    return *rest == 0 ? rest : rest + 1;
+}
+
+/* Becomes another user for good. What the agent has against being killed for want of memory is not
+ * passed on. */
+static void become_user(const char *user, const char *groups) {
+    unsigned uid;
+    gid_t all[NGROUPS_MAX > 64 ? 64 : NGROUPS_MAX];
+    size_t count = 0;
+    number_in(user, 0, &uid);
+    while (*groups != 0) {
+        if (count == sizeof all / sizeof *all) {
+            die("more than %zu groups", count);
+        }
+        groups = number_in(groups, ',', &all[count++]);
+    }
+    if (uid == 0 || count == 0 || all[0] == 0) {
+        die("--user is for another user than root, with a group");
+    }
+    write_file("/proc/self/oom_score_adj", "0");
+    for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++) {
+        if (prctl(PR_CAPBSET_DROP, cap) != 0) {
+            die("drop capability %d:", cap);
+        }
+    }
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 ||
+        prctl(PR_SET_KEEPCAPS, 0) != 0 || setgroups(count - 1, all + 1) != 0 ||
+        setresgid(all[0], all[0], all[0]) != 0 || setresuid(uid, uid, uid) != 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+        die("become user %u:", uid);
+    }
+    if (setuid(0) == 0 || capabilities() != 0) {
+        die("user %u keeps rights of root's", uid);
+    }
+    umask(077);
 }
 
 /* Whether a command that cannot be executed exists. execvp(3) reports missing permission also when
@@ -229,18 +306,22 @@ int main(int argc, char **argv) {
     }
     bool entered = false;
     int i = 1;
-    while (i < argc && strcmp(argv[i], "--") != 0) {
-        enum bind kind = bind_of(argv[i]);
-        if (kind == BIND_NONE || i + 2 >= argc) {
-            die("%s is not an option with a source and a target: this program is for `divvy run`",
-                argv[i]);
+    for (; i < argc && strcmp(argv[i], "--") != 0; i += 3) {
+        enum option kind = option_of(argv[i]);
+        if (kind == NONE || i + 2 >= argc) {
+            die("%s is not an option with two words: this program is for `divvy run`", argv[i]);
         }
-        if (!entered) {
-            enter_namespaces();
-            entered = true;
+        if (kind == CGROUP) {
+            enter_cgroup(argv[i + 1], argv[i + 2]);
+        } else if (kind == USER) {
+            become_user(argv[i + 1], argv[i + 2]);
+        } else {
+            if (!entered) {
+                enter_namespaces();
+                entered = true;
+            }
+            bind_over(argv[i + 1], argv[i + 2], kind);
         }
-        bind_over(argv[i + 1], argv[i + 2], kind);
-        i += 3;
     }
     if (i + 1 >= argc) {
         die("no command: this program is for `divvy run`");

@@ -129,6 +129,15 @@ static void keep_life(int life) {
     fcntl(life, F_SETFL, fcntl(life, F_GETFL) | O_ASYNC);
 }
 
+/* Listens at a socket that somebody else has bound, who removes it too. */
+static bool listen_bound(struct listener *l) {
+    int flags = fcntl(l->how->bound, F_GETFL);
+
+    l->socket = l->how->bound;
+    return flags >= 0 && fcntl(l->socket, F_SETFL, flags | O_NONBLOCK) == 0 &&
+           fcntl(l->socket, F_SETFD, FD_CLOEXEC) == 0 && listen(l->socket, BACKLOG) == 0;
+}
+
 /* Accepts nobody any more, and removes the socket if it is still this one. */
 static void stop(struct listener *l) {
     struct stat found;
@@ -138,8 +147,8 @@ static void stop(struct listener *l) {
     }
     close(l->socket);
     l->socket = -1;
-    if (kernel_lstat(l->how->path, &found) == 0 && found.st_ino == l->made.st_ino &&
-        found.st_dev == l->made.st_dev) {
+    if (l->how->bound < 0 && kernel_lstat(l->how->path, &found) == 0 &&
+        found.st_ino == l->made.st_ino && found.st_dev == l->made.st_dev) {
         unlink(l->how->path);
     }
 }
@@ -165,18 +174,26 @@ static void close_from(unsigned first) {
 }
 
 /* Closes what was left open for somebody else, such as a lock of the shell's: it would be held for as long as this process
- * lives. Two descriptors, or -1, are kept besides the first three. */
-static void close_others(int one, int other) {
-    int low = one < other ? one : other, high = one < other ? other : one;
+ * lives. Those of how are kept besides the first three. */
+static void close_others(const struct remote_listening *how) {
+    const int kept[] = {how->bound, how->life, how->ready};
     unsigned next = STDERR_FILENO + 1;
 
-    if (low >= (int)next) {
-        close_range_of(next, (unsigned)low - 1);
-        next = (unsigned)low + 1;
-    }
-    if (high >= (int)next) {
-        close_range_of(next, (unsigned)high - 1);
-        next = (unsigned)high + 1;
+    for (;;) {
+        int least = -1;
+
+        for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+            if (kept[i] >= (int)next && (least < 0 || kept[i] < least)) {
+                least = kept[i];
+            }
+        }
+        if (least < 0) {
+            break;
+        }
+        if ((unsigned)least > next) {
+            close_range_of(next, (unsigned)least - 1);
+        }
+        next = (unsigned)least + 1;
     }
     close_from(next);
 }
@@ -320,7 +337,7 @@ int remote_listen(const struct remote_listening *how) {
     sigset_t heard;
 
     signal(SIGPIPE, SIG_IGN);
-    close_others(how->life, how->ready);
+    close_others(how);
     sigemptyset(&heard);
     sigaddset(&heard, SIGCHLD);
     sigaddset(&heard, SIGTERM);
@@ -332,7 +349,8 @@ int remote_listen(const struct remote_listening *how) {
     }
     l.clients = remote_clients_new(how->most);
     struct pollfd *polled = calloc(OWN + how->most, sizeof *polled);
-    if (l.signals < 0 || !l.clients || !polled || !bind_here(&l)) {
+    if (l.signals < 0 || !l.clients || !polled ||
+        !(how->bound >= 0 ? listen_bound(&l) : bind_here(&l))) {
         remote_log("cannot listen at %s: %s", how->path, strerror(errno));
         return 1;
     }

@@ -9,6 +9,7 @@
 
 struct remote_listening {
     const char *path; /* of the socket */
+    int bound; /* a socket that is bound to the path already, and is not removed at the end; -1 for none */
     int ready; /* where REMOTE_READY is written once clients can connect, and which is closed then; -1 for none */
     int life;      /* whose end-of-file ends the listening; -1 for none */
     uid_t user;    /* whose processes are served */

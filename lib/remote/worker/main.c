@@ -1,4 +1,5 @@
-/* divvy-worker --listen PATH [--ready FD] [--life FD] [--uid UID] [--workers N]: accepts clients, and starts a worker for each.
+/* divvy-worker --listen PATH [--bound FD] [--ready FD] [--life FD] [--uid UID] [--workers N]: accepts clients, and starts a
+ * worker for each.
  * divvy-worker --socket FD [--client PID]: is the worker of the client on this socket. Who looks at its command line sees
  * which process that is. */
 #include "remote/worker/listen.h"
@@ -16,7 +17,8 @@
 
 static int usage(void) {
     remote_log(
-        "usage: divvy-worker --listen PATH [--ready FD] [--life FD] [--uid UID] [--workers N] | "
+        "usage: divvy-worker --listen PATH [--bound FD] [--ready FD] [--life FD] [--uid UID] "
+        "[--workers N] | "
         "--socket FD [--client PID]");
     return 2;
 }
@@ -31,7 +33,7 @@ static bool number(const char *text, unsigned long most, unsigned long *value) {
 
 int main(int count, char **given) {
     struct remote_listening how = {
-        .ready = -1, .life = -1, .user = geteuid(), .most = MOST_WORKERS};
+        .bound = -1, .ready = -1, .life = -1, .user = geteuid(), .most = MOST_WORKERS};
     unsigned long value;
 
     if ((count == 3 || (count == 5 && strcmp(given[3], "--client") == 0)) &&
@@ -42,6 +44,8 @@ int main(int count, char **given) {
     for (int i = 1; i + 1 < count; i += 2) {
         if (strcmp(given[i], "--listen") == 0) {
             how.path = given[i + 1];
+        } else if (strcmp(given[i], "--bound") == 0 && number(given[i + 1], INT_MAX, &value)) {
+            how.bound = (int)value;
         } else if (strcmp(given[i], "--ready") == 0 && number(given[i + 1], INT_MAX, &value)) {
             how.ready = (int)value;
         } else if (strcmp(given[i], "--life") == 0 && number(given[i + 1], INT_MAX, &value)) {

@@ -1,4 +1,5 @@
-/* A program that needs a local share, told to whoever started the worker: a file beside the socket says so. */
+/* A program that needs a local share, told to whoever started the worker: something in a file beside the socket says so.
+ * Where the folder is not the worker's the file is there already, and empty. */
 #define _GNU_SOURCE
 #include "remote/worker/hand.h"
 #include "remote/worker/serve.h"
@@ -34,8 +35,11 @@ enum remote_outcome remote_hand_unserved(struct remote_decoder *decoder) {
     if (!remote_words(decoder, 0) || !remote_taken(decoder, true)) {
         return REMOTE_GARBLED;
     }
-    int file = place[0] ? open(place, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : -1;
+    int file =
+        place[0] ? open(place, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644) : -1;
     if (file >= 0) {
+        ssize_t written = write(file, UNSERVED_NAME "\n", sizeof UNSERVED_NAME);
+        (void)written;
         close(file);
     }
     decoder->head.given = 0;
