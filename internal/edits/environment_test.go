@@ -2,6 +2,7 @@ package edits
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -33,5 +34,17 @@ func TestEnvironment(t *testing.T) {
 				t.Errorf("the caller's environment was changed to %q", test.env)
 			}
 		})
+	}
+}
+
+// Nothing that names a file or has libraries loaded is taken from a user for a worker of another one.
+func TestDriverVariables(t *testing.T) {
+	env := []string{
+		"CUDA_LAUNCH_BLOCKING=1", "CUDA_LAUNCH_BLOCKING=0", "LD_PRELOAD=/x.so", "LD_LIBRARY_PATH=/x", "CUDA_INJECTION64_PATH=/x.so", "CUDA_CACHE_PATH=/root",
+		"CUDA_LOG_FILE=/etc/shadow", "CUDA_COREDUMP_FILE=/x", "CUDA_MPS_PIPE_DIRECTORY=/x", "HOME=/root", "PATH=/x", "CUDA_MODULE_LOADING", "cuda_visible_devices=1",
+		"CUDA_DEVICE_ORDER=a\x00b", "CUDA_VISIBLE_DEVICES=" + strings.Repeat("0,", mostOfVariable), "CUDA_MODULE_LOADING=LAZY", "CUDA_MODULE_LOADING_X=1", "=CUDA_DISABLE_JIT=1", "GCONV_PATH=/x",
+	}
+	if got, want := DriverVariables(env), []string{"CUDA_LAUNCH_BLOCKING=1", "CUDA_MODULE_LOADING=LAZY"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // apart is the cgroup for processes that leave theirs, where the outermost one takes none.
@@ -30,21 +32,69 @@ func (id ID) LeaveGroups(root string) error {
 	return nil
 }
 
+// Group is a cgroup by its folder, and by the name that it has or gets there; "." is the folder itself.
+type Group struct{ Folder, Name string }
+
+// beside is the cgroup for processes that work for others and are not theirs.
+const beside = "divvy-workers"
+
+// GroupsBeside are the cgroups for a process that works for this one and is not to be reached by the other's user: what it
+// takes counts where this one's counts. That is the process's own cgroup where that is root's, and else one in the nearest
+// above which is.
+func (id ID) GroupsBeside() ([]Group, error) {
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", id.PID))
+	if err == nil && !id.Alive() { // the file was another process's
+		err = ErrGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the cgroups of process %d: %w", id.PID, err)
+	}
+	return groupsBeside("/sys/fs/cgroup", string(groups), ofRoot), nil
+}
+
+// ofRoot reports whether nobody but root moves processes to a cgroup or signals all that are in it.
+func ofRoot(folder string) bool {
+	for _, path := range []string{folder, filepath.Join(folder, "cgroup.procs")} {
+		var stat unix.Stat_t
+		if unix.Lstat(path, &stat) != nil || stat.Uid != 0 || stat.Mode&0o022 != 0 {
+			return false
+		}
+	}
+	// Their users have logind signal all processes of a session.
+	name := filepath.Base(folder)
+	return !strings.HasPrefix(name, "session-") || !strings.HasSuffix(name, ".scope")
+}
+
+// groupsBeside finds them in each hierarchy of /proc/PID/cgroup that is mounted below a directory.
+func groupsBeside(dir, groups string, trusted func(folder string) bool) (all []Group) {
+	for line := range strings.Lines(groups) {
+		mount, path, ok := hierarchy(dir, line)
+		if _, err := os.Lstat(mount); !ok || err != nil || !filepath.IsAbs(path) || filepath.Clean(path) != path {
+			continue // what lies outside of the agent's own view begins with ".."
+		}
+		own := true
+		for path != "/" && !trusted(filepath.Join(mount, path)) {
+			path, own = filepath.Dir(path), false
+		}
+		switch {
+		case own && path != "/":
+			all = append(all, Group{filepath.Join(mount, path), "."})
+		case path != "/":
+			all = append(all, Group{filepath.Join(mount, path), beside})
+		}
+	}
+	return all
+}
+
 // leaveGroups moves a process in each hierarchy of /proc/PID/cgroup that is mounted below a directory, see cgroups(7).
 // Where one hierarchy holds all, the directory is its mount.
 func leaveGroups(dir, groups string, pid int) error {
 	var faults []error
 	moved := 0
 	for line := range strings.Lines(groups) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) < 3 {
+		mount, _, ok := hierarchy(dir, line)
+		if !ok {
 			continue
-		}
-		mount := filepath.Join(dir, strings.TrimPrefix(fields[1], "name="))
-		if fields[1] == "" { // version 2: alone, or beside hierarchies of version 1
-			if _, err := os.Stat(filepath.Join(mount, "cgroup.procs")); err != nil {
-				mount = filepath.Join(dir, "unified")
-			}
 		}
 		err := enterGroup(mount, pid)
 		switch {
@@ -58,6 +108,21 @@ func leaveGroups(dir, groups string, pid int) error {
 		return fmt.Errorf("%s has none of them", dir)
 	}
 	return errors.Join(faults...)
+}
+
+// hierarchy is where that of a line of /proc/PID/cgroup is mounted, and the process's cgroup in it.
+func hierarchy(dir, line string) (mount, path string, ok bool) {
+	fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+	if len(fields) < 3 {
+		return "", "", false
+	}
+	mount = filepath.Join(dir, strings.TrimPrefix(fields[1], "name="))
+	if fields[1] == "" { // version 2: alone, or beside hierarchies of version 1
+		if _, err := os.Stat(filepath.Join(mount, "cgroup.procs")); err != nil {
+			mount = filepath.Join(dir, "unified")
+		}
+	}
+	return mount, fields[2], true
 }
 
 // enterGroup moves a process to the cgroup of a directory. A cgroup of version 2 that gives controllers to its children
