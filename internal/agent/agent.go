@@ -5,10 +5,9 @@
 //
 // Locks: Agent.mu guards the tenants and the queue. It is held while they are
 // saved, and never during a call of the backend that makes or looks at a tenant.
-// Each tenant has a lock that orders the looks at it. The order is preparing,
-// the turn at a GPU's form, sweeping, a tenant's look, Agent.mu, the pacer's lock; the pacer takes none of
-// the others while it holds its own, and whoever holds that of members takes no other. Handlers of the control protocol may wait;
-// loops may not.
+// Each tenant has a lock that orders the looks at it. The order is preparing, the turn at a GPU's form, sweeping, a tenant's look,
+// Agent.mu, the pacer's lock; the pacer takes none of the others while it holds its own, and whoever holds that of members takes
+// no other. Handlers of the control protocol may wait; loops may not.
 package agent
 
 import (
@@ -70,6 +69,8 @@ type Config struct {
 	// Tell writes a line to where a user's process writes its errors, as far as that takes
 	// one, and returns soon whether it does or not. It may be nil.
 	Tell func(id process.ID, uid int, line string) error
+	// Workers runs tenants' workers as users of their own; nil where who asks for a tenant starts its worker.
+	Workers Workers
 	// Devices are the CDI devices of lasting tenants; nil for an agent that makes none.
 	Devices Devices
 	// Machines are the devices that virtual machines have; nil for an agent that gives none.
@@ -112,8 +113,9 @@ type Agent struct {
 	// paces bounds the looks that a user's notices make.
 	paces paces
 
-	preparing sync.Mutex // orders Prepare and Release
-	sweeping  sync.Mutex // orders sweeps
+	// preparing orders Prepare and Release, choosing the choice of workers' users; each is before Agent.mu.
+	preparing, choosing sync.Mutex
+	sweeping            sync.Mutex // orders sweeps
 	// rounds counts the calls of patrol, patrols those that looked at tenants.
 	// sweeping guards both.
 	rounds, patrols int
@@ -125,12 +127,10 @@ type Agent struct {
 	initial    bool
 	// gauges measure the overhead of tenants, by id. sweeping guards it.
 	gauges map[string]*gauge
-	// easing is sent to when there are eased GPUs: those on which something ended of which
-	// overhead was measured. mu guards eased.
+	// easing is sent to when there are eased GPUs: those on which something ended of which overhead was measured. mu guards eased.
 	easing chan struct{}
 	eased  map[string]bool
-	// answered are the living processes without a share that were signalled for it.
-	// sweeping guards it.
+	// answered are the living processes without a share that were signalled for it. sweeping guards it.
 	answered map[process.ID]bool
 
 	mu      sync.Mutex // see the package comment

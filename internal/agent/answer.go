@@ -101,7 +101,7 @@ func (a *Agent) candidate(id process.ID, agent []int) excess.Candidate {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t := a.tenants[c.Tenant]; t != nil {
-		c.Own, c.Contained = id.BelongsTo(t.UID) || t.UID == 0 && id == t.Holder, t.contained()
+		c.Own, c.Contained = t.owns(id) || t.UID == 0 && id == t.Holder, t.contained()
 	}
 	return c
 }

@@ -41,9 +41,14 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err != nil {
 		return nil, err
 	}
+	created := &control.Created{Edits: t.plan.Edits, Worker: t.plan.Worker}
+	if err := a.startWorker(ctx, t, p.Environment, created); err != nil {
+		return nil, err
+	}
 	a.hold(ctx, peer, t)
 	a.step("create-held")
-	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits, Worker: t.plan.Worker}, nil
+	created.Tenant = a.describe(t)
+	return created, nil
 }
 
 // grant enters a tenant of the peer's into the ledger and has it made. What may be asked for is the right of who asks.
@@ -74,6 +79,9 @@ func (a *Agent) grant(ctx context.Context, peer *control.Peer, asker requester, 
 	}
 	if err == nil {
 		err = a.enterForms(ctx, t)
+	}
+	if err == nil {
+		err = a.chooseWorker(t)
 	}
 	if err == nil {
 		err = a.prepare(ctx, t, p.LibraryPath)

@@ -149,7 +149,7 @@ func (h *hunt) search(ctx context.Context, all bool) {
 	}
 }
 
-// owns reports whether a process is its tenant's user's own. What root asked with, or
+// owns reports whether a process is its tenant's user's own or its worker's. What root asked with, or
 // started in a share of root's, may have become another user since.
 // Of containers, in which processes are any users', it is whether the process is in one of them.
 func (h *hunt) owns(id process.ID) bool {
@@ -157,7 +157,7 @@ func (h *hunt) owns(id process.ID) bool {
 		wanted := h.agent.wanted(h.tenant)
 		return h.agent.makerOf(wanted).Has(wanted, id.PID)
 	}
-	return id.BelongsTo(h.tenant.UID) || h.encloses(id)
+	return h.tenant.owns(id) || h.encloses(id)
 }
 
 // searchAll finds processes of a tenant of which its pages need not tell.
@@ -171,6 +171,9 @@ func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant)
 	t.look.Lock()
 	defer t.look.Unlock()
 	candidates := process.Of(t.UID)
+	if t.Worker != 0 {
+		candidates = append(candidates, process.Of(t.Worker)...)
+	}
 	if t.UID == 0 || t.contained() { // which also have what is or became another user's
 		candidates = process.All()
 	}

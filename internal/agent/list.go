@@ -269,13 +269,14 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 // processesOf are the living processes of a tenant's share of that number, with what the driver told of each.
 func (a *Agent) processesOf(t *tenant, number int, told map[int]uint64) (all []control.Process) {
 	proxy, _ := a.config.Backends.Of(t.backend()).(backend.Proxy)
+	wanted := a.tenantOf(&t.record)
 	for _, p := range t.seen.Processes {
 		if !p.Live {
 			continue
 		}
 		of := control.Process{PID: p.PID}
 		if proxy != nil && p.PID > 0 {
-			of.Client = proxy.Client(p.PID)
+			of.Client = proxy.Client(wanted, p.PID)
 		}
 		if observed, ok := told[p.PID]; ok && p.PID != 0 {
 			of.Observed = &observed

@@ -106,6 +106,7 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 // left the tenant's pages, and the tenant's memory is not free.
 func (a *Agent) onGPU(ctx context.Context, t *tenant) bool {
 	a.mu.Lock()
+	wanted := a.tenantOf(&t.record)
 	var uuids []string
 	for _, s := range t.Shares {
 		uuids = append(uuids, s.UUID)
@@ -117,7 +118,7 @@ func (a *Agent) onGPU(ctx context.Context, t *tenant) bool {
 		}
 		owner, known := a.member(p.id)
 		// As long as it is not known the process may be the tenant's.
-		return known && owner == t.ID || !known && (t.contained() || process.Owner(p.id.PID) == t.UID)
+		return known && owner == t.ID || !known && (t.contained() || process.Owner(p.id.PID) == wanted.User())
 	})
 }
 
@@ -231,6 +232,7 @@ func (a *Agent) end(ctx context.Context, t *tenant) {
 	last := a.describe(t)
 	a.settle(t)
 	wanted := a.wanted(t)
+	a.endWorker(ctx, &wanted)
 	if err := a.makerOf(wanted).Undo(ctx, wanted); err != nil {
 		a.config.Log.WarnContext(ctx, "cannot remove what was made for a tenant", "tenant", t.Name, "error", err)
 	}

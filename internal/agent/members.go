@@ -181,13 +181,12 @@ func (a *Agent) askable(family []int) (holders map[int]*tenant, asked []backend.
 func (a *Agent) mayInherit(tenant string, id process.ID) bool {
 	a.mu.Lock()
 	t := a.tenants[tenant]
-	own := t != nil && t.Layer == backend.LayerContainer
-	uid := -1
+	var of record
 	if t != nil {
-		uid = t.UID
+		of = t.record
 	}
 	a.mu.Unlock()
-	return own || uid >= 0 && id.BelongsTo(uid)
+	return t != nil && (of.Layer == backend.LayerContainer || of.owns(id))
 }
 
 func (a *Agent) hasTenant(id string) bool {

@@ -290,7 +290,7 @@ func (a *Agent) accounted(p onGPU) (counted, known bool) {
 // mayCount reports whether a tenant may count a process of a user: one of its own or of its user.
 // Another user's could be lent the pages.
 func (a *Agent) mayCount(t backend.Tenant, id process.ID, owner int) bool {
-	return t.Layer == backend.LayerContainer || owner == t.UID || a.memberOf(id) == t.ID
+	return t.Layer == backend.LayerContainer || owner == t.User() || a.memberOf(id) == t.ID
 }
 
 // sumOf is what processes have together, nil if that of one is hidden.

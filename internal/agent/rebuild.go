@@ -72,7 +72,7 @@ func (a *Agent) rebuildOne(f backend.Found) (*record, error) {
 func (a *Agent) rebuildFromGrant(f backend.Found) *record {
 	t := f.Tenant
 	r := &record{
-		ID: t.ID, Name: t.Name, UID: t.UID, User: process.UserName(t.UID), Dir: t.Dir, Layer: t.Layer, Created: f.Created,
+		ID: t.ID, Name: t.Name, UID: t.UID, User: process.UserName(t.UID), Worker: t.Worker, Dir: t.Dir, Layer: t.Layer, Created: f.Created,
 		Overcommit: t.Overcommit, Rebuilt: true,
 	}
 	for _, found := range t.Shares {

@@ -13,10 +13,12 @@ import (
 
 // record is what the checkpoint keeps of a tenant.
 type record struct {
-	ID         string        `json:"id"`
-	Name       string        `json:"name"`
-	UID        int           `json:"uid"`
-	User       string        `json:"user"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	UID  int    `json:"uid"`
+	User string `json:"user"`
+	// Worker is the user as whom the agent runs a worker in the tenant's place, 0 where it runs none.
+	Worker     int           `json:"worker,omitempty"`
 	Dir        string        `json:"dir"`
 	Layer      backend.Layer `json:"layer"`
 	Command    []string      `json:"command,omitempty"`
@@ -68,6 +70,11 @@ type share struct {
 	Made bool `json:"made,omitempty"`
 
 	v1alpha1.ShareConfig
+}
+
+// owns reports whether a process is the tenant's user's own, or of its worker's user.
+func (r *record) owns(id process.ID) bool {
+	return id.BelongsTo(r.UID) || r.Worker != 0 && id.BelongsTo(r.Worker)
 }
 
 // backend makes all of the tenant's shares.

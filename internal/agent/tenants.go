@@ -330,7 +330,7 @@ func (a *Agent) wanted(t *tenant) backend.Tenant {
 // tenantOf is a record as the backend wants it, but for the LibraryPath, which is
 // not kept, and the record itself.
 func (a *Agent) tenantOf(r *record) backend.Tenant {
-	t := backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit, Changed: r.Changed}
+	t := backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Worker: r.Worker, Layer: r.Layer, Overcommit: r.Overcommit, Changed: r.Changed}
 	for _, s := range r.Shares {
 		t.Backend = s.Backend
 		t.Shares = append(t.Shares, backend.Share{

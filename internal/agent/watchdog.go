@@ -129,7 +129,7 @@ func (a *Agent) takenOn(v *snapshot) []taken {
 		}
 		k.tell()
 		k.watched = t.watched(v.gpu.UUID)
-		k.watched.observed, k.watched.by, k.watched.pending = k.observed, nil, pending[t.UID] || t.contained() && len(pending) > 0
+		k.watched.observed, k.watched.by, k.watched.pending = k.observed, nil, pending[t.UID] || pending[t.Worker] && t.Worker != 0 || t.contained() && len(pending) > 0
 		if k.observed != nil {
 			k.watched.by = map[int]uint64{}
 			for _, p := range k.processes {

@@ -113,6 +113,7 @@ type Config struct {
 	history       History
 	web           Web
 	nics          NICs
+	workers       Workers
 	users, groups map[int]entry
 	others        *entry
 	accounts      Accounts

@@ -56,6 +56,8 @@ func Fields() []Field {
 		{"nicShares.slots", typeNumber, fmt.Sprint(defaultNICSlots), fmt.Sprintf("1 to %d", mostNICSlots), "how many claims can have a part of a card"},
 		{"nicShares.handles", typeNumber, fmt.Sprint(defaultHandles), fmt.Sprintf("1 to %d", mostHandles), "how often a container may have the adapter open, for each slot"},
 		{"nicShares.objects", typeNumber, fmt.Sprint(defaultObjects), fmt.Sprintf("1 to %d", mostObjects), "how many objects of the adapter a container may have, such as queues and registered memory, for each slot"},
+		{"workers.firstUID", typeNumber, fmt.Sprint(defaultFirstWorker), fmt.Sprintf("%d to %d", leastWorker, mostUsers-1), "the first of the users as whom workers of backend `remote` run, one for each share ([agent-config.md](../agent-config.md#users-of-workers))"},
+		{"workers.count", typeNumber, fmt.Sprint(defaultWorkers), fmt.Sprintf("1 to %d", mostWorkers), "how many there are from the first on. With one of both the other is never left out"},
 		{"users.NAME", typeTheLimit, "", "a user of the machine, not root", "what the user may have at once"},
 		{"groups.NAME", typeTheLimit, "", "a group of the machine", "what each user of the group may have, who has no entry below `users`"},
 		{"others", typeTheLimit, "", "", "what each user may have whom no entry names"},

@@ -12,8 +12,8 @@ func TestFieldsAreThoseThatAreRead(t *testing.T) {
 	read := map[string]bool{}
 	for path, text := range map[string]string{
 		"": "%", "overcommit": "overcommit: {%}", "idle": "idle: {%}", "metrics": "metrics: {%}", "history": "history: {%}", "web": "web: {%}",
-		"nicShares": "nicShares: {%}",
-		"backends":  "backends: {%}", "backends.slice": "backends: {slice: {%}}", "backends.timeslice": "backends: {timeslice: {%}}",
+		"nicShares": "nicShares: {%}", "workers": "workers: {%}",
+		"backends": "backends: {%}", "backends.slice": "backends: {slice: {%}}", "backends.timeslice": "backends: {timeslice: {%}}",
 		"backends.mps": "backends: {mps: {%}}", "backends.mig": "backends: {mig: {%}}",
 		"backends.passthrough": "backends: {passthrough: {%}}", "backends.vf": "backends: {vf: {%}}", "backends.vgpu": "backends: {vgpu: {%}}",
 		"users.NAME": "users: {ada: {%}}", "groups.NAME": "groups: {students: {%}}", "others": "others: {%}",
@@ -52,7 +52,7 @@ func TestFieldsAreThoseThatAreRead(t *testing.T) {
 		}
 	}
 	// Mappings are told of by their fields.
-	for _, mapping := range []string{"overcommit", "idle", "metrics", "history", "web", "nicShares", "backends", "users", "groups", "others"} {
+	for _, mapping := range []string{"overcommit", "idle", "metrics", "history", "web", "nicShares", "workers", "backends", "users", "groups", "others"} {
 		delete(read, mapping)
 	}
 	if want, got := slices.Sorted(maps.Keys(read)), slices.Sorted(maps.Keys(told)); !slices.Equal(want, got) {
@@ -74,6 +74,8 @@ func TestFieldsHaveTheirBounds(t *testing.T) {
 		{"nicShares.slots", "1 to 1024", "nicShares: {slots: 1024}", "nicShares: {slots: 1025}"},
 		{"nicShares.handles", "1 to 1000000", "nicShares: {handles: 1000000}", "nicShares: {handles: 1000001}"},
 		{"nicShares.objects", "1 to 1000000000", "nicShares: {objects: 1000000000}", "nicShares: {objects: 1000000001}"},
+		{"workers.firstUID", "1000 to 2147483646", "workers: {firstUID: 2147483646, count: 1}", "workers: {firstUID: 2147483647, count: 1}"},
+		{"workers.count", "1 to 65536", "workers: {firstUID: 70000, count: 65536}", "workers: {firstUID: 70000, count: 65537}"},
 		{"time", "from 1s", "others: {time: 1s}", "others: {time: 999ms}"},
 		{"weight", "1 to 1000", "others: {weight: 1000}", "others: {weight: 1001}"},
 	} {

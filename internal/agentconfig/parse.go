@@ -156,6 +156,7 @@ func (r *reader) top(root *yaml.Node) {
 		"web":           r.web,
 		"nics":          r.nics,
 		"nicShares":     r.nicShares,
+		"workers":       r.workers,
 		"users":         func(n *yaml.Node, f string) { r.entries(n, f, "user", c.accounts.User, c.users) },
 		"groups":        func(n *yaml.Node, f string) { r.entries(n, f, "group", c.accounts.Group, c.groups) },
 		"others":        func(n *yaml.Node, f string) { c.others = &entry{f, r.limits(n, f)} },

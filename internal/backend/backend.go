@@ -3,6 +3,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -233,6 +234,9 @@ type Tenant struct {
 	Dir string
 	// UID is who will run it.
 	UID int
+	// Worker is the user as whom a worker of its own uses the GPU in its place, 0 where the tenant's user does. It is nobody
+	// else's as long as the tenant is there.
+	Worker int
 	// Layer is what whoever starts the tenant can set up.
 	Layer Layer
 	// LibraryPath is the tenant's LD_LIBRARY_PATH, split. Only Plan is given it.
@@ -251,6 +255,9 @@ type Tenant struct {
 	// given it.
 	Record []byte
 }
+
+// User is whose processes use the GPU, and whose pages the tenant's are.
+func (t Tenant) User() int { return cmp.Or(t.Worker, t.UID) }
 
 // Share is what the tenant gets of one GPU.
 type Share struct {

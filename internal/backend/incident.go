@@ -14,7 +14,7 @@ type Reporter interface {
 // Proxy is a backend whose tenants' processes use the GPU for others.
 type Proxy interface {
 	// Client is the process for which one of a tenant's uses the GPU, as that one tells; 0 where it tells none.
-	Client(pid int) int
+	Client(t Tenant, pid int) int
 }
 
 // Chooser is a backend that not every GPU suits.

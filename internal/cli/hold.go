@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/launch"
 	"github.com/divvy-gpu/divvy/internal/plaintext"
 	"github.com/divvy-gpu/divvy/internal/remote/host"
@@ -91,7 +92,7 @@ func (a *app) holdShare(ctx context.Context, h *host.Holder, spec host.Spec) (*c
 		return nil, nil, launch.Life{}, err
 	}
 	params := control.CreateParams{
-		Request: spec.Take.Request, Layer: layer, Command: spec.Take.Command, Wait: spec.Take.Wait,
+		Request: spec.Take.Request, Layer: layer, Command: spec.Take.Command, Wait: spec.Take.Wait, Environment: edits.DriverVariables(os.Environ()),
 		Remote: &control.Remote{Client: spec.Client, Address: spec.Address, Host: cut(spec.Take.Host), User: cut(spec.Take.User)},
 	}
 	told := func(q control.Queued) { h.Queued(wire.Queued{Place: q.Place, Of: q.Of, Reason: q.Reason}) }
@@ -99,7 +100,7 @@ func (a *app) holdShare(ctx context.Context, h *host.Holder, spec host.Spec) (*c
 	if err != nil {
 		return nil, nil, launch.Life{}, err
 	}
-	life, err := enter.Work(created.Worker, os.Environ())
+	life, err := workerOf(enter, created, os.Environ())
 	if err == nil {
 		err = leaveSigns(client.Info(), &created.Tenant)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/launch"
 	"github.com/divvy-gpu/divvy/internal/remote/host"
 	"github.com/divvy-gpu/divvy/internal/rundir"
@@ -214,6 +215,9 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 		return err
 	}
 	params := control.CreateParams{Remote: remote, Request: request, Layer: layer, Command: command, LibraryPath: libraryPath, Wait: o.wait}
+	if request.Backend == v1alpha1.BackendRemote {
+		params.Environment = edits.DriverVariables(os.Environ())
+	}
 	client, created, err := a.obtain(ctx, a.endpoint(instance), params, func(client *control.Client, r *v1alpha1.ShareRequest) error {
 		served, err := driverOf(client.Info(), finder)
 		if err != nil {
@@ -244,7 +248,7 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	return plan.Exec()
 }
 
-// work starts the worker of a share that has one, and leaves its life to the command.
+// work starts the worker of a share that has one, unless the agent has, and leaves its life to the command.
 func (a *app) work(enter launch.Enter, created *control.Created, env []string) error {
 	if created.Worker == nil {
 		return nil
@@ -252,11 +256,19 @@ func (a *app) work(enter launch.Enter, created *control.Created, env []string) e
 	if created.Tenant.Layer == control.LayerEnv {
 		a.tell("without namespaces nothing hides the driver from the command, which reaches it by leaving LD_LIBRARY_PATH")
 	}
-	life, err := enter.Work(created.Worker, env)
+	life, err := workerOf(enter, created, env)
 	if err != nil {
 		return err
 	}
 	return life.Bequeath()
+}
+
+// workerOf is the life of a share's worker, which is started with an environment unless the agent has.
+func workerOf(enter launch.Enter, created *control.Created, env []string) (launch.Life, error) {
+	if created.Served {
+		return launch.Inherited(created.Hand()), nil
+	}
+	return enter.Work(created.Worker, env)
 }
 
 // expectDriver returns an error if there is no driver and no system agent that may serve

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,9 @@ var ErrWorker = errors.New("the worker that calls the driver for the command did
 
 // Life keeps a worker that was started: it ends when nobody has its end of a pipe any more.
 type Life struct{ end *os.File }
+
+// Inherited is the life of a worker that somebody else has started, by its end of the pipe.
+func Inherited(end *os.File) Life { return Life{end} }
 
 // lifeFD is the smallest number of a descriptor that a command inherits: far above those that shells and programs use.
 const lifeFD = 64
@@ -58,6 +62,13 @@ const listening = "listening\n"
 // terminal, so that what is typed there reaches the command alone. What it has to say goes to where this process writes
 // its errors.
 func (e Enter) Work(w *edits.Worker, env []string) (Life, error) {
+	plan := e.workerPlan(w, env)
+	return begin(time.Time{}, &exec.Cmd{Path: plan.Program, Args: plan.Args, Env: plan.Env, Stderr: os.Stderr})
+}
+
+// begin starts the worker of a command, which is given its life and where it says that it listens, and returns when it does,
+// or with an error at a time, which may be zero for none.
+func begin(latest time.Time, cmd *exec.Cmd) (Life, error) {
 	ours, theirs, err := os.Pipe()
 	if err != nil {
 		return Life{}, fmt.Errorf("%w: %w", ErrWorker, err)
@@ -67,12 +78,12 @@ func (e Enter) Work(w *edits.Worker, env []string) (Life, error) {
 	if err != nil {
 		return Life{}, errors.Join(fmt.Errorf("%w: %w", ErrWorker, err), theirs.Close())
 	}
-	plan := e.workerPlan(w, env)
-	cmd := &exec.Cmd{
-		Path: plan.Program, Args: plan.Args, Env: plan.Env, Stderr: os.Stderr,
-		ExtraFiles: []*os.File{life, theirs}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-	}
+	cmd.ExtraFiles = append([]*os.File{life, theirs}, cmd.ExtraFiles...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = errors.Join(cmd.Run(), life.Close(), theirs.Close())
+	if err == nil {
+		err = ours.SetReadDeadline(latest)
+	}
 	if err == nil {
 		var said []byte
 		if said, err = io.ReadAll(io.LimitReader(ours, int64(len(listening)))); err == nil && string(said) != listening {
@@ -89,6 +100,7 @@ func (e Enter) Work(w *edits.Worker, env []string) (Life, error) {
 const (
 	lifeInherited  = "3"
 	readyInherited = "4"
+	boundInherited = "5"
 )
 
 // leads reports whether a variable has files become part of a process, in which the command could have its own code: each

@@ -34,6 +34,7 @@ const (
 	theirsName     = "theirs"
 	originName     = "origin"
 	cgroupsName    = "cgroups"
+	askerName      = "asker"
 )
 
 // Config is the page in which the agent tells the tenant's processes what they
@@ -54,6 +55,9 @@ func (d Dir) Theirs() string { return filepath.Join(string(d), theirsName) }
 // Origin is a symbolic link to the directory in which an adopted tenant was made. It
 // is read and not followed.
 func (d Dir) Origin() string { return filepath.Join(string(d), originName) }
+
+// Asker is a symbolic link to the number of the tenant's user, where the pages are another's. It is read and not followed.
+func (d Dir) Asker() string { return filepath.Join(string(d), askerName) }
 
 // Cgroups is where divvy-cover writes a line for each container of the tenant: which
 // cgroup is that container's alone. Only root writes it.

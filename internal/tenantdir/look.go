@@ -108,7 +108,7 @@ func reaperUID(t backend.Tenant) int {
 	if t.Layer == backend.LayerContainer && os.Getuid() == 0 {
 		return process.Nobody
 	}
-	return t.UID
+	return t.User()
 }
 
 // slack is how much more memory a file may take than it has bytes: a tmpfs may

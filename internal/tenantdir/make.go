@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -68,6 +69,14 @@ func (d Dir) Make(c *page.Config, record []byte, access Access, uid int) error {
 		faults = append(faults, page.CreateOpenPulse(d.Pulse(i)))
 	}
 	return errors.Join(faults...)
+}
+
+// NoteAsker notes the tenant's user where the pages are another's.
+func (d Dir) NoteAsker(uid int) error {
+	if err := os.Symlink(strconv.Itoa(uid), d.Asker()); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("note the tenant's user: %w", err)
+	}
+	return nil
 }
 
 // Owe writes what a tenant that was just made has to pay first.

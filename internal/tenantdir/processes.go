@@ -38,12 +38,15 @@ func (ts *Tenants) Has(t backend.Tenant, pid int) bool {
 	return owner == t.ID || t.UID == 0 && encloses(t, pid)
 }
 
-// Owner implements [backend.Processes]. A tenant that is no container has the
+// Owner implements [backend.Processes]. A tenant that is no container has all processes of its worker's user, and those
 // processes of its user that have its pages mapped or locked, or in whose mount namespace
 // its directory is mounted: processes that it starts inherit that, also in namespaces of
 // their own, where they cannot undo it.
 func (ts *Tenants) Owner(tenants []backend.Tenant, pid int) (tenant string, unread bool) {
 	user := process.Owner(pid)
+	if at := slices.IndexFunc(tenants, func(t backend.Tenant) bool { return t.Worker != 0 && t.Worker == user }); at >= 0 {
+		return tenants[at].ID, false
+	}
 	tenants = slices.DeleteFunc(slices.Clone(tenants), func(t backend.Tenant) bool { return t.UID != user })
 	if len(tenants) == 0 {
 		return "", false

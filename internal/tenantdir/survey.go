@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,6 +99,17 @@ func openOwned(dir *os.File, name string, flags int, owner int) (*os.File, error
 	return file, nil
 }
 
+// askerOf is the user of a tenant whose pages are another's; ok is false where they are its own.
+func askerOf(dir *os.File) (uid int, ok bool) {
+	var target [16]byte
+	n, err := unix.Readlinkat(int(dir.Fd()), askerName, target[:])
+	if err != nil {
+		return 0, false
+	}
+	uid, err = strconv.Atoi(string(target[:n]))
+	return uid, err == nil && uid >= 0
+}
+
 // openBeneath opens a name in a directory and enters no other file system, where the
 // kernel can see to that (openat2, Linux 5.6): one that its user mounted may never
 // answer.
@@ -169,6 +181,9 @@ func surveyPages(dir *os.File, owner int) (backend.Found, error) {
 		return backend.Found{}, fmt.Errorf("%w: %s belongs to user %d with mode %o", ErrForeign, filepath.Join(dir.Name(), stateName), state.Uid, state.Mode)
 	}
 	t.UID = int(state.Uid)
+	if asker, ok := askerOf(dir); ok && owner == 0 {
+		t.UID, t.Worker = asker, t.UID
+	}
 	return backend.Found{
 		Tenant: t, Created: time.Unix(state.Mtim.Unix()), NameCut: len(t.Name) >= len(c.Name)-1,
 	}, nil

@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"fmt"
-	"net"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,11 +15,7 @@ const bequeathedFD = 64
 // by execve(2) and in that one's children: the agent sees it end with the last
 // of them. The client remains usable until then.
 func (c *Client) Bequeath() error {
-	conn, ok := c.conn.(*net.UnixConn)
-	if !ok {
-		return errors.New("pass the agent's connection to the command: it is not a socket")
-	}
-	raw, err := conn.SyscallConn()
+	raw, err := c.conn.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("pass the agent's connection to the command: %w", err)
 	}

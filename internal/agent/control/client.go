@@ -20,7 +20,8 @@ var ErrGone = errors.New("the agent is gone")
 // Client is one connection to an agent. Its methods may be called at once from
 // several goroutines.
 type Client struct {
-	conn net.Conn
+	conn *net.UnixConn
+	from received
 	info Info
 
 	write sync.Mutex // orders lines on the socket
@@ -44,11 +45,15 @@ type call struct {
 // Dial connects to the agent at a socket and greets it.
 func Dial(ctx context.Context, socket string) (*Client, error) {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
+	dialled, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the agent: %w", err)
 	}
-	c := &Client{conn: conn, pending: map[uint64]call{}, done: make(chan struct{})}
+	conn, ok := dialled.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("connect to the agent: %s is not a socket", socket), dialled.Close())
+	}
+	c := &Client{conn: conn, from: received{conn: conn}, pending: map[uint64]call{}, done: make(chan struct{})}
 	go c.read()
 	if err := c.greet(ctx); err != nil {
 		_ = c.Close()
@@ -68,11 +73,7 @@ func (c *Client) greet(ctx context.Context) error {
 
 // peer is the agent's process, nil where the kernel does not tell.
 func (c *Client) peer() *unix.Ucred {
-	conn, ok := c.conn.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	cred, err := PeerCredentials(conn)
+	cred, err := PeerCredentials(c.conn)
 	if err != nil {
 		return nil
 	}
@@ -93,6 +94,7 @@ func (c *Client) Done() <-chan struct{} {
 func (c *Client) Close() error {
 	err := c.conn.Close()
 	<-c.done
+	c.from.drop()
 	return err
 }
 
@@ -111,6 +113,12 @@ func (c *Client) Create(ctx context.Context, p CreateParams, told func(Queued)) 
 	}
 	if err := c.callTold(ctx, MethodCreate, p, &created, progress); err != nil {
 		return nil, err
+	}
+	if created.Served {
+		// It came with the first byte of the answer.
+		if created.life = c.from.take(); created.life == nil {
+			return nil, errors.New("the agent handed over no life of the worker: start it again with this version of divvy")
+		}
 	}
 	return &created, nil
 }
@@ -257,7 +265,7 @@ func (c *Client) send(req request) error {
 // read hands answers to their callers until the connection ends.
 func (c *Client) read() {
 	defer close(c.done)
-	in := newLines(c.conn, maxAnswer)
+	in := newLines(&c.from, maxAnswer)
 	for {
 		var resp response
 		if _, err := in.next(&resp, decodeResponse); err != nil {
@@ -299,11 +307,7 @@ func (c *Client) HandOver(ctx context.Context) (*Heritage, error) {
 
 // Peer is the user and the process at the other end, as the kernel tells.
 func (c *Client) Peer() (uid, pid int, err error) {
-	conn, ok := c.conn.(*net.UnixConn)
-	if !ok {
-		return 0, 0, errors.New("ask for the peer: it is not a unix socket")
-	}
-	cred, err := PeerCredentials(conn)
+	cred, err := PeerCredentials(c.conn)
 	if err != nil {
 		return 0, 0, err
 	}

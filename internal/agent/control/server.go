@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -213,19 +214,22 @@ func (c *session) handle(ctx context.Context, req request) {
 	if turn.take(ctx); !turn.taken {
 		return // taken back, or nobody is there any more
 	}
-	line, served, err := c.respond(context.WithValue(c.telling(ctx, req.ID), turnKey{}, turn), req)
+	line, hand, served, err := c.respond(context.WithValue(c.telling(ctx, req.ID), turnKey{}, turn), req)
+	if hand != nil {
+		defer hand.Close()
+	}
 	turn.give() // before the answer is written, which the peer may not read
 	if !served && c.over() {
 		return // the handler was interrupted; the peer asks the next agent
 	}
 	size := len(line)
 	if tooMuch := c.bounds.hold(c.peer.Maker, size); err == nil && tooMuch != nil {
-		size = 0
+		size, hand = 0, nil
 		line, err = encodeLine(response{ID: req.ID, Error: &Error{Code: CodeOf(tooMuch), Message: tooMuch.Error()}})
 	}
 	defer func() { _ = c.bounds.hold(c.peer.Maker, -size) }()
 	if err == nil {
-		err = c.send(line)
+		err = c.send(line, hand)
 	}
 	if err != nil {
 		c.conn.Close()
@@ -271,22 +275,23 @@ func (c *session) telling(ctx context.Context, id uint64) context.Context {
 	})
 }
 
-// respond is the line that answers a request; served is whether it tells no error. The result is encoded once, in its place: a long
+// respond is the line that answers a request, with a descriptor or nil; served is whether it tells no error. The result is encoded once, in its place: a long
 // listing takes milliseconds.
-func (c *session) respond(ctx context.Context, req request) (line []byte, served bool, err error) {
+func (c *session) respond(ctx context.Context, req request) (line []byte, hand *os.File, served bool, err error) {
 	failure := Errorf(CodeInvalid, "unknown method %q: the agent is older than this program: start it again", req.Method)
 	if handler, ok := c.server.Handlers[req.Method]; ok {
 		result, err := handler(ctx, c.peer, req.Params)
 		if err == nil {
+			hand = handOf(result)
 			line, err = encodeLine(outcome{ID: req.ID, Result: result})
 		}
 		if err == nil {
-			return line, true, nil
+			return line, hand, true, nil
 		}
 		failure = &Error{Code: CodeOf(err), Message: err.Error()}
 	}
 	line, err = encodeLine(response{ID: req.ID, Error: failure})
-	return line, false, err
+	return line, hand, false, err
 }
 
 func (c *session) answer(resp response) error {
@@ -294,11 +299,11 @@ func (c *session) answer(resp response) error {
 	if err != nil {
 		return err
 	}
-	return c.send(line)
+	return c.send(line, nil)
 }
 
-// send writes a line, as fast as the peer reads it.
-func (c *session) send(line []byte) error {
+// send writes a line, as fast as the peer reads it. A descriptor goes with it unless that is nil.
+func (c *session) send(line []byte, hand *os.File) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	for len(line) > 0 {
@@ -306,10 +311,11 @@ func (c *session) send(line []byte) error {
 		if err := c.conn.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
 			return err
 		}
-		if _, err := c.conn.Write(part); err != nil {
+		written, err := writeWith(c.conn, part, hand)
+		if err != nil {
 			return err
 		}
-		line = line[len(part):]
+		line, hand = line[written:], nil
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -63,6 +64,9 @@ type CreateParams struct {
 	// LibraryPath is the caller's LD_LIBRARY_PATH, split: copies of the
 	// driver found there are covered too.
 	LibraryPath []string `json:"libraryPath,omitempty"`
+	// Environment is what the caller has of the variables that a worker takes from it, for backend remote
+	// ([edits.DriverVariables]).
+	Environment []string `json:"environment,omitempty"`
 	// For is the user, by number, whose the tenant is to be and whose limits count; nil is who asks. Only a tenant
 	// of [LayerContainer] can be another user's.
 	For *int `json:"for,omitempty"`
@@ -99,9 +103,20 @@ type Created struct {
 	Tenant Tenant `json:"tenant"`
 	// Edits are to be applied by the caller, in order.
 	Edits edits.Edits `json:"edits"`
-	// Worker is to be started by the caller before the command; nil where the command uses the GPU itself.
+	// Worker is to be started by the caller before the command, unless the agent has; nil where the command uses the GPU itself.
 	Worker *edits.Worker `json:"worker,omitempty"`
+	// Served is whether the agent has started the worker, whose life comes with the answer: see [Created.Hand].
+	Served bool `json:"served,omitempty"`
+
+	life *os.File
 }
+
+// Hand implements [Hander]: it is the life of a worker that the agent has started, which ends with the last process that has
+// it; nil for none.
+func (c *Created) Hand() *os.File { return c.life }
+
+// Serve notes that the agent has started a worker, and its life.
+func (c *Created) Serve(life *os.File) { c.Served, c.life = true, life }
 
 // Tenant is a process group that holds shares.
 type Tenant struct {

@@ -299,6 +299,9 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 	if !o.shared() {
 		config.Locks, config.Permit = ownLocks{&s.locks, config.Checkpoint}, s.permit
 	}
+	if own := s.workers(); own != nil {
+		config.Workers = own
+	}
 	if s.machines != nil {
 		config.Machines, config.Functions, config.LetGo, config.Renew, config.Returned = s.machines, s.machines, s.letGo, s.renew, s.returned
 	}

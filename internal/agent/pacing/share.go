@@ -63,7 +63,7 @@ func openTenant(now uint64, m *Member) (*tenantTime, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tenantTime{id: m.ID, uid: m.UID, time: opened}
+	t := &tenantTime{id: m.ID, uid: m.User(), time: opened}
 	for d := range m.Shares {
 		s := &shareTime{tenant: t, device: d, uuid: m.Shares[d].GPU.UUID, key: m.ID + "." + strconv.Itoa(d)}
 		s.budget, s.fault = opened.Budgets.Read(d)

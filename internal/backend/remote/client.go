@@ -17,14 +17,14 @@ var _ backend.Proxy = (*Backend)(nil)
 const clientFlag = "--client"
 
 // Client implements [backend.Proxy]. Any process can have such a command line, so what it tells counts only of a process of
-// the same user, and is only shown.
-func (b *Backend) Client(pid int) int {
+// the tenant's user, and is only shown.
+func (b *Backend) Client(t backend.Tenant, pid int) int {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil {
 		return 0
 	}
 	client := clientIn(text)
-	if client == 0 || process.Owner(client) != process.Owner(pid) {
+	if client == 0 || process.Owner(pid) != t.User() || process.Owner(client) != t.UID {
 		return 0
 	}
 	return client
@@ -43,17 +43,17 @@ func clientIn(line []byte) int {
 	return int(client)
 }
 
-// needsName is a file beside the socket that a worker makes for a client which asked for what it cannot have
+// needsName is a file beside the socket in which a worker writes for a client that asked for what it cannot have
 // (lib/remote/worker/unserved.c).
 const needsName = "needs-local"
 
-// needsLocal is what lists say of a share with such a file.
+// needsLocal is what lists say of a share with something in such a file.
 const needsLocal = "needs a local share: a program asked for tables of the driver that nobody documents, as the CUDA runtime library does, and backend remote has none; use backend slice, or from another host --on in place of --remote"
 
 // Look implements [backend.Backend].
 func (b *Backend) Look(ctx context.Context, t backend.Tenant) (backend.Figures, error) {
 	f, err := b.Backend.Look(ctx, t)
-	if _, missing := os.Lstat(filepath.Join(t.Dir, clientName, needsName)); missing == nil {
+	if said, missing := os.Lstat(filepath.Join(t.Dir, clientName, needsName)); missing == nil && said.Size() > 0 {
 		f.Needs = needsLocal
 	}
 	return f, err

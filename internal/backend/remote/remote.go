@@ -77,6 +77,12 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 		return nil, errContainer
 	}
 	p, d, err := b.PlanOver(t)
+	if err == nil && t.Worker != 0 {
+		// Root starts it, and goes to no place that the tenant's user names.
+		apart := t
+		apart.LibraryPath = nil
+		p, _, err = b.PlanOver(apart)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +147,16 @@ func (m machine) plan(p *backend.Plan, t backend.Tenant, d *driver.Driver) (*bac
 	p.Worker = &edits.Worker{Program: m.Tree.Program(workerProgram), Socket: socket, Edits: own}
 	p.Edits = edits.Edits{}
 	step := makeClient{Path: client, UID: -1, Code: m.Tree.Client(driver.Remote)}
-	if m.Shared {
+	if m.Shared && t.Worker == 0 {
 		step.UID = t.UID
 	}
 	for _, library := range driver.Libraries {
 		step.Libraries = append(step.Libraries, clientLibrary{Source: m.Tree.Client(string(library)), Name: library, Driver: d.Chosen[library]})
 	}
 	p.Steps = append(p.Steps, step)
+	if t.Worker != 0 {
+		p.Steps = append(p.Steps, makeEmpty{Path: filepath.Join(client, needsName), Mode: 0o644, UID: t.Worker})
+	}
 	m.apart(p, t.Layer, d, clientName)
 	return p, nil
 }
@@ -168,7 +177,7 @@ func (m machine) apart(p *backend.Plan, layer backend.Layer, d *driver.Driver, s
 		p.Steps = append(p.Steps, makeFolder{Path: place})
 		places = append(places, edits.Bind{Source: filepath.Join(p.Dir, name), Target: place, ReadOnly: true})
 	}
-	p.Steps = append(p.Steps, makeEmpty{Path: none})
+	p.Steps = append(p.Steps, makeEmpty{Path: none, Mode: 0o444})
 	m.cover(p, d, client)
 	m.Lead(p, &p.Edits, client)
 	if slices.ContainsFunc(driver.Libraries, func(l driver.Library) bool { return !d.Cached[l] }) {

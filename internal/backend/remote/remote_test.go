@@ -52,15 +52,18 @@ func TestPlans(t *testing.T) {
 		machine machine
 		layer   backend.Layer
 		driver  *driver.Driver
+		worker  int
 	}{
-		"native-namespace": {own, backend.LayerNamespace, theDriver("/usr/lib")},
-		"native-env":       {own, backend.LayerEnv, theDriver("/usr/lib")},
+		"native-namespace": {own, backend.LayerNamespace, theDriver("/usr/lib"), 0},
+		"native-env":       {own, backend.LayerEnv, theDriver("/usr/lib"), 0},
 		// Of its two folders the first has no driver here.
-		"simulated-namespace": {simulated, backend.LayerNamespace, theDriver("/b/lib/simgpu")},
-		"shared-namespace":    {shared, backend.LayerNamespace, theDriver("/usr/lib")},
+		"simulated-namespace": {simulated, backend.LayerNamespace, theDriver("/b/lib/simgpu"), 0},
+		"shared-namespace":    {shared, backend.LayerNamespace, theDriver("/usr/lib"), 0},
+		// The folder is the agent's.
+		"served-namespace": {shared, backend.LayerNamespace, theDriver("/usr/lib"), 60706},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := c.machine.plan(share(c.machine.Tenants), backend.Tenant{ID: "t7", UID: 1000, Layer: c.layer}, c.driver)
+			plan, err := c.machine.plan(share(c.machine.Tenants), backend.Tenant{ID: "t7", UID: 1000, Worker: c.worker, Layer: c.layer}, c.driver)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,7 +175,7 @@ func TestClientOfAnotherUser(t *testing.T) {
 
 func TestPlacesOfCovers(t *testing.T) {
 	dir := t.TempDir()
-	folder, empty := makeFolder{Path: filepath.Join(dir, "a", "b")}, makeEmpty{Path: filepath.Join(dir, "none")}
+	folder, empty := makeFolder{Path: filepath.Join(dir, "a", "b")}, makeEmpty{Path: filepath.Join(dir, "none"), Mode: 0o444}
 	for range 2 {
 		if err := errors.Join(folder.Apply(), empty.Apply()); err != nil {
 			t.Fatal(err)
@@ -210,7 +213,7 @@ func TestClientOfAWorker(t *testing.T) {
 			t.Errorf("%q: %d, want %d", line, got, want)
 		}
 	}
-	if got := (&Backend{}).Client(os.Getpid()); got != 0 {
+	if got := (&Backend{}).Client(backend.Tenant{UID: os.Getuid()}, os.Getpid()); got != 0 {
 		t.Errorf("the test works for process %d", got)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/driver"
 )
 
-// makeClient makes the folder with the client's libraries, in which the worker makes its socket.
+// makeClient makes the folder with the client's libraries, in which the worker's socket is.
 type makeClient struct {
 	Path string `json:"makeClient"`
-	// UID is whose folder it is, because the worker is that user's; -1 leaves it the agent's.
+	// UID is whose folder it is, because the worker is that user's and makes its socket there; -1 leaves it the agent's.
 	UID int `json:"uid"`
 	// Code is the library on which the others stand.
 	Code      string          `json:"code"`
@@ -124,13 +124,23 @@ func (s makeFolder) Undo() error {
 	return nil
 }
 
-// makeEmpty makes an empty file that nobody can write.
+// makeEmpty makes an empty file, which is the agent's where UID is 0.
 type makeEmpty struct {
-	Path string `json:"makeEmpty"`
+	Path string      `json:"makeEmpty"`
+	Mode os.FileMode `json:"mode"`
+	UID  int         `json:"uid,omitempty"`
 }
 
 // Apply implements [backend.Step].
-func (s makeEmpty) Apply() error { return slice.WriteFile(s.Path, nil, 0o444) }
+func (s makeEmpty) Apply() error {
+	if err := slice.WriteFile(s.Path, nil, s.Mode); err != nil || s.UID == 0 {
+		return err
+	}
+	if err := os.Lchown(s.Path, s.UID, -1); err != nil {
+		return fmt.Errorf("make empty file: %w", err)
+	}
+	return nil
+}
 
 // Undo implements [backend.Step].
 func (s makeEmpty) Undo() error {

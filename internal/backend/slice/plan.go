@@ -162,9 +162,13 @@ func (m machine) makeTenant(dir tenantdir.Dir, access tenantdir.Access, t backen
 	if err != nil {
 		return makeTenant{}, err
 	}
-	return makeTenant{
-		Dir: dir, Access: access, UID: t.UID, Flags: config.Flags, Shares: shown(&config), config: config, shares: t.Shares, record: t.Record,
-	}, nil
+	step := makeTenant{
+		Dir: dir, Access: access, UID: t.User(), Flags: config.Flags, Shares: shown(&config), config: config, shares: t.Shares, record: t.Record,
+	}
+	if t.Worker != 0 {
+		step.Asker = new(t.UID)
+	}
+	return step, nil
 }
 
 func shown(c *page.Config) []shownShare {

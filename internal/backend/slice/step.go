@@ -20,7 +20,9 @@ type makeTenant struct {
 	Dir    tenantdir.Dir    `json:"makeTenant"`
 	Access tenantdir.Access `json:"access"`
 	UID    int              `json:"uid"`
-	Flags  uint32           `json:"flags,omitempty"`
+	// Asker is the tenant's user, who may be root, where the pages are its worker's; nil otherwise.
+	Asker *int   `json:"asker,omitempty"`
+	Flags uint32 `json:"flags,omitempty"`
 	// Shares is the part of the config page that people read in a printed plan.
 	Shares []shownShare `json:"shares"`
 	config page.Config
@@ -42,6 +44,11 @@ type shownShare struct {
 func (s makeTenant) Apply() error {
 	if err := s.Dir.Make(&s.config, s.record, s.Access, s.UID); err != nil {
 		return err
+	}
+	if s.Asker != nil {
+		if err := s.Dir.NoteAsker(*s.Asker); err != nil {
+			return err
+		}
 	}
 	return s.Dir.Owe(s.shares)
 }
