@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/remote/identity"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -136,7 +137,7 @@ func (s *Server) greet(ctx context.Context, secured *tls.Conn) (who Client, open
 	defer stop()
 	_ = secured.SetDeadline(time.Now().Add(cmp.Or(s.hello, helloTime))) // of one that is closed the handshake tells
 	if err = secured.HandshakeContext(ctx); err != nil {
-		return who, open, nil, fmt.Errorf("shake hands: %w", err)
+		return who, open, nil, fmt.Errorf("shake hands: %w", identity.ExplainClient(err))
 	}
 	state := secured.ConnectionState()
 	if state.NegotiatedProtocol != wire.Protocol {
