@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,10 @@ type link struct {
 	unix  *net.UnixConn
 	// process is the number that the process says of itself, as its own namespace has it.
 	process int
+
+	// gone is true once the process has ended, and over is closed when its worker has too.
+	gone atomic.Bool
+	over chan struct{}
 
 	ending sync.Mutex // guards what follows
 	ended  bool
@@ -43,7 +48,8 @@ const whyTime = 50 * time.Millisecond
 
 // serve connects a process with a worker, and returns when either has ended.
 func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
-	l := &link{relay: r, unix: conn}
+	l := &link{relay: r, unix: conn, over: make(chan struct{})}
+	defer close(l.over)
 	defer func() { _ = conn.Close() }() // which may have ended
 	pid, err := peerOf(conn)
 	if err != nil {
@@ -57,6 +63,7 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 	_ = conn.SetReadDeadline(time.Time{})
 	l.process = int(binary.NativeEndian.Uint32(hello[helloProcess:]))
 	_ = os.Remove(l.reasonFile()) // of another process with that number
+	r.awaitEnds(ctx)
 	share, err := r.shareFor(ctx, l, pid)
 	if err != nil {
 		l.end(plain(err))
@@ -69,6 +76,27 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 	if err := l.remote.Write(0, hello); err == nil {
 		l.pass(share)
+	}
+}
+
+// awaitEnds waits for the workers of processes that have ended, see [link.pass].
+func (r *Relay) awaitEnds(ctx context.Context) {
+	r.mu.Lock()
+	var leaving []*link
+	for l := range r.links {
+		if l.hasLeft() {
+			leaving = append(leaving, l)
+		}
+	}
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	for _, l := range leaving {
+		select {
+		case <-l.over:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -94,16 +122,27 @@ func (l *link) connect(ctx context.Context, s *Share) error {
 	return nil
 }
 
-// pass carries bytes both ways until one side has ended.
+// leaveTime bounds how long the end of a process waits for that of its worker.
+const leaveTime = 5 * time.Second
+
+// pass carries bytes both ways until one side has ended. Of a process that has, the end of its worker is waited for, so that the
+// next one finds what it had of the GPU.
 func (l *link) pass(s *Share) {
 	var up sync.WaitGroup
 	up.Go(func() {
-		if err := l.remote.Carry(0, l.unix); l.remote.Err() != nil {
+		if err := l.remote.Carry(0, fromProcess{l}); l.remote.Err() != nil {
 			l.end(l.reason(s, err))
+		} else if err != nil && l.remote.End(0) != nil {
+			l.end("") // nothing is left to wait for
 		}
-		l.end("") // the process has ended
 	})
-	switch err := l.remote.Pour(0, l.unix); {
+	err := l.remote.Pour(0, l.unix)
+	if err != nil && l.remote.Err() == nil && l.hasLeft() {
+		l.leaves()
+		l.remote.Drain()
+	}
+	switch {
+	case l.gone.Load():
 	case err == nil:
 		l.end(l.reason(s, io.EOF))
 	case l.remote.Err() != nil:
@@ -111,6 +150,44 @@ func (l *link) pass(s *Share) {
 	}
 	l.end("")
 	up.Wait()
+}
+
+// fromProcess is what a process says. Its end is noted before anybody else hears of it.
+type fromProcess struct{ *link }
+
+// Read implements [io.Reader].
+func (f fromProcess) Read(p []byte) (int, error) {
+	n, err := f.unix.Read(p)
+	if err != nil {
+		f.leaves()
+	}
+	return n, err //nolint:wrapcheck // the reader's own
+}
+
+// leaves notes that the process has ended, and how long its worker has to end too.
+func (l *link) leaves() {
+	if l.gone.Swap(true) {
+		return
+	}
+	time.AfterFunc(leaveTime, func() { _ = l.remote.Close() })
+}
+
+// hasLeft reports whether the process has ended, also where nobody has read so yet.
+func (l *link) hasLeft() bool {
+	if l.gone.Load() {
+		return true
+	}
+	raw, err := l.unix.SyscallConn()
+	if err != nil {
+		return true
+	}
+	left := false
+	asked := raw.Control(func(fd uintptr) {
+		one := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(one, 0)
+		left = err == nil && n > 0
+	})
+	return left || asked != nil
 }
 
 // reason is why a link ended whose connection did: because its share has, or for itself.
