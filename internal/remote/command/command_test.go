@@ -316,6 +316,28 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// A stream that cannot be carried to its end on the client's host is no success.
+func TestNotComplete(t *testing.T) {
+	for redirected, want := range map[string]string{
+		">/dev/full": "client: what the command wrote is not complete: write /dev/stdout: no space left on device\n",
+		"<.":         "client: what the command read is not complete: read /dev/stdin: is a directory\n",
+	} {
+		h := serve(t)
+		cmd := h.command("cat; echo line")
+		shell := exec.Command("sh", append([]string{"-c", `exec "$@" ` + redirected, "sh"}, cmd.Args...)...)
+		shell.Dir = cmd.Dir
+		var errs bytes.Buffer
+		shell.Stderr = &errs
+		_ = shell.Run() // the state tells
+		if shell.ProcessState.ExitCode() != 125 || errs.String() != want {
+			t.Errorf("%s: it ended with %v: %q", redirected, shell.ProcessState, &errs)
+		}
+		if err := h.ended(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // What a command leaves running ends with it, and all ends with the client.
 func TestNothingIsLeft(t *testing.T) {
 	h := serve(t)

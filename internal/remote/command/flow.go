@@ -2,8 +2,10 @@ package command
 
 import (
 	"errors"
+	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -72,6 +74,8 @@ type source struct {
 	once        sync.Once
 	// over is closed when everything is sent.
 	over chan struct{}
+	// fault is why the file could not be read to its end.
+	fault atomic.Pointer[error]
 }
 
 func newSource(conn *wire.Conn, stream uint8, file *os.File) (*source, error) {
@@ -95,6 +99,9 @@ func (s *source) run() {
 			return
 		}
 		if err != nil { // of a terminal whose other side is closed, an error that means its end
+			if !errors.Is(err, io.EOF) {
+				s.fault.Store(&err)
+			}
 			_ = s.conn.End(s.stream) // whose end is noticed where it is read
 			return
 		}
@@ -133,8 +140,9 @@ type sink struct {
 	cond   *sync.Cond
 	queue  []byte
 	closed bool
-	// over is closed when everything is written.
-	over chan struct{}
+	// over is closed when everything is written, or fault says why not.
+	over  chan struct{}
+	fault error
 }
 
 func newSink(stream uint8, file *os.File, took func(wire.Took) error, broken func(uint8) error) *sink {
@@ -169,7 +177,11 @@ func (s *sink) end() {
 // run writes until the stream has ended, and closes the file.
 func (s *sink) run() {
 	defer close(s.over)
-	defer s.file.Close()
+	defer func() {
+		if err := s.file.Close(); err != nil && s.fault == nil { // a network file system tells now what it could not write
+			s.fault = err
+		}
+	}()
 	var piece []byte
 	for {
 		s.mu.Lock()
@@ -182,6 +194,7 @@ func (s *sink) run() {
 			return
 		}
 		if _, err := s.file.Write(piece); err != nil {
+			s.fault = err
 			s.end()
 			_ = s.broken(s.stream) // an end of the connection is noticed where it is read
 			return

@@ -32,6 +32,7 @@ func (c Client) Run(ctx context.Context, conn *wire.Conn, open wire.Open) (wire.
 	for stream, file := range c.Streams {
 		if screen := openScreen(int(file.Fd())); screen != nil {
 			open.Command.Terminals = append(open.Command.Terminals, stream)
+			r.typed = r.typed || stream == 0
 			if r.screen == nil {
 				r.screen, open.Command.Window = screen, screen.window()
 				open.Command.Term = os.Getenv("TERM")
@@ -58,6 +59,9 @@ type running struct {
 	// screen is the terminal, nil for none. terminals are the streams that are it.
 	screen    *screen
 	terminals []int
+	// typed is whether what is typed at the terminal is the command's input. Otherwise the terminal stays as it is, so that its
+	// keys signal this process and a job in the background is not stopped.
+	typed bool
 
 	input   *source
 	outputs map[uint8]*sink
@@ -103,7 +107,7 @@ func (r *running) run(ctx context.Context) (wire.Exited, error) {
 	defer signal.Stop(signals)
 	// A stream that nobody reads here is one that nobody reads there.
 	signal.Ignore(unix.SIGPIPE)
-	if r.screen != nil {
+	if r.typed {
 		if err := r.screen.raw(); err != nil {
 			return wire.Exited{}, err
 		}
@@ -211,13 +215,21 @@ func (r *running) answered(f wire.Frame, answers chan<- wire.Answer) error {
 	return nil
 }
 
-// written returns when everything that the command wrote is written here, or nobody reads it.
+// written returns when everything that the command wrote is written here, or nobody reads it. What could not be carried is its
+// error: a status that says all went well would hide it.
 func (r *running) written() error {
+	var faults []error
 	for _, out := range r.outputs {
 		out.end()
 		<-out.over
+		if out.fault != nil && !errors.Is(out.fault, unix.EPIPE) {
+			faults = append(faults, fmt.Errorf("what the command wrote is not complete: %w", out.fault))
+		}
 	}
-	return nil
+	if fault := r.input.fault.Load(); fault != nil && !r.typed {
+		faults = append(faults, fmt.Errorf("what the command read is not complete: %w", *fault))
+	}
+	return errors.Join(faults...)
 }
 
 // signalled passes a signal on.
@@ -243,7 +255,7 @@ func (r *running) signalled(s os.Signal, signals chan os.Signal) error {
 
 // pause stops this process's group as the terminal would have done it, and has the command go on when the group does.
 func (r *running) pause(signals chan os.Signal) error {
-	if r.screen != nil {
+	if r.typed {
 		r.screen.restore()
 	}
 	if err := r.conn.Send(wire.Said{Away: true}); err != nil {
@@ -261,10 +273,12 @@ func (r *running) pause(signals chan os.Signal) error {
 	if err != nil {
 		return fmt.Errorf("stop with the command: %w", err)
 	}
-	if r.screen != nil {
+	if r.typed {
 		if err := r.screen.raw(); err != nil {
 			return err
 		}
+	}
+	if r.screen != nil {
 		size := r.screen.window()
 		if err := r.conn.Send(wire.Said{Window: &size}); err != nil {
 			return err

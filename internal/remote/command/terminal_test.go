@@ -70,6 +70,27 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// Where a terminal is for output only, its keys still signal the command.
+func TestTerminalWithoutInput(t *testing.T) {
+	h := serve(t)
+	cmd := h.command(`test -t 1 && ! test -t 0 || exit 4; trap 'exit 3' INT; echo ready; while :; do sleep 0.1; done`)
+	args := append([]string{"-c", `exec "$@" </dev/null`, "sh"}, cmd.Args...)
+	shell := exec.Command("sh", args...)
+	shell.Dir = cmd.Dir
+	person, lines := sit(t, shell, wire.Window{Rows: 24, Columns: 80})
+	expect(t, lines, "ready")
+	if _, err := person.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	_ = shell.Wait() // the state tells
+	if shell.ProcessState.ExitCode() != 3 {
+		t.Errorf("it ended with %v", shell.ProcessState)
+	}
+	if err := h.ended(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A terminal is as it was, whatever ended the command.
 func TestTerminalIsRestored(t *testing.T) {
 	h := serve(t)
