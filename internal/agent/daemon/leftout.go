@@ -57,15 +57,9 @@ func (s *service) takeUp(ctx context.Context) {
 		case len(silent)+len(answered) == 0:
 			return
 		case len(answered) > 0 && (len(silent) == 0 || now.Sub(since) > settle):
-			hold, err := s.options.Endpoint.HoldStart(ctx)
-			if err != nil {
-				s.options.Log.WarnContext(ctx, "cannot start again to serve GPUs that were left out", "gpus", answered, "error", err)
-				break
+			if s.startAgain(ctx, answered, "to serve GPUs that were left out") {
+				return
 			}
-			s.options.Log.InfoContext(ctx, "starts again to serve GPUs that were left out", "gpus", answered)
-			s.again.Store(&again{hold, answered, s.rules})
-			s.end()
-			return
 		}
 		select {
 		case <-ticker.C:
@@ -73,4 +67,18 @@ func (s *service) takeUp(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// startAgain ends the agent so that it starts again inside its process and serves more GPUs, those that were found among them. It
+// reports whether it does.
+func (s *service) startAgain(ctx context.Context, found []int, why string) bool {
+	hold, err := s.options.Endpoint.HoldStart(ctx)
+	if err != nil {
+		s.options.Log.WarnContext(ctx, "cannot start again "+why, "gpus", found, "error", err)
+		return false
+	}
+	s.options.Log.InfoContext(ctx, "starts again "+why, "gpus", found)
+	s.again.Store(&again{hold, found, s.rules})
+	s.end()
+	return true
 }

@@ -45,6 +45,11 @@ type Options struct {
 	Ephemeral bool
 	// MachinesOnly serves no shares, only devices for virtual machines, and needs no driver of NVIDIA's.
 	MachinesOnly bool
+	// Driverless serves a machine without a driver too, whose containers can have shares on other hosts. The agent starts again
+	// when a driver comes.
+	Driverless bool
+	// looks are when an agent without a driver looks for one, for tests; nil is every [driverInterval].
+	looks <-chan time.Time
 	// Machine is the host whose devices virtual machines get, nil for this one. Tests model one, also where the GPUs are
 	// simulated: those have no VFIO of their own.
 	Machine *vfio.Host
@@ -131,11 +136,13 @@ type service struct {
 	instances *mig.Book
 	machines  *machines // nil for an agent that gives no devices to virtual machines
 	finder    driver.Finder
-	metrics   net.Listener // nil where no metrics are answered
-	taken     string       // where they are to be answered once the address is free
-	pages     *web.Pages
-	node      string // the machine's name, "" where it is not known
-	tenants   string // the directory of the tenants' directories
+	// driverless is true while no driver was found and none is needed.
+	driverless bool
+	metrics    net.Listener // nil where no metrics are answered
+	taken      string       // where they are to be answered once the address is free
+	pages      *web.Pages
+	node       string // the machine's name, "" where it is not known
+	tenants    string // the directory of the tenants' directories
 	// opened is closed when the agent serves; end, which is set before, ends it.
 	opened chan struct{}
 	end    context.CancelFunc
@@ -187,7 +194,7 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 		Tenants: s.tenants, State: o.Endpoint.Dir(), Tree: o.Tree, Instance: o.simgpu(), Shared: o.shared(),
 		Inventory: s.library, Finder: s.finder, Reap: NewReaper(o.Tree), Log: o.Log,
 	})
-	if err := made.Health(ctx); err != nil && !o.MachinesOnly {
+	if err := made.Health(ctx); err != nil && !o.MachinesOnly && !s.driverless {
 		return s, err
 	}
 	if err := s.openAgent(ctx, made); err != nil {
@@ -216,21 +223,6 @@ func (s *service) holdListed(ctx context.Context) ([]agent.Heritage, error) {
 		uuids = append(uuids, gpu.UUID)
 	}
 	return s.holdGPUs(ctx, uuids)
-}
-
-// openDriver finds the driver and lets helpers open it. An agent for virtual machines alone has none, and nil is returned.
-func (s *service) openDriver(ctx context.Context) (*driver.Driver, error) {
-	if s.options.MachinesOnly {
-		s.library = helper.None()
-		return nil, nil
-	}
-	finder, found, err := s.options.findDriver(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.finder = finder
-	_, err = s.openNVML(found)
-	return found, err
 }
 
 // findDriver finds the driver that is served, and says which others are not.
@@ -311,6 +303,9 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 	if s.machines != nil {
 		s.machines.Tell(s.agent.TellMachine)
 	}
+	if s.driverless {
+		return nil
+	}
 	silent, _ := s.library.LeftOut()
 	return checkRules(s.rules, s.agent.GPUs(), len(silent))
 }
@@ -367,6 +362,9 @@ func (s *service) run(ctx context.Context) error {
 	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Endpoint.Socket(), "gpus", len(s.agent.GPUs()))
 	s.options.tell(ctx, "READY=1", fmt.Sprintf("STATUS=serving %d GPUs", len(s.agent.GPUs())))
 	go s.takeUp(ctx)
+	if s.driverless {
+		go s.awaitDriver(ctx)
+	}
 	var keeping sync.WaitGroup
 	if s.options.shared() {
 		keeping.Go(func() { s.keepPlace(ctx) })
