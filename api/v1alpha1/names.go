@@ -288,6 +288,9 @@ const CDIAdminKind = Domain + "/admin"
 // CDINICKind is the kind of the CDI devices of RDMA cards.
 const CDINICKind = Domain + "/nic"
 
+// CDIRemoteKind is the kind of the CDI devices by which containers get shares on other hosts.
+const CDIRemoteKind = Domain + "/remote"
+
 // CDIMachineKind is the kind of the CDI devices of virtual machines.
 const CDIMachineKind = Domain + "/machine"
 

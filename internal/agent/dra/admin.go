@@ -49,7 +49,7 @@ func openingsOf(claim *resourcev1.ResourceClaim, node string) ([]opening, error)
 	var all []opening
 	for i := range claim.Status.Allocation.Devices.Results {
 		r := &claim.Status.Allocation.Devices.Results[i]
-		if !isAdmins(r) || isCard(r) {
+		if !isAdmins(r) || isCard(r) || isRemote(r) {
 			continue
 		}
 		device, err := deviceOf(r, node)

@@ -28,8 +28,10 @@ type allocation struct {
 	// request is the result's name of the request; base leaves out the alternative.
 	request, base string
 	device        string
-	shareID       *types.UID
-	uuid          string
+	// pool is empty for a device of this node.
+	pool    string
+	shareID *types.UID
+	uuid    string
 	// whole is true for the device of a whole GPU that earlier versions published.
 	whole bool
 	// exclusive is true for a share with all of a GPU's memory that was asked for by the
@@ -67,7 +69,7 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 	var allocations []allocation
 	for i := range devices.Results {
 		r := &devices.Results[i]
-		if !isShare(r) {
+		if !isShare(r) || isRemote(r) {
 			continue
 		}
 		g, err := allocationOf(r, node)

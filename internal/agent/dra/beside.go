@@ -20,7 +20,7 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 	var allocations []allocation
 	for i := range claim.Status.Allocation.Devices.Results {
-		if g := &claim.Status.Allocation.Devices.Results[i]; isShare(g) {
+		if g := &claim.Status.Allocation.Devices.Results[i]; isShare(g) && !isRemote(g) {
 			allocations = append(allocations, allocation{base: resourceclaim.BaseRequestRef(g.Request)})
 		}
 	}
@@ -37,6 +37,9 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 		uses, err := usesOf(pod, claim)
 		if err == nil {
 			err = misfit(requests, uses, made)
+		}
+		if err == nil {
+			err = r.remoteMisfit(claim.UID, uses)
 		}
 		if err == nil {
 			err = r.cardsMisfit(ctx, claim, pod, uses)

@@ -66,7 +66,7 @@ func isCard(r *resourcev1.DeviceRequestAllocationResult) bool {
 	return ok && r.Driver == v1alpha1.Driver
 }
 
-// isShare reports whether a result is one of this driver's GPUs, of which the claim has a share or all.
+// isShare reports whether a result is one of this driver's GPUs, of this node or another, of which the claim has a share or all.
 func isShare(r *resourcev1.DeviceRequestAllocationResult) bool {
 	return r.Driver == v1alpha1.Driver && !isAdmins(r) && !isMachines(r) && !isCard(r)
 }

@@ -46,6 +46,9 @@ type driver struct {
 	// machines gives devices to virtual machines, nil where there are none, and handed are the claims that have some.
 	machines Machines
 	handed   *records[handed]
+	// remotes gives shares on other hosts, nil where none are reached, and remote are the claims that have some.
+	remotes Remotes
+	remote  *records[remoteClaim]
 	// cards gives RDMA cards, nil for none, and attached are the claims that have some.
 	cards     Cards
 	attached  *records[attached]
@@ -125,7 +128,7 @@ func (d *driver) unprepareClaim(ctx context.Context, claim types.UID, release fu
 		return err
 	}
 	d.step("release-done")
-	if err := errors.Join(d.giveBack(ctx, claim), d.shut(claim)); err != nil {
+	if err := errors.Join(d.giveBack(ctx, claim), d.endRemote(ctx, claim), d.shut(claim)); err != nil {
 		return err
 	}
 	if err := d.detachClosed(claim); err != nil {

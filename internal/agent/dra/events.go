@@ -27,6 +27,8 @@ const (
 	reasonRaw = "RawPackets"
 	// reasonLost is of pods whose claim the cluster has lost.
 	reasonLost = "ClaimLost"
+	// reasonRemoteEnded is of pods whose share on another host has ended.
+	reasonRemoteEnded = "RemoteShareEnded"
 )
 
 // teller writes events; equal ones are counted in one object by the recorder.

@@ -129,6 +129,7 @@ type machine struct {
 	// machines gives them devices for virtual machines, nil where they offer none.
 	machines Machines
 	cards    Cards // of the agents to come
+	remotes  Remotes
 	// gives has the agents to come give devices to virtual machines, by the ledger of the node; reserver is the one of the
 	// latest agent.
 	gives    claims.Maker
@@ -182,11 +183,16 @@ func (m *machine) start() *running {
 	if err != nil {
 		m.t.Error(err)
 	}
+	remote, err := newRecords[remoteClaim](filepath.Join(m.dir, "remote-claims.json"), "remote-claims")
+	if err != nil {
+		m.t.Error(err)
+	}
 	if m.reserver = (unreserved{}); m.gives != nil {
 		m.reserver = m.ledger()
 	}
 	r := &running{agent: a, driver: &driver{
 		opener: a, openings: openings, machines: m.machines, handed: handed, handlers: handlers{client: m.client},
+		remotes: m.remotes, remote: remote,
 		cards: m.cards, attached: attached, reserver: m.reserver,
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
 		teller: &teller{recorder: m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},

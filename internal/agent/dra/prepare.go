@@ -18,7 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
 
-// prepareClaim makes everything of one claim: its shares, its cards, what it has admin access to, and its devices for virtual
+// prepareClaim makes everything of one claim: its shares, its cards, its shares on other hosts, what it has admin access to, and its devices for virtual
 // machines. If it fails, it takes back
 // what it made. It returns the pods that it could read with an error too.
 func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, []kubeletplugin.Device, error) {
@@ -26,18 +26,22 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 	_, before := d.openings.get(claim.UID)
 	_, handedBefore := d.handed.get(claim.UID)
 	_, had := d.attached.get(claim.UID)
+	_, remoteBefore := d.remote.get(claim.UID)
 	open, err := openingsOf(claim, d.node)
 	var doors []kubeletplugin.Device
 	if err == nil {
 		doors, err = d.openTo(ctx, claim, open)
 	}
-	var machines, cards, devices []kubeletplugin.Device
+	var machines, cards, remote, devices []kubeletplugin.Device
 	var pods []*corev1.Pod
 	if err == nil {
 		machines, err = d.handOver(ctx, claim)
 	}
 	if err == nil {
 		cards, err = d.attach(ctx, claim)
+	}
+	if err == nil {
+		remote, err = d.takeRemote(ctx, claim)
 	}
 	if err == nil {
 		pods, devices, err = d.prepareShares(ctx, claim, open)
@@ -54,12 +58,15 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 		if !had && len(cards) > 0 {
 			err = errors.Join(err, d.detach(claim.UID))
 		}
+		if !remoteBefore && len(remote) > 0 {
+			err = errors.Join(err, d.endRemote(ctx, claim.UID))
+		}
 		return pods, nil, err
 	}
 	if len(open) > 0 {
 		d.teller.opens(claim, pods, open)
 	}
-	return pods, slices.Concat(devices, doors, machines, cards), nil
+	return pods, slices.Concat(devices, doors, machines, cards, remote), nil
 }
 
 // prepareShares makes the tenants of one claim and their CDI specification. If it

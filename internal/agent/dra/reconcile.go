@@ -78,6 +78,7 @@ func (r *reconciler) run(ctx context.Context, ended <-chan struct{}) {
 		r.adminSpecifications(ctx)
 		r.machineSpecifications(ctx)
 		r.cardSpecifications(ctx)
+		r.remoteSpecifications(ctx)
 	}
 }
 
@@ -122,6 +123,9 @@ func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
 	}
 	for _, a := range r.attached.list() {
 		claims[a.UID] = agent.Tenancy{Name: a.name(), Namespace: a.Namespace, Claim: a.Claim}
+	}
+	for _, c := range r.remote.list() {
+		claims[c.UID] = agent.Tenancy{Name: c.name(), Namespace: c.Namespace, Claim: c.Claim}
 	}
 	for _, t := range r.tenants.Tenancies() {
 		if uid, _ := claimOf(t.Key); uid != "" && !isPods(t.Key) {

@@ -61,6 +61,10 @@ type Config struct {
 	// claims with such devices are remembered.
 	Machines Machines
 	Handed   string
+	// Remotes gives shares on other hosts; where it is nil there are none. Remote is the path of the file in which the claims with
+	// such shares are remembered.
+	Remotes Remotes
+	Remote  string
 	// Pool returns what the node has now, and a channel that is closed when that
 	// changes and when ctx is done. No pools means that it is not known yet; what is
 	// published then stays.
@@ -151,7 +155,12 @@ func New(c Config) *Driver {
 	if err != nil {
 		c.Log.Warn("the record of claims with RDMA cards cannot be read", "error", err)
 	}
+	remote, err := newRecords[remoteClaim](c.Remote, "remote-claims")
+	if err != nil {
+		c.Log.Warn("the record of claims with shares on other hosts cannot be read", "error", err)
+	}
 	d.driver = &driver{
+		remotes: c.Remotes, remote: remote,
 		opener: c.Opener, openings: openings, machines: c.Machines, handed: handed, kernels: c.Kernels, handlers: handlers{client: c.Client},
 		cards: c.Cards, attached: attached, reserver: c.Reserver,
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
@@ -201,6 +210,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	d.reconciler.adminSpecifications(ctx)
 	d.reconciler.machineSpecifications(ctx)
 	d.reconciler.cardSpecifications(ctx)
+	d.reconciler.remoteSpecifications(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx) })
 	running.Go(func() { d.reconciler.run(ctx, watch.ended) })
