@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/backend/remote"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/remote/host"
@@ -190,26 +191,5 @@ func holderEnvironment(env []string) []string {
 
 // lacking are the functions of the client's libraries that the driver does not have, of a simulated machine if one is named.
 func (a *app) lacking(instance string) ([]string, error) {
-	found, err := driver.Finder{Instance: instance}.Find()
-	if err != nil {
-		return nil, err
-	}
-	var lacks []string
-	for _, library := range driver.Libraries {
-		ours, err := driver.Names(a.tree.Client(string(library)))
-		if err != nil {
-			return nil, errors.Join(err, errors.New("reinstall Divvy"))
-		}
-		theirs, err := driver.Names(found.Chosen[library])
-		if err != nil {
-			return nil, err
-		}
-		for name := range ours {
-			if !theirs[name] {
-				lacks = append(lacks, name)
-			}
-		}
-	}
-	slices.Sort(lacks)
-	return lacks, nil
+	return remote.Lacks(a.tree, driver.Finder{Instance: instance})
 }

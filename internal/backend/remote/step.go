@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,8 @@ type makeClient struct {
 	Path string `json:"makeClient"`
 	// UID is whose folder it is, because the worker is that user's and makes its socket there; -1 leaves it the agent's.
 	UID int `json:"uid"`
+	// Runpath is where programs see the folder, empty for the path itself.
+	Runpath string `json:"runpath,omitempty"`
 	// Code is the library on which the others stand.
 	Code      string          `json:"code"`
 	Libraries []clientLibrary `json:"libraries"`
@@ -49,7 +52,7 @@ func (s makeClient) Apply() error {
 		return err
 	}
 	for _, l := range s.Libraries {
-		if err := l.copy(s.Path); err != nil {
+		if err := l.copy(s.Path, cmp.Or(s.Runpath, s.Path)); err != nil {
 			return err
 		}
 	}
@@ -74,15 +77,15 @@ func (s makeClient) isUsers() bool {
 // Undo implements [backend.Step].
 func (s makeClient) Undo() error { return makeFolder{Path: s.Path}.Undo() }
 
-func (l clientLibrary) copy(folder string) error {
+func (l clientLibrary) copy(folder, runpath string) error {
 	image, err := os.ReadFile(l.Source)
 	if err != nil {
 		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
 	}
 	if l.Driver != "" {
-		image, err = slice.ForDriver(image, folder, l.Driver)
+		image, err = slice.ForDriver(image, runpath, l.Driver)
 	} else {
-		image, err = slice.ForNames(image, folder, func(name string) bool { return !slices.Contains(l.Lacks, name) })
+		image, err = slice.ForNames(image, runpath, func(name string) bool { return !slices.Contains(l.Lacks, name) })
 	}
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", l.Source, err)

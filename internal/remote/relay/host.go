@@ -83,6 +83,35 @@ func Find(names []string) Hosts {
 	return hosts
 }
 
+// fromFile is a host at an address, by a bundle that is read anew for each connection. Its certificate has its name.
+func fromFile(name, address, path string) Host {
+	first, err := identity.ReadBundle(path)
+	if err != nil {
+		return Host{Name: name, Fault: err}
+	}
+	config := first.Config(name)
+	config.Certificates = nil
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		now, err := identity.ReadBundle(path)
+		if err == nil {
+			err = now.Check(name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &now.Config(name).Certificates[0], nil
+	}
+	return Host{Name: name, Address: address, Config: config}
+}
+
+// hostsOf are those of a relay.
+func hostsOf(spec Spec) Hosts {
+	if spec.Bundle != "" && len(spec.Hosts) == 1 {
+		return Hosts{fromFile(spec.Hosts[0], spec.Address, spec.Bundle)}
+	}
+	return Find(spec.Hosts)
+}
+
 // dialTime is how long a connection may take to be made, with all that both sides say of who they are.
 const dialTime = 10 * time.Second
 

@@ -51,7 +51,7 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 	l := &link{relay: r, unix: conn, over: make(chan struct{})}
 	defer close(l.over)
 	defer func() { _ = conn.Close() }() // which may have ended
-	pid, err := peerOf(conn)
+	pid, err := peerOf(conn, r.spec.Everybody)
 	if err != nil {
 		return // a stranger
 	}
@@ -217,7 +217,11 @@ func (l *link) end(why string) {
 	}
 	l.ended = true
 	if why != "" {
-		_ = os.WriteFile(l.reasonFile(), []byte(plaintext.Line(why, mostOfWhy)+"\n"), 0o600) // the end is seen without it too
+		mode := os.FileMode(0o600)
+		if l.relay.spec.Everybody {
+			mode = 0o644
+		}
+		_ = os.WriteFile(l.reasonFile(), []byte(plaintext.Line(why, mostOfWhy)+"\n"), mode) // the end is seen without it too
 	}
 	_ = l.unix.Close() // it has ended
 	if l.remote != nil {
@@ -233,8 +237,8 @@ func (l *link) reasonFile() string {
 // errStranger is a process of another user.
 var errStranger = errors.New("a process of another user")
 
-// peerOf is the process at the other end of a connection, which must be of this user.
-func peerOf(conn *net.UnixConn) (pid int, err error) {
+// peerOf is the process at the other end of a connection, which must be of this user, or anybody's.
+func peerOf(conn *net.UnixConn, everybody bool) (pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -244,7 +248,7 @@ func peerOf(conn *net.UnixConn) (pid int, err error) {
 	if err := errors.Join(asked, err); err != nil {
 		return 0, err
 	}
-	if int(peer.Uid) != os.Getuid() {
+	if int(peer.Uid) != os.Getuid() && !everybody {
 		return 0, errStranger
 	}
 	return int(peer.Pid), nil

@@ -42,7 +42,7 @@ func Main(ctx context.Context) error {
 		cancel()
 	}()
 	said := json.NewEncoder(answers)
-	r := New(spec, Find(spec.Hosts), func(text string) { _ = said.Encode(Answer{Tell: text}) }) // without who asked it ends too
+	r := New(spec, hostsOf(spec), func(text string) { _ = said.Encode(Answer{Tell: text}) }) // without who asked it ends too
 	err = r.run(ctx, func(ready *Ready) error { return errors.Join(said.Encode(Answer{Ready: ready}), answers.Close()) })
 	if err != nil {
 		_ = said.Encode(Answer{Failed: err.Error()}) // as above
@@ -57,7 +57,11 @@ func (r *Relay) run(ctx context.Context, told func(*Ready) error) error {
 		return fmt.Errorf("listen for the command: %w", err)
 	}
 	defer socket.Close()
-	if err := os.Chmod(r.spec.Socket, 0o600); err != nil {
+	mode := os.FileMode(0o600)
+	if r.spec.Everybody {
+		mode = 0o666
+	}
+	if err := os.Chmod(r.spec.Socket, mode); err != nil {
 		return fmt.Errorf("listen for the command: %w", err)
 	}
 	ready, err := r.Begin(ctx)

@@ -169,6 +169,19 @@ func isFree(dir string) bool {
 	return unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil
 }
 
+// Locked reports whether a relay has the lock of a share's folder.
+func Locked(dir string) bool {
+	file, err := os.OpenFile(filepath.Join(RecordFolder(dir), lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+}
+
+// ReadRecord reads what the relay of a share tells; it is empty where it tells nothing yet.
+func ReadRecord(dir string) (Record, error) { return recordOf(dir).Load() }
+
 // Sweep removes the folders of shares whose relay was killed and whose command has ended. A folder without a record is left
 // until it is old: it is being made.
 func Sweep(place string, now time.Time) error {

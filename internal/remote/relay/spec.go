@@ -21,6 +21,12 @@ type Spec struct {
 	// Dir is the folder of the share, and Socket where processes connect.
 	Dir    string `json:"dir"`
 	Socket string `json:"socket"`
+	// Bundle is a file that proves to the one host who the client is, and Address where that is. The file is read for each
+	// connection, because it may be renewed. Without it the user's own bundles are looked for.
+	Bundle  string `json:"bundle,omitempty"`
+	Address string `json:"address,omitempty"`
+	// Everybody lets processes of every user connect: who reaches the socket may use the share.
+	Everybody bool `json:"everybody,omitempty"`
 	// Process is that of the command.
 	Process process.ID `json:"process"`
 }
