@@ -25,7 +25,7 @@ func forCluster(args []string) bool {
 	case args[0] == "ls" || args[0] == "list":
 		return slices.Contains(args, "--cluster")
 	}
-	return (args[0] == "agent" || args[0] == "doctor") && slices.Contains(args, "--kubernetes")
+	return (args[0] == "agent" || args[0] == "doctor" || args[0] == "serve") && slices.Contains(args, "--kubernetes")
 }
 
 // handOver becomes the cluster's program, under our own name. It returns only if

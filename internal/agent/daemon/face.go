@@ -11,7 +11,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
+	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/vm/facts"
 )
 
@@ -32,6 +34,10 @@ type Node struct {
 	Dir string
 	// Cover installs the program that limits containers where the host finds it, and returns its path.
 	Cover func() (string, error)
+	// Tree is the installation.
+	Tree install.Tree
+	// Apart has a process live on when the agent's container ends.
+	Apart func(process.ID) error
 	// Facts reads the host whose devices virtual machines get, nil for an agent that gives none.
 	Facts func() (*facts.Host, error)
 	// Step is [Options.Step].
@@ -81,7 +87,7 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 			defer end()
 			fault = s.options.Face(ctx, Node{
 				Agent: s.agent, Health: s.health, Library: s.library, Pages: s.pages, Rules: s.rules, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log,
-				Cover: func() (string, error) { return slice.InstallCover(s.options.Tree, s.tenants) }, Facts: s.facts(),
+				Cover: func() (string, error) { return slice.InstallCover(s.options.Tree, s.tenants) }, Facts: s.facts(), Tree: s.options.Tree, Apart: leaveContainer,
 			})
 		})
 	}

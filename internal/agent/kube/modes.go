@@ -47,10 +47,18 @@ func (k *node) serveClaims(ctx context.Context) error {
 			now, _, err := defaults.get()
 			return now, err
 		},
+		Remote:   filepath.Join(k.Dir, remoteClaims),
 		Attached: filepath.Join(k.Dir, "nics.json"), Reserver: k.Agent,
 	}
 	if k.publisher.cards = k.newCards(ctx); k.publisher.cards != nil {
 		config.Cards = k.publisher.cards
+	}
+	reached, err := k.reached()
+	if err != nil {
+		return err
+	}
+	if reached != nil {
+		config.Remotes = reached
 	}
 	driver := dra.New(config)
 	k.setReady(driver.Ready)
@@ -58,6 +66,9 @@ func (k *node) serveClaims(ctx context.Context) error {
 		pooled.await(ctx) // which node it is says what its GPUs are given
 		return k.publisher.forms.run(ctx)
 	}}
+	if reached != nil {
+		all = append(all, reached.Run)
+	}
 	if k.policy != nil {
 		all = append(all, k.policy.run)
 	}

@@ -96,6 +96,8 @@ func (o *agentOptions) run(ctx context.Context, a *app) error {
 		DriverRoot: o.driver,
 		Config:     o.config,
 		Face:       o.kube.Face,
+		// A node that uses the GPUs of others may have none.
+		Driverless: o.kube.Issuer.Address != "",
 		Machine:    a.hooks.Machine,
 		Step:       a.hooks.Step,
 		Log:        log,
