@@ -101,6 +101,9 @@ func (l *lab) serving() {
 			}
 		}
 		for _, n := range l.Nodes {
+			if n.Machine == "" {
+				continue
+			}
 			report, err := n.Oracle(l.ctx)
 			if err != nil {
 				return err.Error()
