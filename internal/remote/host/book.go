@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/remote/server"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 	"github.com/divvy-gpu/divvy/internal/servefile"
 )
@@ -26,11 +27,12 @@ type entry struct {
 	removed string // why the client is gone, if it went meanwhile
 }
 
-// find returns what the file grants a client. book.mu is held.
-func (b *book) find(name string) (servefile.Client, error) {
-	client, ok := b.file.Clients[name]
-	if !ok {
-		return client, &wire.Refused{Code: wire.CodeClient, Text: "the file of the GPU's host has no client " + name + ": ask its administrator for `divvy serve admit " + name + "`"}
+// find returns what the file grants a client, who may have been expelled since the handshake, and a later one of that name
+// admitted. book.mu is held.
+func (b *book) find(who server.Client) (servefile.Client, error) {
+	client, err := b.file.Admitted(who.Name, who.Issued)
+	if err != nil {
+		return client, &wire.Refused{Code: wire.CodeClient, Text: err.Error()}
 	}
 	return client, nil
 }
@@ -62,18 +64,19 @@ func (b *book) class(name string, asked v1alpha1.Class) v1alpha1.Class {
 }
 
 // left is what a client may still have.
-func (b *book) left(name string) (servefile.Client, servefile.Rest, error) {
+func (b *book) left(who server.Client) (servefile.Client, servefile.Rest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	client, err := b.find(name)
-	return client, client.Left(b.sum(name)), err
+	client, err := b.find(who)
+	return client, client.Left(b.sum(who.Name)), err
 }
 
 // reserve counts what a client asks for, if that is within its bounds. A part of a GPU counts as that of the largest.
-func (b *book) reserve(name string, r v1alpha1.ShareRequest, largest uint64) (*entry, servefile.Client, error) {
+func (b *book) reserve(who server.Client, r v1alpha1.ShareRequest, largest uint64) (*entry, servefile.Client, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	client, err := b.find(name)
+	name := who.Name
+	client, err := b.find(who)
 	if err != nil {
 		return nil, client, err
 	}

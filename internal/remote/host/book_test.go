@@ -6,8 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/remote/server"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 	"github.com/divvy-gpu/divvy/internal/servefile"
 )
@@ -39,7 +41,7 @@ func TestBoundsWhenRequestsRace(t *testing.T) {
 			entries := make(chan *entry, 64)
 			for range 64 {
 				asking.Go(func() {
-					e, _, err := b.reserve("ada", asks(v1alpha1.Bytes(4*gib), 10, 1), 80*gib)
+					e, _, err := b.reserve(server.Client{Name: "ada"}, asks(v1alpha1.Bytes(4*gib), 10, 1), 80*gib)
 					if err != nil {
 						if refused := new(wire.Refused); !errors.As(err, &refused) || refused.Code != wire.CodeBounds {
 							t.Errorf("%s: %v", name, err)
@@ -67,7 +69,7 @@ func TestBoundsWhenRequestsRace(t *testing.T) {
 // What was granted counts in place of what was asked for.
 func TestBoundsOfWhatWasGranted(t *testing.T) {
 	b := bookOf(servefile.Client{Memory: 100 * gib})
-	e, _, err := b.reserve("ada", asks(v1alpha1.Percent(50), 0, 2), 80*gib)
+	e, _, err := b.reserve(server.Client{Name: "ada"}, asks(v1alpha1.Percent(50), 0, 2), 80*gib)
 	if err != nil || b.sum("ada").Memory != 80*gib {
 		t.Fatalf("%+v, %v", b.sum("ada"), err)
 	}
@@ -75,16 +77,16 @@ func TestBoundsOfWhatWasGranted(t *testing.T) {
 	if got := b.sum("ada"); got.Memory != 40*gib || got.Shares != 2 {
 		t.Errorf("%+v", got)
 	}
-	_, left, err := b.left("ada")
+	_, left, err := b.left(server.Client{Name: "ada"})
 	if err != nil || *left.Memory != 60*gib || left.Shares != nil {
 		t.Errorf("%+v, %v", left, err)
 	}
 	// One byte beyond, in words that name the bound, the wish and what it has.
-	_, _, err = b.reserve("ada", asks(v1alpha1.Bytes(60*gib+1), 0, 1), 80*gib)
+	_, _, err = b.reserve(server.Client{Name: "ada"}, asks(v1alpha1.Bytes(60*gib+1), 0, 1), 80*gib)
 	if err == nil || !strings.Contains(err.Error(), "100Gi") || !strings.Contains(err.Error(), "40Gi") {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := b.reserve("ada", asks(v1alpha1.Bytes(60*gib), 0, 1), 80*gib); err != nil {
+	if _, _, err := b.reserve(server.Client{Name: "ada"}, asks(v1alpha1.Bytes(60*gib), 0, 1), 80*gib); err != nil {
 		t.Error(err)
 	}
 }
@@ -95,7 +97,7 @@ func TestClientsOfAnotherFile(t *testing.T) {
 	b.file.Clients["bea"] = servefile.Client{Name: "bea"}
 	var ended []string
 	has := func(client string) *entry {
-		e, _, err := b.reserve(client, asks(v1alpha1.Bytes(gib), 0, 1), 80*gib)
+		e, _, err := b.reserve(server.Client{Name: client}, asks(v1alpha1.Bytes(gib), 0, 1), 80*gib)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,8 +118,25 @@ func TestClientsOfAnotherFile(t *testing.T) {
 		t.Error("it got a share after it was gone")
 	}
 	b.replace(&servefile.File{})
-	_, _, err := b.reserve("ada", asks(v1alpha1.Bytes(gib), 0, 1), 80*gib)
+	_, _, err := b.reserve(server.Client{Name: "ada"}, asks(v1alpha1.Bytes(gib), 0, 1), 80*gib)
 	if refused := new(wire.Refused); !errors.As(err, &refused) || refused.Code != wire.CodeClient || !strings.Contains(err.Error(), "divvy serve admit ada") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A client that was expelled after its handshake, and one of its name admitted, gets nothing by the old certificate.
+func TestExpelledSinceTheHandshake(t *testing.T) {
+	since := time.Unix(100, 0)
+	b := bookOf(servefile.Client{Since: since})
+	old, renewed := server.Client{Name: "ada", Issued: since.Add(-time.Second)}, server.Client{Name: "ada", Issued: since}
+	_, _, share := b.reserve(old, asks(v1alpha1.Bytes(gib), 0, 1), 80*gib)
+	_, _, inventory := b.left(old)
+	for _, err := range []error{share, inventory} {
+		if refused := new(wire.Refused); !errors.As(err, &refused) || refused.Code != wire.CodeClient {
+			t.Errorf("the old certificate: %v", err)
+		}
+	}
+	if _, _, err := b.reserve(renewed, asks(v1alpha1.Bytes(gib), 0, 1), 80*gib); err != nil {
+		t.Error(err)
 	}
 }

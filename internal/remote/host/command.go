@@ -57,7 +57,7 @@ func (h *Host) Command(ctx context.Context, who server.Client, take wire.Take, c
 
 // reserve counts a command's share. It is asked for as the client wrote it, but of GPUs that are given to clients.
 func (h *Host) reserve(ctx context.Context, who server.Client, take *wire.Take) (*entry, servefile.Client, error) {
-	client, _, err := h.book.left(who.Name)
+	client, _, err := h.book.left(who)
 	if err != nil {
 		return nil, client, err
 	}
@@ -75,7 +75,7 @@ func (h *Host) reserve(ctx context.Context, who server.Client, take *wire.Take) 
 	if take.Request, err = h.among(take.Request, served, who.Name); err != nil {
 		return nil, client, err
 	}
-	return h.book.reserve(who.Name, take.Request, largest(list, take.Request.Among))
+	return h.book.reserve(who, take.Request, largest(list, take.Request.Among))
 }
 
 // begin is told how to end a command that is counted. Why says why its client is gone already, if so.

@@ -171,7 +171,7 @@ func (h *Host) Check(ctx context.Context) (int, error) {
 
 // Inventory implements [server.Host].
 func (h *Host) Inventory(ctx context.Context, who server.Client) (*wire.Inventory, error) {
-	client, left, err := h.book.left(who.Name)
+	client, left, err := h.book.left(who)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (h *Host) Take(ctx context.Context, who server.Client, take wire.Take, told
 	if err != nil {
 		return nil, err
 	}
-	e, client, err := h.book.reserve(who.Name, take.Request, largest(list, take.Request.Among))
+	e, client, err := h.book.reserve(who, take.Request, largest(list, take.Request.Among))
 	if err != nil {
 		return nil, err
 	}

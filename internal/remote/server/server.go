@@ -33,6 +33,8 @@ type Host interface {
 type Client struct {
 	Name    string
 	Address string
+	// Issued is when the certificate was made. Who is admitted may have changed since the handshake.
+	Issued time.Time
 }
 
 // Share is a share that was taken.
@@ -144,7 +146,7 @@ func (s *Server) greet(ctx context.Context, secured *tls.Conn) (who Client, open
 		return who, open, nil, fmt.Errorf("shake hands: it speaks protocol %q, and this server %q", state.NegotiatedProtocol, wire.Protocol)
 	}
 	who.Name, err = s.Name(state)
-	who.Address = hostOf(secured.RemoteAddr())
+	who.Address, who.Issued = hostOf(secured.RemoteAddr()), identity.Issued(state)
 	w = wire.New(secured)
 	if err != nil {
 		return who, open, w, err

@@ -40,7 +40,7 @@ func TestShareEndsWithItsConnection(t *testing.T) {
 		t.Fatalf("%+v", a.Granted)
 	}
 	taken := within(t, s.host.taken)
-	if taken.who != (Client{"ada", "127.0.0.1"}) || taken.take.Host != "laptop" || !taken.take.Wait {
+	if taken.who.Name != "ada" || taken.who.Address != "127.0.0.1" || taken.who.Issued.IsZero() || taken.take.Host != "laptop" || !taken.take.Wait {
 		t.Errorf("taken by %+v: %+v", taken.who, taken.take)
 	}
 	l, worker := s.link("ada", a.Granted.Secret)
