@@ -69,6 +69,8 @@ type host struct {
 	address, bundle string
 	listener        net.Listener
 	served          chan error
+	// end ends the server's commands.
+	end context.CancelCauseFunc
 }
 
 func serve(t *testing.T, variables ...string) *host {
@@ -109,11 +111,14 @@ func serve(t *testing.T, variables ...string) *host {
 	}
 	uid, _ := strconv.Atoi(who.Uid)
 	run := Host{Attendant: []string{self, "attend"}, Run: []string{"/usr/bin/env"}, User: User{Name: who.Username, Home: who.HomeDir, UID: uid}, Variables: variables}
-	go h.accept(config, run)
+	ctx, end := context.WithCancelCause(context.Background())
+	t.Cleanup(func() { end(nil) })
+	h.end = end
+	go h.accept(ctx, config, run)
 	return h
 }
 
-func (h *host) accept(config *tls.Config, run Host) {
+func (h *host) accept(ctx context.Context, config *tls.Config, run Host) {
 	for {
 		raw, err := h.listener.Accept()
 		if err != nil {
@@ -127,7 +132,7 @@ func (h *host) accept(config *tls.Config, run Host) {
 				h.served <- err
 				return
 			}
-			err := run.Serve(context.Background(), conn, *open.Command)
+			err := run.Serve(ctx, conn, *open.Command)
 			if refused := new(wire.Refused); errors.As(err, &refused) {
 				conn.Last(wire.Answer{Refused: refused})
 			}

@@ -203,13 +203,3 @@ func (s *sink) run() {
 		_ = s.took(wire.Took{Stream: s.stream, Bytes: len(piece)})
 	}
 }
-
-// drained waits until a stream is over; false if the connection ends first.
-func drained(over <-chan struct{}, conn *wire.Conn) bool {
-	select {
-	case <-over:
-		return true
-	case <-conn.Done():
-		return false
-	}
-}

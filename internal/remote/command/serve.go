@@ -34,6 +34,9 @@ type Host struct {
 // server may be slow.
 const beginTime = time.Minute
 
+// lastTime is how long a client may take to hear why its command ends.
+const lastTime = 10 * time.Second
+
 // checked returns why a client's command makes no sense.
 func checked(c wire.Command) error {
 	switch {
@@ -55,6 +58,9 @@ func (h Host) Serve(ctx context.Context, conn *wire.Conn, c wire.Command) error 
 	if err := checked(c); err != nil {
 		return &wire.Refused{Code: wire.CodeMessage, Text: err.Error()}
 	}
+	// Whoever has to hear of the end may not listen.
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastTime, func() { _ = conn.Close() }) })
+	defer stop()
 	s := &serving{conn: conn, command: c}
 	defer s.end()
 	accepted, dropped := Accept(c.Env, h.Variables)
@@ -65,7 +71,7 @@ func (h Host) Serve(ctx context.Context, conn *wire.Conn, c wire.Command) error 
 	if err := s.start(ctx, h); err != nil {
 		return err
 	}
-	if err := s.begin(&begin); err != nil {
+	if err := s.begin(ctx, &begin); err != nil {
 		return err
 	}
 	if err := conn.Send(wire.Answer{Started: &wire.Started{Dropped: dropped}}); err != nil {
@@ -157,7 +163,18 @@ func (s *serving) open(stream int) (*os.File, error) {
 }
 
 // begin tells the attendant what to run, and returns when that is about to start, or is refused.
-func (s *serving) begin(b *Begin) error {
+func (s *serving) begin(ctx context.Context, b *Begin) error {
+	begun, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-begun.Done():
+		case <-s.conn.Done():
+		}
+		if ctx.Err() != nil || s.conn.Err() != nil {
+			_ = s.line.conn.Close() // nobody waits for it any more
+		}
+	}()
 	if err := s.line.send(order{Begin: b}, nil); err != nil {
 		return err
 	}
@@ -210,15 +227,16 @@ func (s *serving) serve(ctx context.Context) error {
 					return gone(s.conn)
 				}
 			case r.Exited != nil:
-				return s.exited(r.Exited)
+				return s.exited(ctx, r.Exited)
 			}
 		case <-silent:
-			return s.exited(&wire.Exited{Signal: int(syscall.SIGKILL)}) // somebody has ended the attendant, and so the command
+			return s.exited(ctx, &wire.Exited{Signal: int(syscall.SIGKILL)}) // somebody has ended the attendant, and so the command
 		case err := <-broken:
 			return err
+		case <-s.conn.Done(): // what listens may wait for an attendant that was stopped
+			return gone(s.conn)
 		case <-ctx.Done():
-			s.conn.Last(wire.Answer{Ended: &wire.Ended{Text: context.Cause(ctx).Error()}})
-			return context.Cause(ctx)
+			return s.tellEnd(ctx)
 		}
 	}
 }
@@ -330,11 +348,21 @@ func (s *serving) said(f wire.Frame) error {
 	return nil
 }
 
+// tellEnd tells the client why its command ends.
+func (s *serving) tellEnd(ctx context.Context) error {
+	s.conn.Last(wire.Answer{Ended: &wire.Ended{Text: context.Cause(ctx).Error()}})
+	return context.Cause(ctx)
+}
+
 // exited tells the client how the command ended, after all that it wrote.
-func (s *serving) exited(e *wire.Exited) error {
+func (s *serving) exited(ctx context.Context, e *wire.Exited) error {
 	for _, out := range s.outputs {
-		if !drained(out.over, s.conn) {
+		select {
+		case <-out.over:
+		case <-s.conn.Done():
 			return gone(s.conn)
+		case <-ctx.Done(): // the client may take nothing
+			return s.tellEnd(ctx)
 		}
 	}
 	s.conn.Last(wire.Answer{Exited: e})
@@ -356,29 +384,9 @@ func (s *serving) end() {
 		_ = s.line.conn.Close() // which has ended
 	}
 	if s.attendant != nil {
-		_ = s.attendant.Wait() // its status tells nothing
+		await(s.attendant)
 	}
 	for _, out := range s.outputs {
 		out.stop()
-	}
-}
-
-// again is another descriptor of a file, of which each is closed by itself.
-func again(file *os.File) (*os.File, error) {
-	fd, err := syscall.Dup(int(file.Fd()))
-	if err != nil {
-		return nil, fmt.Errorf("use the terminal: %w", err)
-	}
-	syscall.CloseOnExec(fd)
-	return os.NewFile(uintptr(fd), file.Name()), nil
-}
-
-// drain reads a terminal until it ends.
-func drain(terminal *os.File) {
-	piece := make([]byte, 4096)
-	for {
-		if _, err := terminal.Read(piece); err != nil {
-			return
-		}
 	}
 }

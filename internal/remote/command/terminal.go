@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -95,4 +96,24 @@ func (s *screen) window() wire.Window {
 		return wire.Window{}
 	}
 	return wire.Window{Rows: size.Row, Columns: size.Col, Width: size.Xpixel, Height: size.Ypixel}
+}
+
+// again is another descriptor of a file, of which each is closed by itself.
+func again(file *os.File) (*os.File, error) {
+	fd, err := syscall.Dup(int(file.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("use the terminal: %w", err)
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), file.Name()), nil
+}
+
+// drain reads a terminal until it ends.
+func drain(terminal *os.File) {
+	piece := make([]byte, 4096)
+	for {
+		if _, err := terminal.Read(piece); err != nil {
+			return
+		}
+	}
 }
