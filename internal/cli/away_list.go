@@ -68,6 +68,14 @@ func printAway(w *strings.Builder, all []relay.Listed, at time.Time, as look) {
 	}
 }
 
+// hostsAway is where a share is, or where it may be.
+func hostsAway(r relay.Listed) string {
+	if r.Host != "" {
+		return r.Host
+	}
+	return strings.Join(r.Hosts, ",")
+}
+
 // rowAway is a share's row for one of its GPUs, whose index is -1 where it is not known.
 func rowAway(r relay.Listed, g relay.GPU, at time.Time) []string {
 	index, limit := "-", "-"
@@ -77,10 +85,7 @@ func rowAway(r relay.Listed, g relay.GPU, at time.Time) []string {
 	if r.Memory > 0 {
 		limit = size(r.Memory)
 	}
-	host := r.Host
-	if host == "" {
-		host = strings.Join(r.Hosts, ",")
-	}
+	host := hostsAway(r)
 	processes := make([]control.Process, len(r.Processes))
 	for i, pid := range r.Processes {
 		processes[i].PID = pid

@@ -263,7 +263,24 @@ func (a *app) holder(ctx context.Context, machine, share string) (target, error)
 	case len(all.away) > 0:
 		return target{}, fmt.Errorf("whether there is a share %q cannot be told: %s", printable(share), all.away[0].Reason)
 	}
+	if err := isAway(share); err != nil {
+		return target{}, err
+	}
 	return target{}, noShare(share)
+}
+
+// isAway says where a share of that name is that this user has on another host, nil if none.
+func isAway(name string) error {
+	all, err := sharesAway()
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.Name == name {
+			return fmt.Errorf("share %q is on another host, %s: name it there. It ends with its command", printable(name), printable(hostsAway(r)))
+		}
+	}
+	return nil
 }
 
 func noShare(name string) error {

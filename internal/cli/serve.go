@@ -137,7 +137,7 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cmp.Or(f.listen, file.Listen))
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("%w: end what has the port, if it is in use, or name an ADDRESS:PORT of this machine with --listen, such as :7117", err)
 	}
 	log.InfoContext(ctx, "serving other hosts", "address", listener.Addr(), "gpus", gpus, "clients", len(file.Clients))
 	tell := func(changes ...string) {

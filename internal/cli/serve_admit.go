@@ -76,6 +76,9 @@ func newServeAdmit(a *app, named *string) *cobra.Command {
 func (o *admission) client(cmd *cobra.Command, c servefile.Client) (servefile.Client, error) {
 	given := cmd.Flags().Changed
 	if given("user") {
+		if serveUsers() == nil {
+			return c, usage(errors.New("--user: the server runs as you, whose all shares are: leave it out, or run the server as root"))
+		}
 		c.User = o.user
 	}
 	if given("memory") {

@@ -42,6 +42,18 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
+// A user's own server has one user, and a flag that says otherwise is told of as a flag.
+func TestServeAdmitUser(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root's server has users")
+	}
+	dir := filepath.Join(t.TempDir(), "serve")
+	succeed(t, "serve", "init", "--dir", dir, "gpu1")
+	if status, _, said := call(t, "serve", "admit", "laptop", "--dir", dir, "--user", "ada", "--out", "-"); status == 0 || !strings.HasPrefix(said, "divvy: --user: the server runs as you") {
+		t.Errorf("status %d, %s", status, said)
+	}
+}
+
 func TestServeInit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "serve")
 	if out := succeed(t, "serve", "init", "--dir", dir, "GPU1", "10.0.0.5"); !strings.Contains(out, "for gpu1, 10.0.0.5.") {

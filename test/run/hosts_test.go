@@ -214,6 +214,9 @@ func TestHostsChoice(t *testing.T) {
 	if o := c.runOn(a.name, "--memory", "8Gi", "--", "true"); o.status != 125 || !strings.Contains(o.err, "nobody listens at "+a.name) {
 		t.Errorf("the only host is gone: %+v", o)
 	}
+	if o := c.runOn(a.name+",nowhere.invalid", "--memory", "8Gi", "--", "true"); o.status != 125 || strings.Count(o.err, "nobody listens") != 1 || strings.Count(o.err, "nowhere.invalid: a bundle") != 1 {
+		t.Errorf("no host is there, of which each is told once: %+v", o)
+	}
 	if o := c.runOn("nowhere.invalid", "--", "true"); o.status != 125 || !strings.Contains(o.err, "divvy serve admit") {
 		t.Errorf("a host that did not let this client in: %+v", o)
 	}
@@ -272,6 +275,9 @@ func TestHostsWhenUsed(t *testing.T) {
 	c.eventually("it waits for a program", state(relay.StateReady))
 	if _, held := s.tenant("used"); held {
 		t.Error("there is a share that nobody uses")
+	}
+	if o := c.divvy("stop", "used"); o.status == 0 || !strings.Contains(o.err, "on another host, "+s.name+": name it there") {
+		t.Errorf("it cannot be stopped here: %+v", o)
 	}
 	fmt.Fprintln(input)
 	c.eventually("it is used", func() bool { return strings.Contains(out.String(), "CUDA_SUCCESS") })

@@ -60,7 +60,7 @@ func TestOnSeveral(t *testing.T) {
 	}
 	held.end()
 	all[1].stop()
-	if o := c.on(names(all...), "--memory", "20Gi", "--", "sh", "-c", "echo there"); o.status != 0 || o.out != "there" || !strings.Contains(o.err, all[1].name+" is left out") {
+	if o := c.on(names(all...), "--memory", "20Gi", "--", "sh", "-c", "echo there"); o.status != 0 || o.out != "there" || !strings.Contains(o.err, "left out: "+all[1].name+": ") {
 		t.Errorf("beside a host that is gone: %+v", o)
 	}
 	if o := c.on(all[1].name, "--memory", "20Gi", "--", "true"); o.status != 125 {

@@ -324,8 +324,8 @@ func TestBroken(t *testing.T) {
 // A stream that cannot be carried to its end on the client's host is no success.
 func TestNotComplete(t *testing.T) {
 	for redirected, want := range map[string]string{
-		">/dev/full": "client: what the command wrote is not complete: write /dev/stdout: no space left on device\n",
-		"<.":         "client: what the command read is not complete: read /dev/stdin: is a directory\n",
+		">/dev/full": "client: what the command wrote to standard output is not complete: no space left on device\n",
+		"<.":         "client: what the command read is not complete: is a directory\n",
 	} {
 		h := serve(t)
 		cmd := h.command("cat; echo line")

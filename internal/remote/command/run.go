@@ -223,13 +223,22 @@ func (r *running) written() error {
 		out.end()
 		<-out.over
 		if out.fault != nil && !errors.Is(out.fault, unix.EPIPE) {
-			faults = append(faults, fmt.Errorf("what the command wrote is not complete: %w", out.fault))
+			faults = append(faults, incomplete("what the command wrote to standard "+[...]string{1: "output", 2: "error"}[out.stream], out.fault))
 		}
 	}
 	if fault := r.input.fault.Load(); fault != nil && !r.typed {
-		faults = append(faults, fmt.Errorf("what the command read is not complete: %w", *fault))
+		faults = append(faults, incomplete("what the command read", *fault))
 	}
 	return errors.Join(faults...)
+}
+
+// incomplete is the error of a stream. It has the error's words alone: the file's path is /dev/stdout, whatever is behind it, and
+// what is done about a full file system of that path would be wrong.
+func incomplete(what string, err error) error {
+	if file := (*os.PathError)(nil); errors.As(err, &file) {
+		err = file.Err
+	}
+	return errors.New(what + " is not complete: " + err.Error())
 }
 
 // signalled passes a signal on.

@@ -229,7 +229,10 @@ func FindBundle(host string) (*Bundle, error) {
 		for _, path := range files {
 			b, err := ReadBundle(path)
 			switch {
-			case err != nil && !errors.Is(err, os.ErrPermission): // a bundle of others is none of this user's
+			case errors.Is(err, os.ErrPermission) && dir == systemDir: // a bundle of others is none of this user's
+			case errors.Is(err, os.ErrPermission):
+				faults = append(faults, fmt.Errorf("%w: run `chown` to have it be yours, if root brought it", err))
+			case err != nil:
 				faults = append(faults, err)
 			case err == nil && b.Serves(host) && b.better(best, host):
 				best = b
@@ -257,12 +260,15 @@ func (b *Bundle) Check(host string) error {
 	return nil
 }
 
+// systemDir is where bundles of the machine's users are.
+const systemDir = "/etc/divvy/remote"
+
 // Dirs are where clients look for bundles, in order.
 func Dirs() []string {
 	if dir := os.Getenv(Variable); dir != "" {
 		return []string{dir}
 	}
-	dirs := []string{"/etc/divvy/remote"}
+	dirs := []string{systemDir}
 	if config, err := os.UserConfigDir(); err == nil {
 		dirs = slices.Insert(dirs, 0, filepath.Join(config, "divvy", "remote"))
 	}

@@ -125,6 +125,20 @@ func TestWrongBundles(t *testing.T) {
 	}
 }
 
+// A bundle in the user's own folder that cannot be read is told of, as after root has copied it there.
+func TestFindClosedBundle(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root can read every file")
+	}
+	dir := t.TempDir()
+	t.Setenv(Variable, dir)
+	path := filepath.Join(dir, "a.pem")
+	put(t, path, []byte("x"), 0)
+	if _, err := FindBundle("gpu1"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), path+": permission denied: run `chown`") {
+		t.Error(err)
+	}
+}
+
 func TestFindBundle(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)

@@ -9,7 +9,7 @@ import (
 )
 
 // noCommands is why a host is left out of those for a command.
-const noCommands = "its file lets this client run no commands"
+const noCommands = "its file lets this client run no commands: have `divvy serve admit %s --commands` run there"
 
 // Command has run use a connection with the best of the hosts for a command, which is the next best where that refuses, and
 // where none has room and the request waits, that which lacks least. What else run returns counts. Run gets the request as the
@@ -18,13 +18,11 @@ func (hosts Hosts) Command(ctx context.Context, take wire.Take, tell func(string
 	offers := Offers(ctx, hosts)
 	gone := map[int]string{}
 	for i, o := range offers {
-		switch {
-		case o.Err != nil && len(offers) > 1:
-			tell(fmt.Sprintf("%s is left out: %s", o.Host.Name, plain(o.Err)))
-		case o.Inventory != nil && !o.Inventory.Commands:
-			gone[i] = noCommands
+		if o.Inventory != nil && !o.Inventory.Commands {
+			gone[i] = fmt.Sprintf(noCommands, o.Host.client())
 		}
 	}
+	said := false
 	for ctx.Err() == nil {
 		c := Choose(offers, gone, take.Request)
 		at, asked := c.At, take
@@ -34,6 +32,10 @@ func (hosts Hosts) Command(ctx context.Context, take wire.Take, tell func(string
 		}
 		if at < 0 {
 			return refusedBy(offers, c)
+		}
+		if !said {
+			said = true
+			tellLeftOut(offers, tell)
 		}
 		h := offers[at].Host
 		if len(hosts) > 1 {

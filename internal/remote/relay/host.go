@@ -172,6 +172,14 @@ func (h Host) explain(ctx context.Context, err error) error {
 	return err
 }
 
+// client is the name by which the host knows this client.
+func (h Host) client() string {
+	if h.bundle == nil {
+		return "NAME"
+	}
+	return h.bundle.Name()
+}
+
 // words are an error in a line that begins with the host.
 func (h Host) words(err error) string {
 	return h.Name + ": " + strings.TrimPrefix(plain(err), h.Name+": ")

@@ -235,7 +235,7 @@ func TestWhyItEnded(t *testing.T) {
 		over  bool
 	}{
 		"the server stops the share": {func(s *relaytest.Server) { s.End("bob stopped it: maintenance") }, []string{"bob stopped it: maintenance"}, true},
-		"the server dies":            {(*relaytest.Server).Die, []string{"the connection to 127.0.0.1:", "has ended"}, true},
+		"the server dies":            {(*relaytest.Server).Die, []string{"the server at 127.0.0.1:", " has ended"}, true},
 		"the worker dies":            {(*relaytest.Server).EndLinks, []string{"its worker at 127.0.0.1:", "has ended"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
@@ -59,6 +61,8 @@ func (s *Share) follow(ctx context.Context) {
 		s.why = wire.ErrFrame.Error()
 	case errors.Is(err, wire.ErrSilent):
 		s.why = silent(s.Host, err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		s.why = "the server at " + s.Host.Name + " has ended"
 	default:
 		s.why = fmt.Sprintf("the connection to %s has ended: %s", s.Host.Name, plain(s.Host.explain(ctx, err)))
 	}
@@ -103,15 +107,20 @@ func (e *RefusedByAll) Error() string {
 	return "no host gives the share\n" + strings.Join(lines, "\n")
 }
 
+// tellLeftOut names the hosts that did not answer. Where none serves, the refusal says the same.
+func tellLeftOut(offers []Offer, tell func(string)) {
+	for _, o := range offers {
+		if o.Err != nil {
+			tell("left out: " + o.Host.words(o.Err))
+		}
+	}
+}
+
 // Take takes a share on the best of the hosts, on the next best where that has no room any more, and where none has room
 // and the request waits, on that which lacks least. It tells people what they should know.
 func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) (*Share, error) {
 	offers := Offers(ctx, hosts)
-	for _, o := range offers {
-		if o.Err != nil && len(offers) > 1 {
-			tell("left out: " + o.Host.words(o.Err))
-		}
-	}
+	said := false
 	gone, overtaken := map[int]string{}, map[int]bool{}
 	for ctx.Err() == nil {
 		c := Choose(offers, gone, take.Request)
@@ -122,6 +131,10 @@ func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) 
 		}
 		if at < 0 {
 			return nil, refusedBy(offers, c)
+		}
+		if !said {
+			said = true
+			tellLeftOut(offers, tell)
 		}
 		h := offers[at].Host
 		if asked.Wait && len(hosts) > 1 {
