@@ -10,6 +10,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -108,4 +109,4 @@ func leaveSigns(agent control.Info, t *control.Tenant) error {
 const againPause = 50 * time.Millisecond
 
 // tell tells the user what a command waits for.
-func (a *app) tell(text string) { say(a.err, "divvy: %s", text) }
+func (a *app) tell(text string) { program.Tell(a.err, "divvy", text) }

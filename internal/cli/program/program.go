@@ -96,14 +96,20 @@ func report(w io.Writer, command *cobra.Command, err error) {
 	if errors.Is(err, ErrReported) {
 		return
 	}
-	lines := strings.Split(strings.TrimSpace(meant(err.Error())), "\n")
-	for i, line := range lines {
-		lines[i] = plaintext.Line(plaintext.Short(line, longestWord), longestLine)
-	}
-	Say(w, "%s: %s", Name(), strings.Join(lines, "\n"+strings.Repeat(" ", len(Name())+2)))
+	Tell(w, Name(), meant(err.Error()))
 	if isUsage(err) {
 		Say(w, "Run '%s --help' for its flags and arguments.", command.CommandPath())
 	}
+}
+
+// Tell writes what a program has to say. What others named or said in it, such as another host, is shown and does nothing to a
+// terminal.
+func Tell(w io.Writer, name, text string) {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, line := range lines {
+		lines[i] = plaintext.Line(plaintext.Short(line, longestWord), longestLine)
+	}
+	Say(w, "%s: %s", name, strings.Join(lines, "\n"+strings.Repeat(" ", len(name)+2)))
 }
 
 // Say writes a line. It ignores errors, because nobody could be told about them.

@@ -87,3 +87,12 @@ func TestRefusalsAreShort(t *testing.T) {
 		}
 	}
 }
+
+// What another host says does nothing to a terminal, and its lines cannot be taken for the program's.
+func TestTell(t *testing.T) {
+	var w strings.Builder
+	program.Tell(&w, "divvy", "waiting: \x1b[2J\ndivvy: forged\a")
+	if got, want := w.String(), "divvy: waiting: \\x1b[2J\n       divvy: forged\\a\n"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+}

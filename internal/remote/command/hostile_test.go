@@ -103,3 +103,17 @@ func TestEndWhileNothingIsTaken(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+// What no command can end with is not made a status of the client's.
+func TestSaneEnds(t *testing.T) {
+	for _, e := range []wire.Exited{{}, {Status: 255}, {Signal: 1}, {Signal: 64}} {
+		if err := sane(e); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, e := range []wire.Exited{{Status: 256}, {Status: -1}, {Signal: 65}, {Signal: -128}} {
+		if err := sane(e); !errors.Is(err, wire.ErrFrame) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+}

@@ -131,6 +131,9 @@ func (r *running) run(ctx context.Context) (wire.Exited, error) {
 					return wire.Exited{}, r.lost(err)
 				}
 			case a.Exited != nil:
+				if err := sane(*a.Exited); err != nil {
+					return wire.Exited{}, r.lost(err)
+				}
 				return *a.Exited, r.written()
 			case a.Ended != nil:
 				return wire.Exited{}, r.lost(errors.New(a.Ended.Text))
@@ -141,6 +144,14 @@ func (r *running) run(ctx context.Context) (wire.Exited, error) {
 			return wire.Exited{}, ctx.Err()
 		}
 	}
+}
+
+// sane returns why no command can end like that. A status that does not fit would become another one, such as success.
+func sane(e wire.Exited) error {
+	if e.Status < 0 || e.Status > 255 || e.Signal < 0 || e.Signal > mostSignal {
+		return fmt.Errorf("%w: status %d and signal %d", wire.ErrFrame, e.Status, e.Signal)
+	}
+	return nil
 }
 
 func (r *running) lost(err error) error { return fmt.Errorf("%w: %w", ErrLost, err) }
@@ -334,6 +345,9 @@ func Status(e wire.Exited) int {
 	}
 	return signalled + e.Signal // which ends no program by default, such as SIGCHLD
 }
+
+// mostSignal is the largest number of a signal that Linux has.
+const mostSignal = 64
 
 // signalled is what shells add to the number of the signal that ended a command.
 const signalled = 128

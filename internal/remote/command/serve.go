@@ -342,7 +342,7 @@ func (s *serving) said(f wire.Frame) error {
 		return nil
 	case said.Window != nil && s.screen != nil:
 		return resize(s.screen, *said.Window)
-	case said.Signal > 0 && said.Signal <= 64:
+	case said.Signal > 0 && said.Signal <= mostSignal:
 		return s.line.send(order{Signal: said.Signal}, nil)
 	}
 	return nil

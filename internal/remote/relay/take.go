@@ -8,7 +8,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -38,6 +40,9 @@ func (h Host) take(ctx context.Context, take wire.Take, told func(wire.Queued)) 
 		case a.Queued != nil:
 			told(*a.Queued)
 		case a.Granted != nil:
+			if err := sane(*a.Granted); err != nil {
+				return nil, errors.Join(err, conn.Close())
+			}
 			s := &Share{Host: h, Granted: *a.Granted, conn: conn, ended: make(chan struct{})}
 			go s.follow(context.WithoutCancel(ctx))
 			return s, nil
@@ -45,6 +50,22 @@ func (h Host) take(ctx context.Context, take wire.Take, told func(wire.Queued)) 
 			return nil, errors.Join(fmt.Errorf("%w: no answer to a request", wire.ErrFrame), conn.Close())
 		}
 	}
+}
+
+// longestName is how long the name of a share may be, in characters.
+const longestName = 253
+
+// sane returns why no share can be like that. Commands and lists have its name and its sizes as they are.
+func sane(g wire.Granted) error {
+	switch {
+	case g.Name == "" || g.Name != plaintext.Line(g.Name, longestName):
+		return fmt.Errorf("%w: a share is named %.80q", wire.ErrFrame, g.Name)
+	case len(g.UUIDs) == 0 || len(g.UUIDs) > v1alpha1.MaxGPUs:
+		return fmt.Errorf("%w: a share of %d GPUs", wire.ErrFrame, len(g.UUIDs))
+	case g.Cores < 0 || g.Cores > v1alpha1.MaxCores:
+		return fmt.Errorf("%w: a share with %d cores", wire.ErrFrame, g.Cores)
+	}
+	return nil
 }
 
 // follow waits for the share's end.
