@@ -190,8 +190,14 @@ func (l *link) hasLeft() bool {
 	return left || asked != nil
 }
 
-// reason is why a link ended whose connection did: because its share has, or for itself.
+// reason is why a link ended whose connection did: because its share has, or for itself. A host that neither of them hears is gone.
+// Then the share ends first: who hears of the program's end is to find out why.
 func (l *link) reason(s *Share, err error) string {
+	if errors.Is(err, wire.ErrSilent) && s.conn.Quiet() > wire.Silence/2 {
+		why := silent(s.Host, err)
+		l.relay.end(s, why)
+		return why
+	}
 	select {
 	case <-s.Ended():
 		return s.Why()

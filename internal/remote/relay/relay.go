@@ -107,7 +107,7 @@ func (r *Relay) hold(s *Share) {
 	}
 	go func() {
 		<-s.Ended()
-		r.lost(s)
+		r.end(s, s.Why())
 	}()
 }
 
@@ -128,15 +128,15 @@ func gpusOf(s *Share) []GPU {
 	return gpus
 }
 
-// lost ends the links of a share that has ended. One that this relay gave back is none of these.
-func (r *Relay) lost(s *Share) {
+// end ends a share, and its links. One that this relay gave back is none of its shares any more.
+func (r *Relay) end(s *Share, why string) {
 	r.mu.Lock()
 	if r.share != s {
 		r.mu.Unlock()
 		return
 	}
 	r.mu.Unlock()
-	r.finish(s.Why())
+	r.finish(why)
 }
 
 // finish ends the share for good, and all links, for a reason.

@@ -75,6 +75,8 @@ type Conn struct {
 	// silence.
 	reads   atomic.Uint64
 	reading atomic.Bool
+	// silent is how many looks in turn found that nothing was read.
+	silent atomic.Int64
 	// forgiven is true while the other side may be silent.
 	forgiven atomic.Bool
 	// spoke is true if something was written since the last beat.

@@ -134,7 +134,7 @@ func (c *Conn) Drain() {
 func (c *Conn) watch() {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	seen, silent := c.reads.Load(), 0
+	seen, silent := c.reads.Load(), int64(0)
 	for {
 		select {
 		case <-ticker.C:
@@ -147,8 +147,12 @@ func (c *Conn) watch() {
 			c.end(fmt.Errorf("%w: for %v", ErrSilent, c.patience()))
 			return
 		}
+		c.silent.Store(silent)
 	}
 }
+
+// Quiet is for how long nothing has come from the other side, while this one listened.
+func (c *Conn) Quiet() time.Duration { return time.Duration(c.silent.Load()) * look }
 
 // beat sends beats.
 func (c *Conn) beat() {
