@@ -30,7 +30,7 @@ func Fields() []Field {
 		{"clients.NAME.user", "word", "", "a user of the machine", "whose the client's shares are, and who runs its commands. Root's server needs it, a user's takes none"},
 		{"clients.NAME.memory", "amount", "", "bytes", "the most memory of all its shares together"},
 		{"clients.NAME.cores", "whole number", "", fmt.Sprintf("1 to %d", mostCores), "the most cores that are guaranteed to all its shares together, in percent of one GPU's time"},
-		{"clients.NAME.shares", "whole number", "", fmt.Sprintf("1 to %d", mostShares), "the most shares at once; one of two GPUs counts as two"},
+		{"clients.NAME.shares", "whole number", "", fmt.Sprintf("1 to %d", mostShares), "the most shares at once; one of two GPUs counts as two. Left out, it is 256 shares and commands"},
 		{"clients.NAME.class", "word", "", "`online`, `offline`", "the class that its shares have; requests that name none get it"},
 		{"clients.NAME.commands", "true or false", "false", "", "whether it may run commands on the host"},
 		{"clients.NAME.environment", "list of names", "", "a name, or the beginning of some with `*` behind", "variables that its commands may bring along, beside those that say where programs are and which language they speak"},

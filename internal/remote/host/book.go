@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -17,6 +18,10 @@ type book struct {
 	file *servefile.File
 	held map[string]map[*entry]bool
 }
+
+// mostUnbound is how many shares and commands a client has and asks for at once where the file bounds their number by nothing:
+// each has processes on this host.
+const mostUnbound = 256
 
 // entry is a share that a client has or asks for.
 type entry struct {
@@ -79,6 +84,9 @@ func (b *book) reserve(who server.Client, r v1alpha1.ShareRequest, largest uint6
 	client, err := b.find(who)
 	if err != nil {
 		return nil, client, err
+	}
+	if client.Shares == 0 && len(b.held[name]) >= mostUnbound {
+		return nil, client, &wire.Refused{Code: wire.CodeBounds, Text: fmt.Sprintf("client %s has or asks for %d shares and commands, and none may have more unless the file of the GPU's host says how many: end one, or ask for `divvy serve admit %s --shares N`", name, mostUnbound, name)}
 	}
 	wish := servefile.WishOf(r, largest)
 	if err := servefile.Permit(client, wish, b.sum(name)); err != nil {

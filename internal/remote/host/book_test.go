@@ -140,3 +140,19 @@ func TestExpelledSinceTheHandshake(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Requests have processes, so also a client without bounds has some number of them at most, and the file can say another one.
+func TestClientsWithoutBounds(t *testing.T) {
+	for _, test := range []struct{ says, has int }{{0, mostUnbound}, {mostUnbound + 40, mostUnbound + 40}} {
+		b := bookOf(servefile.Client{Shares: test.says})
+		for i := range test.has {
+			if _, _, err := b.reserve(server.Client{Name: "ada"}, asks(v1alpha1.Bytes(gib), 0, 1), 80*gib); err != nil {
+				t.Fatalf("request %d: %v", i, err)
+			}
+		}
+		_, _, err := b.reserve(server.Client{Name: "ada"}, asks(v1alpha1.Bytes(gib), 0, 1), 80*gib)
+		if refused := new(wire.Refused); !errors.As(err, &refused) || refused.Code != wire.CodeBounds {
+			t.Errorf("with %d shares: %v", test.has, err)
+		}
+	}
+}

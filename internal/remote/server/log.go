@@ -9,47 +9,74 @@ import (
 	"github.com/divvy-gpu/divvy/internal/plaintext"
 )
 
-// mostLines is how many lines of the log strangers and clients may cause in a second.
+// mostLines is how many lines of the log each client, and all strangers together, may cause in a second.
 const mostLines = 20
+
+// strangers cause lines together: who shows no certificate has no name.
+const strangers = ""
 
 // longest is how much of a foreign text a line of the log has.
 const longest = 200
 
-// lines bounds what is logged, since others cause it.
+// lines bounds what is logged, since others cause it. Nobody's lines leave out another's.
 type lines struct {
-	mu    sync.Mutex
+	mu   sync.Mutex
+	from map[string]*second // by client
+}
+
+// second counts lines since a moment.
+type second struct {
 	since time.Time
 	count int
 }
 
-// room reports whether a line may be written, and how many were left out before it.
-func (l *lines) room() (ok bool, leftOut int) {
+// room reports whether a line may be written that a client causes, and how many were left out before it.
+func (l *lines) room(client string) (ok bool, leftOut int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := time.Now(); now.Sub(l.since) >= time.Second {
-		leftOut = max(0, l.count-mostLines)
-		l.since, l.count = now, 0
+	if l.from == nil {
+		l.from = map[string]*second{}
 	}
-	l.count++
-	return l.count <= mostLines, leftOut
+	s := l.from[client]
+	if s == nil {
+		s = &second{}
+		l.from[client] = s
+	}
+	if now := time.Now(); now.Sub(s.since) >= time.Second {
+		leftOut = max(0, s.count-mostLines)
+		s.since, s.count = now, 0
+	}
+	s.count++
+	return s.count <= mostLines, leftOut
 }
 
-func (l *lines) log(ctx context.Context, log *slog.Logger, level slog.Level, text string, args ...any) {
-	ok, leftOut := l.room()
+func (l *lines) log(ctx context.Context, log *slog.Logger, level slog.Level, client, text string, args ...any) {
+	ok, leftOut := l.room(client)
+	if client != strangers {
+		args = append([]any{"client", client}, args...)
+	}
 	if leftOut > 0 {
-		log.WarnContext(ctx, "lines were left out of this log", "count", leftOut)
+		log.WarnContext(ctx, "lines were left out of this log", "client", client, "count", leftOut)
 	}
 	if ok {
 		log.Log(ctx, level, text, args...)
 	}
 }
 
-func (l *lines) info(ctx context.Context, log *slog.Logger, text string, args ...any) {
-	l.log(ctx, log, slog.LevelInfo, text, args...)
+func (l *lines) info(ctx context.Context, log *slog.Logger, client, text string, args ...any) {
+	l.log(ctx, log, slog.LevelInfo, client, text, args...)
 }
 
-func (l *lines) warn(ctx context.Context, log *slog.Logger, text string, args ...any) {
-	l.log(ctx, log, slog.LevelWarn, text, args...)
+func (l *lines) warn(ctx context.Context, log *slog.Logger, client, text string, args ...any) {
+	l.log(ctx, log, slog.LevelWarn, client, text, args...)
+}
+
+// nameOf is the name of a command for a line of the log. Its arguments may have secrets.
+func nameOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return short(args[0])
 }
 
 // short is a foreign text for a line of the log.
