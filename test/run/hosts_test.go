@@ -337,3 +337,19 @@ func TestHostsAnswerTheAPI(t *testing.T) {
 	}
 	s.gone()
 }
+
+// Who has waited for the end of a program may start the next one: that finds the memory of the first, however it ended.
+func TestHostsNextProgramHasTheMemory(t *testing.T) {
+	s, c := one(t)
+	const rounds = 20
+	const kill = `mkfifo "$1/line" "$1/end" || exit 9
+i=0; while [ $((i += 1)) -le $2 ]; do
+"$0" hold --bytes 5Gi <"$1/end" >"$1/line" & exec 3>"$1/end"
+read -r said <"$1/line"; echo "$said"; kill -9 $!; wait $!; exec 3>&-
+done`
+	o := c.runOn(s.name, "--memory", "8Gi", "--", "sh", "-c", kill, s.bench(), t.TempDir(), strconv.Itoa(rounds))
+	if n := strings.Count(o.out, "CUDA_SUCCESS"); n != rounds {
+		t.Errorf("%d of %d programs had the memory: %+v", n, rounds, o)
+	}
+	s.gone()
+}

@@ -48,6 +48,19 @@ type reply struct {
 	err  error
 }
 
+// workerReply is the reply with a connection that came, which is to a worker.
+func workerReply(conn net.Conn) reply {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return reply{err: errors.Join(errors.New("a holder answers with what is no socket"), conn.Close())}
+	}
+	w, err := newWorker(socket)
+	if err != nil {
+		return reply{err: errors.Join(err, conn.Close())}
+	}
+	return reply{conn: w}
+}
+
 // endTime is how long a process may take to end.
 const endTime = 5 * time.Second
 
@@ -165,7 +178,7 @@ func (s *share) read() {
 		s.mu.Unlock()
 		switch {
 		case waits != nil && conn != nil:
-			waits <- reply{conn: conn}
+			waits <- workerReply(conn)
 		case waits != nil:
 			waits <- reply{err: errors.New(a.Failed)}
 		case conn != nil:
