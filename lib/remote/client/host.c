@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #define PAGE 4096u
 /* How often the worker is asked for another address before the program gets the memory at one of its own. */
@@ -71,15 +72,28 @@ static void *map_at(CUdeviceptr wish, size_t size, int file) {
     return at;
 }
 
-/* An address at which this process has room for so many bytes now, 0 for none. */
+/* An address at which this process has room for so many bytes now, 0 for none. It is drawn from the middle of the address
+ * space: kernels place libraries, stacks and what has no wish at the top and programs elsewhere, in both processes, and drivers
+ * reserve terabytes below the top. */
 static uint64_t free_address(size_t size) {
-    void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    static uint64_t drawn;
+    uintptr_t top = (uintptr_t)&size, low = top / 8, span = top / 4;
 
-    if (at == MAP_FAILED) {
-        return 0;
+    for (int i = 0; i < TRIES && size < span; i++) {
+        uint64_t draw = __atomic_add_fetch(&drawn, UINT64_C(0x9e3779b97f4a7c15), __ATOMIC_RELAXED) ^
+                        (uint64_t)getpid() << 32;
+        void *want = (void *)((low + draw % (span - size)) & ~(uintptr_t)0xffff); /* whole pages */
+        void *at = mmap(want, size, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+        if (at != MAP_FAILED) {
+            munmap(at, size);
+        }
+        if (at == want) {
+            return (uintptr_t)want;
+        }
     }
-    munmap(at, size);
-    return (uintptr_t)at;
+    return 0;
 }
 
 /* Maps it where the worker has it, if that can be. What is near an address that is taken is taken too, mostly: so the worker

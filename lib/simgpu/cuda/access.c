@@ -57,9 +57,11 @@ void *sg_block_host(uint32_t gpu, uint32_t block, bool write) {
     return contents + block * SG_BLOCK_BYTES;
 }
 
-/* Block number + 1 of a mapped page; 0 when the GPU would fault. */
+/* Block number + 1 of a mapped page; 0 when the GPU would fault. Whoever maps a page writes the block last, so nothing else of
+ * it is read before. */
 static uint32_t mapped_block(const struct page *page) {
-    return page->readers ? __atomic_load_n(&page->block, __ATOMIC_ACQUIRE) : 0;
+    uint32_t block = __atomic_load_n(&page->block, __ATOMIC_ACQUIRE);
+    return block && page->readers ? block : 0;
 }
 
 static void *device_host(struct page *page, CUdeviceptr address, uint64_t wanted, bool write,
@@ -76,7 +78,7 @@ static void *device_host(struct page *page, CUdeviceptr address, uint64_t wanted
     while (*room < wanted) {
         address += SG_BLOCK_BYTES;
         page = page_of(address);
-        if (!page || page->gpu != gpu || mapped_block(page) != block + 1) {
+        if (!page || mapped_block(page) != block + 1 || page->gpu != gpu) {
             break;
         }
         if (write) {
