@@ -1,11 +1,13 @@
 package command
 
 import (
+	"errors"
 	"os/exec"
 	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
 const (
@@ -15,37 +17,54 @@ const (
 	killMost = 2 * time.Second
 )
 
-// await waits for an attendant whose line has ended. It is of the command's user, so the command may have stopped it: then this
-// process ends what is left. Its status tells nothing.
-func await(attendant *exec.Cmd) {
-	id, err := process.Find(attendant.Process.Pid)
+// Refusal is why a command does not begin, as its client hears it.
+func Refusal(err error) *wire.Refused {
+	refused := new(wire.Refused)
+	if errors.As(err, &refused) {
+		return refused
+	}
+	return &wire.Refused{Code: wire.CodeHost, Text: err.Error()}
+}
+
+// await waits for an attendant whose line has ended. It is of the command's user, so the command may have stopped or killed it:
+// then this process ends what is left. Its status tells nothing.
+func await(attendant *exec.Cmd, id process.ID) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		_ = attendant.Wait() // see above
 	}()
-	if !within(over, attendMost) && err == nil {
-		kill(id, over)
+	if !within(over, attendMost) {
+		killAll(func() []process.ID { return process.Descendants(id.PID) })
+		_ = id.Signal(syscall.SIGKILL) // as below
+		within(over, killMost)
 	}
+	endSession(id)
 }
 
-// kill ends a process that is stopped, after all that descend from it: while it is there, what has lost its parents is its
-// child.
-func kill(id process.ID, over <-chan struct{}) {
-	for most := time.Now().Add(killMost); time.Now().Before(most) && id.Alive(); {
-		left := process.Descendants(id.PID)
+// endSession ends what is in the session of an attendant that has ended, and what descends from that.
+func endSession(id process.ID) {
+	killAll(func() []process.ID {
+		left := process.InSession(id)
+		pids := make([]int, len(left))
+		for i, one := range left {
+			pids[i] = one.PID
+		}
+		return append(left, process.Descendants(pids...)...)
+	})
+}
+
+// killAll kills processes until there are none, or a while later.
+func killAll(find func() []process.ID) {
+	for most := time.Now().Add(killMost); time.Now().Before(most); <-time.After(leavePause) {
+		left := find()
 		if len(left) == 0 {
-			break
+			return
 		}
 		for _, one := range left {
 			_ = one.Signal(syscall.SIGKILL) // it may have ended
 		}
-		if within(over, leavePause) {
-			return
-		}
 	}
-	_ = id.Signal(syscall.SIGKILL) // as above
-	within(over, killMost)
 }
 
 // within reports whether something is over in time.

@@ -69,6 +69,7 @@ type host struct {
 	address, bundle string
 	listener        net.Listener
 	served          chan error
+	run             Host
 	// end ends the server's commands.
 	end context.CancelCauseFunc
 }
@@ -110,15 +111,15 @@ func serve(t *testing.T, variables ...string) *host {
 		t.Fatal(err)
 	}
 	uid, _ := strconv.Atoi(who.Uid)
-	run := Host{Attendant: []string{self, "attend"}, Run: []string{"/usr/bin/env"}, User: User{Name: who.Username, Home: who.HomeDir, UID: uid}, Variables: variables}
+	h.run = Host{Attendant: []string{self, "attend"}, Run: []string{"/usr/bin/env"}, User: User{Name: who.Username, Home: who.HomeDir, UID: uid}, Variables: variables}
 	ctx, end := context.WithCancelCause(context.Background())
 	t.Cleanup(func() { end(nil) })
 	h.end = end
-	go h.accept(ctx, config, run)
+	go h.accept(ctx, config)
 	return h
 }
 
-func (h *host) accept(ctx context.Context, config *tls.Config, run Host) {
+func (h *host) accept(ctx context.Context, config *tls.Config) {
 	for {
 		raw, err := h.listener.Accept()
 		if err != nil {
@@ -132,7 +133,7 @@ func (h *host) accept(ctx context.Context, config *tls.Config, run Host) {
 				h.served <- err
 				return
 			}
-			err := run.Serve(ctx, conn, *open.Command)
+			err := h.run.Serve(ctx, conn, *open.Command)
 			if refused := new(wire.Refused); errors.As(err, &refused) {
 				conn.Last(wire.Answer{Refused: refused})
 			}

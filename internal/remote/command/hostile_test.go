@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +39,24 @@ func (h *host) opened(dir string, args ...string) *wire.Conn {
 	return conn
 }
 
+// left is the process whose number a command has written into a file, and its being there is an error.
+func left(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One that has ended may wait for its new parent to notice.
+	if id, err := process.Find(pid); err == nil && id.Alive() {
+		_ = id.Signal(syscall.SIGKILL) // it is not the test's
+		t.Errorf("process %d is left", pid)
+	}
+}
+
 // A command that stops its attendant ends all the same, with what it has started.
 func TestStoppedAttendant(t *testing.T) {
 	h := serve(t)
@@ -50,18 +69,22 @@ func TestStoppedAttendant(t *testing.T) {
 	if err := h.ended(); !errors.Is(err, ErrClient) {
 		t.Errorf("it ended with %v", err)
 	}
-	text, err := os.ReadFile(filepath.Join(cmd.Dir, "left"))
-	if err != nil {
-		t.Fatal(err)
+	left(t, filepath.Join(cmd.Dir, "left"))
+}
+
+// A command that kills its attendant ends with it, also one to which the kernel sends no signal for that any more, and so does
+// what it has started.
+func TestKilledAttendant(t *testing.T) {
+	h := serve(t)
+	cmd := h.command("sh -c 'echo $$ > left; while :; do sleep 0.1; done' & while ! [ -s left ]; do sleep 0.01; done; kill -KILL $PPID; sleep 1000")
+	_ = cmd.Run() // the state tells
+	if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGKILL {
+		t.Errorf("it ended with %v", cmd.ProcessState)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
+	if err := h.ended(); err != nil {
+		t.Error(err)
 	}
-	// One that has ended may wait for its new parent to notice.
-	if id, err := process.Find(pid); err == nil && id.Alive() {
-		t.Errorf("process %d is left", pid)
-	}
+	left(t, filepath.Join(cmd.Dir, "left"))
 }
 
 // A client that takes nothing of what its command wrote does not hold up the server's end, and hears of it.
@@ -115,5 +138,16 @@ func TestSaneEnds(t *testing.T) {
 		if err := sane(e); !errors.Is(err, wire.ErrFrame) {
 			t.Errorf("%+v: %v", e, err)
 		}
+	}
+}
+
+// A client hears why its command does not begin, also where that is the host's fault.
+func TestFaultsOfTheHostAreTold(t *testing.T) {
+	h := serve(t)
+	h.run.Attendant = []string{"/nonexistent/attendant"}
+	conn := h.opened(t.TempDir(), "true")
+	var a wire.Answer
+	if err := conn.Receive(&a); err != nil || a.Refused == nil || a.Refused.Code != wire.CodeHost || !strings.Contains(a.Refused.Text, "attendant") {
+		t.Errorf("it hears %+v, %v", a, err)
 	}
 }

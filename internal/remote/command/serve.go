@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -68,11 +69,15 @@ func (h Host) Serve(ctx context.Context, conn *wire.Conn, c wire.Command) error 
 		Directory: c.Directory, Args: append(slices.Clone(h.Run), c.Args...), Terminals: c.Terminals, Window: c.Window,
 		Env: append(h.User.environment(accepted, c.Term), h.Own...),
 	}
-	if err := s.start(ctx, h); err != nil {
-		return err
+	err := s.start(ctx, h)
+	if err == nil {
+		err = s.begin(ctx, &begin)
 	}
-	if err := s.begin(ctx, &begin); err != nil {
-		return err
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Refusal(context.Cause(ctx))
+	case err != nil:
+		return Refusal(err)
 	}
 	if err := conn.Send(wire.Answer{Started: &wire.Started{Dropped: dropped}}); err != nil {
 		return gone(conn)
@@ -92,6 +97,7 @@ type serving struct {
 
 	line      line
 	attendant *exec.Cmd
+	id        process.ID
 	// ends are the server's ends of the streams that are no terminal, nil for one that is.
 	ends [3]*os.File
 	// screen is the terminal, nil for none.
@@ -142,7 +148,8 @@ func (s *serving) start(ctx context.Context, h Host) error {
 		return fmt.Errorf("start the command's attendant: %w", err)
 	}
 	s.attendant = cmd
-	return nil
+	s.id, err = process.Find(cmd.Process.Pid)
+	return err
 }
 
 // open makes a stream and returns the command's end of it.
@@ -230,7 +237,8 @@ func (s *serving) serve(ctx context.Context) error {
 				return s.exited(ctx, r.Exited)
 			}
 		case <-silent:
-			return s.exited(ctx, &wire.Exited{Signal: int(syscall.SIGKILL)}) // somebody has ended the attendant, and so the command
+			endSession(s.id) // somebody has ended the attendant
+			return s.exited(ctx, &wire.Exited{Signal: int(syscall.SIGKILL)})
 		case err := <-broken:
 			return err
 		case <-s.conn.Done(): // what listens may wait for an attendant that was stopped
@@ -384,7 +392,7 @@ func (s *serving) end() {
 		_ = s.line.conn.Close() // which has ended
 	}
 	if s.attendant != nil {
-		await(s.attendant)
+		await(s.attendant, s.id)
 	}
 	for _, out := range s.outputs {
 		out.stop()

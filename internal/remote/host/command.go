@@ -28,7 +28,7 @@ var errHost = errors.New("the server of the command's host ends")
 func (h *Host) Command(ctx context.Context, who server.Client, take wire.Take, c wire.Command, w *wire.Conn) error {
 	e, client, err := h.reserve(ctx, who, &take)
 	if err != nil {
-		return err
+		return command.Refusal(err)
 	}
 	defer h.book.release(e)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -38,7 +38,7 @@ func (h *Host) Command(ctx context.Context, who server.Client, take wire.Take, c
 	}
 	local, err := userOf(client.User)
 	if err != nil {
-		return err
+		return command.Refusal(err)
 	}
 	usedBy, err := json.Marshal(control.Remote{Client: who.Name, Address: who.Address, Host: cut(take.Host), User: cut(take.User)})
 	if err != nil {
