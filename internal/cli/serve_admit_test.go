@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -164,6 +165,13 @@ func TestServeAdmitWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _, errOut := call(t, append(admit, "--out", out)...); status != 1 || !strings.Contains(errOut, "others can write to it") && !strings.Contains(errOut, "others can write to "+yaml) {
+		t.Errorf("%d, %s", status, errOut)
+	}
+	// Who can write to its directory could put an older file in its place, such as one with clients that were expelled.
+	if err := errors.Join(os.WriteFile(yaml, []byte(before), 0o600), os.Chmod(yaml, 0o600), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errOut := call(t, append(admit, "--out", out)...); status != 1 || !strings.Contains(errOut, "others can write to "+dir) {
 		t.Errorf("%d, %s", status, errOut)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -38,7 +39,14 @@ func (f *serveFile) read() (*servefile.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the file of the server: %w", err)
 	}
-	if err := onlyOurs(f.path, info); err != nil {
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", f.path)
+	}
+	folder, err := os.Stat(filepath.Dir(f.path)) // who can write there can put an older file in its place
+	if err != nil {
+		return nil, fmt.Errorf("read the file of the server: %w", err)
+	}
+	if err := errors.Join(onlyOurs(f.path, info), onlyOurs(filepath.Dir(f.path), folder)); err != nil {
 		return nil, err
 	}
 	content, err := io.ReadAll(io.LimitReader(file, servefile.MaxBytes+1))
@@ -49,12 +57,10 @@ func (f *serveFile) read() (*servefile.File, error) {
 	return servefile.Parse(f.path, content, f.users)
 }
 
-// onlyOurs returns why somebody else could change a file.
+// onlyOurs returns why somebody else could change a file or a directory.
 func onlyOurs(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file", path)
 	case !ok:
 		return fmt.Errorf("the system does not tell whose %s is", path)
 	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
