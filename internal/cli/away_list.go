@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,10 +15,16 @@ import (
 	"github.com/divvy-gpu/divvy/internal/remote/relay"
 )
 
-// sharesAway are this user's shares on other hosts.
-func sharesAway() ([]relay.Listed, error) {
+// sharesAway are this user's shares on other hosts, and those of containers by agents whose directories this user may read.
+func sharesAway(agents []listing) ([]relay.Listed, error) {
 	var all []relay.Listed
-	for _, place := range relay.Places() {
+	places := relay.Places()
+	for _, l := range agents {
+		if place := filepath.Join(l.endpoint.Dir(), relay.PlaceName); !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
+	for _, place := range places {
 		found, err := relay.List(place)
 		if err != nil {
 			return nil, err

@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/remote/relay"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // awayExample has a share of each state.
@@ -25,6 +30,25 @@ func TestSharesOnOtherHostsAreListed(t *testing.T) {
 	var w strings.Builder
 	printSurvey(&w, survey{remote: awayExample(time.Now())}, look{})
 	golden(t, "ls-remote.table", w.String())
+}
+
+// The relays of containers keep what they tell beside their agent's socket.
+func TestSharesOfContainersAreListed(t *testing.T) {
+	t.Setenv(rundir.Variable, t.TempDir())
+	l := listing{endpoint: control.Endpoint{Rundir: t.TempDir(), Simgpu: "node"}}
+	dir := filepath.Join(l.endpoint.Dir(), "remote", "9ae1")
+	if err := os.MkdirAll(relay.RecordFolder(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	record := awayExample(time.Now())[0].Record
+	record.Process.PID = os.Getpid()
+	if err := checkpoint.NewFile[relay.Record](filepath.Join(relay.RecordFolder(dir), "share.json"), "remote share", 1).Save(record); err != nil {
+		t.Fatal(err)
+	}
+	all, err := sharesAway([]listing{l, {endpoint: control.Endpoint{Rundir: rundir.Own()}}})
+	if err != nil || len(all) != 1 || all[0].Name != "train" || all[0].Dir != dir {
+		t.Errorf("%+v, %v", all, err)
+	}
 }
 
 func TestSelectionOfSharesOnOtherHosts(t *testing.T) {

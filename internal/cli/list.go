@@ -117,7 +117,7 @@ type agents struct {
 	Held []gpulock.Holder `json:"held,omitempty"`
 	// Unserved are machines without an agent.
 	Unserved []unserved `json:"unserved,omitempty"`
-	// Remote are this user's shares on other hosts.
+	// Remote are shares on other hosts.
 	Remote []relay.Listed `json:"remote,omitempty"`
 }
 

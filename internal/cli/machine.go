@@ -149,7 +149,7 @@ type survey struct {
 	silent map[string]control.Endpoint
 	// unserved is what their drivers tell, for lists.
 	unserved []unserved
-	// remote are this user's shares on other hosts, for lists of no machine in particular.
+	// remote are shares on other hosts, for lists of no machine in particular.
 	remote []relay.Listed
 	// apart is the share that keeps this process away from agents, where nothing else is found.
 	apart string
@@ -263,15 +263,15 @@ func (a *app) holder(ctx context.Context, machine, share string) (target, error)
 	case len(all.away) > 0:
 		return target{}, fmt.Errorf("whether there is a share %q cannot be told: %s", printable(share), all.away[0].Reason)
 	}
-	if err := isAway(share); err != nil {
+	if err := isAway(share, all.agents); err != nil {
 		return target{}, err
 	}
 	return target{}, noShare(share)
 }
 
-// isAway says where a share of that name is that this user has on another host, nil if none.
-func isAway(name string) error {
-	all, err := sharesAway()
+// isAway says where a share of that name is that this user or a container has on another host, nil if none.
+func isAway(name string, agents []listing) error {
+	all, err := sharesAway(agents)
 	if err != nil {
 		return err
 	}

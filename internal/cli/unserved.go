@@ -69,7 +69,7 @@ func (d *drivers) survey(ctx context.Context, machine string) (survey, error) {
 		return found, err
 	}
 	if machine == "" {
-		if found.remote, err = sharesAway(); err != nil {
+		if found.remote, err = sharesAway(found.agents); err != nil {
 			return found, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/dra"
 	"github.com/divvy-gpu/divvy/internal/agent/relays"
 	"github.com/divvy-gpu/divvy/internal/remote/issuer"
+	"github.com/divvy-gpu/divvy/internal/remote/relay"
 )
 
 // remoteClaims is the file that has the claims with shares on other hosts, in the agent's directory.
@@ -32,7 +33,7 @@ func (k *node) reached() (*relays.Keeper, error) {
 		return nil, err
 	}
 	return relays.New(relays.Options{
-		Dir: filepath.Join(k.Dir, "remote"), Node: k.options.Node, Tree: k.Tree, Divvy: divvy, Cover: k.Cover, Certify: k.certify, Apart: k.Apart, Log: k.Log,
+		Dir: filepath.Join(k.Dir, relay.PlaceName), Node: k.options.Node, Tree: k.Tree, Divvy: divvy, Cover: k.Cover, Certify: k.certify, Apart: k.Apart, Log: k.Log,
 	}), nil
 }
 

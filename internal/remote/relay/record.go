@@ -63,10 +63,12 @@ type GPU struct {
 	Model string `json:"model,omitempty"`
 }
 
-// Names in the folder of a share.
+// Names in the folder of a share, and that of all of them.
 const (
 	// RecordName is the folder in which a share's relay keeps what it tells.
 	RecordName = "record"
+	// PlaceName is the folder of shares' folders in a run directory.
+	PlaceName = "remote"
 
 	recordFile = "share.json"
 	lockName   = "lock"
@@ -82,13 +84,13 @@ func recordOf(dir string) *checkpoint.File[Record] {
 // Places are the directories in which a user's shares on other hosts have their folders, the usual one first; the others
 // are for a machine where nothing may be executed there.
 func Places() []string {
-	usual := filepath.Join(rundir.Own(), "remote")
+	usual := filepath.Join(rundir.Own(), PlaceName)
 	if os.Getenv(rundir.Variable) != "" {
 		return []string{usual}
 	}
 	places := []string{usual}
 	for _, tenants := range rundir.TenantsOf(os.Getuid())[1:] {
-		places = append(places, filepath.Join(filepath.Dir(tenants), "remote"))
+		places = append(places, filepath.Join(filepath.Dir(tenants), PlaceName))
 	}
 	return places
 }
