@@ -18,9 +18,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
 
-// prepareClaim makes everything of one claim: its shares, its cards, its shares on other hosts, what it has admin access to, and its devices for virtual
-// machines. If it fails, it takes back
-// what it made. It returns the pods that it could read with an error too.
+// prepareClaim makes everything of one claim: its shares, its cards, its shares on other hosts, what it has admin access to, and its
+// devices for virtual machines. If it fails, it takes back what it made. It returns the pods that it could read with an error too.
 func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, []kubeletplugin.Device, error) {
 	defer d.claims.lock(claim.UID)()
 	_, before := d.openings.get(claim.UID)
@@ -49,17 +48,19 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 		pods, _ = d.podsOf(ctx, claim) // they are told as far as they are known
 	}
 	if err != nil {
-		if !before && len(doors) > 0 {
-			err = errors.Join(err, d.shut(claim.UID))
-		}
-		if !handedBefore && len(machines) > 0 {
-			err = errors.Join(err, d.giveBack(ctx, claim.UID))
-		}
-		if !had && len(cards) > 0 {
-			err = errors.Join(err, d.detach(claim.UID))
-		}
-		if !remoteBefore && len(remote) > 0 {
-			err = errors.Join(err, d.endRemote(ctx, claim.UID))
+		for _, part := range []struct {
+			before bool
+			made   []kubeletplugin.Device
+			undo   func() error
+		}{
+			{before, doors, func() error { return d.shut(claim.UID) }},
+			{handedBefore, machines, func() error { return d.giveBack(ctx, claim.UID) }},
+			{had, cards, func() error { return d.detach(claim.UID) }},
+			{remoteBefore, remote, func() error { return d.endRemote(ctx, claim.UID) }},
+		} {
+			if !part.before && len(part.made) > 0 {
+				err = errors.Join(err, part.undo())
+			}
 		}
 		return pods, nil, err
 	}

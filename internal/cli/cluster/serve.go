@@ -84,7 +84,7 @@ func (o *serveOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer given.Close()
+	defer func() { _ = given.Close() }() // which may have ended
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
