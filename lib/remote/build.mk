@@ -53,7 +53,7 @@ $(REMOTE_TEST)/sandbox: $(REMOTE_OBJ)/test/test_sandbox.o $(REMOTE_OBJ)/worker/s
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl -pthread
 $(REMOTE_OBJ)/test/program.o: CFLAGS += -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"' -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
-$(REMOTE_TEST)/worker $(REMOTE_TEST)/worker_garbage: $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/test/program.o $(REMOTE_OBJ)/test/seeds.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
+$(addprefix $(REMOTE_TEST)/,worker worker_bound worker_garbage): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/test/program.o $(REMOTE_OBJ)/test/seeds.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c)) \
 	$(REMOTE_LINK) $(REMOTE_OBJ)/generated/numbers/numbers.o | $(REMOTE_PROGRAM) $(REMOTE_SIMGPU)
 	$(call step,LINK)
 	mkdir -p $(@D)

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/servefile"
 )
 
 // holders are the processes that hold shares of a server's clients.
@@ -150,7 +153,7 @@ func TestServeFileChanges(t *testing.T) {
 	if o := c.runOn(s.name, "--memory", "1Gi", "--", "true"); o.status != 0 {
 		t.Errorf("beside a faulty file: %+v", o)
 	}
-	whole, err := json.Marshal(map[string]any{"apiVersion": "divvy.dev/v1alpha1", "kind": "ServeConfig", "listen": s.name, "clients": map[string]any{}})
+	whole, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": servefile.Kind, "listen": s.name, "clients": map[string]any{}})
 	if err != nil {
 		t.Fatal(err)
 	}

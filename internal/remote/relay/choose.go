@@ -14,7 +14,7 @@ import (
 
 // Choice is where a share is to be taken, or why nowhere.
 type Choice struct {
-	// At is the position of the offer, -1 where the request fits on no host now.
+	// At is the position of the candidate, -1 where the request fits on no host now.
 	At int
 	// Wait is the position of the host on which the request lacks least and may fit later, -1 if on none.
 	Wait int
@@ -24,11 +24,11 @@ type Choice struct {
 
 // Choose finds the host for a request, by the search of an agent over all GPUs of all hosts; hosts in gone are left out. It
 // is pure.
-func Choose(offers []Offer, gone map[int]string, r v1alpha1.ShareRequest) Choice {
+func Choose(candidates []Candidate, gone map[int]string, r v1alpha1.ShareRequest) Choice {
 	c := Choice{At: -1, Wait: -1, Words: map[int]string{}}
 	request := requestOf(r)
 	var open []int
-	for i, o := range offers {
+	for i, o := range candidates {
 		switch {
 		case gone[i] != "":
 			c.Words[i] = gone[i]
@@ -43,11 +43,11 @@ func Choose(offers []Offer, gone map[int]string, r v1alpha1.ShareRequest) Choice
 	}
 	least := uint64(0)
 	for len(open) > 0 {
-		at, assigned, err := search(offers, open, request)
+		at, assigned, err := search(candidates, open, request)
 		if err != nil {
 			break
 		}
-		text := beyond(offers[at].Inventory.Left, assigned.Shares)
+		text := beyond(candidates[at].Inventory.Left, assigned.Shares)
 		if text == "" {
 			c.At = at
 			return c
@@ -56,7 +56,7 @@ func Choose(offers []Offer, gone map[int]string, r v1alpha1.ShareRequest) Choice
 		open = slices.DeleteFunc(open, func(i int) bool { return i == at })
 	}
 	for _, i := range open {
-		err := alone(offers[i].Inventory.GPUs, request)
+		err := alone(candidates[i].Inventory.GPUs, request)
 		if err == nil { // the others' descriptions contradict themselves
 			c.At = i
 			return c
@@ -84,14 +84,14 @@ func requestOf(r v1alpha1.ShareRequest) alloc.Request {
 }
 
 // search looks for the best of some hosts. All GPUs of a request are of one.
-func search(offers []Offer, open []int, r alloc.Request) (int, alloc.Assignment, error) {
+func search(candidates []Candidate, open []int, r alloc.Request) (int, alloc.Assignment, error) {
 	policy, err := alloc.PolicyNamed("bestfit")
 	if err != nil {
 		return -1, alloc.Assignment{}, err
 	}
 	nodes := make([]alloc.Node, 0, len(open))
 	for _, i := range open {
-		nodes = append(nodes, alloc.Node{Name: offers[i].Host.Name, GPUs: slices.Clone(offers[i].Inventory.GPUs)})
+		nodes = append(nodes, alloc.Node{Name: candidates[i].Host.Name, GPUs: slices.Clone(candidates[i].Inventory.GPUs)})
 	}
 	inventory, err := alloc.NewInventory(nodes, policy)
 	if err != nil {

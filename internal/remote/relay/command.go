@@ -15,29 +15,29 @@ const noCommands = "its file lets this client run no commands: have `divvy serve
 // where none has room and the request waits, that which lacks least. What else run returns counts. Run gets the request as the
 // host is to be asked.
 func (hosts Hosts) Command(ctx context.Context, take wire.Take, tell func(string), run func(conn *wire.Conn, take wire.Take) error) error {
-	offers := Offers(ctx, hosts)
+	candidates := Candidates(ctx, hosts)
 	gone := map[int]string{}
-	for i, o := range offers {
+	for i, o := range candidates {
 		if o.Inventory != nil && !o.Inventory.Commands {
 			gone[i] = fmt.Sprintf(noCommands, o.Host.client())
 		}
 	}
 	said := false
 	for ctx.Err() == nil {
-		c := Choose(offers, gone, take.Request)
+		c := Choose(candidates, gone, take.Request)
 		at, asked := c.At, take
 		asked.Wait = at < 0
 		if at < 0 && take.Wait {
 			at = c.Wait
 		}
 		if at < 0 {
-			return refusedBy(offers, c)
+			return refusedBy(candidates, c)
 		}
 		if !said {
 			said = true
-			tellLeftOut(offers, tell)
+			tellLeftOut(candidates, tell)
 		}
-		h := offers[at].Host
+		h := candidates[at].Host
 		if len(hosts) > 1 {
 			tell("the command runs on " + h.Name)
 		}
@@ -56,9 +56,9 @@ func (hosts Hosts) Command(ctx context.Context, take wire.Take, tell func(string
 }
 
 // refusedBy is a refusal by all hosts.
-func refusedBy(offers []Offer, c Choice) error {
+func refusedBy(candidates []Candidate, c Choice) error {
 	refused := &RefusedByAll{}
-	for i, o := range offers {
+	for i, o := range candidates {
 		refused.Hosts, refused.Words = append(refused.Hosts, o.Host), append(refused.Words, c.Words[i])
 	}
 	return refused

@@ -8,8 +8,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
-// Offer is what a host says that the client could have there.
-type Offer struct {
+// Candidate is a host with what it says that the client could have there.
+type Candidate struct {
 	Host Host
 	// Inventory is nil where the host did not tell, and Err says why.
 	Inventory *wire.Inventory
@@ -22,26 +22,26 @@ const grace = 2 * time.Second
 // errLate is a host that took much longer than another one.
 var errLate = errors.New("it took too long to answer, and another host did not")
 
-// Offers asks all hosts at once, and returns what they say in their order. A host that does not answer holds up nobody for
+// Candidates asks all hosts at once, and returns what they say in their order. A host that does not answer holds up nobody for
 // long once another one has.
-func Offers(ctx context.Context, hosts []Host) []Offer {
+func Candidates(ctx context.Context, hosts []Host) []Candidate {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	type told struct {
 		at    int
-		offer Offer
+		candidate Candidate
 	}
 	answers := make(chan told, len(hosts))
 	for i, h := range hosts {
-		go func() { answers <- told{i, h.offer(ctx)} }()
+		go func() { answers <- told{i, h.candidate(ctx)} }()
 	}
-	offers := make([]Offer, len(hosts))
+	candidates := make([]Candidate, len(hosts))
 	var late <-chan time.Time
 	for range hosts {
 		select {
 		case t := <-answers:
-			offers[t.at] = t.offer
-			if late == nil && t.offer.Err == nil {
+			candidates[t.at] = t.candidate
+			if late == nil && t.candidate.Err == nil {
 				late = time.After(grace)
 			}
 			continue
@@ -50,27 +50,27 @@ func Offers(ctx context.Context, hosts []Host) []Offer {
 		cancel(errLate)
 		late = nil
 		t := <-answers
-		offers[t.at] = t.offer
+		candidates[t.at] = t.candidate
 	}
-	return offers
+	return candidates
 }
 
-func (h Host) offer(ctx context.Context) Offer {
+func (h Host) candidate(ctx context.Context) Candidate {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTime, errSlow)
 	defer cancel()
 	c, err := h.open(ctx, wire.Open{Purpose: wire.PurposeInventory})
 	if err != nil {
-		return Offer{Host: h, Err: lateOr(ctx, err)}
+		return Candidate{Host: h, Err: lateOr(ctx, err)}
 	}
 	defer func() { _ = c.Close() }() // which may have ended
 	a, err := h.answer(ctx, c)
 	switch {
 	case err != nil:
-		return Offer{Host: h, Err: lateOr(ctx, err)}
+		return Candidate{Host: h, Err: lateOr(ctx, err)}
 	case a.Inventory == nil:
-		return Offer{Host: h, Err: wire.ErrFrame}
+		return Candidate{Host: h, Err: wire.ErrFrame}
 	}
-	return Offer{Host: h, Inventory: a.Inventory}
+	return Candidate{Host: h, Inventory: a.Inventory}
 }
 
 // lateOr is [errLate] where that is why an error came.

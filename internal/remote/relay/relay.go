@@ -54,10 +54,10 @@ func (r *Relay) Begin(ctx context.Context) (*Ready, error) {
 		r.hold(s)
 		return &Ready{Host: s.Host.Name, Name: r.record.Name, GPUs: len(s.Granted.UUIDs), Lacks: s.Granted.Lacks}, r.save()
 	}
-	offers := Offers(ctx, r.hosts)
+	candidates := Candidates(ctx, r.hosts)
 	ready := &Ready{Name: r.record.Name, GPUs: max(1, r.spec.Take.Request.GPUs)}
 	refused, heard := &RefusedByAll{}, false
-	for _, o := range offers {
+	for _, o := range candidates {
 		if o.Err != nil {
 			refused.Hosts, refused.Words = append(refused.Hosts, o.Host), append(refused.Words, o.Err.Error())
 			continue
@@ -116,8 +116,8 @@ func gpusOf(s *Share) []GPU {
 	var gpus []GPU
 	for _, uuid := range s.Granted.UUIDs {
 		g := GPU{UUID: uuid, Index: -1}
-		if s.Offer != nil {
-			for _, o := range s.Offer.GPUs {
+		if s.Told != nil {
+			for _, o := range s.Told.GPUs {
 				if o.UUID == uuid {
 					g.Index, g.Model = o.Index, o.Model
 				}

@@ -18,8 +18,8 @@ import (
 type Share struct {
 	Host    Host
 	Granted wire.Granted
-	// Offer is what the host said before, nil where it was not asked.
-	Offer *wire.Inventory
+	// Told is what the host said before, nil where it was not asked.
+	Told *wire.Inventory
 
 	conn  *wire.Conn
 	ended chan struct{}
@@ -129,8 +129,8 @@ func (e *RefusedByAll) Error() string {
 }
 
 // tellLeftOut names the hosts that did not answer. Where none serves, the refusal says the same.
-func tellLeftOut(offers []Offer, tell func(string)) {
-	for _, o := range offers {
+func tellLeftOut(candidates []Candidate, tell func(string)) {
+	for _, o := range candidates {
 		if o.Err != nil {
 			tell("left out: " + o.Host.words(o.Err))
 		}
@@ -140,24 +140,24 @@ func tellLeftOut(offers []Offer, tell func(string)) {
 // Take takes a share on the best of the hosts, on the next best where that has no room any more, and where none has room
 // and the request waits, on that which lacks least. It tells people what they should know.
 func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) (*Share, error) {
-	offers := Offers(ctx, hosts)
+	candidates := Candidates(ctx, hosts)
 	said := false
 	gone, overtaken := map[int]string{}, map[int]bool{}
 	for ctx.Err() == nil {
-		c := Choose(offers, gone, take.Request)
+		c := Choose(candidates, gone, take.Request)
 		at, asked := c.At, take
 		asked.Wait = at < 0
 		if at < 0 && take.Wait {
 			at = c.Wait
 		}
 		if at < 0 {
-			return nil, refusedBy(offers, c)
+			return nil, refusedBy(candidates, c)
 		}
 		if !said {
 			said = true
-			tellLeftOut(offers, tell)
+			tellLeftOut(candidates, tell)
 		}
-		h := offers[at].Host
+		h := candidates[at].Host
 		if asked.Wait && len(hosts) > 1 {
 			tell(fmt.Sprintf("no host has room: waiting at %s, which lacks least", h.Name))
 		}
@@ -165,12 +165,12 @@ func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) 
 			tell(fmt.Sprintf("%s: waiting, place %d of %d: %s", h.Name, q.Place, q.Of, q.Reason))
 		})
 		if err == nil {
-			s.Offer = offers[at].Inventory
+			s.Told = candidates[at].Inventory
 			return s, nil
 		}
 		if c.At >= 0 && take.Wait && !overtaken[at] && isRefusal(err) {
 			// Somebody was faster, and the host may be waited for: what it has now counts.
-			offers[at], overtaken[at] = h.offer(ctx), true
+			candidates[at], overtaken[at] = h.candidate(ctx), true
 			continue
 		}
 		gone[at] = err.Error()

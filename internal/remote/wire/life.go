@@ -143,8 +143,8 @@ func (c *Conn) watch() {
 		}
 		if now := c.reads.Load(); now != seen || !c.reading.Load() || c.forgiven.Load() {
 			seen, silent = now, 0
-		} else if silent++; time.Duration(silent)*look >= c.patience() {
-			c.end(fmt.Errorf("%w: for %v", ErrSilent, c.patience()))
+		} else if silent++; time.Duration(silent)*look >= c.silenceTime() {
+			c.end(fmt.Errorf("%w: for %v", ErrSilent, c.silenceTime()))
 			return
 		}
 		c.silent.Store(silent)
@@ -177,8 +177,8 @@ func (c *Conn) beat() {
 	}
 }
 
-// patience is for how long the other side may be silent.
-func (c *Conn) patience() time.Duration {
+// silenceTime is for how long the other side may be silent.
+func (c *Conn) silenceTime() time.Duration {
 	if c.theirs.Load() {
 		return SilenceLate
 	}

@@ -145,7 +145,7 @@ func TestLateSideIsKnown(t *testing.T) {
 		}()
 		over := reads(server)
 		time.Sleep(3 * Beat)
-		if !server.theirs.Load() || server.patience() != SilenceLate {
+		if !server.theirs.Load() || server.silenceTime() != SilenceLate {
 			t.Errorf("the other side is not known to be late")
 		}
 		_, _ = server.Close(), client.Close()

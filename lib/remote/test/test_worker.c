@@ -351,31 +351,6 @@ static void check_old_driver(sim_machine *machine) {
     program_stop();
 }
 
-/* A socket that somebody else has bound, and removes: who has it open listens there, and leaves it. */
-static void check_bound_socket(void) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const int highest = 20;
-
-    CHECK(strlen(program_path) < sizeof address.sun_path);
-    strcpy(address.sun_path, program_path);
-    int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(made >= 0 && bind(made, (struct sockaddr *)&address, sizeof address) == 0);
-    CHECK_EQUAL(dup2(made, highest), highest);
-    CHECK(!join());
-    PROGRAM("--bound", "20", );
-    close(made);
-    close(highest);
-    struct remote_link *link = begin();
-    CHECK(is_alive(link));
-    remote_link_free(link);
-    EVENTUALLY(program_workers(NULL) == 0);
-    close(program_life);
-    program_life = -1;
-    CHECK_EQUAL(program_status(program_listener), 0);
-    CHECK(!join());
-    CHECK_EQUAL(unlink(program_path), 0);
-}
-
 int main(void) {
     sim_machine machine;
 
@@ -389,7 +364,6 @@ int main(void) {
     check_stopped();
     check_signal();
     check_place();
-    check_bound_socket();
     check_bound();
     check_crowd();
     check_user();
