@@ -82,16 +82,16 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 // awaitEnds waits for the workers of processes that have ended, see [link.pass].
 func (r *Relay) awaitEnds(ctx context.Context) {
 	r.mu.Lock()
-	var leaving []*link
+	var ending []*link
 	for l := range r.links {
 		if l.hasLeft() {
-			leaving = append(leaving, l)
+			ending = append(ending, l)
 		}
 	}
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
-	for _, l := range leaving {
+	for _, l := range ending {
 		select {
 		case <-l.over:
 		case <-ctx.Done():
