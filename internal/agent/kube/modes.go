@@ -47,8 +47,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 			now, _, err := defaults.get()
 			return now, err
 		},
-		Remote:   filepath.Join(k.Dir, remoteClaims),
-		Attached: filepath.Join(k.Dir, "nics.json"), Reserver: k.Agent,
+		Remote: filepath.Join(k.Dir, remoteClaims), Attached: filepath.Join(k.Dir, "nics.json"), Reserver: k.Agent,
 	}
 	if k.publisher.cards = k.newCards(ctx); k.publisher.cards != nil {
 		config.Cards = k.publisher.cards
