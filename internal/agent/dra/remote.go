@@ -169,7 +169,7 @@ func (d *driver) remoteEnded(s RemoteShare, why string) {
 	if _, prepared := d.remote.get(s.Claim); !prepared {
 		return
 	}
-	d.log.Warn("a share on another host has ended", "claim", s.Name, "host", s.Host, "why", why)
+	d.log.Warn("a share on another host has ended", "claim", s.Name, "on", s.Host, "why", why)
 	d.teller.remoteEnded(s, d.usersOf(s), why)
 }
 
