@@ -28,7 +28,7 @@ func Candidates(ctx context.Context, hosts []Host) []Candidate {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	type told struct {
-		at    int
+		at        int
 		candidate Candidate
 	}
 	answers := make(chan told, len(hosts))
