@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"strconv"
@@ -35,6 +36,10 @@ func TestMain(m *testing.M) {
 		case "client":
 			os.Exit(client(os.Args[2], os.Args[3], os.Args[4:]))
 		}
+	}
+	// A signal that this process was started to ignore, as by nohup, the client would ignore too. One that is caught here is not.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(m.Run())
 }
