@@ -1,7 +1,6 @@
 package users
 
 import (
-	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,7 +97,5 @@ func TestCommandsEndWithTheirServer(t *testing.T) {
 		used, err := s.Used(t.Context())
 		return err == nil && used == 0 && len(s.list().Tenants) == 0
 	})
-	if left := s.run("root", "sh", "-c", fmt.Sprintf("pgrep -u %s || true", "u4")); left.out != "" {
-		t.Errorf("processes of u4 are left: %s", left.out)
-	}
+	s.eventually("no process of u4 is left", func() bool { return s.run("root", "sh", "-c", "pgrep -u u4 || true").out == "" })
 }

@@ -3,6 +3,9 @@ package command
 import (
 	"errors"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -75,4 +78,19 @@ func within(over <-chan struct{}, most time.Duration) bool {
 	case <-time.After(most):
 		return false
 	}
+}
+
+// checked returns why a client's command makes no sense.
+func checked(c wire.Command) error {
+	switch {
+	case len(c.Args) == 0 || c.Args[0] == "":
+		return errors.New("there is no command")
+	case !filepath.IsAbs(c.Directory.Path):
+		return errors.New("there is no directory")
+	case slices.ContainsFunc(append(slices.Clone(c.Args), c.Env...), func(s string) bool { return strings.ContainsRune(s, 0) }):
+		return errors.New("a word of the command has a zero byte")
+	case slices.ContainsFunc(c.Terminals, func(stream int) bool { return stream < 0 || stream > 2 }):
+		return errors.New("a terminal is none of the streams 0, 1 and 2")
+	}
+	return nil
 }

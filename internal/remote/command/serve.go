@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -29,6 +27,9 @@ type Host struct {
 	Variables []string
 	// Own are variables for Divvy itself.
 	Own []string
+	// Ended is called when a command and all that it started have ended, before its client hears of it, who may ask for the next
+	// one at once. It may be nil.
+	Ended func()
 }
 
 // beginTime is how long an attendant may take until it starts the command: an agent may have to be started first, and a file
@@ -37,21 +38,6 @@ const beginTime = time.Minute
 
 // lastTime is how long a client may take to hear why its command ends.
 const lastTime = 10 * time.Second
-
-// checked returns why a client's command makes no sense.
-func checked(c wire.Command) error {
-	switch {
-	case len(c.Args) == 0 || c.Args[0] == "":
-		return errors.New("there is no command")
-	case !filepath.IsAbs(c.Directory.Path):
-		return errors.New("there is no directory")
-	case slices.ContainsFunc(append(slices.Clone(c.Args), c.Env...), func(s string) bool { return strings.ContainsRune(s, 0) }):
-		return errors.New("a word of the command has a zero byte")
-	case slices.ContainsFunc(c.Terminals, func(stream int) bool { return stream < 0 || stream > 2 }):
-		return errors.New("a terminal is none of the streams 0, 1 and 2")
-	}
-	return nil
-}
 
 // Serve runs a client's command and returns when it has ended, or the client has gone. A [wire.Refused] is for the client, who
 // was told nothing then. When the context is done the command ends, and its client hears why.
@@ -62,7 +48,7 @@ func (h Host) Serve(ctx context.Context, conn *wire.Conn, c wire.Command) error 
 	// Whoever has to hear of the end may not listen.
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastTime, func() { _ = conn.Close() }) })
 	defer stop()
-	s := &serving{conn: conn, command: c}
+	s := &serving{conn: conn, command: c, ended: h.Ended}
 	defer s.end()
 	accepted, dropped := Accept(c.Env, h.Variables)
 	begin := Begin{
@@ -94,6 +80,7 @@ func gone(conn *wire.Conn) error { return fmt.Errorf("%w: %w", ErrClient, conn.E
 type serving struct {
 	conn    *wire.Conn
 	command wire.Command
+	ended   func()
 
 	line      line
 	attendant *exec.Cmd
@@ -372,6 +359,9 @@ func (s *serving) exited(ctx context.Context, e *wire.Exited) error {
 		case <-ctx.Done(): // the client may take nothing
 			return s.tellEnd(ctx)
 		}
+	}
+	if s.ended != nil {
+		s.ended()
 	}
 	s.conn.Last(wire.Answer{Exited: e})
 	<-s.conn.Done()

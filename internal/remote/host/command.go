@@ -47,6 +47,7 @@ func (h *Host) Command(ctx context.Context, who server.Client, take wire.Take, c
 	run := command.Host{
 		Attendant: h.options.Attendant, Run: append(slices.Clone(h.options.Run), runFlags(take, string(usedBy))...),
 		User: local, Switch: local.UID != os.Getuid(), Variables: client.Environment, Own: h.options.Env,
+		Ended: func() { h.book.release(e) },
 	}
 	err = run.Serve(ctx, w, c)
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {

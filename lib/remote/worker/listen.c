@@ -349,19 +349,20 @@ int remote_listen(const struct remote_listening *how) {
     }
     l.clients = remote_clients_new(how->most);
     struct pollfd *polled = calloc(OWN + how->most, sizeof *polled);
-    if (l.signals < 0 || !l.clients || !polled ||
-        !(how->bound >= 0 ? listen_bound(&l) : bind_here(&l))) {
+    bool listens = l.signals >= 0 && l.clients && polled &&
+                   (how->bound >= 0 ? listen_bound(&l) : bind_here(&l));
+    if (!listens) {
         remote_log("cannot listen at %s: %s", how->path, strerror(errno));
-        return 1;
-    }
-    if (how->ready >= 0) {
+    } else if (how->ready >= 0) {
         ssize_t told = write(how->ready, REMOTE_READY, sizeof REMOTE_READY - 1);
         (void)told; /* without its life, too, the listening ends */
         close(how->ready);
     }
-    run(&l, polled);
-    stop(&l);
+    if (listens) {
+        run(&l, polled);
+        stop(&l);
+    }
     free(polled);
     remote_clients_free(l.clients);
-    return 0;
+    return !listens;
 }
