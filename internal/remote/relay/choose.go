@@ -18,6 +18,8 @@ type Choice struct {
 	At int
 	// Wait is the position of the host on which the request lacks least and may fit later, -1 if on none.
 	Wait int
+	// Later is true where the request would fit on some host beside less than what is held there now.
+	Later bool
 	// Words are why hosts do not serve, by their positions. A host that serves has none.
 	Words map[int]string
 }
@@ -52,7 +54,7 @@ func Choose(candidates []Candidate, gone map[int]string, r v1alpha1.ShareRequest
 			c.At = at
 			return c
 		}
-		c.Words[at] = text
+		c.Words[at], c.Later = text, true
 		open = slices.DeleteFunc(open, func(i int) bool { return i == at })
 	}
 	for _, i := range open {
@@ -63,6 +65,7 @@ func Choose(candidates []Candidate, gone map[int]string, r v1alpha1.ShareRequest
 		}
 		c.Words[i] = strings.ReplaceAll(err.Error(), alloc.ErrRequest.Error()+": ", "")
 		if alloc.Waits(err) {
+			c.Later = true
 			if lacks := lack(err); c.Wait < 0 || lacks < least {
 				c.Wait, least = i, lacks
 			}

@@ -15,7 +15,7 @@ const noCommands = "its file lets this client run no commands: have `divvy serve
 // where none has room and the request waits, that which lacks least. What else run returns counts. Run gets the request as the
 // host is to be asked.
 func (hosts Hosts) Command(ctx context.Context, take wire.Take, tell func(string), run func(conn *wire.Conn, take wire.Take) error) error {
-	candidates := Candidates(ctx, hosts)
+	candidates := hosts.candidates(ctx, take)
 	gone := map[int]string{}
 	for i, o := range candidates {
 		if o.Inventory != nil && !o.Inventory.Commands {

@@ -80,3 +80,27 @@ func lateOr(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// A share whose program has just ended is given back in a moment: who starts the next program then asks so often again, after
+// such pauses.
+const (
+	mostAgain  = 2
+	againPause = 150 * time.Millisecond
+)
+
+// candidates asks all hosts, and again where there would be room for a request that does not wait, but for what is held.
+func (hosts Hosts) candidates(ctx context.Context, take wire.Take) []Candidate {
+	all := Candidates(ctx, hosts)
+	for range mostAgain {
+		if c := Choose(all, nil, take.Request); c.At >= 0 || take.Wait || !c.Later {
+			break
+		}
+		select {
+		case <-time.After(againPause):
+		case <-ctx.Done():
+			return all
+		}
+		all = Candidates(ctx, hosts)
+	}
+	return all
+}

@@ -140,7 +140,7 @@ func tellLeftOut(candidates []Candidate, tell func(string)) {
 // Take takes a share on the best of the hosts, on the next best where that has no room any more, and where none has room
 // and the request waits, on that which lacks least. It tells people what they should know.
 func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) (*Share, error) {
-	candidates := Candidates(ctx, hosts)
+	candidates := hosts.candidates(ctx, take)
 	said := false
 	gone, overtaken := map[int]string{}, map[int]bool{}
 	for ctx.Err() == nil {
