@@ -31,6 +31,10 @@ type link struct {
 	gone atomic.Bool
 	over chan struct{}
 
+	// answer is the beginning of what the worker says, and worker the number that it says of itself there, 0 until then.
+	answer []byte
+	worker uint32
+
 	ending sync.Mutex // guards what follows
 	ended  bool
 	remote *wire.Conn // nil while there is none
@@ -70,6 +74,7 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	defer r.leave(l)
+	defer l.forgetWorker()
 	if err := l.connect(ctx, share); err != nil {
 		l.end(share.Host.words(err))
 		return
@@ -136,7 +141,7 @@ func (l *link) pass(s *Share) {
 			l.end("") // nothing is left to wait for
 		}
 	})
-	err := l.remote.Pour(0, l.unix)
+	err := l.remote.Pour(0, toProcess{l})
 	if err != nil && l.remote.Err() == nil && l.hasLeft() {
 		l.leaves()
 		l.remote.Drain()
@@ -162,6 +167,20 @@ func (f fromProcess) Read(p []byte) (int, error) {
 		f.leaves()
 	}
 	return n, err //nolint:wrapcheck // the reader's own
+}
+
+// toProcess is what a process hears. What the worker says first is looked at before.
+type toProcess struct{ *link }
+
+// Write implements [io.Writer].
+func (t toProcess) Write(p []byte) (int, error) {
+	if missing := helloBytes - len(t.answer); missing > 0 {
+		t.answer = append(t.answer, p[:min(missing, len(p))]...)
+		if len(t.answer) == helloBytes {
+			t.noteWorker(binary.NativeEndian.Uint32(t.answer[helloProcess:]))
+		}
+	}
+	return t.unix.Write(p) //nolint:wrapcheck // the writer's own
 }
 
 // leaves notes that the process has ended, and how long its worker has to end too.
@@ -223,16 +242,43 @@ func (l *link) end(why string) {
 	}
 	l.ended = true
 	if why != "" {
-		mode := os.FileMode(0o600)
-		if l.relay.spec.Everybody {
-			mode = 0o644
-		}
-		_ = os.WriteFile(l.reasonFile(), []byte(plaintext.Line(why, mostOfWhy)+"\n"), mode) // the end is seen without it too
+		_ = l.write(l.reasonFile(), plaintext.Line(why, mostOfWhy)) // the end is seen without it too
 	}
 	_ = l.unix.Close() // it has ended
 	if l.remote != nil {
 		_ = l.remote.Close() // as above
 	}
+}
+
+// write writes a line for the libraries of processes.
+func (l *link) write(path, line string) error {
+	mode := os.FileMode(0o600)
+	if l.relay.spec.Everybody {
+		mode = 0o644
+	}
+	return os.WriteFile(path, []byte(line+"\n"), mode)
+}
+
+// noteWorker has the other processes of the share find this one by its worker's number, which is what the host knows
+// (lib/remote/client/nvml_pids.c).
+func (l *link) noteWorker(number uint32) {
+	if number == 0 {
+		return // it does not say
+	}
+	l.worker = number
+	_ = l.write(l.workerFile(), strconv.Itoa(l.process)) // without it they see the worker's number
+}
+
+// forgetWorker ends what noteWorker has begun.
+func (l *link) forgetWorker() {
+	if l.worker != 0 {
+		_ = os.Remove(l.workerFile()) // as above; the folder is the share's
+	}
+}
+
+// workerFile is where libraries look for the process of a worker.
+func (l *link) workerFile() string {
+	return filepath.Join(filepath.Dir(l.relay.spec.Socket), "worker-"+strconv.FormatUint(uint64(l.worker), 10))
 }
 
 // reasonFile is where the library of a process looks for why its link has ended (lib/remote/client/session.c).

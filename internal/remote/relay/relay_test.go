@@ -226,6 +226,40 @@ func TestBytesPassBothWays(t *testing.T) {
 	eventually(t, "the share is given back", func() bool { _, held := server.Taken(); return held == 0 })
 }
 
+// Other programs of the share find a program by its worker's number, from before it hears its worker until its end.
+func TestWorkersAreNamed(t *testing.T) {
+	const worker = 900
+	server := relaytest.NewAuthority(t).Start(t, &relaytest.Server{Inventory: inventory(80), Take: granted, Link: func() (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go func() {
+			defer theirs.Close()
+			hello := make([]byte, 32)
+			binary.NativeEndian.PutUint32(hello[20:], worker)
+			for _, piece := range [][]byte{hello[:21], hello[21:]} { // as it may come
+				if _, err := theirs.Write(piece); err != nil {
+					return
+				}
+			}
+			_, _ = io.Copy(io.Discard, theirs)
+		}()
+		return ours, nil
+	}})
+	s := begin(t, specFor(t, server.Address))
+	conn := s.connect()
+	if _, err := io.ReadFull(conn, make([]byte, 32)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(filepath.Dir(s.spec.Socket), "worker-900")
+	if text, err := os.ReadFile(file); err != nil || string(text) != "4711\n" {
+		t.Errorf("of worker %d the relay says %q, %v", worker, text, err)
+	}
+	conn.Close()
+	eventually(t, "its worker is forgotten", func() bool {
+		_, err := os.Stat(file)
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
 // Whoever ends, the program's link does, and it says why. A later program hears the same.
 func TestWhyItEnded(t *testing.T) {
 	authority := relaytest.NewAuthority(t)

@@ -19,6 +19,8 @@ const char *remote_socket_path(char *room, size_t size);
 /* Why the link of this process has ended, in words of a relay that left them beside the socket; false where none did. */
 #define REMOTE_REASON_BYTES 448u
 bool remote_socket_reason(const char *path, char reason[REMOTE_REASON_BYTES]);
+/* The process of this share whose worker has that number on another host, as the relay says; 0 for any other worker. */
+unsigned remote_socket_client(unsigned worker);
 
 /* thread.c: how many threads have a number. */
 uint32_t remote_thread_count(void);

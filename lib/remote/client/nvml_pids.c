@@ -1,5 +1,6 @@
 /* Processes in NVML. What the GPU's host knows is the worker; the program is told of itself in its place, by its own number,
- * and asks for itself by that number too. Of other workers of this host their command lines tell the client. */
+ * and asks for itself by that number too. Of other workers of this host their command lines tell the client, of those of
+ * another host the relay. */
 #include "remote/client/nvml.h"
 #include "remote/generated/nvml_stubs.h"
 
@@ -34,15 +35,10 @@ static unsigned worker(void) {
     return (unsigned)number;
 }
 
-/* Reads the process's command line as the words of it, each with its end; false if it is another host's. */
+/* Reads the process's command line as the words of it, each with its end. */
 static bool words_of(unsigned process, char *line, size_t size) {
-    struct remote_link *link = remote_session_link();
     char path[32];
-    size_t area;
 
-    if (!link || !remote_link_area(link, &area)) {
-        return false;
-    }
     snprintf(path, sizeof path, "/proc/%u/cmdline", process);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = file < 0 ? -1 : read(file, line, size - 1);
@@ -58,9 +54,14 @@ static bool words_of(unsigned process, char *line, size_t size) {
 /* The client of another worker (lib/remote/worker/listen.c), 0 for any other process. */
 static unsigned client_of(unsigned process) {
     static const char *const words[] = {"divvy-worker", "--socket", NULL, "--client"};
+    struct remote_link *link = remote_session_link();
     char line[128];
     const char *at = line;
+    size_t area;
 
+    if (!link || !remote_link_area(link, &area)) {
+        return link ? remote_socket_client(process) : 0;
+    }
     if (!words_of(process, line, sizeof line)) {
         return 0;
     }

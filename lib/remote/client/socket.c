@@ -27,28 +27,42 @@ const char *remote_socket_path(char *room, size_t size) {
     return secure_getenv("DIVVY_REMOTE_SOCKET");
 }
 
-/* The file's name has the process's number, as the hello did. */
-bool remote_socket_reason(const char *path, char reason[REMOTE_REASON_BYTES]) {
+/* Reads the first line of a file beside the socket, of the kind and with the number in its name; false if it has none. */
+static bool line_beside(const char *path, const char *kind, unsigned number, char *line,
+                        size_t room) {
     UNCANCELLED;
     char name[REMOTE_PATH_BYTES];
     const char *slash = path ? strrchr(path, '/') : NULL;
     int saved = errno, file = -1;
     ssize_t size = -1;
 
-    int length = snprintf(name, sizeof name, "%.*sended-%d", slash ? (int)(slash - path) + 1 : 0,
-                          path ? path : "", (int)getpid());
+    int length = snprintf(name, sizeof name, "%.*s%s-%u", slash ? (int)(slash - path) + 1 : 0,
+                          path ? path : "", kind, number);
     if (path && length > 0 && (size_t)length < sizeof name) {
         file = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     }
     if (file >= 0) {
-        size = read(file, reason, REMOTE_REASON_BYTES - 1);
+        size = read(file, line, room - 1);
         close(file);
     }
     errno = saved;
     if (size <= 0) {
         return false;
     }
-    reason[size] = '\0';
-    reason[strcspn(reason, "\n")] = '\0';
-    return reason[0] != '\0';
+    line[size] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    return line[0] != '\0';
+}
+
+/* The file's name has the process's number, as the hello did. */
+bool remote_socket_reason(const char *path, char reason[REMOTE_REASON_BYTES]) {
+    return line_beside(path, "ended", (unsigned)getpid(), reason, REMOTE_REASON_BYTES);
+}
+
+unsigned remote_socket_client(unsigned worker) {
+    char room[REMOTE_PATH_BYTES], line[16];
+    bool has =
+        line_beside(remote_socket_path(room, sizeof room), "worker", worker, line, sizeof line);
+
+    return has ? (unsigned)strtoul(line, NULL, 10) : 0;
 }
