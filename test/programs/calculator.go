@@ -50,7 +50,7 @@ func numba(p *place) []string {
 // from the driver.
 func tinygrad(p *place) []string {
 	environment := []string{"DEV=CUDA", "CACHELEVEL=0"}
-	if p.way != "env" && p.way != remote {
+	if p.way != "env" && !isAway(p.way) {
 		environment = append(environment, "CUDA_PATH="+p.instance.Dir)
 	}
 	return environment

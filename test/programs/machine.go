@@ -17,10 +17,13 @@ import (
 
 // Ways are where a program is run: natively, and in a share in each of the ways in which `divvy run` puts our libraries
 // before the driver's, or keeps the program away from the driver.
-var Ways = []string{Natively, "namespace", "env", remote}
+var Ways = []string{Natively, "namespace", "env", remote, remoteTLS}
 
-// remote is the way in which a worker calls the driver for the program.
-const remote = "remote"
+// The ways in which a worker calls the driver for the program: beside it, and as if on another host.
+const (
+	remote    = "remote"
+	remoteTLS = "remote-tls"
+)
 
 // Natively is the way without a share.
 const Natively = "natively"
@@ -48,6 +51,8 @@ type place struct {
 	// instance is the machine; its run directory holds it, the programs' home and the scripts.
 	instance *simgpu.Instance
 	rundir   string
+	// server gives the shares of [remoteTLS].
+	server *server
 }
 
 // kernelTime is what a kernel takes on the machines here: much longer than all copies of a check together, so that the
@@ -77,17 +82,23 @@ func (s Setting) open(ctx context.Context, machine, way string, gpu int, limit u
 	if err := os.CopyFS(rundir, scripts); err != nil {
 		return p, fmt.Errorf("write the scripts: %w", err)
 	}
-	p.instance, err = p.store.Start(ctx, machine, model, "")
+	if p.instance, err = p.store.Start(ctx, machine, model, ""); err == nil && way == remoteTLS {
+		p.server, err = p.serve(ctx)
+	}
 	return p, err
 }
 
 // close ends the machine with everything on it, also when the check was broken off.
 func (p *place) close(ctx context.Context) error {
 	var err error
+	ctx = context.WithoutCancel(ctx)
+	if p.server != nil {
+		err = p.server.stop(ctx)
+	}
 	if p.instance != nil {
-		said, stop := p.divvy(context.WithoutCancel(ctx), "simgpu", "stop", "--force", p.instance.Name).CombinedOutput()
+		said, stop := p.divvy(ctx, "simgpu", "stop", "--force", p.instance.Name).CombinedOutput()
 		if stop != nil {
-			err = fmt.Errorf("stop the simulated machine: %w: %s", stop, said)
+			err = errors.Join(err, fmt.Errorf("stop the simulated machine: %w: %s", stop, said))
 		}
 	}
 	return errors.Join(err, os.RemoveAll(p.rundir))
@@ -116,15 +127,29 @@ func (p *place) command(ctx context.Context, argv ...string) *exec.Cmd {
 	if p.isNative() {
 		return p.outside(ctx, argv...)
 	}
-	how := []string{"--layer", p.way}
-	if p.way == remote {
-		how = []string{"--layer", "namespace", "--backend", "remote"}
+	flags := []string{"run", "--memory", strconv.FormatUint(p.limit, 10)}
+	switch p.way {
+	case remote:
+		flags = append(flags, "--layer", "namespace", "--backend", "remote")
+	case remoteTLS:
+		flags = append(flags, "--layer", "namespace", "--remote", p.server.address)
+	default:
+		flags = append(flags, "--layer", p.way)
 	}
-	flags := append([]string{"run", "--simgpu", p.instance.Name, "--gpu", strconv.Itoa(p.gpu), "--memory", strconv.FormatUint(p.limit, 10)}, how...)
-	return p.divvy(ctx, append(append(flags, "--"), argv...)...)
+	if p.way != remoteTLS { // whose GPU the server chooses
+		flags = append(flags, "--simgpu", p.instance.Name, "--gpu", strconv.Itoa(p.gpu))
+	}
+	cmd := p.divvy(ctx, append(append(flags, "--"), argv...)...)
+	if p.way == remoteTLS {
+		cmd.Env = append(cmd.Env, "DIVVY_RUNDIR="+p.server.rundir, "DIVVY_REMOTE_DIR="+p.server.bundles)
+	}
+	return cmd
 }
 
 func (p *place) isNative() bool { return p.way == Natively }
+
+// isAway tells whether a program is kept away from the driver in a way.
+func isAway(way string) bool { return way == remote || way == remoteTLS }
 
 // total is what a program should see as the memory that it can use.
 func (p *place) total() uint64 {

@@ -30,7 +30,7 @@ func setting(t *testing.T) Setting {
 // skipUnable skips a way that this machine does not allow.
 func skipUnable(t *testing.T, s Setting, way string) {
 	t.Helper()
-	if way != "namespace" && way != remote {
+	if way != "namespace" && !isAway(way) {
 		return
 	}
 	if said, err := exec.Command(s.Tree.Program("divvy-enter"), "--probe").CombinedOutput(); err != nil {

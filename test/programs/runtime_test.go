@@ -35,7 +35,7 @@ func TestRuntimeLibraryEndsClearly(t *testing.T) {
 					t.Fatalf("%v: %s", err, said.String())
 				}
 				lines, want := strings.Split(strings.TrimSpace(said.String()), "\n"), "simgpu: this program uses the CUDA runtime library"
-				if way == remote {
+				if isAway(way) {
 					want = "divvy: this program needs tables of the driver"
 				}
 				if len(lines) != 1 || !strings.HasPrefix(lines[0], want) {
