@@ -3,6 +3,7 @@
 #include "cuda/test/busy.h"
 
 #include <stddef.h>
+#include <time.h>
 
 #define COUNT 20000u
 #define ROUNDS 1000u
@@ -28,10 +29,19 @@ static void record(unsigned count) {
     }
 }
 
-/* Within a quarter of what the GPU truly took, our own events beside them. */
+static uint64_t now(void) {
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* Within a quarter of what the GPU truly took, our own events beside them. Where the program is so slow that the GPU waits for
+ * it, no more than the time that passed. */
 static void records_are_charged(void) {
     uint64_t before = sim_time(&s, 0);
     uint64_t charged = busy_bucket(&s, 0).charged;
+    uint64_t begun = now();
 
     begin();
     record(COUNT);
@@ -40,7 +50,9 @@ static void records_are_charged(void) {
     charged = busy_bucket(&s, 0).charged - charged;
     uint64_t took = sim_time(&s, 0) - before;
     CHECK(took >= (uint64_t)COUNT * RECORD_NS);
-    CHECK(charged > took - took / 4 && charged < took + took / 4);
+    uint64_t passed = now() - begun;
+    CHECK(charged > took - took / 4);
+    CHECK(charged < took + took / 4 || (passed > 2 * took && charged <= passed));
 }
 
 /* With a hundredth of the GPU a loop of records waits once it has taken more than it may. */
