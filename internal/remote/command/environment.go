@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // passed are the variables that a client passes without being told to, and that every host lets: what decides which programs
@@ -63,6 +64,15 @@ type User struct {
 	Name, Home string
 	UID, GID   int
 	Groups     []int
+}
+
+// Credential has a process become the user, which only root can.
+func (u User) Credential() *syscall.Credential {
+	groups := make([]uint32, 0, len(u.Groups))
+	for _, g := range u.Groups {
+		groups = append(groups, uint32(g))
+	}
+	return &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID), Groups: groups}
 }
 
 // hostPath is where programs are, unless the client says otherwise.

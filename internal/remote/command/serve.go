@@ -125,11 +125,7 @@ func (s *serving) start(ctx context.Context, h Host) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = given[0], given[1], given[2], []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if h.Switch {
-		groups := make([]uint32, 0, len(h.User.Groups))
-		for _, g := range h.User.Groups {
-			groups = append(groups, uint32(g))
-		}
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(h.User.UID), Gid: uint32(h.User.GID), Groups: groups}
+		cmd.SysProcAttr.Credential = h.User.Credential()
 	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the command's attendant: %w", err)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/plaintext"
 	"github.com/divvy-gpu/divvy/internal/remote/command"
 	"github.com/divvy-gpu/divvy/internal/remote/server"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
@@ -90,7 +91,7 @@ func (b *book) begin(e *entry, stop func(why string)) (why string) {
 // longestWord bounds the client's own words for who it is.
 const longestWord = 60
 
-func cut(word string) string { return word[:min(len(word), longestWord)] }
+func cut(word string) string { return plaintext.Line(word, longestWord) }
 
 // runFlags are the flags of `divvy run` for a request, and the dash before the command.
 func runFlags(take wire.Take, usedBy string) []string {

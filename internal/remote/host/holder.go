@@ -9,8 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -268,39 +266,13 @@ func (s *share) End() {
 // identityOf is the environment of a local user's process, and what makes it that user's. An empty name is this process's user.
 func identityOf(name string, env []string) ([]string, *syscall.SysProcAttr, error) {
 	attr := &syscall.SysProcAttr{Setsid: true}
-	var u *user.User
-	var err error
-	if name == "" {
-		u, err = user.Current()
-	} else {
-		u, err = user.Lookup(name)
-	}
+	u, err := userOf(name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the local user of a client: %w", err)
+		return nil, nil, err
 	}
-	env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + u.HomeDir, "USER=" + u.Username, "LOGNAME=" + u.Username}, env...)
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, nil, fmt.Errorf("find the local user of a client: %w", err)
-	}
-	if name == "" || int(uid) == os.Getuid() {
-		return env, attr, nil
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, nil, fmt.Errorf("find the local user of a client: %w", err)
-	}
-	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	groups, err := u.GroupIds()
-	if err != nil {
-		return nil, nil, fmt.Errorf("find the groups of user %s: %w", name, err)
-	}
-	for _, text := range groups {
-		group, err := strconv.ParseUint(text, 10, 32)
-		if err != nil {
-			return nil, nil, fmt.Errorf("find the groups of user %s: %w", name, err)
-		}
-		attr.Credential.Groups = append(attr.Credential.Groups, uint32(group))
+	env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + u.Home, "USER=" + u.Name, "LOGNAME=" + u.Name}, env...)
+	if u.UID != os.Getuid() {
+		attr.Credential = u.Credential()
 	}
 	return env, attr, nil
 }
