@@ -6,12 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,21 +174,6 @@ func (b *Bundle) Address(host string) string {
 	return net.JoinHostPort(name, port)
 }
 
-// at reports whether the bundle is for the server at the port that a host is named with, if it is.
-func (b *Bundle) at(host string) bool {
-	_, port := splitHost(host)
-	return port == "" || port == strconv.Itoa(b.port())
-}
-
-// better reports whether the bundle is to be taken for a host rather than another one, which may be nil: one for that port, and
-// of these the one that is valid for longer.
-func (b *Bundle) better(other *Bundle, host string) bool {
-	if other == nil || b.at(host) != other.at(host) {
-		return other == nil || b.at(host)
-	}
-	return b.NotAfter().After(other.NotAfter())
-}
-
 func (b *Bundle) port() int {
 	if b.Port == 0 {
 		return servefile.Port
@@ -214,96 +196,4 @@ func sameHost(x, y string) bool {
 		return a.Unmap() == b.Unmap()
 	}
 	return strings.EqualFold(strings.TrimSuffix(x, "."), strings.TrimSuffix(y, "."))
-}
-
-// FindBundle finds the bundle for a host, with or without a port. Of several it takes one for that port if there is one, and of
-// these the one that is valid for longest.
-func FindBundle(host string) (*Bundle, error) {
-	var best *Bundle
-	var faults []error
-	for _, dir := range Dirs() {
-		files, err := filepath.Glob(filepath.Join(dir, "*.pem"))
-		if err != nil {
-			continue // a directory whose name is a bad pattern
-		}
-		for _, path := range files {
-			b, err := ReadBundle(path)
-			switch {
-			case errors.Is(err, os.ErrPermission) && dir == systemDir: // a bundle of others is none of this user's
-			case errors.Is(err, os.ErrPermission):
-				faults = append(faults, fmt.Errorf("%w: run `chown` to have it be yours, if root brought it", err))
-			case err != nil:
-				faults = append(faults, err)
-			case err == nil && b.Serves(host) && b.better(best, host):
-				best = b
-			}
-		}
-		if best != nil {
-			break
-		}
-	}
-	if best == nil {
-		return nil, errors.Join(append([]error{fmt.Errorf("a bundle for %s was %w in %s: have `divvy serve admit NAME` run there, and put the file that it writes into %s",
-			host, ErrNone, strings.Join(Dirs(), " and "), Dirs()[0])}, faults...)...)
-	}
-	return best, best.Check(host)
-}
-
-// Check returns why a bundle cannot be used now for a host, [ErrTime].
-func (b *Bundle) Check(host string) error {
-	switch now := time.Now(); {
-	case now.After(b.certificate.NotAfter):
-		return fmt.Errorf("%s is %w since %s: have `divvy serve admit %s` run on %s again, and put the file in its place", b.path, ErrTime, day(b.NotAfter()), b.Name(), host)
-	case now.Before(b.certificate.NotBefore):
-		return fmt.Errorf("%s is %w until %s: compare this machine's clock with that of %s", b.path, ErrTime, day(b.certificate.NotBefore), host)
-	}
-	return nil
-}
-
-// systemDir is where bundles of the machine's users are.
-const systemDir = "/etc/divvy/remote"
-
-// Dirs are where clients look for bundles, in order.
-func Dirs() []string {
-	if dir := os.Getenv(Variable); dir != "" {
-		return []string{dir}
-	}
-	dirs := []string{systemDir}
-	if config, err := os.UserConfigDir(); err == nil {
-		dirs = slices.Insert(dirs, 0, filepath.Join(config, "divvy", "remote"))
-	}
-	return dirs
-}
-
-// Hosts are the names of all servers for which there is a bundle that is valid now.
-func Hosts() ([]string, error) {
-	var found []string
-	for _, dir := range Dirs() {
-		files, err := filepath.Glob(filepath.Join(dir, "*.pem"))
-		if err != nil {
-			continue // a directory whose name is a bad pattern
-		}
-		for _, path := range files {
-			b, err := ReadBundle(path)
-			if err != nil || len(b.Hosts) == 0 || b.Check(b.Hosts[0]) != nil {
-				continue // FindBundle tells of it who asks for its host
-			}
-			if name := b.called(); !slices.Contains(found, name) {
-				found = append(found, name)
-			}
-		}
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("a bundle that is valid was %w in %s: have `divvy serve admit NAME` run on a host, and put the file that it writes into %s",
-			ErrNone, strings.Join(Dirs(), " and "), Dirs()[0])
-	}
-	return found, nil
-}
-
-// called is the first name of the bundle's host, with the port if it is not the usual one.
-func (b *Bundle) called() string {
-	if b.port() == servefile.Port {
-		return b.Hosts[0]
-	}
-	return b.Address(b.Hosts[0])
 }

@@ -134,12 +134,12 @@ func TestFindClosedBundle(t *testing.T) {
 	t.Setenv(Variable, dir)
 	path := filepath.Join(dir, "a.pem")
 	put(t, path, []byte("x"), 0)
-	if _, err := FindBundle("gpu1"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), path+": permission denied: run `chown`") {
+	if _, err := FindBundles("gpu1"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), path+": permission denied: run `chown`") {
 		t.Error(err)
 	}
 }
 
-func TestFindBundle(t *testing.T) {
+func TestFindBundles(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)
 	own := filepath.Join(home, "divvy", "remote")
@@ -149,7 +149,7 @@ func TestFindBundle(t *testing.T) {
 	if dirs := Dirs(); !slices.Equal(dirs, []string{own, "/etc/divvy/remote"}) {
 		t.Error(dirs)
 	}
-	_, err := FindBundle("gpu1")
+	_, err := FindBundles("gpu1")
 	if !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), own) || !strings.Contains(err.Error(), "divvy serve admit NAME") {
 		t.Error(err)
 	}
@@ -158,26 +158,26 @@ func TestFindBundle(t *testing.T) {
 		return encoded(t, a.bundleOf(t, clientTemplate(name, now.Add(-48*time.Hour), now.Add(until)), nil))
 	}
 	put(t, filepath.Join(own, "b.pem"), of("old", -time.Hour), 0o600)
-	if _, err := FindBundle("gpu1"); !errors.Is(err, ErrTime) || !strings.Contains(err.Error(), filepath.Join(own, "b.pem")+" is out of its time since ") || !strings.Contains(err.Error(), "`divvy serve admit old`") {
+	if _, err := FindBundles("gpu1"); !errors.Is(err, ErrTime) || !strings.Contains(err.Error(), filepath.Join(own, "b.pem")+" is out of its time since ") || !strings.Contains(err.Error(), "`divvy serve admit old`") {
 		t.Error(err)
 	}
 	put(t, filepath.Join(own, "a.pem"), of("new", 2*time.Hour), 0o600)
 	put(t, filepath.Join(own, "c.pem"), of("short", time.Hour), 0o600)
 	put(t, filepath.Join(own, "d.txt"), of("text", 3*time.Hour), 0o600)
-	if b, err := FindBundle("gpu1"); err != nil || b.Name() != "new" || b.Path() != filepath.Join(own, "a.pem") {
+	if b, err := FindBundles("gpu1"); err != nil || len(b) != 2 || b[0].Name() != "new" || b[0].Path() != filepath.Join(own, "a.pem") || b[1].Name() != "short" {
 		t.Errorf("%+v, %v", b, err)
 	}
 	put(t, filepath.Join(dir, "e.pem"), of("named", time.Minute), 0o600)
 	t.Setenv(Variable, dir)
-	if b, err := FindBundle("gpu1"); err != nil || b.Name() != "named" {
+	if b, err := FindBundles("gpu1"); err != nil || len(b) != 1 || b[0].Name() != "named" {
 		t.Errorf("%+v, %v", b, err)
 	}
 	// What is wrong with another file is said where none is found.
 	put(t, filepath.Join(dir, "f.pem"), []byte("x"), 0o600)
-	if _, err := FindBundle("gpu1"); err != nil {
+	if _, err := FindBundles("gpu1"); err != nil {
 		t.Error(err)
 	}
-	if _, err := FindBundle("gpu2"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "f.pem: invalid: it is no bundle") {
+	if _, err := FindBundles("gpu2"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "f.pem: invalid: it is no bundle") {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -21,8 +22,7 @@ func (b *Bundle) Explain(host string, err error) error {
 		return fmt.Errorf("%s: %w: its certificate is for %s: use one of these, or have `divvy serve init --renew` run there with this name too",
 			host, ErrRefused, strings.Join(hostsOf(name.Certificate), ", "))
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%s: %w: its certificate is of another authority than %s: have `divvy serve admit %s` run there, and use the bundle that it writes",
-			host, ErrRefused, b.from(), b.Name())
+		return Foreign(host, []*Bundle{b})
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("%s: %w: its certificate is valid from %s to %s: compare the clocks, or have `divvy serve init --renew` run there",
 			host, ErrRefused, day(invalid.Cert.NotBefore), day(invalid.Cert.NotAfter))
@@ -30,6 +30,22 @@ func (b *Bundle) Explain(host string, err error) error {
 		return fmt.Errorf("%s: %w: its certificate is not a server's: %w", host, ErrRefused, err)
 	}
 	return b.explainAlert(host, err)
+}
+
+// Foreign is what is said of a host's server whose certificate is of none of the authorities of bundles for that host.
+func Foreign(host string, tried []*Bundle) error {
+	var from, names []string
+	for _, b := range tried {
+		from = append(from, b.from())
+		if !slices.Contains(names, b.Name()) {
+			names = append(names, b.Name())
+		}
+	}
+	if len(names) > 1 {
+		names = []string{"NAME"}
+	}
+	return fmt.Errorf("%s: %w: its certificate is of another authority than %s: have `divvy serve admit %s` run there, and use the bundle that it writes",
+		host, ErrRefused, strings.Join(from, " and "), names[0])
 }
 
 // explainAlert is Explain of what the server says. TLS has no types for its alerts.

@@ -83,9 +83,11 @@ func TestMutual(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(Variable, filepath.Dir(path))
-	if b, err = FindBundle("GPU1.example.com:7117"); err != nil {
+	found, err := FindBundles("GPU1.example.com:7117")
+	if err != nil {
 		t.Fatal(err)
 	}
+	b = found[0]
 	server, err := Server(dir)
 	if err != nil {
 		t.Fatal(err)

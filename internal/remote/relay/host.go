@@ -21,14 +21,12 @@ import (
 
 // Host is a server, as the user names it.
 type Host struct {
-	// Name is what the user wrote, and Address where it listens.
-	Name, Address string
-	// Config has the client's certificate, and by what the server's is known.
-	Config *tls.Config
+	// Name is what the user wrote.
+	Name string
 	// Fault is why it cannot be asked, nil where it can.
 	Fault error
 
-	bundle *identity.Bundle
+	ways *ways // at least one where there is no fault
 }
 
 // ErrNames marks a list of hosts that makes no sense.
@@ -73,14 +71,20 @@ func Find(names []string) Hosts {
 	hosts := make(Hosts, 0, len(names))
 	for _, name := range names {
 		h := Host{Name: name}
-		if b, err := identity.FindBundle(name); err != nil {
+		if bundles, err := identity.FindBundles(name); err != nil {
 			h.Fault = err
 		} else {
-			h.Address, h.Config, h.bundle = b.Address(name), b.Config(name), b
+			h.ways = waysBy(name, bundles)
 		}
 		hosts = append(hosts, h)
 	}
 	return hosts
+}
+
+// By is the host of a bundle, by this bundle alone.
+func By(b *identity.Bundle) Host {
+	name := b.Called()
+	return Host{Name: name, Fault: b.Check(name), ways: waysBy(name, []*identity.Bundle{b})}
 }
 
 // fromFile is a host at an address, by a bundle that is read anew for each connection. Its certificate has its name.
@@ -101,7 +105,7 @@ func fromFile(name, address, path string) Host {
 		}
 		return &now.Config(name).Certificates[0], nil
 	}
-	return Host{Name: name, Address: address, Config: config}
+	return Host{Name: name, ways: &ways{list: []way{{address: address, config: config}}}}
 }
 
 // hostsOf are those of a relay.
@@ -128,56 +132,38 @@ func (h Host) open(ctx context.Context, open wire.Open) (*wire.Conn, error) {
 	return c, nil
 }
 
-// dial connects.
-func (h Host) dial(ctx context.Context) (*wire.Conn, error) {
-	if h.Fault != nil {
-		return nil, h.Fault
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, dialTime, errSlow)
-	defer cancel()
-	dialer := tls.Dialer{NetDialer: &net.Dialer{KeepAlive: -1}, Config: h.Config}
-	made, err := dialer.DialContext(ctx, "tcp", h.Address)
-	if err != nil {
-		return nil, h.explain(ctx, err)
-	}
-	conn, ok := made.(*tls.Conn)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("connect to %s: it is no connection of TLS", h.Address), made.Close())
-	}
-	if found := conn.ConnectionState().NegotiatedProtocol; found != wire.Protocol {
-		return nil, errors.Join(fmt.Errorf("it does not speak %s: is it `divvy serve` that listens at %s?", wire.Protocol, h.Address), conn.NetConn().Close())
-	}
-	return wire.New(conn), nil
-}
-
 // errSlow is a host that does not answer in time.
 var errSlow = fmt.Errorf("no answer in %v", dialTime)
 
-// explain says of an error of a connection what it means for the user, and what to do.
+// explain says of an error of the last connection what it means for the user, and what to do.
 func (h Host) explain(ctx context.Context, err error) error {
+	return h.ways.first().explain(ctx, h.Name, err)
+}
+
+func (w way) explain(ctx context.Context, host string, err error) error {
 	var record tls.RecordHeaderError
 	var name *net.DNSError
 	switch {
 	case errors.Is(context.Cause(ctx), errSlow), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
-		return fmt.Errorf("%w from %s: is the host on, and does a firewall let this port through?", errSlow, h.Address)
+		return fmt.Errorf("%w from %s: is the host on, and does a firewall let this port through?", errSlow, w.address)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody listens at %s: start `divvy serve` there, or name another port as HOST:PORT", h.Address)
+		return fmt.Errorf("nobody listens at %s: start `divvy serve` there, or name another port as HOST:PORT", w.address)
 	case errors.As(err, &name):
 		return fmt.Errorf("the name cannot be looked up: %s", cmp.Or(name.Err, "unknown"))
 	case errors.As(err, &record):
-		return fmt.Errorf("what listens at %s speaks no TLS: is it `divvy serve`?", h.Address)
-	case h.bundle != nil:
-		return h.bundle.Explain(h.Name, err)
+		return fmt.Errorf("what listens at %s speaks no TLS: is it `divvy serve`?", w.address)
+	case w.bundle != nil:
+		return w.bundle.Explain(host, err)
 	}
 	return err
 }
 
 // client is the name by which the host knows this client.
 func (h Host) client() string {
-	if h.bundle == nil {
-		return "NAME"
+	if first := h.ways.first(); first.bundle != nil {
+		return first.bundle.Name()
 	}
-	return h.bundle.Name()
+	return "NAME"
 }
 
 // words are an error in a line that begins with the host.

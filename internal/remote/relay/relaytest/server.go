@@ -59,21 +59,25 @@ func NewAuthority(t *testing.T) *Authority {
 	return a
 }
 
-// admit makes a bundle for a server at a port.
-func (a *Authority) admit(t *testing.T, port int) {
+// Admit makes a bundle for a server at a port, and returns it as the file has it. It may be out of its time already.
+func (a *Authority) Admit(t *testing.T, file string, port int, validity time.Duration) *identity.Bundle {
 	t.Helper()
-	bundle, err := a.authority.Issue("laptop", time.Hour)
+	bundle, err := a.authority.Issue("laptop", validity)
 	if err != nil {
 		t.Fatal(err)
 	}
 	bundle.Port = port
 	text, err := bundle.Encode()
 	if err == nil {
-		err = identity.WriteNew(filepath.Join(a.Bundles, strconv.Itoa(port)+".pem"), text, 0o600)
+		err = identity.WriteNew(file, text, 0o600)
+	}
+	if err == nil {
+		bundle, err = identity.ReadBundle(file)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return bundle
 }
 
 // Start starts a server, which ends with the test.
@@ -84,7 +88,7 @@ func (a *Authority) Start(t *testing.T, s *Server) *Server {
 		t.Fatal(err)
 	}
 	s.listener, s.Address = listener, listener.Addr().String()
-	a.admit(t, s.Port())
+	a.Admit(t, filepath.Join(a.Bundles, strconv.Itoa(s.Port())+".pem"), s.Port(), time.Hour)
 	var served sync.WaitGroup
 	served.Go(func() {
 		for {
@@ -140,6 +144,13 @@ func (s *Server) EndLinks() {
 	for _, c := range s.links {
 		_ = c.Close()
 	}
+}
+
+// Met is how many connections there were.
+func (s *Server) Met() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
 }
 
 // Taken are the requests so far, and Held how many shares are held now.
