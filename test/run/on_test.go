@@ -1,8 +1,15 @@
 package run
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // on runs a command on one of some hosts to its end.
@@ -66,4 +73,35 @@ func TestOnSeveral(t *testing.T) {
 	if o := c.on(all[1].name, "--memory", "20Gi", "--", "true"); o.status != 125 {
 		t.Errorf("a host that is gone: %+v", o)
 	}
+}
+
+// A command that kills its attendant keeps nothing of the share by a process in a session of its own: the process ends, and until
+// then the share counts.
+func TestOnKilledAttendant(t *testing.T) {
+	all := newServers(t, 1)
+	s, c := all[0], newClient(t, all, "--commands", "--shares", "1")
+	held := filepath.Join(t.TempDir(), "held")
+	script := fmt.Sprintf("(setsid sh -c 'echo $$ > %[1]s.pid; exec %[2]s hold --bytes 1Gi > %[1]s' &); while ! [ -s %[1]s ]; do sleep 0.02; done; kill -KILL $PPID; sleep 1000", held, s.bench())
+	if o := c.on(s.name, "--memory", "2Gi", "--", "sh", "-c", script); o.status != 128+int(syscall.SIGKILL) {
+		t.Errorf("%+v", o)
+	}
+	text, err := os.ReadFile(held + ".pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := process.Find(pid); err == nil && id.Alive() {
+		_ = id.Signal(syscall.SIGKILL) // it is not the test's
+		t.Errorf("process %d is left", pid)
+	}
+	if left := s.list().Tenants; len(left) > 0 {
+		t.Errorf("the share is left: %+v", left)
+	}
+	if o := c.on(s.name, "--memory", "2Gi", "--", "true"); o.status != 0 {
+		t.Errorf("the next command: %+v", o)
+	}
+	s.gone()
 }

@@ -17,6 +17,9 @@ type Remote struct {
 	// Host and User are the client's own words.
 	Host string `json:"host,omitempty"`
 	User string `json:"user,omitempty"`
+	// Mark tells a command of `divvy run --on` from all others, so that its server finds what is left of its share. It is empty
+	// for a share that is used from another host.
+	Mark string `json:"mark,omitempty"`
 }
 
 // longestWord bounds each word of a [Remote], in bytes.
@@ -30,7 +33,7 @@ func (r *Remote) Fault() error {
 	if r.Client == "" {
 		return Errorf(CodeInvalid, "a share that is used from another host is a client's")
 	}
-	for _, word := range []string{r.Client, r.Address, r.Host, r.User} {
+	for _, word := range []string{r.Client, r.Address, r.Host, r.User, r.Mark} {
 		if len(word) > longestWord {
 			return Errorf(CodeInvalid, "who uses the share from another host is said in at most %d bytes each", longestWord)
 		}

@@ -87,6 +87,33 @@ func TestKilledAttendant(t *testing.T) {
 	left(t, filepath.Join(cmd.Dir, "left"))
 }
 
+// What a command that kills its attendant leaves in a session of its own keeps the streams, and is told of before anybody waits
+// for their end.
+func TestKilledAttendantLeavesASession(t *testing.T) {
+	h := serve(t)
+	cmd := h.command("setsid sh -c 'echo $$ > left; exec sleep 1000' & while ! [ -s left ]; do sleep 0.01; done; kill -KILL $PPID; sleep 1000")
+	file, told := filepath.Join(cmd.Dir, "left"), make(chan bool, 2)
+	h.run.Ended = func(clean bool) {
+		told <- clean
+		if text, err := os.ReadFile(file); err == nil && !clean {
+			if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // as the agent does
+			}
+		}
+	}
+	_ = cmd.Run() // the state tells
+	if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGKILL {
+		t.Errorf("it ended with %v", cmd.ProcessState)
+	}
+	if err := h.ended(); err != nil {
+		t.Error(err)
+	}
+	if clean := <-told; clean {
+		t.Error("nothing was said to be left")
+	}
+	left(t, file)
+}
+
 // A client that takes nothing of what its command wrote does not hold up the server's end, and hears of it.
 func TestEndWhileNothingIsTaken(t *testing.T) {
 	h := serve(t)

@@ -27,9 +27,10 @@ type Host struct {
 	Variables []string
 	// Own are variables for Divvy itself.
 	Own []string
-	// Ended is called when a command and all that it started have ended, before its client hears of it, who may ask for the next
-	// one at once. It may be nil.
-	Ended func()
+	// Ended is called when a command has ended, before its client hears of it, who may ask for the next one at once. Clean says
+	// that its attendant has ended all that it started; otherwise what is left has to be ended before Ended returns, because
+	// it may keep the streams. It may be called twice, and be nil.
+	Ended func(clean bool)
 }
 
 // beginTime is how long an attendant may take until it starts the command: an agent may have to be started first, and a file
@@ -49,6 +50,9 @@ func (h Host) Serve(ctx context.Context, conn *wire.Conn, c wire.Command) error 
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastTime, func() { _ = conn.Close() }) })
 	defer stop()
 	s := &serving{conn: conn, command: c, ended: h.Ended}
+	if s.ended == nil {
+		s.ended = func(bool) {}
+	}
 	defer s.end()
 	accepted, dropped := Accept(c.Env, h.Variables)
 	begin := Begin{
@@ -80,7 +84,7 @@ func gone(conn *wire.Conn) error { return fmt.Errorf("%w: %w", ErrClient, conn.E
 type serving struct {
 	conn    *wire.Conn
 	command wire.Command
-	ended   func()
+	ended   func(clean bool)
 
 	line      line
 	attendant *exec.Cmd
@@ -221,6 +225,7 @@ func (s *serving) serve(ctx context.Context) error {
 			}
 		case <-silent:
 			endSession(s.id) // somebody has ended the attendant
+			s.ended(false)
 			return s.exited(ctx, &wire.Exited{Signal: int(syscall.SIGKILL)})
 		case err := <-broken:
 			return err
@@ -356,9 +361,7 @@ func (s *serving) exited(ctx context.Context, e *wire.Exited) error {
 			return s.tellEnd(ctx)
 		}
 	}
-	if s.ended != nil {
-		s.ended()
-	}
+	s.ended(true)
 	s.conn.Last(wire.Answer{Exited: e})
 	<-s.conn.Done()
 	return nil

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,30 +32,43 @@ func (h *Host) Command(ctx context.Context, who server.Client, take wire.Take, c
 	if err != nil {
 		return command.Refusal(err)
 	}
-	defer h.book.release(e)
+	left := &leftover{host: h, entry: e, mark: rand.Text(), serving: ctx, over: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if why := h.book.begin(e, func(why string) { cancel(errors.New(why)) }); why != "" {
+		h.book.release(e)
 		return &wire.Refused{Code: wire.CodeClient, Text: why}
 	}
-	local, err := userOf(client.User)
+	local, usedBy, err := left.whose(client, who, take)
 	if err != nil {
+		h.book.release(e)
 		return command.Refusal(err)
 	}
-	usedBy, err := json.Marshal(control.Remote{Client: who.Name, Address: who.Address, Host: cut(take.Host), User: cut(take.User)})
-	if err != nil {
-		return fmt.Errorf("say whose the command is: %w", err)
-	}
+	defer left.await()
 	run := command.Host{
-		Attendant: h.options.Attendant, Run: append(slices.Clone(h.options.Run), runFlags(take, string(usedBy))...),
+		Attendant: h.options.Attendant, Run: append(slices.Clone(h.options.Run), runFlags(take, usedBy)...),
 		User: local, Switch: local.UID != os.Getuid(), Variables: client.Environment, Own: h.options.Env,
-		Ended: func() { h.book.release(e) },
+		Ended: left.end,
 	}
 	err = run.Serve(ctx, w, c)
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
 		return errHost
 	}
 	return err
+}
+
+// whose is the local user whose a command is, and for whom on another host it is, for [UsedByFlag].
+func (l *leftover) whose(client servefile.Client, who server.Client, take wire.Take) (command.User, string, error) {
+	local, err := userOf(client.User)
+	if err != nil {
+		return local, "", err
+	}
+	l.uid = local.UID
+	usedBy, err := json.Marshal(control.Remote{Client: who.Name, Address: who.Address, Host: cut(take.Host), User: cut(take.User), Mark: l.mark})
+	if err != nil {
+		return local, "", fmt.Errorf("say whose the command is: %w", err)
+	}
+	return local, string(usedBy), nil
 }
 
 // reserve counts a command's share. It is asked for as the client wrote it, but of GPUs that are given to clients.
