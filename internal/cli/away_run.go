@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -21,24 +20,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/remote/relay"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
-
-// hostsFlag is a list of hosts.
-type hostsFlag struct{ names []string }
-
-// Set implements pflag.Value.
-func (f *hostsFlag) Set(text string) error {
-	names, err := relay.Names(text)
-	if err != nil {
-		return err
-	}
-	f.names = names
-	return nil
-}
-
-// Type implements pflag.Value.
-func (f *hostsFlag) Type() string { return "HOST,..." }
-
-func (f *hostsFlag) String() string { return strings.Join(f.names, ",") }
 
 // unfit says which flag makes no sense for a share on another host, nil if none.
 func (o *runOptions) unfit() error {
@@ -73,6 +54,10 @@ func (a *app) runAway(ctx context.Context, o *runOptions, command []string) erro
 	if err := valid(request); err != nil {
 		return err
 	}
+	hosts, err := o.remote.hosts()
+	if err != nil {
+		return err
+	}
 	enter := launch.Enter(a.tree.Program("divvy-enter"))
 	layer, err := a.chooseLayer(ctx, o.layer.layer, enter)
 	if err != nil {
@@ -85,7 +70,7 @@ func (a *app) runAway(ctx context.Context, o *runOptions, command []string) erro
 	if err != nil {
 		return err
 	}
-	life, ready, err := a.startRelay(ctx, enter, o, away, lock, request, command)
+	life, ready, err := a.startRelay(ctx, enter, o, hosts, away, lock, request, command)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(away.Dir))
 	}
@@ -97,7 +82,7 @@ func (a *app) runAway(ctx context.Context, o *runOptions, command []string) erro
 	if err = errors.Join(err, lock.Close()); err != nil {
 		return errors.Join(err, life.End())
 	}
-	if ready.Host != "" && (len(o.remote.names) > 1 || o.wait) {
+	if ready.Host != "" && (len(hosts) > 1 || o.remote.all || o.wait) {
 		a.tell("the share is on " + ready.Host)
 	}
 	if err := life.Bequeath(); err != nil {
@@ -154,7 +139,7 @@ func (a *app) makeAway(layer control.Layer) (remote.Away, *os.File, error) {
 }
 
 // startRelay starts the relay of a share and waits until it has it.
-func (a *app) startRelay(ctx context.Context, enter launch.Enter, o *runOptions, away remote.Away, lock *os.File, request v1alpha1.ShareRequest, command []string) (launch.Life, *relay.Ready, error) {
+func (a *app) startRelay(ctx context.Context, enter launch.Enter, o *runOptions, hosts []string, away remote.Away, lock *os.File, request v1alpha1.ShareRequest, command []string) (launch.Life, *relay.Ready, error) {
 	self, err := process.Find(os.Getpid())
 	if err != nil {
 		return launch.Life{}, nil, err
@@ -168,7 +153,7 @@ func (a *app) startRelay(ctx context.Context, enter launch.Enter, o *runOptions,
 		return launch.Life{}, nil, err
 	}
 	spec := relay.Spec{
-		Hosts: o.remote.names, WhenUsed: o.whenUsed, Dir: away.Dir, Socket: away.Socket(), Process: self,
+		Hosts: hosts, WhenUsed: o.whenUsed, Dir: away.Dir, Socket: away.Socket(), Process: self,
 		Take: wire.Take{Request: request, Wait: o.wait, Host: host, User: process.UserName(os.Getuid()), Command: command},
 	}
 	life, answers, err := enter.Relay(divvy, os.Environ(), spec, lock)

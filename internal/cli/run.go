@@ -32,7 +32,7 @@ type runOptions struct {
 	remote   hostsFlag
 	whenUsed bool
 	// on are other hosts of which one runs the command, and env the variables that it gets beside the usual ones.
-	on  onFlag
+	on  hostsFlag
 	env variablesFlag
 	// usedBy is for whom on another host this is, as `divvy serve` writes it.
 	usedBy string
@@ -137,7 +137,7 @@ func newRun(a *app) *cobra.Command {
 	flags := command.Flags()
 	flags.SetInterspersed(false) // flags after the command's name belong to the command
 	o.add(flags)
-	flags.Var(&o.remote, "remote", "take the share on one of these hosts, each HOST or HOST:PORT, where divvy serve runs")
+	flags.Var(&o.remote, "remote", "take the share on one of these hosts, each HOST or HOST:PORT, where divvy serve runs; any is every host that you have a bundle for")
 	flags.Var(&o.on, "on", "run the command itself on one of these hosts, in the same directory, with this terminal; any is every host that you have a bundle for")
 	flags.Var(&o.env, "env", "with --on a variable that the command gets too, such as WANDB_MODE, NCCL_* or X=1; may be repeated")
 	flags.StringVar(&o.usedBy, host.UsedByFlag, "", "for whom on another host the command is, in JSON")
@@ -175,7 +175,7 @@ func (a *app) runElsewhere(ctx context.Context, o *runOptions, command []string)
 		return true, a.runOn(ctx, o, command)
 	case len(o.env.list) > 0:
 		return false, usage(errors.New("--env needs --on: a command on this machine has the variables of its caller"))
-	case len(o.remote.names) > 0:
+	case o.remote.given():
 		return true, a.runAway(ctx, o, command)
 	case o.whenUsed:
 		return false, usage(errors.New("--when-used needs --remote: a share on this machine is there as long as its command"))

@@ -13,42 +13,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/remote/command"
-	"github.com/divvy-gpu/divvy/internal/remote/identity"
 	"github.com/divvy-gpu/divvy/internal/remote/relay"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 	"github.com/divvy-gpu/divvy/internal/version"
 )
-
-// anyHost stands for all hosts that this user has a bundle for.
-const anyHost = "any"
-
-// onFlag is a list of hosts, or all that are known.
-type onFlag struct {
-	hostsFlag
-	all bool
-}
-
-// Set implements pflag.Value.
-func (f *onFlag) Set(text string) error {
-	if text == anyHost {
-		f.all = true
-		return nil
-	}
-	return f.hostsFlag.Set(text)
-}
-
-// Type implements pflag.Value.
-func (f *onFlag) Type() string { return "HOST,...|any" }
-
-func (f *onFlag) String() string {
-	if f.all {
-		return anyHost
-	}
-	return f.hostsFlag.String()
-}
-
-// given reports whether the flag was.
-func (f *onFlag) given() bool { return f.all || len(f.names) > 0 }
 
 // variablesFlag are variables for a command on another host. The flag may be repeated.
 type variablesFlag struct{ list []string }
@@ -74,7 +42,7 @@ func (o *runOptions) unfitOn() error {
 		flag  string
 		why   string
 	}{
-		{len(o.remote.names) > 0, "--remote", "the command would be on one host and its share on another: choose one of the two"},
+		{o.remote.given(), "--remote", "the command would be on one host and its share on another: choose one of the two"},
 		{o.whenUsed, "--when-used", "the share is there as long as the command"},
 		{o.simgpu != "", "--simgpu", "a simulated machine is served by `divvy serve --simgpu` on its host"},
 		{len(o.choice.names.list) > 0, "--gpu", "the host chooses among its GPUs"},
@@ -101,11 +69,9 @@ func (a *app) runOn(ctx context.Context, o *runOptions, args []string) error {
 	if err != nil {
 		return usage(err)
 	}
-	names := o.on.names
-	if o.on.all {
-		if names, err = identity.Hosts(); err != nil {
-			return err
-		}
+	names, err := o.on.hosts()
+	if err != nil {
+		return err
 	}
 	here, err := os.Hostname()
 	if err != nil {

@@ -201,8 +201,10 @@ func TestHostsChoice(t *testing.T) {
 	if o := c.runOn(both, "--memory", "8Gi", "--", "true"); on(o) != b.name {
 		t.Errorf("the fullest that has room is %s: %+v", b.name, o)
 	}
-	if o := c.runOn(both, "--memory", "60Gi", "--", "true"); on(o) != a.name {
-		t.Errorf("only %s has room: %+v", a.name, o)
+	for _, hosts := range []string{both, "any"} {
+		if o := c.runOn(hosts, "--memory", "60Gi", "--", "true"); on(o) != a.name {
+			t.Errorf("of %s only %s has room: %+v", hosts, a.name, o)
+		}
 	}
 	if o := c.runOn(both, "--memory", "100Gi", "--", "true"); o.status != 125 || strings.Count(o.err, a.name) != 1 || strings.Count(o.err, b.name) != 1 || strings.Count(o.err, "\n") != 2 {
 		t.Errorf("nobody has room: %+v", o)
