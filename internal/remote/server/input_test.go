@@ -6,7 +6,9 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,7 +87,7 @@ func TestFaultyHandshakes(t *testing.T) {
 	eventually(t, "no stranger is counted", func() bool {
 		s.server.gate.mu.Lock()
 		defer s.server.gate.mu.Unlock()
-		return s.server.gate.strangers == 0 && len(s.server.gate.from) == 0
+		return len(s.server.gate.strangers) == 0 && len(s.server.gate.from) == 0
 	})
 }
 
@@ -148,34 +150,119 @@ func TestMoreThanItMay(t *testing.T) {
 	}
 }
 
-// A thousand connections of one address take nothing from a client that works.
+// A thousand connections of one address that say nothing take nothing from a client that works, nor from those who come after
+// them: the oldest give way.
 func TestThousandConnections(t *testing.T) {
 	s := newStage(t)
 	_, granted, _ := s.share("ada")
 	l, worker := s.link("ada", granted.Secret)
-	var open, closed int
-	for range 1000 {
-		conn := s.dial()
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+	conns := make([]net.Conn, 1000)
+	for i := range conns {
+		conns[i] = s.dial()
+		if i%100 == 0 {
+			echo(t, l, worker)
+			s.well()
+		}
+	}
+	s.well()
+	if n := s.strangers(); n > mostStrangersFrom {
+		t.Errorf("%d of them are let wait", n)
+	}
+	for i, conn := range conns[:len(conns)-mostStrangersFrom] {
+		if err := conn.SetReadDeadline(time.Now().Add(longestWait)); err != nil {
 			t.Fatal(err)
 		}
 		var timeout net.Error
-		if _, err := conn.Read(make([]byte, 1)); errors.As(err, &timeout) && timeout.Timeout() {
-			open++
-		} else {
-			closed++
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+			t.Fatalf("connection %d is let wait: %v", i, err)
 		}
-		if open+closed == 200 {
-			echo(t, l, worker)
-		}
-	}
-	if open != mostStrangersFrom || closed != 1000-mostStrangersFrom {
-		t.Errorf("%d of them were let wait and %d turned away", open, closed)
 	}
 	echo(t, l, worker)
-	if n := strings.Count(s.log.String(), "turned away"); n > 40*mostLines {
-		t.Errorf("the log has %d lines of it", n)
+	s.well()
+}
+
+func (s *stage) strangers() int {
+	s.server.gate.mu.Lock()
+	defer s.server.gate.mu.Unlock()
+	return len(s.server.gate.strangers)
+}
+
+// stall has connections that say nothing more give way after that time.
+func (s *stage) stall(after time.Duration) {
+	s.server.gate.mu.Lock()
+	defer s.server.gate.mu.Unlock()
+	s.server.gate.stall = after
+}
+
+// A connection that has begun to say who it is does not give way to those that say nothing.
+func TestSpeakersStay(t *testing.T) {
+	s := newStage(t)
+	s.stall(time.Hour)
+	mine, err := s.authority.Issue("ada", time.Hour)
+	if err != nil {
+		t.Fatal(err)
 	}
+	begun := s.dial()
+	slow := &halting{Conn: begun, said: make(chan struct{}), wait: make(chan struct{})}
+	speaker := tls.Client(slow, mine.Config("localhost"))
+	shaken := make(chan error, 1)
+	go func() { shaken <- speaker.Handshake() }()
+	within(t, slow.said)
+	eventually(t, "the kernel has what it said", func() bool {
+		s.server.gate.mu.Lock()
+		defer s.server.gate.mu.Unlock()
+		return len(s.server.gate.strangers) == 1 && !mute(s.server.gate.strangers[0].conn, time.Hour)
+	})
+	for range 2 * mostStrangersFrom {
+		s.dial()
+	}
+	s.well()
+	close(slow.wait)
+	if err := within(t, shaken); err != nil {
+		t.Errorf("who has begun is cut off: %v", err)
+	}
+}
+
+// Where all of an address have begun to say who they are, a new one is turned away, until one of them has stopped halfway for some
+// time.
+func TestHalfHandshakes(t *testing.T) {
+	s := newStage(t)
+	s.stall(time.Hour)
+	for range mostStrangersFrom {
+		if _, err := s.dial().Write([]byte("\x16\x03\x01\x02\x00\x01\x00")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all have begun", func() bool {
+		s.server.gate.mu.Lock()
+		defer s.server.gate.mu.Unlock()
+		all := s.server.gate.strangers
+		return len(all) == mostStrangersFrom && !slices.ContainsFunc(all, func(one *stranger) bool { return mute(one.conn, time.Hour) })
+	})
+	conn := s.dial()
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("one more is let in")
+	}
+	eventually(t, "they have stopped", func() bool {
+		s.server.gate.mu.Lock()
+		defer s.server.gate.mu.Unlock()
+		return mute(s.server.gate.strangers[0].conn, time.Millisecond)
+	})
+	s.stall(time.Millisecond)
+	s.well()
+}
+
+// halting is a connection that stops before it reads, once it has said something.
+type halting struct {
+	net.Conn
+	said, wait chan struct{}
+	once       sync.Once
+}
+
+func (h *halting) Read(p []byte) (int, error) {
+	h.once.Do(func() { close(h.said) })
+	<-h.wait
+	return h.Conn.Read(p)
 }
 
 // echo sends both ways.
@@ -243,7 +330,7 @@ func TestServerEndsWithoutStrangers(t *testing.T) {
 	eventually(t, "both are let in", func() bool {
 		s.server.gate.mu.Lock()
 		defer s.server.gate.mu.Unlock()
-		return s.server.gate.strangers == 2
+		return len(s.server.gate.strangers) == 2
 	})
 	if err := s.stop(); err != nil { // they have an hour
 		t.Error(err)

@@ -97,7 +97,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 			}
 			continue
 		}
-		leave, full := s.gate.enter(conn.RemoteAddr())
+		leave, full := s.gate.enter(conn)
 		if full != "" {
 			_ = conn.Close()
 			s.lines.warn(ctx, s.Log, strangers, "turned away", "address", conn.RemoteAddr(), "why", full)
