@@ -14,6 +14,9 @@
 
 static const char *library, *function;
 static int rounds_each;
+/* All threads are there before the first begins: one that ends leaves its stack and its heap to the next. Whether that one needs
+ * its own would be chance, and what it then grows by nobody's. */
+static pthread_barrier_t all_there;
 
 struct held {
     long mappings, descriptors, threads, heap, resident;
@@ -38,7 +41,11 @@ static void call(void *handle) {
 }
 
 static void *reload(void *tid) {
+    void *volatile first = malloc(1); /* from here on it has a heap */
+
     *(pid_t *)tid = gettid();
+    free(first);
+    pthread_barrier_wait(&all_there);
     for (int i = 0; i < rounds_each; i++) {
         void *handle = dlopen(library, RTLD_NOW);
         if (handle == NULL) {
@@ -69,6 +76,9 @@ static void run(int rounds, int threads) {
     pthread_t started[64];
     pid_t tids[64];
     rounds_each = rounds / threads;
+    if (pthread_barrier_init(&all_there, NULL, (unsigned)threads) != 0) {
+        fail("make a barrier");
+    }
     for (int i = 0; i < threads; i++) {
         if (pthread_create(&started[i], NULL, reload, &tids[i]) != 0) {
             fail("start a thread");
@@ -78,6 +88,7 @@ static void run(int rounds, int threads) {
         pthread_join(started[i], NULL);
         await_gone(tids[i]);
     }
+    pthread_barrier_destroy(&all_there);
 }
 
 static long entries_of(const char *path) {
