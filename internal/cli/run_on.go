@@ -82,8 +82,7 @@ func (a *app) runOn(ctx context.Context, o *runOptions, args []string) error {
 	var exited wire.Exited
 	err = relay.Find(names).Command(ctx, take, a.tell, func(conn *wire.Conn, take wire.Take) (err error) {
 		open := wire.Open{Version: version.Full(), Purpose: wire.PurposeCommand, Take: &take, Command: &wire.Command{Args: args, Env: env}}
-		// What ends this process is the command's to hear of from here on.
-		exited, err = client.Run(context.WithoutCancel(ctx), conn, open)
+		exited, err = client.Run(ctx, conn, open)
 		return err
 	})
 	if err != nil {

@@ -26,7 +26,8 @@ type Client struct {
 	Tell func(text string)
 }
 
-// Run says what is to run on a new connection, and returns how it ended. It describes the streams and the directory itself.
+// Run says what is to run on a new connection, and returns how it ended. It describes the streams and the directory itself. The
+// context ends a request that waits, or whose command is about to start; from then on the command hears of signals itself.
 func (c Client) Run(ctx context.Context, conn *wire.Conn, open wire.Open) (wire.Exited, error) {
 	r := &running{Client: c, conn: conn}
 	for stream, file := range c.Streams {
@@ -44,12 +45,16 @@ func (c Client) Run(ctx context.Context, conn *wire.Conn, open wire.Open) (wire.
 		return wire.Exited{}, err
 	}
 	open.Command.Directory, r.terminals = directory, open.Command.Terminals
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	err = r.begin(open)
 	forget()
+	if !stop() && err != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return wire.Exited{}, err
 	}
-	return r.run(ctx)
+	return r.run(context.WithoutCancel(ctx))
 }
 
 // running is a command on another host.
@@ -73,8 +78,14 @@ func (r *running) begin(open wire.Open) error {
 		return err
 	}
 	var a wire.Answer
-	if err := r.conn.Receive(&a); err != nil {
-		return err
+	for more := true; more; more = a.Queued != nil {
+		a = wire.Answer{}
+		if err := r.conn.Receive(&a); err != nil {
+			return err
+		}
+		if a.Queued != nil {
+			r.Tell(a.Queued.String())
+		}
 	}
 	switch {
 	case a.Refused != nil:

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
@@ -17,6 +16,10 @@ type book struct {
 	mu   sync.Mutex
 	file *servefile.File
 	held map[string]map[*entry]bool
+	// waiting are the requests of each client that wait for room within its bounds, in their order. changed is closed when there
+	// may be some; it is nil where nobody waits.
+	waiting map[string][]*waiter
+	changed chan struct{}
 }
 
 // mostUnbound is how many shares and commands a client has and asks for at once where the file bounds their number by nothing:
@@ -80,6 +83,11 @@ func (b *book) left(who server.Client) (servefile.Client, servefile.Rest, error)
 func (b *book) reserve(who server.Client, r v1alpha1.ShareRequest, largest uint64) (*entry, servefile.Client, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.enter(who, r, largest)
+}
+
+// enter is reserve. book.mu is held.
+func (b *book) enter(who server.Client, r v1alpha1.ShareRequest, largest uint64) (*entry, servefile.Client, error) {
 	name := who.Name
 	client, err := b.find(who)
 	if err != nil {
@@ -89,11 +97,7 @@ func (b *book) reserve(who server.Client, r v1alpha1.ShareRequest, largest uint6
 		return nil, client, &wire.Refused{Code: wire.CodeBounds, Text: fmt.Sprintf("client %s has or asks for %d shares and commands, and none may have more unless the file of the GPU's host says how many: end one, or ask for `divvy serve admit %s --shares N`", name, mostUnbound, name)}
 	}
 	wish := servefile.WishOf(r, largest)
-	if err := servefile.Permit(client, wish, b.sum(name)); err != nil {
-		bounds := new(servefile.BoundsError)
-		if errors.As(err, &bounds) {
-			err = &wire.Refused{Code: wire.CodeBounds, Text: err.Error()}
-		}
+	if err := permit(client, wish, b.sum(name)); err != nil {
 		return nil, client, err
 	}
 	e := &entry{client: name, Held: servefile.Held{Memory: wish.Memory, Cores: wish.Cores, Shares: wish.Shares}}
@@ -111,6 +115,7 @@ func (b *book) grant(e *entry, s *share) (why string) {
 	n := len(s.granted.UUIDs)
 	e.Memory, e.Shares = s.granted.Memory*uint64(n), n
 	e.stop = s.stop
+	b.alter()
 	return e.removed
 }
 
@@ -122,6 +127,7 @@ func (b *book) release(e *entry) {
 	if len(b.held[e.client]) == 0 {
 		delete(b.held, e.client)
 	}
+	b.alter()
 }
 
 // replace has another file count, and returns what ends the shares of clients that it no longer has, has as those of another
@@ -142,5 +148,6 @@ func (b *book) replace(f *servefile.File) (ends []func()) {
 		}
 	}
 	b.file = f
+	b.alter()
 	return ends
 }

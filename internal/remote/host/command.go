@@ -28,8 +28,13 @@ var errHost = errors.New("the server of the command's host ends")
 
 // Command implements [server.Host]. The share is made by `divvy run` on this host, as the client's local user.
 func (h *Host) Command(ctx context.Context, who server.Client, take wire.Take, c wire.Command, w *wire.Conn) error {
-	e, client, err := h.reserve(ctx, who, &take)
-	if err != nil {
+	e, client, err := h.reserve(ctx, who, &take, w)
+	switch {
+	case err != nil && w.Err() != nil:
+		return fmt.Errorf("%w: %w", command.ErrClient, w.Err())
+	case err != nil && ctx.Err() != nil:
+		return command.Refusal(errHost)
+	case err != nil:
 		return command.Refusal(err)
 	}
 	left := &leftover{host: h, entry: e, mark: rand.Text(), serving: ctx, over: make(chan struct{})}
@@ -71,8 +76,9 @@ func (l *leftover) whose(client servefile.Client, who server.Client, take wire.T
 	return local, string(usedBy), nil
 }
 
-// reserve counts a command's share. It is asked for as the client wrote it, but of GPUs that are given to clients.
-func (h *Host) reserve(ctx context.Context, who server.Client, take *wire.Take) (*entry, servefile.Client, error) {
+// reserve counts a command's share. It is asked for as the client wrote it, but of GPUs that are given to clients. A request that
+// waits does so until the client ends, who is told where it stands.
+func (h *Host) reserve(ctx context.Context, who server.Client, take *wire.Take, w *wire.Conn) (*entry, servefile.Client, error) {
 	client, _, err := h.book.left(who)
 	if err != nil {
 		return nil, client, err
@@ -91,7 +97,17 @@ func (h *Host) reserve(ctx context.Context, who server.Client, take *wire.Take) 
 	if take.Request, err = h.among(take.Request, served, who.Name); err != nil {
 		return nil, client, err
 	}
-	return h.book.reserve(who, take.Request, largest(list, take.Request.Among))
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	go func() { // the client says nothing more until it hears that its command starts, so nobody has to read
+		select {
+		case <-w.Done():
+			giveUp()
+		case <-ctx.Done():
+		}
+	}()
+	told := func(q wire.Queued) { _ = w.Send(wire.Answer{Queued: &q}) } // one that has ended gives up
+	return h.book.count(ctx, who, *take, largest(list, take.Request.Among), told)
 }
 
 // begin is told how to end a command that is counted. Why says why its client is gone already, if so.

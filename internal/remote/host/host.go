@@ -220,7 +220,7 @@ func (h *Host) Take(ctx context.Context, who server.Client, take wire.Take, told
 	if err != nil {
 		return nil, err
 	}
-	e, client, err := h.book.reserve(who, take.Request, largest(list, take.Request.Among))
+	e, client, err := h.book.count(ctx, who, take, largest(list, take.Request.Among), told)
 	if err != nil {
 		return nil, err
 	}

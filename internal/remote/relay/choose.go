@@ -44,17 +44,23 @@ func Choose(candidates []Candidate, gone map[int]string, r v1alpha1.ShareRequest
 		}
 	}
 	least := uint64(0)
+	waits := func(at int, lacks uint64) {
+		if c.Later = true; c.Wait < 0 || lacks < least {
+			c.Wait, least = at, lacks
+		}
+	}
 	for len(open) > 0 {
 		at, assigned, err := search(candidates, open, request)
 		if err != nil {
 			break
 		}
-		text := beyond(candidates[at].Inventory.Left, assigned.Shares)
+		text, lacks := beyond(candidates[at].Inventory.Left, assigned.Shares)
 		if text == "" {
 			c.At = at
 			return c
 		}
-		c.Words[at], c.Later = text, true
+		c.Words[at] = text
+		waits(at, lacks)
 		open = slices.DeleteFunc(open, func(i int) bool { return i == at })
 	}
 	for _, i := range open {
@@ -65,10 +71,7 @@ func Choose(candidates []Candidate, gone map[int]string, r v1alpha1.ShareRequest
 		}
 		c.Words[i] = strings.ReplaceAll(err.Error(), alloc.ErrRequest.Error()+": ", "")
 		if alloc.Waits(err) {
-			c.Later = true
-			if lacks := lack(err); c.Wait < 0 || lacks < least {
-				c.Wait, least = i, lacks
-			}
+			waits(i, lack(err))
 		}
 	}
 	return c
@@ -126,12 +129,18 @@ func lack(err error) uint64 {
 	if !errors.As(err, &refusal) || len(refusal.Misses) == 0 {
 		return 1000
 	}
-	part := func(m alloc.Miss) uint64 { return 1000 - min(1000, min(m.Free, m.Need)*1000/max(1, m.Need)) }
+	part := func(m alloc.Miss) uint64 { return thousandths(m.Free, m.Need) }
 	return part(slices.MinFunc(refusal.Misses, func(a, b alloc.Miss) int { return cmp.Compare(part(a), part(b)) }))
 }
 
-// beyond says that shares are more than a host's file still grants the client, "" if they are not.
-func beyond(left wire.Left, shares []alloc.Share) string {
+// thousandths is how much of a need is lacking.
+func thousandths(free, need uint64) uint64 {
+	return 1000 - min(1000, min(free, need)*1000/max(1, need))
+}
+
+// beyond says that shares are more than a host's file still grants the client, and how much they lack, "" if they are not. Whether
+// the client could have them if it gave back what it has, the host knows.
+func beyond(left wire.Left, shares []alloc.Share) (text string, lacks uint64) {
 	var memory uint64
 	cores := 0
 	for _, s := range shares {
@@ -139,12 +148,19 @@ func beyond(left wire.Left, shares []alloc.Share) string {
 		cores += s.Cores
 	}
 	switch {
-	case left.Shares != nil && *left.Shares < 1:
-		return "this client has as many shares there as it may have"
+	case left.Shares != nil && *left.Shares < len(shares):
+		return fmt.Sprintf("this client may have %s more there, and asks for %d", plural(*left.Shares, "share"), len(shares)), thousandths(uint64(max(0, *left.Shares)), uint64(len(shares)))
 	case left.Memory != nil && memory > *left.Memory:
-		return fmt.Sprintf("this client may have %s more there, and asks for %s", v1alpha1.FormatBytes(*left.Memory), v1alpha1.FormatBytes(memory))
+		return fmt.Sprintf("this client may have %s more there, and asks for %s", v1alpha1.FormatBytes(*left.Memory), v1alpha1.FormatBytes(memory)), thousandths(*left.Memory, memory)
 	case left.Cores != nil && cores > *left.Cores:
-		return fmt.Sprintf("this client may have %d cores more there, and asks for %d", *left.Cores, cores)
+		return fmt.Sprintf("this client may have %s more there, and asks for %d", plural(*left.Cores, "core"), cores), thousandths(uint64(max(0, *left.Cores)), uint64(cores))
 	}
-	return ""
+	return "", 0
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

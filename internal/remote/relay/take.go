@@ -162,7 +162,7 @@ func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) 
 			tell(fmt.Sprintf("no host has room: waiting at %s, which lacks least", h.Name))
 		}
 		s, err := h.take(ctx, asked, func(q wire.Queued) {
-			tell(fmt.Sprintf("%s: waiting, place %d of %d: %s", h.Name, q.Place, q.Of, q.Reason))
+			tell(h.Name + ": " + q.String())
 		})
 		if err == nil {
 			s.Told = candidates[at].Inventory
@@ -178,10 +178,10 @@ func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) 
 	return nil, context.Cause(ctx)
 }
 
-// isRefusal reports whether a server's agent refused a request.
+// isRefusal reports whether a server refused a request that may have room later: its agent, or by what the client has there.
 func isRefusal(err error) bool {
 	var refused *wire.Refused
-	return errors.As(err, &refused) && refused.Code == string(control.CodeRefused)
+	return errors.As(err, &refused) && (refused.Code == string(control.CodeRefused) || refused.Code == wire.CodeBounds)
 }
 
 // plain is an error's text in one line.

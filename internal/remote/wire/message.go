@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"fmt"
+
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
@@ -163,6 +165,11 @@ type Queued struct {
 	Place  int    `json:"place"`
 	Of     int    `json:"of"`
 	Reason string `json:"reason"`
+}
+
+// String is for people.
+func (q Queued) String() string {
+	return fmt.Sprintf("waiting, place %d of %d: %s", q.Place, q.Of, q.Reason)
 }
 
 // Granted is a share.
