@@ -243,6 +243,7 @@ func (a *adapter) schedule(ctx context.Context, fw framework.Framework, state fw
 
 // elsewhere has Kubernetes find a node for a pod with claims that Divvy's allocator cannot place.
 func (a *adapter) elsewhere(ctx context.Context, fw framework.Framework, state fwk.CycleState, info *framework.QueuedPodInfo, unit *scheduler.Unit, refusal *refusal) (kubescheduler.ScheduleResult, error) {
+	a.engine.Waiting.Remove(info.Pod.UID) // whom the ledger does not refuse again, Kubernetes' own events concern
 	if unit.Missing() {
 		a.make(unit)
 		return kubescheduler.ScheduleResult{}, refusal.because(errMaking.Error())

@@ -208,7 +208,12 @@ func (p *plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *corev1.
 			c = &cycle{unit: &scheduler.Unit{Pod: pod}, elsewhere: true}
 			state.Write(cycleKey, c)
 		}
-		return reserved(p.engine.ReserveFound(c.unit, p.found))
+		err := p.engine.ReserveFound(c.unit, p.found)
+		if scheduler.Taken(err) {
+			// Kubernetes' allocator may have heard of room before the ledger has: no event comes after that but the engine's.
+			p.engine.Waiting.Add(pod, "found by Kubernetes for "+string(pod.UID))
+		}
+		return reserved(err)
 	}
 	if err := p.engine.Reserve(c.unit); err != nil {
 		return reserved(err)
