@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/remote/line"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -30,7 +31,7 @@ const (
 
 // attendant is the parent of a command.
 type attendant struct {
-	line line
+	line *line.Line
 	// pid is the command's, which leads a process group.
 	pid int
 	// stops and exit are told by whoever waits for children; exit is closed after the last child.
@@ -42,12 +43,12 @@ type attendant struct {
 // Attend runs the command that the server on descriptor LineFD tells, until it and all that it started have ended. prepare is
 // called before anything is started: what it leaves running is not the command's.
 func Attend(ctx context.Context, prepare func(context.Context) error) error {
-	l, err := lineOf(os.NewFile(LineFD, "line"))
+	l, err := line.Of(os.NewFile(LineFD, "line"), maxOrder)
 	if err != nil {
 		return err
 	}
 	var first order
-	if _, err := l.receive(&first); err != nil {
+	if err := l.Hear(&first); err != nil {
 		return err
 	}
 	if first.Begin == nil {
@@ -59,7 +60,7 @@ func Attend(ctx context.Context, prepare func(context.Context) error) error {
 		if errors.Is(err, ErrDirectory) {
 			refused.Code = wire.CodeDirectory
 		}
-		return l.send(report{Refused: &refused}, nil)
+		return l.Say(report{Refused: &refused}, nil)
 	}
 	return a.attend()
 }
@@ -95,7 +96,7 @@ func (a *attendant) begin(ctx context.Context, b *Begin, prepare func(context.Co
 			files[stream] = theirs.Fd()
 		}
 	}
-	if err := a.line.send(report{Started: true}, ours); err != nil {
+	if err := a.line.Say(report{Started: true}, ours); err != nil {
 		return err
 	}
 	return a.start(b, &syscall.ProcAttr{Env: b.Env, Files: files, Sys: sys})
@@ -161,12 +162,12 @@ func (a *attendant) attend() error {
 		case o := <-orders:
 			a.signal(syscall.Signal(o.Signal))
 		case signal := <-a.stops:
-			if err := a.line.send(report{Stopped: &wire.Stopped{Signal: signal}}, nil); err != nil {
+			if err := a.line.Say(report{Stopped: &wire.Stopped{Signal: signal}}, nil); err != nil {
 				gone = closed
 			}
 		case exited := <-a.exit:
 			a.endAll()
-			return a.line.send(report{Exited: &exited}, nil)
+			return a.line.Say(report{Exited: &exited}, nil)
 		case <-gone:
 			a.endAll()
 			return nil
@@ -179,7 +180,7 @@ var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c
 func (a *attendant) listen(orders chan<- order, gone chan<- struct{}) {
 	for {
 		var o order
-		if _, err := a.line.receive(&o); err != nil {
+		if err := a.line.Hear(&o); err != nil {
 			close(gone)
 			return
 		}

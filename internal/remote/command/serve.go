@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/remote/line"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -86,7 +87,7 @@ type serving struct {
 	command wire.Command
 	ended   func(clean bool)
 
-	line      line
+	line      *line.Line
 	attendant *exec.Cmd
 	id        process.ID
 	// ends are the server's ends of the streams that are no terminal, nil for one that is.
@@ -104,7 +105,7 @@ func (s *serving) isTerminal(stream int) bool { return slices.Contains(s.command
 
 // start starts the attendant.
 func (s *serving) start(ctx context.Context, h Host) error {
-	ours, theirs, err := newLine()
+	ours, theirs, err := line.Pair(maxOrder)
 	if err != nil {
 		return err
 	}
@@ -166,17 +167,17 @@ func (s *serving) begin(ctx context.Context, b *Begin) error {
 		case <-s.conn.Done():
 		}
 		if ctx.Err() != nil || s.conn.Err() != nil {
-			_ = s.line.conn.Close() // nobody waits for it any more
+			_ = s.line.Close() // nobody waits for it any more
 		}
 	}()
-	if err := s.line.send(order{Begin: b}, nil); err != nil {
+	if err := s.line.Say(order{Begin: b}, nil); err != nil {
 		return err
 	}
-	if err := s.line.conn.SetReadDeadline(time.Now().Add(beginTime)); err != nil {
+	if err := s.line.SetHearDeadline(time.Now().Add(beginTime)); err != nil {
 		return fmt.Errorf("bound the attendant's time: %w", err)
 	}
 	var r report
-	screen, err := s.line.receive(&r)
+	screen, err := s.line.HearWith(&r)
 	if err != nil {
 		return fmt.Errorf("start the command: its attendant ended: %w", err)
 	}
@@ -187,7 +188,7 @@ func (s *serving) begin(ctx context.Context, b *Begin) error {
 	if !r.Started || len(s.command.Terminals) > 0 != (screen != nil) {
 		return errors.New("start the command: its attendant told no terminal")
 	}
-	return s.line.conn.SetReadDeadline(time.Time{})
+	return s.line.SetHearDeadline(time.Time{})
 }
 
 // serve carries streams and signals until the command has ended or the client is gone.
@@ -200,7 +201,7 @@ func (s *serving) serve(ctx context.Context) error {
 		defer close(silent)
 		for {
 			var r report
-			if _, err := s.line.receive(&r); err != nil {
+			if err := s.line.Hear(&r); err != nil {
 				return
 			}
 			select {
@@ -339,7 +340,7 @@ func (s *serving) said(f wire.Frame) error {
 	case said.Window != nil && s.screen != nil:
 		return resize(s.screen, *said.Window)
 	case said.Signal > 0 && said.Signal <= mostSignal:
-		return s.line.send(order{Signal: said.Signal}, nil)
+		return s.line.Say(order{Signal: said.Signal}, nil)
 	}
 	return nil
 }
@@ -377,8 +378,8 @@ func (s *serving) end() {
 	if s.input != nil {
 		s.input.end()
 	}
-	if s.line.conn != nil {
-		_ = s.line.conn.Close() // which has ended
+	if s.line != nil {
+		_ = s.line.Close() // which has ended
 	}
 	if s.attendant != nil {
 		await(s.attendant, s.id)

@@ -6,20 +6,21 @@ import (
 	"net"
 	"os"
 
+	"github.com/divvy-gpu/divvy/internal/remote/line"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
 // Holder is the side of the process that holds a share.
-type Holder struct{ line *line }
+type Holder struct{ line *line.Line }
 
 // Hold speaks to the server at a socket, and returns what it wants to be held.
 func Hold(socket *os.File) (*Holder, Spec, error) {
-	l, err := lineOf(socket)
+	l, err := line.Of(socket, maxOrder)
 	if err != nil {
 		return nil, Spec{}, err
 	}
 	var o order
-	if _, err := l.hear(&o); err != nil {
+	if err := l.Hear(&o); err != nil {
 		return nil, Spec{}, err
 	}
 	if o.Spec == nil {
@@ -29,22 +30,22 @@ func Hold(socket *os.File) (*Holder, Spec, error) {
 }
 
 // Queued tells that the request waits.
-func (h *Holder) Queued(q wire.Queued) { _ = h.line.say(answer{Queued: &q}, nil) } // a server that is gone ends this process
+func (h *Holder) Queued(q wire.Queued) { _ = h.line.Say(answer{Queued: &q}, nil) } // a server that is gone ends this process
 
 // Refuse tells why there is no share.
-func (h *Holder) Refuse(r wire.Refused) error { return h.line.say(answer{Refused: &r}, nil) }
+func (h *Holder) Refuse(r wire.Refused) error { return h.line.Say(answer{Refused: &r}, nil) }
 
 // Grant tells of the share.
-func (h *Holder) Grant(g wire.Granted) error { return h.line.say(answer{Granted: &g}, nil) }
+func (h *Holder) Grant(g wire.Granted) error { return h.line.Say(answer{Granted: &g}, nil) }
 
 // End tells why the share ends.
-func (h *Holder) End(why string) error { return h.line.say(answer{Ended: &wire.Ended{Text: why}}, nil) }
+func (h *Holder) End(why string) error { return h.line.Say(answer{Ended: &wire.Ended{Text: why}}, nil) }
 
 // Serve connects with workers as the server asks, until the server is gone.
 func (h *Holder) Serve(ctx context.Context, dial func(ctx context.Context) (*net.UnixConn, error)) {
 	for {
 		var o order
-		if _, err := h.line.hear(&o); err != nil {
+		if err := h.line.Hear(&o); err != nil {
 			return
 		}
 		go h.dial(ctx, o.Dial, dial)
@@ -64,5 +65,5 @@ func (h *Holder) dial(ctx context.Context, id uint64, dial func(ctx context.Cont
 	} else {
 		defer file.Close()
 	}
-	_ = h.line.say(said, file) // a server that is gone ends this process
+	_ = h.line.Say(said, file) // a server that is gone ends this process
 }

@@ -13,10 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/plaintext"
+	"github.com/divvy-gpu/divvy/internal/remote/line"
 	"github.com/divvy-gpu/divvy/internal/remote/server"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 	"github.com/divvy-gpu/divvy/internal/servefile"
@@ -25,7 +24,7 @@ import (
 // share is a share that a process holds.
 type share struct {
 	granted wire.Granted
-	line    *line
+	line    *line.Line
 	process *exec.Cmd
 	ended   chan wire.Ended
 	silent  chan struct{} // closed when the process and its workers have ended
@@ -46,8 +45,12 @@ type reply struct {
 	err  error
 }
 
-// workerReply is the reply with a connection that came, which is to a worker.
-func workerReply(conn net.Conn) reply {
+// workerReply is the reply with a connection that came, which is to a worker. The file is closed.
+func workerReply(file *os.File) reply {
+	conn, err := net.FileConn(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return reply{err: fmt.Errorf("use what a holder answers with: %w", err)}
+	}
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
 		return reply{err: errors.Join(errors.New("a holder answers with what is no socket"), conn.Close())}
@@ -65,7 +68,7 @@ const endTime = 5 * time.Second
 // hold starts a process that takes a share, and returns when it has one. A process that was started is returned also with an
 // error; it has been ended then.
 func (h *Host) hold(ctx context.Context, client servefile.Client, who server.Client, take wire.Take, told func(wire.Queued)) (*share, error) {
-	ours, theirs, err := pair()
+	ours, theirs, err := line.Pair(maxOrder)
 	if err != nil {
 		return nil, fmt.Errorf("start what holds a share: %w", err)
 	}
@@ -74,24 +77,25 @@ func (h *Host) hold(ctx context.Context, client servefile.Client, who server.Cli
 	s.process.Stdin = theirs
 	s.process.Dir = "/"
 	if s.process.Env, s.process.SysProcAttr, err = identityOf(client.User, h.options.Env); err != nil {
-		return nil, errors.Join(err, ours.close(), theirs.Close())
+		return nil, errors.Join(err, ours.Close(), theirs.Close())
 	}
 	errs, written, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start what holds a share: %w", err), ours.close(), theirs.Close())
+		return nil, errors.Join(fmt.Errorf("start what holds a share: %w", err), ours.Close(), theirs.Close())
 	}
 	s.process.Stdout, s.process.Stderr = written, written
 	err = s.process.Start()
 	if closed := errors.Join(theirs.Close(), written.Close()); err != nil {
-		return nil, errors.Join(fmt.Errorf("start what holds a share: %w", err), closed, ours.close(), errs.Close())
+		return nil, errors.Join(fmt.Errorf("start what holds a share: %w", err), closed, ours.Close(), errs.Close())
 	}
 	go s.listen(ctx, h, errs)
 	spec := Spec{Take: take, Simgpu: h.options.Simgpu, Client: who.Name, Address: who.Address}
-	stop := context.AfterFunc(ctx, func() { _ = ours.close() })
+	stop := context.AfterFunc(ctx, func() { _ = ours.Close() })
 	defer stop()
-	err = ours.say(order{Spec: &spec}, nil)
-	if err == nil {
+	if err = ours.Say(order{Spec: &spec}, nil); err == nil {
 		err = s.await(told)
+	} else if long := (*line.TooLongError)(nil); errors.As(err, &long) {
+		err = &wire.Refused{Code: wire.CodeMessage, Text: fmt.Sprintf("a request has %d bytes and may have %d: shorten the command", long.Bytes, long.Most)}
 	}
 	if err != nil {
 		s.End()
@@ -108,7 +112,7 @@ func (h *Host) hold(ctx context.Context, client servefile.Client, who server.Cli
 func (s *share) await(told func(wire.Queued)) error {
 	for {
 		var a answer
-		if _, err := s.line.hear(&a); err != nil {
+		if err := s.line.Hear(&a); err != nil {
 			return err
 		}
 		switch {
@@ -163,7 +167,7 @@ func (s *share) read() {
 	ended := wire.Ended{}
 	for {
 		var a answer
-		conn, err := s.line.hear(&a)
+		file, err := s.line.HearWith(&a)
 		if err != nil {
 			break
 		}
@@ -175,12 +179,12 @@ func (s *share) read() {
 		delete(s.dialled, a.Dialled)
 		s.mu.Unlock()
 		switch {
-		case waits != nil && conn != nil:
-			waits <- workerReply(conn)
+		case waits != nil && file != nil:
+			waits <- workerReply(file)
 		case waits != nil:
 			waits <- reply{err: errors.New(a.Failed)}
-		case conn != nil:
-			_ = conn.Close() // of who has given up
+		case file != nil:
+			_ = file.Close() // of who has given up
 		}
 	}
 	s.mu.Lock()
@@ -222,7 +226,7 @@ func (s *share) Dial(ctx context.Context) (net.Conn, error) {
 	id := s.next
 	s.dialled[id] = waits
 	s.mu.Unlock()
-	if err := s.line.say(order{Dial: id}, nil); err != nil {
+	if err := s.line.Say(order{Dial: id}, nil); err != nil {
 		return nil, errEnded
 	}
 	select {
@@ -248,13 +252,13 @@ func (s *share) stop(why string) {
 	s.mu.Lock()
 	s.why = why
 	s.mu.Unlock()
-	_ = s.line.close()
+	_ = s.line.Close()
 }
 
 // End implements [server.Share].
 func (s *share) End() {
 	s.closing.Do(func() {
-		_ = s.line.close() // by which the process ends
+		_ = s.line.Close() // by which the process ends
 		killer := time.AfterFunc(endTime, func() { _ = s.process.Process.Kill() })
 		_ = s.process.Wait() // it is of no interest how
 		killer.Stop()
@@ -275,18 +279,4 @@ func identityOf(name string, env []string) ([]string, *syscall.SysProcAttr, erro
 		attr.Credential = u.Credential()
 	}
 	return env, attr, nil
-}
-
-// pair makes the two ends of what a server and a holder say to each other.
-func pair() (ours *line, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	theirs = os.NewFile(uintptr(fds[1]), "holder")
-	ours, err = lineOf(os.NewFile(uintptr(fds[0]), "server"))
-	if err != nil {
-		return nil, nil, errors.Join(err, theirs.Close())
-	}
-	return ours, theirs, nil
 }
