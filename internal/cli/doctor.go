@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,8 @@ func newDoctor(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check what Divvy needs of this machine, and say what to do",
 		Long: `Check what Divvy needs of this machine: its own files, the driver, namespaces,
-shared memory, variables, agents and containers. Nothing is changed. The exit status
+shared memory, variables, agents, containers, what serves other hosts here, and the
+hosts for which you have bundles. Nothing is changed. The exit status
 is 1 if 'divvy run' would not work now, and 0 otherwise: warnings do not change it.
 Where the agent serves virtual machines alone ('divvy agent --vm-only') it is 1 if
 that agent does not work.
@@ -67,6 +69,8 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	if in := a.lookInside(ctx); in != nil {
 		return a.insideChecks(ctx, in)
 	}
+	hosts := make(chan bundles, 1)
+	go func() { hosts <- askHosts(ctx) }() // meanwhile the rest is looked at
 	seen := a.lookAtAgent(ctx, "", a.endpoint(""))
 	held, heldErr := gpulock.Real.All(ctx)
 	seen.held = held
@@ -76,7 +80,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	host := doctor.Host{
 		Answers: len(machine.GPUs) > 0, Served: seen.list != nil && !seen.list.Info.Ephemeral,
 		Root: "/", Tree: a.tree, Rundir: a.rundir, Limited: limitedIn(seen.system), MachinesOnly: seen.machinesOnly(),
-		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(),
+		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(), Elsewhere: hostsOfBundles(),
 	}
 	checks := append(host.Run(ctx), seen.answerChecks(served)...)
 	variables, among := a.visibleChecks(ctx, seen, served)
@@ -92,6 +96,8 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 		checks = slices.Concat(checks, simulated.checks(), simulated.libraryChecks(ctx, doctor.LibraryAt(a.tree.Library(string(driver.CUDA)))))
 	}
 	checks = append(checks, seen.configurationChecks(daemon.DefaultConfig, served)...)
+	checks = append(checks, serveChecks(ctx, time.Now())...)
+	checks = append(checks, (<-hosts).checks(time.Now())...)
 	if heldErr != nil {
 		return append(checks, doctor.Check{ID: "gpu.held", Name: "GPUs held", Status: doctor.Warn, Found: heldErr.Error()})
 	}

@@ -57,6 +57,8 @@ type Host struct {
 	Answers bool
 	// MachinesOnly is true where the system agent gives devices to virtual machines and serves no shares, which needs no driver.
 	MachinesOnly bool
+	// Elsewhere are other hosts that let this user in.
+	Elsewhere []string
 	// Limited are the PCI functions on whose RDMA adapters containers have or had limits.
 	Limited []pci.Address
 	// Served is true where a system agent answers, so that this user needs no run directory of their own.

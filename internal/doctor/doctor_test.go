@@ -48,6 +48,14 @@ func TestBareMachine(t *testing.T) {
 	want(t, h.system(), OK, "a system agent makes it", "")
 }
 
+// Who has no GPU here and may use one elsewhere is told how.
+func TestElsewhere(t *testing.T) {
+	h := machine(t, nil)
+	h.Elsewhere = []string{"gpu1", "gpu2"}
+	want(t, h.driver()[0], Fail, "no NVIDIA driver", "`divvy run --remote gpu1 -- COMMAND`, or --on in place")
+	want(t, h.devices(), Fail, "no /dev/nvidia0", "without a GPU use a GPU of another host (`divvy run --remote gpu1")
+}
+
 func TestDevicesMustBeThere(t *testing.T) {
 	whole := map[string]string{"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": "", "dev/nvidia-uvm": ""}
 	want(t, machine(t, whole).devices(), OK, "2 GPUs", "")

@@ -34,7 +34,7 @@ func (h Host) driver() []Check {
 		if errors.As(err, &missing) && len(missing.Aside) > 0 {
 			libraries.Found += "; " + driver.Told(missing.Aside)
 		}
-		libraries.Next = "install the driver, or use a simulated GPU: divvy run --simgpu a100-80g -- COMMAND"
+		libraries.Next = "install the driver, " + h.elsewhere() + "or use a simulated GPU: divvy run --simgpu a100-80g -- COMMAND"
 		return []Check{libraries}
 	case err != nil:
 		libraries.Status, libraries.Found = Fail, err.Error()
@@ -47,6 +47,14 @@ func (h Host) driver() []Check {
 	checks = append(checks, h.unknown(found)...)
 	checks = append(checks, h.module(), h.devices())
 	return append(checks, h.unlimited()...)
+}
+
+// elsewhere is what to do without a GPU where other hosts let this user in, for a list of such things.
+func (h Host) elsewhere() string {
+	if len(h.Elsewhere) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("use a GPU of another host (`divvy run --remote %s -- COMMAND`, or --on in place of --remote for what needs the CUDA runtime), ", h.Elsewhere[0])
 }
 
 // used are the driver's files that programs are led to, the chosen ones first.
@@ -182,6 +190,9 @@ func (h Host) devices() Check {
 		}
 		c.Status, c.Found = Fail, "no /dev/nvidia0"
 		c.Next = "run `nvidia-modprobe -u -c 0`; for a container, start it with its GPUs (--gpus all)"
+		if other := strings.TrimSuffix(h.elsewhere(), ", "); other != "" {
+			c.Next += "; without a GPU " + other
+		}
 		return c
 	}
 	nodes = append(nodes, filepath.Join(h.Root, "/dev/nvidiactl"), filepath.Join(h.Root, "/dev/nvidia-uvm"))

@@ -19,7 +19,7 @@ type Finding struct {
 }
 
 // Findings are what checks can find, in the order of the manual.
-var Findings = slices.Concat(ofDivvy, ofDriver, ofVariables, ofAgents, ofGPUs, ofShares, ofContainers, ofMachine, ofNICs, inShares, ofClusters)
+var Findings = slices.Concat(ofDivvy, ofDriver, ofVariables, ofAgents, ofGPUs, ofShares, ofContainers, ofMachine, ofHosts, ofNICs, inShares, ofClusters)
 
 var ofDivvy = []Finding{
 	{"installation", "files of Divvy are missing", "install it again, or set `DIVVY_PREFIX` to where it is"},
@@ -31,7 +31,7 @@ var ofDivvy = []Finding{
 }
 
 var ofDriver = []Finding{
-	{"driver.libraries", "the driver is missing, damaged, mixed, or of another release than the kernel module", "install it anew, or restart the machine after an update; without a GPU use `--simgpu`"},
+	{"driver.libraries", "the driver is missing, damaged, mixed, or of another release than the kernel module", "install it anew, or restart the machine after an update; without a GPU use one of [another host](remote-hosts.md), or `--simgpu`"},
 	{"driver.others", "other libraries with the driver's names are there, which shares do not use", "remove those that are damaged"},
 	{"driver.functions", "the driver is newer than this Divvy", "nothing; a newer Divvy counts the memory that those functions take"},
 	{"driver.module", "the kernel module is not loaded", "`modprobe nvidia`"},
@@ -106,6 +106,16 @@ var ofContainers = []Finding{
 var ofMachine = []Finding{
 	{"cgroups", "no cgroups are mounted, so processes of containers are known by their mounts alone", "mount them"},
 	{"clock", "the clock is not set or was set back, so limits of time end shares at the wrong moment", "set it: `timedatectl set-ntp true`"},
+}
+
+var ofHosts = []Finding{
+	{"remote.bundle", "a bundle for another host cannot be read, is out of its time or will be within 14 days, or its host does not serve", "as the line says, mostly `divvy serve admit NAME` there again"},
+	{"remote.doubles", "bundles of several hosts have one name", "remove those whose host is not meant"},
+	{"serve.file", "serve.yaml is faulty or not safe from others, so that `divvy serve` does not start with it", "correct it"},
+	{"serve.root", "serve.yaml gives a client the user root", "`divvy serve admit NAME --user USER`"},
+	{"serve.address", "`divvy serve` cannot listen where serve.yaml says, or does not", "`listen` in serve.yaml, or as the line says"},
+	{"serve.certificates", "the server's certificates are missing, mixed, or out of their time", "`divvy serve init --renew`, or as the line says"},
+	{"serve.unit", "service divvy-serve is to start and has no serve.yaml", "`divvy serve init`"},
 }
 
 var ofNICs = []Finding{
