@@ -69,6 +69,7 @@ type given struct{ giver *giver }
 func (given) Granted() wire.Granted                  { return wire.Granted{Name: "one"} }
 func (given) Dial(context.Context) (net.Conn, error) { return nil, errors.New("no worker") }
 func (given) Ended() <-chan wire.Ended               { return nil }
+func (given) Ending(context.Context) bool            { return false }
 func (s given) End()                                 { s.giver.ended++ }
 func whoOf(node, claim string) server.Client {
 	return server.Client{Name: v1alpha1.RemoteClient(node, claim)}

@@ -9,12 +9,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/plaintext"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/remote/line"
 	"github.com/divvy-gpu/divvy/internal/remote/server"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
@@ -23,6 +25,7 @@ import (
 
 // share is a share that a process holds.
 type share struct {
+	host    *Host
 	granted wire.Granted
 	line    *line.Line
 	process *exec.Cmd
@@ -72,7 +75,7 @@ func (h *Host) hold(ctx context.Context, client servefile.Client, who server.Cli
 	if err != nil {
 		return nil, fmt.Errorf("start what holds a share: %w", err)
 	}
-	s := &share{line: ours, ended: make(chan wire.Ended, 1), dialled: map[uint64]chan reply{}, silent: make(chan struct{}), exited: make(chan struct{})}
+	s := &share{host: h, line: ours, ended: make(chan wire.Ended, 1), dialled: map[uint64]chan reply{}, silent: make(chan struct{}), exited: make(chan struct{})}
 	s.process = exec.Command(h.options.Holder[0], h.options.Holder[1:]...)
 	s.process.Stdin = theirs
 	s.process.Dir = "/"
@@ -213,6 +216,22 @@ func (s *share) Granted() wire.Granted { return s.granted }
 
 // Ended implements [server.Share].
 func (s *share) Ended() <-chan wire.Ended { return s.ended }
+
+// Ending implements [server.Share]. The agent says why it ends a share before it signals any process of it.
+func (s *share) Ending(ctx context.Context) bool {
+	s.mu.Lock()
+	ends := s.gone || s.why != ""
+	s.mu.Unlock()
+	if id, err := process.Find(s.process.Process.Pid); ends || err != nil || !id.Alive() {
+		return true
+	}
+	list, err := s.host.list(ctx)
+	if err != nil {
+		return false // the agent may be away, and the share goes on
+	}
+	at := slices.IndexFunc(list.Tenants, func(t control.Tenant) bool { return t.ID == s.granted.ID })
+	return at < 0 || list.Tenants[at].Ending != ""
+}
 
 // Dial implements [server.Share]. The process connects, because a worker listens to its user alone.
 func (s *share) Dial(ctx context.Context) (net.Conn, error) {

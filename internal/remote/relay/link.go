@@ -47,7 +47,7 @@ const (
 	helloTime    = 10 * time.Second
 )
 
-// whyTime is how long a link that has ended waits to hear that its share has, and why.
+// whyTime is how long a link whose connection broke waits to hear that its share has ended, and why.
 const whyTime = 50 * time.Millisecond
 
 // serve connects a process with a worker, and returns when either has ended.
@@ -135,7 +135,9 @@ const leaveTime = 5 * time.Second
 func (l *link) pass(s *Share) {
 	var up sync.WaitGroup
 	up.Go(func() {
-		if err := l.remote.Carry(0, fromProcess{l}); l.remote.Err() != nil {
+		if err := l.remote.Carry(0, fromProcess{l}); l.isOver() {
+			return // there is nobody who would wait for a reason
+		} else if l.remote.Err() != nil {
 			l.end(l.reason(s, err))
 		} else if err != nil && l.remote.End(0) != nil {
 			l.end("") // nothing is left to wait for
@@ -149,7 +151,7 @@ func (l *link) pass(s *Share) {
 	switch {
 	case l.gone.Load():
 	case err == nil:
-		l.end(l.reason(s, io.EOF))
+		l.end(l.workerEnded(s))
 	case l.remote.Err() != nil:
 		l.end(l.reason(s, l.remote.Err()))
 	}
@@ -225,12 +227,20 @@ func (l *link) reason(s *Share, err error) string {
 	switch {
 	case errors.Is(err, wire.ErrSilent):
 		return silent(s.Host, err)
-	case errors.Is(err, io.EOF):
-		return "its worker at " + s.Host.Name + " has ended"
 	case err == nil:
 		return "its connection to " + s.Host.Name + " has ended"
 	}
 	return fmt.Sprintf("its connection to %s has ended: %s", s.Host.Name, plain(err))
+}
+
+// workerEnded is why a link ended whose worker did. The host passes that on alone only where the share goes on.
+func (l *link) workerEnded(s *Share) string {
+	select {
+	case <-s.Ended():
+		return s.Why()
+	default:
+		return "its worker at " + s.Host.Name + " has ended"
+	}
 }
 
 // end ends a link. The reason, if it is not the process's own end, is left where the client's library looks for it.
@@ -248,6 +258,13 @@ func (l *link) end(why string) {
 	if l.remote != nil {
 		_ = l.remote.Close() // as above
 	}
+}
+
+// isOver reports whether a link has ended.
+func (l *link) isOver() bool {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	return l.ended
 }
 
 // write writes a line for the libraries of processes.

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
@@ -60,6 +62,24 @@ func (s *side) connect(beats bool) *wire.Conn {
 	return wire.New(near)
 }
 
+// pair is a connection of this side with a host, both of whose ends are the test's.
+func (s *side) pair() (near, far *wire.Conn) {
+	s.t.Helper()
+	ours, theirs := net.Pipe()
+	server, client := tls.Server(theirs, s.server), tls.Client(ours, s.client)
+	shaken := make(chan error, 1)
+	go func() { shaken <- server.Handshake() }()
+	if err := client.Handshake(); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := <-shaken; err != nil {
+		s.t.Fatal(err)
+	}
+	far = wire.New(server)
+	go far.Drain()
+	return wire.New(client), far
+}
+
 // A link may hear of the silence of its host before its share does. The share has ended all the same when the program learns of it.
 // The share of a host that is heard goes on.
 func TestShareEndsBeforeItsProgram(t *testing.T) {
@@ -87,4 +107,50 @@ func TestShareEndsBeforeItsProgram(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A worker's end that the host passes on is told at once: nothing else can be the reason. A share that has ended is.
+func TestWorkerEndIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSide(t)
+		near, far := s.pair()
+		ours, program := unixPair(t)
+		l := &link{relay: New(Spec{Socket: filepath.Join(t.TempDir(), "worker.sock")}, nil, func(string) {}), unix: ours, process: 7, remote: near}
+		share := &Share{Host: Host{Name: "far"}, ended: make(chan struct{})}
+		begun := time.Now()
+		go func() { _ = far.End(0) }() // that it comes is what is tested
+		l.pass(share)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("it is told after %v", took)
+		}
+		if text, err := os.ReadFile(l.reasonFile()); err != nil || string(text) != "its worker at far has ended\n" {
+			t.Errorf("%q, %v", text, err)
+		}
+		_ = program.Close()
+		_ = far.Close()
+		close(share.ended)
+		if why := l.workerEnded(&Share{ended: share.ended, why: "bob stopped it"}); why != "bob stopped it" {
+			t.Errorf("of a share that has ended: %q", why)
+		}
+	})
+}
+
+// unixPair is a connection of this process with itself.
+func unixPair(t *testing.T) (ours, theirs *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "end")
+		conn, err := net.FileConn(file)
+		_ = file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i], _ = conn.(*net.UnixConn)
+	}
+	return ends[0], ends[1]
 }

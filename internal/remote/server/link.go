@@ -5,10 +5,14 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
@@ -116,22 +120,23 @@ func (s *Server) link(ctx context.Context, who Client, secret string, w *wire.Co
 		_ = w.Close()
 		_ = worker.Close()
 	})
-	s.carry(w, worker)
+	s.carry(ctx, held, w, worker)
 	return nil
 }
 
 // carry carries bytes both ways until one side has ended. What the worker said last is still carried.
-func (s *Server) carry(w *wire.Conn, worker net.Conn) {
-	back := make(chan struct{})
+func (s *Server) carry(ctx context.Context, held *share, w *wire.Conn, worker net.Conn) {
+	back, from := make(chan struct{}), &fromWorker{Conn: worker, ctx: ctx, share: held}
 	go func() {
 		defer close(back)
-		if w.Carry(0, worker) == nil {
+		if w.Carry(0, from) == nil {
 			w.Finish()
 		} else {
 			_ = w.Close()
 		}
 	}()
 	if err := w.Pour(0, &greeting{to: worker}); err == nil {
+		from.left.Store(true)
 		if half, ok := worker.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite() // of one that has ended
 		}
@@ -141,6 +146,56 @@ func (s *Server) carry(w *wire.Conn, worker net.Conn) {
 	}
 	_ = worker.Close()
 	<-back
+}
+
+// fromWorker is what a worker says. Its end is passed on alone where its share goes on, so that the client knows at once that there
+// is no other reason. Where the share is about to end, so does the link, and the client is told why.
+type fromWorker struct {
+	net.Conn
+	ctx   context.Context
+	share *share
+	// left is true when the process has ended, which asks for no reason.
+	left atomic.Bool
+}
+
+const (
+	// askTime is how long the host may take to find out whether a share is about to end whose worker has.
+	askTime = 50 * time.Millisecond
+	// endingTime is how long a share that is about to end may take.
+	endingTime = 5 * time.Second
+)
+
+// errShare is the end of a worker whose share ends.
+var errShare = errors.New("the share ends")
+
+// Read implements [io.Reader].
+func (f *fromWorker) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if errors.Is(err, syscall.ECONNRESET) { // it was killed before it had read all
+		err = io.EOF
+	}
+	if errors.Is(err, io.EOF) && !f.left.Load() && f.ending() {
+		select {
+		case <-f.share.over:
+			err = errShare
+		case <-time.After(endingTime):
+		}
+	}
+	return n, err
+}
+
+func (f *fromWorker) ending() bool {
+	select {
+	case <-f.share.over:
+		return true
+	default:
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, askTime)
+	defer cancel()
+	return f.share.Ending(ctx)
 }
 
 // greeting changes what a program says first to its worker (lib/remote/link_hello.c), and passes on the rest as it is. The

@@ -43,8 +43,10 @@ type Share interface {
 	Granted() wire.Granted
 	// Dial starts a worker and connects with it.
 	Dial(ctx context.Context) (net.Conn, error)
-	// Ended tells once why the share ended, if it ended by itself.
+	// Ended tells once why the share ended, if it ended by itself, and Ending reports whether it is about to. The context bounds
+	// how long that may take to find out.
 	Ended() <-chan wire.Ended
+	Ending(ctx context.Context) bool
 	// End ends the share and returns when it has ended.
 	End()
 }

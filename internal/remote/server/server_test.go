@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,7 +227,7 @@ func (h *fakeHost) Take(ctx context.Context, who Client, take wire.Take, told fu
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shares++
-	s := &fakeShare{host: h, who: who, take: take, number: h.shares, ended: make(chan wire.Ended, 1), over: make(chan struct{})}
+	s := &fakeShare{host: h, who: who, take: take, number: h.shares, ended: make(chan wire.Ended, 1), over: make(chan struct{}), asked: make(chan struct{})}
 	h.taken <- s
 	return s, nil
 }
@@ -239,13 +240,22 @@ type fakeShare struct {
 	ended  chan wire.Ended
 	over   chan struct{}
 	once   sync.Once
+	ending atomic.Bool
+	asked  chan struct{} // closed when it said that it is about to end
 }
 
 func (s *fakeShare) Granted() wire.Granted {
 	return wire.Granted{ID: fmt.Sprint(s.number), Name: "share", UUIDs: []string{"GPU-0"}, Memory: 1 << 30}
 }
 func (s *fakeShare) Ended() <-chan wire.Ended { return s.ended }
-func (s *fakeShare) End()                     { s.once.Do(func() { close(s.over) }) }
+func (s *fakeShare) Ending(context.Context) bool {
+	if !s.ending.Load() {
+		return false
+	}
+	close(s.asked)
+	return true
+}
+func (s *fakeShare) End() { s.once.Do(func() { close(s.over) }) }
 
 // Dial gives one end to the server and the other to the test.
 func (s *fakeShare) Dial(ctx context.Context) (net.Conn, error) {

@@ -194,6 +194,35 @@ func TestLinkEnds(t *testing.T) {
 	})
 }
 
+// The end of a worker whose share is about to end is not passed on: the share has the reason. That of one that was killed before it
+// read all is an end like any other.
+func TestLinkEndsWithItsShare(t *testing.T) {
+	s := newStage(t)
+	w, granted, taken := s.share("ada")
+	l, worker := s.link("ada", granted.Secret)
+	if err := l.Write(0, make([]byte, helloBytes)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(worker, make([]byte, 1)); err != nil { // what it does not read has its end be a reset
+		t.Fatal(err)
+	}
+	_ = worker.Close()
+	if f, err := l.Read(); err != nil || f.Kind != wire.KindEnd {
+		t.Errorf("%v, %v", f.Kind, err)
+	}
+	l, worker = s.link("ada", granted.Secret)
+	taken.ending.Store(true)
+	_ = worker.Close()
+	within(t, taken.asked)
+	taken.ended <- wire.Ended{Text: "root stopped it"}
+	if a := s.answer(w); a.Ended == nil || a.Ended.Text != "root stopped it" {
+		t.Errorf("%+v", a)
+	}
+	if f, err := l.Read(); err == nil {
+		t.Errorf("a frame of kind %d in place of the link's end", f.Kind)
+	}
+}
+
 // Who knows another client's secret has nothing of it.
 func TestLinkToOthersShare(t *testing.T) {
 	s := newStage(t)

@@ -142,7 +142,8 @@ func (s *Server) EndLinks() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.links {
-		_ = c.Close()
+		_ = c.End(0)
+		c.Finish()
 	}
 }
 
