@@ -49,10 +49,13 @@ func (l *leftover) end(clean bool) {
 	}
 }
 
-// await returns when nothing is left, or the server ends and has waited long enough.
+// await returns when nothing is left, or soon, because the client may have to be told why its command was refused. Where the server
+// ends it waits as long as it may.
 func (l *leftover) await() {
-	l.begin(false)
-	<-l.over
+	l.end(false)
+	if l.serving.Err() != nil {
+		<-l.over
+	}
 }
 
 func (l *leftover) begin(clean bool) {
