@@ -86,6 +86,17 @@ func TestServeInit(t *testing.T) {
 			t.Errorf("%s is the same: %v", name, now == was)
 		}
 	}
+	// A file that is gone is made again by what the words name.
+	if err := os.Remove(filepath.Join(dir, "serve.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errOut := call(t, "serve", "expel", "ada", "--dir", dir); status != 1 || !strings.Contains(errOut, "`divvy serve init --renew`") {
+		t.Errorf("%d, %s", status, errOut)
+	}
+	succeed(t, "serve", "init", "--dir", dir, "--renew")
+	if now := read(t, filepath.Join(dir, "serve.yaml")); now != before["serve.yaml"] {
+		t.Error(now)
+	}
 	if status, _, errOut := call(t, "serve", "init", "--dir", filepath.Join(dir, "b"), "a b"); status != 2 || !strings.Contains(errOut, "neither a host's name nor an address") {
 		t.Errorf("%d, %s", status, errOut)
 	}

@@ -32,7 +32,7 @@ type serveFile struct {
 func (f *serveFile) read() (*servefile.File, error) {
 	file, err := os.OpenFile(f.path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe holds nobody up
 	if err != nil {
-		return nil, fmt.Errorf("read the file of the server: %w: `divvy serve init` makes one", err)
+		return nil, fmt.Errorf("read the file of the server: %w: put it back, or have `divvy serve init --renew` make one without clients", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()

@@ -28,8 +28,8 @@ what. HOST are the names and addresses by which clients reach this machine; left
 they are those that it has.
 
 What is there is never overwritten. With --renew only the server's certificate is
-made anew, for other names and addresses if some are given. Bundles of clients stay
-valid, and a server that runs uses it at once.`,
+made anew, for other names and addresses if some are given, and serve.yaml if it is
+gone. Bundles of clients stay valid, and a server that runs uses it at once.`,
 		Example: `  sudo divvy serve init
   sudo divvy serve init gpu1.example.com 10.0.0.5
   sudo divvy serve init --renew gpu1.example.com 10.0.0.6`,
@@ -58,12 +58,20 @@ func (a *app) initServer(dir string, hosts []string) error {
 		return usageOfHosts(err)
 	}
 	file := filepath.Join(dir, serveFileName)
-	err = identity.WriteNew(file, servefile.Template(os.Getuid() == 0), 0o600)
-	if err != nil && !errors.Is(err, identity.ErrExists) {
+	if err := writeServeFile(file); err != nil {
 		return err
 	}
 	return a.line(fmt.Sprintf("%s has the server's authority and certificate, for %s.\nLet clients in with `divvy serve admit NAME`; %s says what each may have.",
 		dir, strings.Join(made.Hosts(), ", "), file))
+}
+
+// writeServeFile writes a file without clients, where there is none.
+func writeServeFile(path string) error {
+	err := identity.WriteNew(path, servefile.Template(os.Getuid() == 0), 0o600)
+	if errors.Is(err, identity.ErrExists) {
+		return nil
+	}
+	return err
 }
 
 // renewServer makes a server's certificate anew.
@@ -75,6 +83,9 @@ func (a *app) renewServer(dir string, hosts []string) error {
 	defer unlock()
 	authority, err := identity.Open(dir)
 	if err != nil {
+		return err
+	}
+	if err := writeServeFile(filepath.Join(dir, serveFileName)); err != nil {
 		return err
 	}
 	before := authority.Hosts()

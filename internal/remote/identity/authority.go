@@ -37,10 +37,12 @@ func Make(dir string, hosts []string) (*Authority, error) {
 	if err := checkHosts(hosts); err != nil {
 		return nil, err
 	}
+	hint := "`divvy serve init --renew` renews the server's certificate and keeps the authority"
 	for _, name := range []string{fileAuthority, fileKey, fileServer, fileServerKey} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return nil, cmp.Or(err, fmt.Errorf("%s %w: `divvy serve init --renew` renews the server's certificate and keeps the authority", filepath.Join(dir, name), ErrExists))
+			return nil, cmp.Or(err, fmt.Errorf("%s %w: %s", filepath.Join(dir, name), ErrExists, hint))
 		}
+		hint = "it is no authority without " + fileAuthority + ", so move it away"
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the authority's directory: %w", err)
@@ -59,15 +61,28 @@ func Make(dir string, hosts []string) (*Authority, error) {
 		return nil, err
 	}
 	// The authority's certificate is the last, so that what was interrupted is no authority.
-	for _, f := range []file{
+	if err := createAll(dir, []file{
 		{fileKey, authorityKey, 0o600}, {fileServerKey, key, 0o600}, {fileServer, certificate, 0o644},
 		{fileAuthority, encodeCertificates(a.certificate), 0o644},
-	} {
-		if err := f.create(dir); err != nil {
-			return nil, err
-		}
+	}); err != nil {
+		return nil, err
 	}
 	return Open(dir)
+}
+
+// createAll writes files that must not be there, all or none.
+func createAll(dir string, files []file) error {
+	for i, f := range files {
+		err := f.create(dir)
+		if err == nil {
+			continue
+		}
+		for _, made := range files[:i] {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, made.name)))
+		}
+		return err
+	}
+	return nil
 }
 
 // NewAuthority makes an authority in memory.

@@ -3,6 +3,7 @@ package identity
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -176,6 +177,18 @@ func TestMakeInterrupted(t *testing.T) {
 		if text, readErr := os.ReadFile(filepath.Join(dir, name)); !errors.Is(err, ErrExists) || string(text) != "x" || readErr != nil || len(left) != 1 || globErr != nil {
 			t.Errorf("%s: %v, %v", name, err, left)
 		}
+		if renews := strings.Contains(fmt.Sprint(err), "--renew"); renews != (name == fileAuthority) {
+			t.Errorf("%s: only an authority can be renewed: %v", name, err)
+		}
+	}
+}
+
+// Of files of which one cannot be written none is left.
+func TestCreateAll(t *testing.T) {
+	dir := t.TempDir()
+	err := createAll(dir, []file{{fileKey, []byte("x"), 0o600}, {fileServerKey, []byte("x"), 0o600}, {filepath.Join("none", fileServer), []byte("x"), 0o600}})
+	if left, globErr := filepath.Glob(filepath.Join(dir, "*")); err == nil || globErr != nil || len(left) != 0 {
+		t.Errorf("%v, left: %v", err, left)
 	}
 }
 
