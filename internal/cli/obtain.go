@@ -82,7 +82,7 @@ func reachSystem(ctx context.Context, e control.Endpoint, s control.Starter) (*c
 	case errors.As(err, &away):
 		return control.Ensure(ctx, e, s)
 	case errors.Is(err, control.ErrNoAgent):
-		return nil, fmt.Errorf("no system agent runs, which shares for containers need: start it as root (%s)", rundir.Start(""))
+		return nil, fmt.Errorf("no system agent runs, which this needs: start it as root (%s)", rundir.Start(""))
 	}
 	return client, err
 }

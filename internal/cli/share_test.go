@@ -15,7 +15,7 @@ func TestShareCreateIsRefused(t *testing.T) {
 		status int
 		want   string
 	}{
-		"no agent":       {"create train --memory 8Gi", 1, "no system agent runs, which shares for containers need: start it as root"},
+		"no agent":       {"create train --memory 8Gi", 1, "no system agent runs, which this needs: start it as root"},
 		"no machine":     {"create train --memory 8Gi --simgpu t4", 1, "start it as root (`divvy agent --simgpu t4`)"},
 		"a bad name":     {"create Train/1 --memory 8Gi", 2, "cannot be the name of a container device"},
 		"a bad end":      {"create train. --memory 8Gi", 2, "end with a letter or digit"},

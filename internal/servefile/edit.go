@@ -56,6 +56,9 @@ clients:
 // Admit returns a file with a client, in place of one of the same name. All else stays as it is written, comments too.
 func Admit(content []byte, c Client, users Users) ([]byte, error) {
 	c.Since = c.Since.UTC().Truncate(time.Second)
+	if err := c.judged(users); err != nil {
+		return nil, err
+	}
 	return edit(content, users, func(clients map[string]Client) { clients[c.Name] = c }, func(d *document) error {
 		if at := d.find(c.Name); at >= 0 {
 			return d.change(at, c)
@@ -241,6 +244,21 @@ func (d *document) change(at int, c Client) error {
 func (d *document) remove(at int) error {
 	d.lines = slices.Delete(d.lines, d.clients.Content[at].Line-1, d.ends(at))
 	return nil
+}
+
+// judged returns why no file can have such a client, by the names of its fields.
+func (c Client) judged(users Users) error {
+	text, err := c.text()
+	if err != nil {
+		return err
+	}
+	alone := "apiVersion: " + v1alpha1.APIVersion + "\nkind: " + Kind + "\n" + fieldClients + ":\n  " + c.Name + ": " + text + "\n"
+	_, err = Parse("", []byte(alone), users)
+	fault := new(Fault)
+	if errors.As(err, &fault) {
+		return fmt.Errorf("client %s: %s: %s", c.Name, strings.TrimPrefix(fault.Field, fieldClients+"."+c.Name+"."), fault.Problem)
+	}
+	return err
 }
 
 // text is a client as it is written, without its name.

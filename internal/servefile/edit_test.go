@@ -69,6 +69,19 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
+// What no client can have is told by the name of its field, not as a place in a text that nobody has seen.
+func TestAdmitJudges(t *testing.T) {
+	for want, c := range map[string]Client{
+		"client ada: user: missing":                                 {Name: "ada"},
+		"client ada: class: \"x\"":                                  {Name: "ada", User: "ada", Class: "x"},
+		"client ada: environment[0]: \"a b\" is no variable's name": {Name: "ada", User: "ada", Environment: []string{"a b"}},
+	} {
+		if _, err := Admit([]byte(head+"clients:\n"), c, anybody); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, not %s", err, want)
+		}
+	}
+}
+
 func TestExpel(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{
 		"the only one": {"clients:\n  ada: {user: a}\n", "clients:\n"},
