@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
@@ -104,6 +106,11 @@ func serveUsers() servefile.Users {
 
 // serveRemote serves other hosts until the context is done.
 func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
+	if !signal.Ignored(unix.SIGHUP) { // a terminal that is closed ends it as SIGTERM does, unless it was started with nohup
+		hangup, stop := signal.NotifyContext(ctx, unix.SIGHUP)
+		defer stop()
+		ctx = hangup
+	}
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	supervisor, err := daemon.TakeSupervisor()
 	if err != nil {
@@ -146,7 +153,12 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 		}
 	}
 	tell("READY=1", fmt.Sprintf("STATUS=serving %d GPUs at %s", gpus, listener.Addr()))
-	go watched.follow(ctx, log, given.Replace)
+	go watched.follow(ctx, log, func(now *servefile.File) {
+		if f.listen == "" && now.Listen != file.Listen {
+			log.WarnContext(ctx, "listen of the file has changed, and counts when the server is started again", "listen", now.Listen, "address", listener.Addr())
+		}
+		given.Replace(now)
+	})
 	s := server.Server{Host: given, TLS: secured, Name: given.Name, Log: log}
 	stopping := context.AfterFunc(ctx, func() { tell("STOPPING=1") })
 	defer stopping()

@@ -67,12 +67,18 @@ func TestServeShareIsOrdinary(t *testing.T) {
 	s.nobody()
 }
 
-// A server that is ended tells its clients why, and leaves nothing.
+// A server that is ended, as also by a terminal that is closed, tells its clients why, and leaves nothing.
 func TestServeEnds(t *testing.T) {
+	for _, by := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(by.String(), func(t *testing.T) { serveEnds(t, by) })
+	}
+}
+
+func serveEnds(t *testing.T, by syscall.Signal) {
 	s, c := one(t)
 	p := c.stepsOf([]string{"--remote", s.name, "--memory", "2Gi"})
 	p.want("alloc", p.do("1073741824"), "0")
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := s.cmd.Process.Signal(by); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.cmd.Wait(); err != nil {
@@ -153,7 +159,7 @@ func TestServeFileChanges(t *testing.T) {
 	if o := c.runOn(s.name, "--memory", "1Gi", "--", "true"); o.status != 0 {
 		t.Errorf("beside a faulty file: %+v", o)
 	}
-	whole, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": servefile.Kind, "listen": s.name, "clients": map[string]any{}})
+	whole, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": servefile.Kind, "listen": "127.0.0.1:1", "clients": map[string]any{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +167,9 @@ func TestServeFileChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.nobody()
+	if log := s.log.String(); !strings.Contains(log, "counts when the server is started again") || !strings.Contains(log, "127.0.0.1:1") {
+		t.Errorf("of an address that does not count yet the log says nothing: %s", log)
+	}
 	p.want("after it", p.do("1048576"), deviceUnavailable)
 	p.end()
 	if said := p.said.String(); !strings.Contains(said, "client laptop is no longer in the file") {
