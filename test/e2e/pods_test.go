@@ -65,12 +65,24 @@ func on(n *cluster.Machine, p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
+// takeTurn and giveTurn are around what allocates in a busy pod, so that only one program does at a time.
+const (
+	takeTurn = "until mkdir /run/turn 2> /dev/null; do sleep 0.05; done"
+	giveTurn = "rm -r /run/turn"
+)
+
+// turn is before a program of a busy pod that is to have all that the pod's share has left: the pod allocates nothing meanwhile, and so
+// is refused nothing.
+var turn = []string{"sh", "-c", takeTurn + `; "$@"; status=$?; ` + giveTurn + "; exit $status", "turn"}
+
 // busyScript allocates and launches without end, in one process that lives on and
 // in one after another, and ends at the first error.
 const busyScript = `gpubench load --ns=2000000 --sync=1 > /dev/null & load=$!
 round=0
 while kill -0 $load; do
+  ` + takeTurn + `
   gpubench alloc --count=4 --bytes=64Mi > /run/last || { cat /run/last; echo allocation failed; exit 1; }
+  ` + giveTurn + `
   round=$((round + 1)); echo round $round; sleep 0.2
 done
 echo launches ended; exit 1`
