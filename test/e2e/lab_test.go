@@ -179,13 +179,15 @@ func (l *lab) must(err error) {
 }
 
 // eventually waits for a condition; the function returns why it does not hold, or an
-// empty string.
+// empty string. A wait that is long is named while it lasts: whoever ends the run then knows for what it waited.
 func (l *lab) eventually(what string, holds func() string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.ctx, longest)
 	defer cancel()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
+	long := time.AfterFunc(longest/6, func() { l.t.Logf("%s: not within %s, which is waited for still", what, longest/6) })
+	defer long.Stop()
 	for {
 		why := holds()
 		if why == "" {

@@ -22,7 +22,11 @@ import (
 // A pod on a node without a GPU, and without a driver, has 4 GiB of a GPU of another node. It cannot have more, does not notice that
 // the agents of both nodes are killed, and learns of its host's death.
 func TestRemote(t *testing.T) {
+	gate(t)
 	l := startLab(t, cluster.Node{Name: "bare"})
+	ctx, cancel := context.WithTimeout(l.ctx, 3*longest) // of all commands that it waits for
+	defer cancel()
+	l.ctx = ctx
 	host, bare := l.Nodes[0], l.Nodes[2]
 	l.kubectl("label", "node", host.Name, "example.org/pool=true")
 	l.kubectl("cordon", host.Name) // Divvy's own pods are to outlive it
