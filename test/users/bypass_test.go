@@ -51,6 +51,15 @@ func told(list control.Listing, name string) *control.Event {
 	return nil
 }
 
+// believed are the bytes that a program believes to hold which has tried a way.
+func believed(t *testing.T, line string) (bytes uint64) {
+	t.Helper()
+	if _, err := fmt.Sscan(line, &bytes); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return bytes
+}
+
 // Every way past the memory limit is prevented, or noticed by the driver's figures and
 // answered as the configuration says.
 func TestWaysPastTheMemoryLimit(t *testing.T) {
@@ -67,6 +76,8 @@ func TestWaysPastTheMemoryLimit(t *testing.T) {
 				if way.Prevented {
 					if held := s.truth() - before; held > attack.Limit {
 						t.Errorf("%s: %d bytes are held: %s", way.Name, held, p.first)
+					} else if believed := believed(t, p.first); held < believed {
+						t.Errorf("%s: it took %d bytes, and the driver gave %d", way.Name, believed, held)
 					}
 					p.end()
 					continue

@@ -5,59 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "simgpu/cuda/ptx_text.h"
+
 /* More than a GPU has, and little enough that sums of sizes do not overflow. */
 #define BYTES_MAX (UINT64_C(1) << 40)
 #define LOCAL_MAX (512u << 10) /* the most that a thread can have */
 #define ALIGN_MAX 512
-
-static bool in_name(char c) {
-    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
-}
-
-/* Goes over white space and comments. */
-static const char *skip(const char *at) {
-    for (;;) {
-        while (isspace((unsigned char)*at)) {
-            at++;
-        }
-        if (at[0] == '/' && at[1] == '/') {
-            at += strcspn(at, "\n");
-        } else if (at[0] == '/' && at[1] == '*') {
-            const char *end = strstr(at + 2, "*/");
-            at = end ? end + 2 : at + strlen(at);
-        } else {
-            return at;
-        }
-    }
-}
-
-/* Whether the word is next, and a word of its own; then goes over it. */
-static bool word(const char **at, const char *expected) {
-    size_t length = strlen(expected);
-
-    if (strncmp(*at, expected, length) != 0 || in_name((*at)[length])) {
-        return false;
-    }
-    *at = skip(*at + length);
-    return true;
-}
-
-/* A number in any of C's bases; goes over it. */
-static bool number(const char **at, uint64_t *value) {
-    char *end;
-
-    if (!isdigit((unsigned char)**at)) {
-        return false;
-    }
-    errno = 0;
-    *value = strtoull(*at, &end, 0);
-    if (errno || end == *at) {
-        return false;
-    }
-    end += *end == 'U';
-    *at = skip(end);
-    return true;
-}
 
 static const struct {
     const char *name;
@@ -71,7 +24,7 @@ static const struct {
 
 static bool type(const char **at, struct ptx_variable *v) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (word(at, types[i].name)) {
+        if (ptx_word(at, types[i].name)) {
             v->width = types[i].bytes;
             v->bytes = v->align = types[i].bytes;
             return true;
@@ -80,20 +33,22 @@ static bool type(const char **at, struct ptx_variable *v) {
     return false;
 }
 
-/* [4][2], or [] where the initialiser tells. */
+/* [4][2 * 8], or [] where the initialiser tells. */
 static bool dimensions(const char **at, struct ptx_variable *v) {
     uint64_t n;
 
     while (**at == '[') {
-        *at = skip(*at + 1);
-        if (!number(at, &n)) {
+        *at = ptx_skip(*at + 1);
+        if (**at == ']') {
             n = 0;
+        } else if (!ptx_constant(at, &n)) {
+            return false;
         }
         if (**at != ']' || (n && v->bytes > BYTES_MAX / n)) {
             return false;
         }
         v->bytes *= n;
-        *at = skip(*at + 1);
+        *at = ptx_skip(*at + 1);
     }
     return true;
 }
@@ -103,14 +58,14 @@ static bool declaration(const char **at, struct ptx_variable *v) {
     uint64_t align = 0, lanes = 1;
 
     *v = (struct ptx_variable){0};
-    if (word(at, ".align") && (!number(at, &align) || align > ALIGN_MAX)) {
+    if (ptx_word(at, ".align") && (!ptx_number(at, &align) || align > ALIGN_MAX)) {
         return false;
     }
-    if (word(at, ".attribute") && **at == '(') {
+    if (ptx_word(at, ".attribute") && **at == '(') {
         *at += strcspn(*at, ")");
-        *at = skip(**at ? *at + 1 : *at);
+        *at = ptx_skip(**at ? *at + 1 : *at);
     }
-    lanes = word(at, ".v2") ? 2 : word(at, ".v4") ? 4 : 1;
+    lanes = ptx_word(at, ".v2") ? 2 : ptx_word(at, ".v4") ? 4 : 1;
     if (!type(at, v)) {
         return false;
     }
@@ -118,14 +73,14 @@ static bool declaration(const char **at, struct ptx_variable *v) {
     v->align = align && !(align & (align - 1)) ? align : v->bytes;
     /* A parameter may say what it points to. */
     while (**at == '.') {
-        *at = skip(*at + 1 + strcspn(*at + 1, " \t\r\n,)"));
-        number(at, &align);
+        *at = ptx_skip(*at + 1 + strcspn(*at + 1, " \t\r\n,)"));
+        ptx_number(at, &align);
     }
     v->name = *at;
-    while (in_name((*at)[v->length])) {
+    while (ptx_in_name((*at)[v->length])) {
         v->length++;
     }
-    *at = skip(*at + v->length);
+    *at = ptx_skip(*at + v->length);
     return v->length && dimensions(at, v);
 }
 
@@ -137,8 +92,8 @@ const char *ptx_next_kernel(const char *text, const char *after, size_t *length)
         if (!isspace((unsigned char)*at)) {
             continue;
         }
-        at = skip(at);
-        for (*length = 0; in_name(at[*length]);) {
+        at = ptx_skip(at);
+        for (*length = 0; ptx_in_name(at[*length]);) {
             ++*length;
         }
         if (*length) {
@@ -159,7 +114,7 @@ static uint64_t elements(const char *init) {
 }
 
 const char *ptx_next_variable(const char *text, const char *after, struct ptx_variable *out) {
-    for (const char *at = skip(after ? after : text); *at; at = skip(at)) {
+    for (const char *at = ptx_skip(after ? after : text); *at; at = ptx_skip(at)) {
         /* A word of its own: "ld.global" is none. */
         if (*at != '.') {
             while (*at && *at != '/' && !isspace((unsigned char)*at)) {
@@ -168,9 +123,9 @@ const char *ptx_next_variable(const char *text, const char *after, struct ptx_va
             at += *at == '/' && at[1] != '/' && at[1] != '*';
             continue;
         }
-        if (!word(&at, ".global") && !word(&at, ".const")) {
+        if (!ptx_word(&at, ".global") && !ptx_word(&at, ".const")) {
             at++;
-            while (in_name(*at) || *at == '.') {
+            while (ptx_in_name(*at) || *at == '.') {
                 at++;
             }
             continue;
@@ -179,7 +134,7 @@ const char *ptx_next_variable(const char *text, const char *after, struct ptx_va
             continue;
         }
         if (*at == '=') {
-            out->init = skip(at + 1);
+            out->init = ptx_skip(at + 1);
             at += strcspn(at, ";");
             out->bytes = out->bytes ? out->bytes : out->width * elements(out->init);
         }
@@ -194,13 +149,13 @@ bool ptx_param(const char *kernel, size_t index, struct ptx_variable *out, uint6
     const char *at = kernel;
 
     *offset = 0;
-    while (in_name(*at)) {
+    while (ptx_in_name(*at)) {
         at++;
     }
-    at = skip(at);
+    at = ptx_skip(at);
     for (size_t i = 0; *at == '(' || *at == ','; i++) {
-        at = skip(at + 1);
-        if (!word(&at, ".param") || !declaration(&at, out) || !out->bytes) {
+        at = ptx_skip(at + 1);
+        if (!ptx_word(&at, ".param") || !declaration(&at, out) || !out->bytes) {
             return false;
         }
         *offset = (*offset + out->align - 1) / out->align * out->align;
@@ -214,7 +169,7 @@ bool ptx_param(const char *kernel, size_t index, struct ptx_variable *out, uint6
 
 bool ptx_calls(const char *text, const char *function) {
     for (const char *at = text; (at = strstr(at, function)) != NULL; at++) {
-        if ((at == text || !in_name(at[-1])) && !in_name(at[strlen(function)])) {
+        if ((at == text || !ptx_in_name(at[-1])) && !ptx_in_name(at[strlen(function)])) {
             return true;
         }
     }
@@ -229,7 +184,7 @@ int ptx_local(const char *kernel) {
     for (const char *at = kernel; (at = strstr(at, ".local")) != NULL && (!end || at < end);) {
         struct ptx_variable v;
         /* A word of its own: "ld.local" is none. */
-        if (in_name(at[-1]) || !word(&at, ".local")) {
+        if (ptx_in_name(at[-1]) || !ptx_word(&at, ".local")) {
             at++;
         } else if (declaration(&at, &v) && bytes + v.bytes <= LOCAL_MAX) {
             bytes += v.bytes;
@@ -261,7 +216,7 @@ static bool element(const char **at, unsigned width, uint64_t *value) {
         return false;
     }
     *value = minus ? 0 - *value : *value;
-    *at = skip(end);
+    *at = ptx_skip(end);
     return true;
 }
 
@@ -272,7 +227,7 @@ void ptx_initial(const struct ptx_variable *variable, unsigned char *contents) {
     memset(contents, 0, variable->bytes);
     while (at && *at && *at != ';' && done + variable->width <= variable->bytes) {
         if (*at == '{' || *at == '}' || *at == ',') {
-            at = skip(at + 1);
+            at = ptx_skip(at + 1);
         } else if (element(&at, variable->width, &value)) {
             memcpy(contents + done, &value, variable->width < 8 ? variable->width : 8);
             done += variable->width;

@@ -15,6 +15,9 @@ static const char ptx[] =
     ".global .attribute(.managed) .s16 pairs[2][2] = {{1, 2}, {3}};\n"
     ".global .b8 text[] = {72, 105, 0};\n"
     ".extern .global .u32 outside[];\n"
+    ".global .b8 sums[2 + 3 * 4][(1 << 4) / 8];\n"
+    ".global .b8 chosen[(7 > 0x8 ? 1 : 0b101) + WARP_SZ % 5 - -1U];\n"
+    ".global .b8 nothing[1 / 0];\n"
     ".global .u64 pointer = generic_constant;\n"
     ".visible .entry kernel(.param .u64 .ptr .global .align 16 a, .param .u8 b,\n"
     "  .param .align 16 .b8 c[20], .param .f64 d) { ld.global.u32 %r1, [table]; ret; }\n"
@@ -50,6 +53,8 @@ static void check_contents(CUmodule module) {
     CHECK(strcmp(text, "Hi") == 0);
     OK(cuMemcpyDtoH_v2(lanes, variable(module, "lanes", 16), 16));
     CHECK(lanes[3] == 0);
+    variable(module, "sums", 28);
+    variable(module, "chosen", 8);
     /* Addresses of others are not worked out. */
     OK(cuMemcpyDtoH_v2(&pointer, variable(module, "pointer", 8), 8));
     CHECK_EQUAL(pointer, 0);
@@ -78,6 +83,7 @@ static void check_refusals(CUmodule module) {
 
     FAILS(cuModuleGetGlobal_v2(&address, &bytes, module, "commented"), CUDA_ERROR_NOT_FOUND);
     FAILS(cuModuleGetGlobal_v2(&address, &bytes, module, "outside"), CUDA_ERROR_NOT_FOUND);
+    FAILS(cuModuleGetGlobal_v2(&address, &bytes, module, "nothing"), CUDA_ERROR_NOT_FOUND);
     FAILS(cuModuleGetGlobal_v2(&address, &bytes, module, "tab"), CUDA_ERROR_NOT_FOUND);
     FAILS(cuModuleGetGlobal_v2(&address, &bytes, module, "a"), CUDA_ERROR_NOT_FOUND);
     FAILS(cuModuleGetGlobal_v2(NULL, NULL, module, "table"), CUDA_ERROR_INVALID_VALUE);
