@@ -229,18 +229,28 @@ func (k *Keeper) forget(claim types.UID) {
 	}
 }
 
-// Run tells of shares that have ended, and renews the certificates of the others, until ctx is done.
+// Run tells of shares that have ended, and renews the certificates of the others, until ctx is done. The two do not wait for each
+// other: a controller that is away takes its time for each certificate.
 func (k *Keeper) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	loops.Go(func() { k.each(ctx, k.notice) })
+	loops.Go(func() { k.each(ctx, k.refresh) })
+	loops.Wait()
+	return nil
+}
+
+// each looks at all shares again and again until ctx is done.
+func (k *Keeper) each(ctx context.Context, look func(context.Context, follower)) {
 	ticker := time.NewTicker(k.options.look)
 	defer ticker.Stop()
 	for {
 		for _, f := range k.all() {
-			k.attend(ctx, f)
+			look(ctx, f)
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }
@@ -255,16 +265,18 @@ func (k *Keeper) all() []follower {
 	return all
 }
 
-// attend looks after one share.
-func (k *Keeper) attend(ctx context.Context, f follower) {
-	s := k.look(k.folder(f.share.Key))
-	if s.lives() {
-		if time.Now().After(f.renew) {
-			k.renew(ctx, f)
-		}
-		return
+// notice tells of a share that has ended.
+func (k *Keeper) notice(_ context.Context, f follower) {
+	if s := k.look(k.folder(f.share.Key)); !s.lives() {
+		k.tell(f, s)
 	}
-	k.tell(f, s)
+}
+
+// refresh renews the certificate of a share when it is time.
+func (k *Keeper) refresh(ctx context.Context, f follower) {
+	if time.Now().After(f.renew) && k.look(k.folder(f.share.Key)).lives() {
+		k.renew(ctx, f)
+	}
 }
 
 // tell says once that a share has ended.

@@ -41,6 +41,8 @@ type node struct {
 	// refused is why there is no certificate.
 	refused error
 	issued  atomic.Int32
+	// asks is told of each question for a certificate, which gets no answer, unless it is nil.
+	asks chan struct{}
 }
 
 func newNode(t *testing.T) *node {
@@ -83,7 +85,12 @@ func (n *node) agent() *Keeper {
 	return New(Options{
 		Dir: filepath.Join(n.dir, "remote"), Node: "n1", Tree: n.tree, Divvy: filepath.Join(string(n.tree), "bin", "divvy"),
 		Cover: func() (string, error) { return "/run/divvy/divvy-cover", nil },
-		Certify: func(context.Context, dra.RemoteShare) (Permit, error) {
+		Certify: func(ctx context.Context, _ dra.RemoteShare) (Permit, error) {
+			if n.asks != nil {
+				n.asks <- struct{}{}
+				<-ctx.Done()
+				return Permit{}, ctx.Err()
+			}
 			if n.refused != nil {
 				return Permit{}, n.refused
 			}
@@ -288,6 +295,24 @@ func TestShareEndsWithItsPod(t *testing.T) {
 	}
 }
 
+// While the controller gives no answer, the end of a share is told all the same.
+func TestShareEndsDuringRenewal(t *testing.T) {
+	n := newNode(t)
+	s := shareOf("a", "")
+	if _, err := n.agent().Take(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	n.asks = make(chan struct{})
+	k := n.agent()
+	k.followed[s.Key] = follower{share: s, renew: time.Now().Add(-time.Second)}
+	told := n.follow(k, s)
+	<-n.asks
+	n.server.End("its GPU was lost")
+	if why := <-told; why != "its GPU was lost" {
+		t.Errorf("told was %q", why)
+	}
+}
+
 // A certificate is renewed before it ends, and a failure is tried again.
 func TestRenewal(t *testing.T) {
 	n := newNode(t)
@@ -305,12 +330,12 @@ func TestRenewal(t *testing.T) {
 	f.renew = time.Now().Add(-time.Second)
 	before := n.issued.Load()
 	n.refused = errors.New("the controller is away")
-	k.attend(t.Context(), f)
+	k.refresh(t.Context(), f)
 	if left := time.Until(k.all()[0].renew); left > retryTime || n.issued.Load() != before {
 		t.Errorf("after a failure it is tried again in %v", left)
 	}
 	n.refused = nil
-	k.attend(t.Context(), f)
+	k.refresh(t.Context(), f)
 	if left := time.Until(k.all()[0].renew); left < 25*time.Minute || n.issued.Load() != before+1 {
 		t.Errorf("the next one is in %v, and %d were issued", left, n.issued.Load()-before)
 	}
