@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -37,17 +38,29 @@ func (l *lines) room(client string) (ok bool, leftOut int) {
 	if l.from == nil {
 		l.from = map[string]*second{}
 	}
+	now := time.Now()
 	s := l.from[client]
 	if s == nil {
+		l.forget(now)
 		s = &second{}
 		l.from[client] = s
 	}
-	if now := time.Now(); now.Sub(s.since) >= time.Second {
+	if now.Sub(s.since) >= time.Second {
 		leftOut = max(0, s.count-mostLines)
 		s.since, s.count = now, 0
 	}
 	s.count++
 	return s.count <= mostLines, leftOut
+}
+
+// mostKnown is how many clients are known of whom some may be forgotten: a cluster has another one for each claim.
+const mostKnown = 1024
+
+// forget forgets clients that caused nothing lately, where there are many, but for those of whom lines were left out. lines.mu is held.
+func (l *lines) forget(now time.Time) {
+	if len(l.from) >= mostKnown {
+		maps.DeleteFunc(l.from, func(_ string, s *second) bool { return now.Sub(s.since) >= time.Second && s.count <= mostLines })
+	}
 }
 
 func (l *lines) log(ctx context.Context, log *slog.Logger, level slog.Level, client, text string, args ...any) {

@@ -2,8 +2,11 @@ package server
 
 import (
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Whoever causes many lines leaves out none of another client's.
@@ -22,6 +25,30 @@ func TestLinesOfOthers(t *testing.T) {
 	if n := strings.Count(out.String(), "no client"); n > 4*mostLines {
 		t.Errorf("%d lines of strangers", n)
 	}
+}
+
+// Clients that come once, such as a cluster's claims, are forgotten. Of one whose lines were left out it is told how many.
+func TestLinesOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lines
+		for range 2 * mostLines {
+			l.room("eve")
+		}
+		for i := range 10 * mostKnown {
+			if i%mostKnown == 0 {
+				time.Sleep(2 * time.Second)
+			}
+			if ok, _ := l.room("node/" + strconv.Itoa(i)); !ok {
+				t.Fatalf("client %d has no room", i)
+			}
+		}
+		if len(l.from) > mostKnown+1 {
+			t.Errorf("%d clients are known", len(l.from))
+		}
+		if ok, leftOut := l.room("eve"); !ok || leftOut != mostLines {
+			t.Errorf("%d lines were left out", leftOut)
+		}
+	})
 }
 
 // The log has no arguments of commands.

@@ -69,7 +69,7 @@ type Server struct {
 
 // Bounds of time.
 const (
-	// helloTime is how long a client may take for its handshake, and then for its first message.
+	// helloTime is how long a client may take for its handshake and its first message together.
 	helloTime = 10 * time.Second
 	// againPause is between two tries to accept where there are too few descriptors.
 	againPause = 100 * time.Millisecond

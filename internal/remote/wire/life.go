@@ -74,12 +74,15 @@ func (c *Conn) end(why error) {
 	})
 }
 
-// Last sends the last message of this side, which may take a while at most, and then does as [Conn.Finish].
+// Last sends the last message of this side, which may take a while at most, and then does as [Conn.Finish]. Where the message cannot
+// be sent, the connection ends.
 func (c *Conn) Last(message any) {
 	_ = c.tls.SetWriteDeadline(time.Now().Add(lingering)) // of one that is closed
-	if c.Send(message) == nil {
-		c.Finish()
+	if err := c.Send(message); err != nil {
+		c.end(err)
+		return
 	}
+	c.Finish()
 }
 
 // Finish ends this direction after what was sent, and the connection when the other side has ended, or a while later. Whoever

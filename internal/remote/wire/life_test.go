@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,6 +188,19 @@ func TestSilenceOfWhoDoesNotRead(t *testing.T) {
 			t.Error(err)
 		}
 		_, _, _ = c.Close(), ours.Close(), theirs.Close()
+	})
+}
+
+// A last message that cannot be sent ends the connection at once, which says why.
+func TestLastThatIsTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := network(t)
+		c, s := begin(n.client, false), begin(n.server, false)
+		c.Last(Answer{Ended: &Ended{Text: strings.Repeat("x", MaxMessage)}})
+		if err := c.Err(); err == nil || !strings.Contains(err.Error(), "bytes") {
+			t.Errorf("it ended by %v", err)
+		}
+		s.Drain()
 	})
 }
 
