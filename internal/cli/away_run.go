@@ -154,7 +154,7 @@ func (a *app) startRelay(ctx context.Context, enter launch.Enter, o *runOptions,
 	}
 	spec := relay.Spec{
 		Hosts: hosts, WhenUsed: o.whenUsed, Dir: away.Dir, Socket: away.Socket(), Process: self,
-		Take: wire.Take{Request: request, Wait: o.wait, Host: host, User: process.UserName(os.Getuid()), Command: command},
+		Take: wire.Take{Request: request, Wait: o.wait, Host: host, User: process.UserName(os.Getuid()), Command: control.ShortCommand(command)},
 	}
 	life, answers, err := enter.Relay(divvy, os.Environ(), spec, lock)
 	if err != nil {

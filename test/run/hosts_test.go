@@ -55,6 +55,8 @@ func TestHostsCommandIsTheProcess(t *testing.T) {
 		"its status": {[]string{"sh", "-c", "exit 7"}, 7},
 		"a signal":   {[]string{"sh", "-c", "kill -TERM $$"}, 128 + int(syscall.SIGTERM)},
 		"not found":  {[]string{"/nowhere/program"}, 127},
+		// Lists have its beginning.
+		"many files": {append([]string{"sh", "-c", "exit $#", "sh"}, slices.Repeat([]string{strings.Repeat("x", 100_000)}, 12)...), 12},
 	} {
 		if o := c.runOn(s.name, append([]string{"--memory", "1Gi", "--"}, test.command...)...); o.status != test.status {
 			t.Errorf("%s: %+v, want status %d", name, o, test.status)
