@@ -133,6 +133,9 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := a.expectGPUs(ctx, instance); err != nil {
+		return err
+	}
 	given, err := a.givenBy(instance, f, file, log)
 	if err != nil {
 		return err
@@ -163,6 +166,18 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 	stopping := context.AfterFunc(ctx, func() { tell("STOPPING=1") })
 	defer stopping()
 	return s.Serve(ctx, listener)
+}
+
+// errNothing is why a machine without a driver serves nobody.
+var errNothing = errors.New("`divvy serve` runs on the machine that has the GPUs: install the driver if this is it; simulated ones are given by `divvy serve --simgpu a100-80g`")
+
+// expectGPUs returns an error if there is no driver and nobody who serves a simulated machine in its place.
+func (a *app) expectGPUs(ctx context.Context, instance string) error {
+	err := a.expectDriver(ctx, driver.Finder{Instance: instance, LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))})
+	if missing := new(driver.MissingError); errors.As(err, &missing) && instance == "" {
+		return fmt.Errorf("%s: %w", missing.Found(), errNothing)
+	}
+	return err
 }
 
 // givenBy is what the flags and the file give to clients.

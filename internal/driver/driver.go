@@ -155,8 +155,13 @@ type MissingError struct {
 	Aside []*Fault
 }
 
-// Error says where was searched, what is there instead, and what to do.
+// Error is Found and what to do who wants to run a program.
 func (e *MissingError) Error() string {
+	return e.Found() + ": install the driver, or use a simulated GPU: divvy run --simgpu a100-80g -- COMMAND"
+}
+
+// Found says where was searched and what is there instead.
+func (e *MissingError) Found() string {
 	where := fmt.Sprintf("no %s in LD_LIBRARY_PATH, %s or the usual folders", e.Library, ldcache.Path)
 	if e.Root != "" {
 		where = fmt.Sprintf("no %s below %s in %s or the usual folders", e.Library, e.Root, ldcache.Path)
@@ -164,7 +169,7 @@ func (e *MissingError) Error() string {
 	if len(e.Aside) > 0 {
 		where += " (" + Told(e.Aside) + ")"
 	}
-	return fmt.Sprintf("%v: %s: install the driver, or use a simulated GPU: divvy run --simgpu a100-80g -- COMMAND", ErrNotFound, where)
+	return fmt.Sprintf("%v: %s", ErrNotFound, where)
 }
 
 // Unwrap returns ErrNotFound.
