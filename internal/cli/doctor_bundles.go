@@ -136,7 +136,7 @@ func numberOf(n int, one string) string {
 }
 
 // remedies are how what to do begins behind what is wrong, in errors of bundles, certificates and hosts.
-var remedies = []string{": run ", ": `divvy ", ": have `", ": compare ", ": set ", ": start ", ": use ", ": move ", ": install ", ": is the host on"}
+var remedies = []string{": run ", ": put ", ": `divvy ", ": have `", ": compare ", ": set ", ": start ", ": use ", ": move ", ": install ", ": is the host on"}
 
 // remedy divides an error's text into what is wrong and what to do, which is otherwise where the text does not say.
 func remedy(text, otherwise string) (found, next string) {

@@ -46,7 +46,7 @@ func TestDoctorLooksAtServers(t *testing.T) {
 	certificates := wanted{"serve.certificates", doctor.OK, dir + ": for gpu1, valid until ", ""}
 	look(wanted{"serve.unit", doctor.Warn, "there is no " + path, ""}, certificates)
 	s.enabled = false
-	look(certificates, wanted{"serve.file", doctor.Warn, "no such file", "`divvy serve init` makes one"})
+	look(certificates, wanted{"serve.file", doctor.Warn, "no such file", "`divvy serve init --renew` make one"})
 
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
