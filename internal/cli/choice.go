@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -49,9 +50,11 @@ func (c *gpuCount) Set(text string) error {
 	switch {
 	case text == "all":
 		*c = gpuCount{all: true}
+	case err == nil && (n < 1 || n > v1alpha1.MaxGPUs), errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("give a number from 1 to %d, or all", v1alpha1.MaxGPUs)
 	case strings.ContainsAny(text, ",=-") || strings.HasPrefix(strings.ToUpper(text), "GPU"):
 		return fmt.Errorf("give a number, or all; --gpu names GPUs, such as --gpu 0,2")
-	case err != nil || n < 1:
+	case err != nil:
 		return fmt.Errorf("give a whole number, 1 or more, or all")
 	default:
 		*c = gpuCount{n: n}

@@ -156,10 +156,12 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 		}
 	}
 	tell("READY=1", fmt.Sprintf("STATUS=serving %d GPUs at %s", gpus, listener.Addr()))
+	warnOf(ctx, log, file)
 	go watched.follow(ctx, log, func(now *servefile.File) {
 		if f.listen == "" && now.Listen != file.Listen {
 			log.WarnContext(ctx, "listen of the file has changed, and counts when the server is started again", "listen", now.Listen, "address", listener.Addr())
 		}
+		warnOf(ctx, log, now)
 		given.Replace(now)
 	})
 	s := server.Server{Host: given, TLS: secured, Name: given.Name, Log: log}

@@ -141,7 +141,13 @@ func (a *app) admit(cmd *cobra.Command, o *admission, dir, name string) error {
 	if err != nil {
 		return err
 	}
-	return a.handOut(o, dir, bundle, read.content, edited)
+	if err := a.handOut(o, dir, bundle, read.content, edited); err != nil {
+		return err
+	}
+	if text := rootText(client); text != "" {
+		a.tell(text)
+	}
+	return nil
 }
 
 // handOut writes a bundle and the server's file.

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -9,19 +11,44 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/servefile"
 )
 
-// asOurs are the flags by which a client's shares are of who runs the test.
-func asOurs(t *testing.T) []string {
+// asSomebody are the flags by which a client's shares are a user's, where who runs the test has to name one.
+func asSomebody(t *testing.T) []string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		return nil
 	}
-	us, err := user.Current()
+	if _, err := user.Lookup("nobody"); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--user", "nobody"}
+}
+
+// Whoever makes a client root is told what that means, whatever that user is called, and so is the log of a server that has one.
+func TestServeAdmitRoot(t *testing.T) {
+	root, err := user.LookupId("0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"--user", us.Username}
+	file := &servefile.File{Clients: map[string]servefile.Client{
+		"ada": {Name: "ada", User: "nobody", Commands: true}, "bea": {Name: "bea", User: root.Username}, "cid": {Name: "cid", User: root.Username, Commands: true}, "dan": {Name: "dan"},
+	}}
+	var log bytes.Buffer
+	warnOf(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), file)
+	if text := log.String(); strings.Count(text, "\n") != 2 || strings.Count(text, "client bea is root") != 1 || strings.Count(text, "client cid is root on this machine: its commands can do anything here") != 1 {
+		t.Error(text)
+	}
+	if os.Getuid() != 0 {
+		return // a user's server has no other users
+	}
+	dir := filepath.Join(t.TempDir(), "serve")
+	succeed(t, "serve", "init", "--dir", dir, "gpu1")
+	admit := []string{"serve", "admit", "eve", "--dir", dir, "--out", filepath.Join(dir, "eve.pem"), "--user", root.Username}
+	if status, out, said := call(t, admit...); status != 0 || !strings.Contains(out, "bundle") || !strings.Contains(said, "divvy: client eve is root on this machine") {
+		t.Errorf("%d, %q, %q", status, out, said)
+	}
 }
 
 // succeed runs a command that must, and returns what it printed.
@@ -113,7 +140,7 @@ func TestServeInitOwnHosts(t *testing.T) {
 
 func TestServeAdmit(t *testing.T) {
 	dir, out := filepath.Join(t.TempDir(), "serve"), filepath.Join(t.TempDir(), "ada.pem")
-	admit := append([]string{"serve", "admit", "ada", "--dir", dir, "--out", out, "--memory", "48Gi", "--days", "30"}, asOurs(t)...)
+	admit := append([]string{"serve", "admit", "ada", "--dir", dir, "--out", out, "--memory", "48Gi", "--days", "30"}, asSomebody(t)...)
 	if status, _, errOut := call(t, admit...); status != 1 || !strings.Contains(errOut, "divvy serve init") {
 		t.Errorf("without a server: %d, %s", status, errOut)
 	}
@@ -160,7 +187,7 @@ func TestServeAdmitWhole(t *testing.T) {
 	succeed(t, "serve", "init", "--dir", dir, "gpu1")
 	yaml := filepath.Join(dir, "serve.yaml")
 	before := read(t, yaml)
-	admit := append([]string{"serve", "admit", "ada", "--dir", dir}, asOurs(t)...)
+	admit := append([]string{"serve", "admit", "ada", "--dir", dir}, asSomebody(t)...)
 	if status, _, errOut := call(t, append(admit, "--out", filepath.Join(dir, "none", "x.pem"))...); status != 1 || read(t, yaml) != before {
 		t.Errorf("%d, %s", status, errOut)
 	}

@@ -8,8 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
+	"os/user"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -55,6 +58,27 @@ func (f *serveFile) read() (*servefile.File, error) {
 	}
 	f.content = content
 	return servefile.Parse(f.path, content, f.users)
+}
+
+// rootText warns of a client that is root here, empty for any other one.
+func rootText(c servefile.Client) string {
+	local, err := user.Lookup(c.User)
+	switch {
+	case c.User == "" || err != nil || local.Uid != "0":
+		return ""
+	case c.Commands:
+		return "client " + c.Name + " is root on this machine: its commands can do anything here, and no limits of agent.yaml count for it: give it another user if it need not"
+	}
+	return "client " + c.Name + " is root on this machine, for whom no limits of agent.yaml count: give it another user if it need not be"
+}
+
+// warnOf logs what is risky in a file.
+func warnOf(ctx context.Context, log *slog.Logger, file *servefile.File) {
+	for _, name := range slices.Sorted(maps.Keys(file.Clients)) {
+		if text := rootText(file.Clients[name]); text != "" {
+			log.WarnContext(ctx, text)
+		}
+	}
 }
 
 // onlyOurs returns why somebody else could change a file or a directory.

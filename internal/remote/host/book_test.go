@@ -2,6 +2,8 @@ package host
 
 import (
 	"errors"
+	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/remote/server"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 	"github.com/divvy-gpu/divvy/internal/servefile"
+	"github.com/divvy-gpu/divvy/internal/visible"
 )
 
 const gib = 1 << 30
@@ -153,6 +156,23 @@ func TestClientsWithoutBounds(t *testing.T) {
 		_, _, err := b.reserve(server.Client{Name: "ada"}, asks(v1alpha1.Bytes(gib), 0, 1), 80*gib)
 		if refused := new(wire.Refused); !errors.As(err, &refused) || refused.Code != wire.CodeBounds {
 			t.Errorf("with %d shares: %v", test.has, err)
+		}
+	}
+}
+
+// A client's number of GPUs counts as it says it, and one that makes no sense is refused. What is left out is one.
+func TestNumbersOfGPUs(t *testing.T) {
+	h := New(Options{}, &servefile.File{Clients: map[string]servefile.Client{"ada": {Name: "ada"}}})
+	served := []visible.GPU{{Index: 0, UUID: "GPU-0"}, {Index: 1, UUID: "GPU-1"}}
+	for n, want := range map[int]int{0: 1, 1: 1, 2: 2} {
+		if r, err := h.among(v1alpha1.ShareRequest{GPUs: n}, served, "ada"); err != nil || r.GPUs != want {
+			t.Errorf("%d: %d, %v", n, r.GPUs, err)
+		}
+	}
+	for _, n := range []int{-1, -3, math.MinInt, 3, v1alpha1.MaxGPUs + 1, math.MaxInt} {
+		_, err := h.among(v1alpha1.ShareRequest{GPUs: n}, served, "ada")
+		if refused := new(wire.Refused); !errors.As(err, &refused) || !strings.Contains(refused.Text, strconv.Itoa(n)+" GPUs") {
+			t.Errorf("%d: %v", n, err)
 		}
 	}
 }

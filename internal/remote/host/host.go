@@ -269,7 +269,9 @@ func (h *Host) decided(r v1alpha1.ShareRequest, served []visible.GPU, client str
 func (h *Host) among(r v1alpha1.ShareRequest, served []visible.GPU, client string) (v1alpha1.ShareRequest, error) {
 	r.Class = h.book.class(client, r.Class)
 	if len(r.Among) == 0 {
-		r.GPUs = max(1, r.GPUs)
+		if r.GPUs == 0 { // it is left out
+			r.GPUs = 1
+		}
 		for _, gpu := range served {
 			r.Among = append(r.Among, gpu.UUID)
 		}
