@@ -157,13 +157,7 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 	}
 	tell("READY=1", fmt.Sprintf("STATUS=serving %d GPUs at %s", gpus, listener.Addr()))
 	warnOf(ctx, log, file)
-	go watched.follow(ctx, log, func(now *servefile.File) {
-		if f.listen == "" && now.Listen != file.Listen {
-			log.WarnContext(ctx, "listen of the file has changed, and counts when the server is started again", "listen", now.Listen, "address", listener.Addr())
-		}
-		warnOf(ctx, log, now)
-		given.Replace(now)
-	})
+	go watched.follow(ctx, log, func(now *servefile.File) { replaced(ctx, log, given, f, file, now) })
 	s := server.Server{Host: given, TLS: secured, Name: given.Name, Log: log}
 	stopping := context.AfterFunc(ctx, func() { tell("STOPPING=1") })
 	defer stopping()
@@ -180,6 +174,15 @@ func (a *app) expectGPUs(ctx context.Context, instance string) error {
 		return fmt.Errorf("%s: %w", missing.Found(), errNothing)
 	}
 	return err
+}
+
+// replaced has a file that has changed count.
+func replaced(ctx context.Context, log *slog.Logger, given *host.Host, f serveFlags, first, now *servefile.File) {
+	if f.listen == "" && now.Listen != first.Listen {
+		log.WarnContext(ctx, "listen of the file has changed, and counts when the server is started again", "listen", now.Listen, "serving", first.Listen)
+	}
+	warnOf(ctx, log, now)
+	given.Replace(now)
 }
 
 // givenBy is what the flags and the file give to clients.
