@@ -19,7 +19,7 @@ static const char magic[8] = {'D', 'I', 'V', 'V', 'Y', 'R', 'L', '1'};
 struct remote_hello {
     char magic[8];
     uint64_t protocol;
-    uint32_t kind;    /* what is wanted, or is done; a relay makes it REMOTE_LINK_STREAM */
+    uint32_t kind;    /* what is wanted, or is done; between hosts REMOTE_LINK_STREAM */
     uint32_t process; /* as its own namespace numbers it */
     uint64_t zero;
 };
@@ -172,7 +172,7 @@ bool remote_hello_client(int socket, enum remote_link_kind *kind, int64_t deadli
         !judge(&hello, "worker", "program", why)) {
         return false;
     }
-    /* A relay answers a wish for rings with a stream, never the other way round. */
+    /* A wish for rings may be answered with a stream, never the other way round. */
     if ((hello.kind == REMOTE_LINK_RINGS) != (descriptors[0] >= 0) ||
         (hello.kind == REMOTE_LINK_RINGS && *kind != REMOTE_LINK_RINGS)) {
         snprintf(why, REMOTE_WHY_BYTES, "the worker's hello does not fit what it passed");

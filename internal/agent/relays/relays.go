@@ -168,7 +168,8 @@ func (k *Keeper) look(dir string) *state {
 	if _, err := os.Lstat(dir); err != nil {
 		return s
 	}
-	s.here, s.running = true, relay.Locked(dir)
+	s.here = true
+	s.running, _ = relay.Locked(dir)
 	record, err := relay.ReadRecord(dir)
 	if s.known = err == nil && record.Process.PID != 0; s.known {
 		s.Record = record

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -40,12 +39,8 @@ type link struct {
 	remote *wire.Conn // nil while there is none
 }
 
-// The first thing that a process says has a fixed form, see lib/remote/link_hello.c.
-const (
-	helloBytes   = 32
-	helloProcess = 20
-	helloTime    = 10 * time.Second
-)
+// helloTime is how long a process may take to say its hello.
+const helloTime = 10 * time.Second
 
 // whyTime is how long a link whose connection broke waits to hear that its share has ended, and why.
 const whyTime = 50 * time.Millisecond
@@ -59,13 +54,13 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 	if err != nil {
 		return // a stranger
 	}
-	hello := make([]byte, helloBytes)
+	hello := make([]byte, wire.HelloBytes)
 	_ = conn.SetReadDeadline(time.Now().Add(helloTime)) // a connection that has ended tells it when it is read
 	if _, err := io.ReadFull(conn, hello); err != nil {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	l.process = int(binary.NativeEndian.Uint32(hello[helloProcess:]))
+	l.process = int(wire.ProcessOf(hello))
 	_ = os.Remove(l.reasonFile()) // of another process with that number
 	r.awaitEnds(ctx)
 	share, err := r.shareFor(ctx, l, pid)
@@ -176,10 +171,10 @@ type toProcess struct{ *link }
 
 // Write implements [io.Writer].
 func (t toProcess) Write(p []byte) (int, error) {
-	if missing := helloBytes - len(t.answer); missing > 0 {
+	if missing := wire.HelloBytes - len(t.answer); missing > 0 {
 		t.answer = append(t.answer, p[:min(missing, len(p))]...)
-		if len(t.answer) == helloBytes {
-			t.noteWorker(binary.NativeEndian.Uint32(t.answer[helloProcess:]))
+		if len(t.answer) == wire.HelloBytes {
+			t.noteWorker(wire.ProcessOf(t.answer))
 		}
 	}
 	return t.unix.Write(p) //nolint:wrapcheck // the writer's own

@@ -120,8 +120,8 @@ type Listed struct {
 	Dir string `json:"-"`
 }
 
-// errLost is what is said of a share whose relay has ended before its command.
-const errLost = "the process that kept its connection has ended"
+// lost is what is said of a share whose relay has ended before its command.
+const lost = "the process that kept its connection has ended"
 
 // List returns the shares in a directory, in the order of their folders. Of one whose record cannot be read it says so.
 func List(place string) ([]Listed, error) {
@@ -142,7 +142,7 @@ func List(place string) ([]Listed, error) {
 		case r.Process.PID == 0: // it is being made, or taken away
 			continue
 		case r.State != StateEnded && isFree(dir):
-			r.State, r.Why, r.Processes = StateEnded, errLost, nil
+			r.State, r.Why, r.Processes = StateEnded, lost, nil
 		}
 		all = append(all, Listed{r, dir})
 	}
@@ -161,24 +161,20 @@ func Lock(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// isFree reports whether nobody has the lock of a share's folder.
-func isFree(dir string) bool {
+// Locked reports whether a relay has the lock of a share's folder. Known is false where there is no lock that can be read.
+func Locked(dir string) (locked, known bool) {
 	file, err := os.OpenFile(filepath.Join(RecordFolder(dir), lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return false
+		return false, false
 	}
 	defer file.Close()
-	return unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil
+	return unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil, true
 }
 
-// Locked reports whether a relay has the lock of a share's folder.
-func Locked(dir string) bool {
-	file, err := os.OpenFile(filepath.Join(RecordFolder(dir), lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	return unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+// isFree reports whether nobody has the lock of a share's folder.
+func isFree(dir string) bool {
+	locked, known := Locked(dir)
+	return known && !locked
 }
 
 // ReadRecord reads what the relay of a share tells; it is empty where it tells nothing yet.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -198,33 +197,23 @@ func (f *fromWorker) ending() bool {
 	return f.share.Ending(ctx)
 }
 
-// greeting changes what a program says first to its worker (lib/remote/link_hello.c), and passes on the rest as it is. The
-// program may wish for memory that both share, which there is not between hosts, and its process number means nothing here.
+// greeting changes what a program says first to its worker, as [wire.ToStream] does, and passes on the rest as it is.
 type greeting struct {
 	to   io.Writer
 	head []byte
 	over bool
 }
 
-// The hello: where its kind and its process are, and the kind that is a stream.
-const (
-	helloBytes   = 32
-	helloKind    = 16
-	helloProcess = 20
-	helloStream  = 2
-)
-
 // Write implements io.Writer.
 func (g *greeting) Write(p []byte) (int, error) {
 	if g.over {
 		return g.to.Write(p)
 	}
-	taken := min(helloBytes-len(g.head), len(p))
-	if g.head = append(g.head, p[:taken]...); len(g.head) < helloBytes {
+	taken := min(wire.HelloBytes-len(g.head), len(p))
+	if g.head = append(g.head, p[:taken]...); len(g.head) < wire.HelloBytes {
 		return len(p), nil
 	}
-	binary.NativeEndian.PutUint32(g.head[helloKind:], helloStream)
-	binary.NativeEndian.PutUint32(g.head[helloProcess:], 0)
+	wire.ToStream(g.head)
 	g.over = true
 	if _, err := g.to.Write(g.head); err != nil {
 		return 0, err

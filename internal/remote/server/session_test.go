@@ -2,13 +2,10 @@ package server
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -110,10 +107,7 @@ func TestLink(t *testing.T) {
 	s := newStage(t)
 	_, granted, _ := s.share("ada")
 	l, worker := s.link("ada", granted.Secret)
-	hello := make([]byte, helloBytes)
-	copy(hello, "DIVVYRL1protocol")
-	binary.NativeEndian.PutUint32(hello[helloKind:], 1) // rings
-	binary.NativeEndian.PutUint32(hello[helloProcess:], 4711)
+	hello := []byte("DIVVYRL1protocolkindpid_12345678")
 	sent := make([]byte, 3<<20)
 	draw := rand.New(rand.NewPCG(5, 6))
 	for i := range sent {
@@ -135,10 +129,9 @@ func TestLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := bytes.Clone(said)
-	binary.NativeEndian.PutUint32(want[helloKind:], helloStream)
-	binary.NativeEndian.PutUint32(want[helloProcess:], 0)
+	wire.ToStream(want)
 	if !bytes.Equal(heard, want) {
-		t.Errorf("the worker hears %d bytes of %d that begin %q", len(heard), len(want), heard[:helloBytes])
+		t.Errorf("the worker hears %d bytes of %d that begin %q", len(heard), len(want), heard[:wire.HelloBytes])
 	}
 	go func() { // what the worker says last comes, also after its program has ended this direction
 		_, _ = worker.Write(sent)
@@ -147,25 +140,6 @@ func TestLink(t *testing.T) {
 	var back bytes.Buffer
 	if err := l.Pour(0, &back); err != nil || !bytes.Equal(back.Bytes(), sent) {
 		t.Errorf("%d bytes of %d come back, %v", back.Len(), len(sent), err)
-	}
-}
-
-// The hello is as the C side has it.
-func TestHelloAsInC(t *testing.T) {
-	text, err := os.ReadFile("../../../lib/remote/link_inside.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !regexp.MustCompile(`REMOTE_LINK_STREAM = 2\b`).Match(text) || helloStream != 2 {
-		t.Error("a stream has another number")
-	}
-	text, err = os.ReadFile("../../../lib/remote/link_hello.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	layout := regexp.MustCompile(`struct remote_hello \{\s+char magic\[8\];\s+uint64_t protocol;\s+uint32_t kind;[^\n]*\s+uint32_t process;[^\n]*\s+uint64_t zero;\s+\};`)
-	if !layout.Match(text) || helloKind != 16 || helloProcess != 20 || helloBytes != 32 {
-		t.Error("the hello is laid out otherwise")
 	}
 }
 
@@ -200,7 +174,7 @@ func TestLinkEndsWithItsShare(t *testing.T) {
 	s := newStage(t)
 	w, granted, taken := s.share("ada")
 	l, worker := s.link("ada", granted.Secret)
-	if err := l.Write(0, make([]byte, helloBytes)); err != nil {
+	if err := l.Write(0, make([]byte, wire.HelloBytes)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(worker, make([]byte, 1)); err != nil { // what it does not read has its end be a reset

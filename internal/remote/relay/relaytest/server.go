@@ -206,7 +206,7 @@ func (s *Server) share(c *wire.Conn, take wire.Take) {
 	_, _ = c.Read()
 }
 
-// link passes a link's bytes, with its hello changed as servers do it (lib/remote/link_hello.c).
+// link passes a link's bytes, with its hello changed as servers do it.
 func (s *Server) link(c *wire.Conn) {
 	worker, err := s.Link()
 	if err != nil {
@@ -235,8 +235,8 @@ func (s *Server) link(c *wire.Conn) {
 		if err != nil || f.Kind != wire.KindData {
 			return
 		}
-		if first && len(f.Content) >= 24 {
-			copy(f.Content[16:24], []byte{2, 0, 0, 0, 0, 0, 0, 0})
+		if first && len(f.Content) >= wire.HelloBytes {
+			wire.ToStream(f.Content)
 		}
 		if _, err := worker.Write(f.Content); err != nil {
 			return
