@@ -76,12 +76,8 @@ func (s *Server) share(ctx context.Context, who Client, take wire.Take, w *wire.
 		case ended := <-taken.Ended():
 			why = ended.Text
 			go w.Last(wire.Answer{Ended: &ended})
-		case <-ctx.Done():
-			why = endsText
-			w.Last(wire.Answer{Ended: &wire.Ended{Text: why}})
 		case <-asking.Done():
-			why = s.why(w)
-			_ = w.Close()
+			why = s.part(ctx, w)
 		}
 	}
 	s.shares.remove(held)
@@ -90,6 +86,17 @@ func (s *Server) share(ctx context.Context, who Client, take wire.Take, w *wire.
 	<-w.Done()
 	s.lines.info(ctx, s.Log, who.Name, "ended a share", "address", who.Address, "share", granted.Name, "id", granted.ID, "why", short(why))
 	return nil
+}
+
+// part ends the connection of a share whose server or client ends, and says why. The server's end is told.
+func (s *Server) part(ctx context.Context, w *wire.Conn) (why string) {
+	if ctx.Err() != nil {
+		w.Last(wire.Answer{Ended: &wire.Ended{Text: endsText}})
+		return endsText
+	}
+	why = s.why(w)
+	_ = w.Close()
+	return why
 }
 
 // endsText is why shares end with their server.
