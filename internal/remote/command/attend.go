@@ -47,15 +47,12 @@ func Attend(ctx context.Context, prepare func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	var first order
-	if err := l.Hear(&first); err != nil {
+	begin, err := hearBegin(l)
+	if err != nil {
 		return err
 	}
-	if first.Begin == nil {
-		return errors.New("attend a command: the server told none")
-	}
 	a := &attendant{line: l, stops: make(chan int), exit: make(chan wire.Exited, 1), none: make(chan struct{})}
-	if err := a.begin(ctx, first.Begin, prepare); err != nil {
+	if err := a.begin(ctx, begin, prepare); err != nil {
 		refused := wire.Refused{Code: wire.CodeHost, Text: err.Error()}
 		if errors.Is(err, ErrDirectory) {
 			refused.Code = wire.CodeDirectory

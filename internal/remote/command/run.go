@@ -74,7 +74,10 @@ type running struct {
 
 // begin asks for the command and returns when it is about to start.
 func (r *running) begin(open wire.Open) error {
-	if err := r.conn.Send(open); err != nil {
+	err := r.conn.Send(open)
+	if long := new(wire.TooLongError); errors.As(err, &long) {
+		return fmt.Errorf("the command and its variables have %d bytes, and another host takes %d: put some into a file", long.Bytes, wire.MaxMessage)
+	} else if err != nil {
 		return err
 	}
 	var a wire.Answer

@@ -170,7 +170,7 @@ func (s *serving) begin(ctx context.Context, b *Begin) error {
 			_ = s.line.Close() // nobody waits for it any more
 		}
 	}()
-	if err := s.line.Say(order{Begin: b}, nil); err != nil {
+	if err := b.tell(s.line); err != nil {
 		return err
 	}
 	if err := s.line.SetHearDeadline(time.Now().Add(beginTime)); err != nil {

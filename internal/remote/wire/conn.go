@@ -28,6 +28,14 @@ var (
 	ErrFrame = errors.New("a frame that makes no sense")
 )
 
+// TooLongError is a message with more than MaxMessage bytes, which was not sent.
+type TooLongError struct{ Bytes int }
+
+// Error implements error.
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("write a message: it has %d bytes and may have %d", e.Bytes, MaxMessage)
+}
+
 // Kind is what a frame has.
 type Kind uint8
 
@@ -153,7 +161,7 @@ func (c *Conn) Send(message any) error {
 		return fmt.Errorf("write a message: %w", err)
 	}
 	if len(text) > MaxMessage {
-		return fmt.Errorf("write a message: it has %d bytes and may have %d", len(text), MaxMessage)
+		return &TooLongError{len(text)}
 	}
 	c.write.Lock()
 	defer c.write.Unlock()

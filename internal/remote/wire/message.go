@@ -59,9 +59,9 @@ type Take struct {
 
 // Command is a command for the other host.
 type Command struct {
-	Args []string `json:"args"`
+	Args Exact `json:"args"`
 	// Env are variables that the client passes, as NAME=value.
-	Env []string `json:"env,omitempty"`
+	Env Exact `json:"env,omitempty"`
 	// Directory is where it is to run.
 	Directory Directory `json:"directory"`
 	// Terminals are the streams that are a terminal on the client's side, of 0, 1 and 2. They are one terminal there.
