@@ -111,7 +111,7 @@ func TestHostsDeaths(t *testing.T) {
 		// listed is what the client's list says then.
 		listed string
 	}{
-		"the relay":  {func(t *testing.T, _ *server, c *host) { killAll(t, c.relays()) }, "is gone", "has ended"},
+		"the relay":  {func(t *testing.T, _ *server, c *host) { killAll(t, c.relays()) }, "divvy relay on this machine", "has ended"},
 		"the server": {func(_ *testing.T, s *server, _ *host) { s.stop() }, "127.0.0.1", "has ended"},
 		"divvy stop": {func(_ *testing.T, s *server, _ *host) { s.ok("stop", "killed", "--simgpu", "m") }, "stopped", "stopped"},
 		"the worker": {func(t *testing.T, s *server, _ *host) { _, serving := s.workers(); killAll(t, serving) }, "its worker at 127.0.0.1", ""},

@@ -21,6 +21,8 @@ const char *remote_socket_path(char *room, size_t size);
 bool remote_socket_reason(const char *path, char reason[REMOTE_REASON_BYTES]);
 /* The process of this share whose worker has that number on another host, as the relay says; 0 for any other worker. */
 unsigned remote_socket_client(unsigned worker);
+/* Whether the relay says of some worker that it is that process's. */
+bool remote_socket_shares(unsigned process);
 
 /* thread.c: how many threads have a number. */
 uint32_t remote_thread_count(void);

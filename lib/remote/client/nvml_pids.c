@@ -146,24 +146,32 @@ nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccounting
     return result;
 }
 
-/* The program's own name is what it was called by, up to its arguments. */
-nvmlReturn_t nvmlSystemGetProcessName(unsigned int process, char *name, unsigned int length) {
+/* A process of this machine is called by what it was started as, up to its arguments. */
+static nvmlReturn_t name_here(unsigned process, char *name, unsigned length) {
     char line[1024];
-    ssize_t got = -1;
 
-    if (process != (unsigned)getpid() || !name || !length ||
-        remote_gate(REMOTE_nvmlSystemGetProcessName)) {
-        return remote_call_nvmlSystemGetProcessName(process, name, length);
-    }
-    int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        got = read(file, line, sizeof line - 1);
-        close(file);
-    }
-    if (got <= 0) {
+    if (!words_of(process, line, sizeof line)) {
         return NVML_ERROR_NOT_FOUND;
     }
-    line[got] = '\0';
+    line[sizeof line - 1] = '\0';
     snprintf(name, length, "%s", line);
     return NVML_SUCCESS;
+}
+
+/* On another host the number would be somebody else's process, so of other processes than the share's there is no name. */
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int process, char *name, unsigned int length) {
+    struct remote_link *link = remote_session_link();
+    bool own = process == (unsigned)getpid();
+    size_t area;
+
+    if (!link || !name || !length || remote_gate(REMOTE_nvmlSystemGetProcessName)) {
+        return remote_call_nvmlSystemGetProcessName(process, name, length);
+    }
+    if (own) {
+        return name_here(process, name, length);
+    }
+    if (remote_link_area(link, &area)) {
+        return remote_call_nvmlSystemGetProcessName(process, name, length);
+    }
+    return remote_socket_shares(process) ? name_here(process, name, length) : NVML_ERROR_NOT_FOUND;
 }

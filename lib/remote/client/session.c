@@ -211,6 +211,15 @@ struct remote_link *remote_session_link(void) {
     return state_now() == LIVE ? connection : NULL;
 }
 
+/* What the other end of the socket is: of a GPU of another host the relay, which says why it ends unless it is killed. */
+static const char *gone(void) {
+    size_t size;
+
+    return remote_link_area(connection, &size) ? NULL
+                                               : "divvy relay on this machine, which kept the "
+                                                 "connection to the GPU's host, has ended";
+}
+
 /* Not for long on the stack of a thread of the program's, which may be small. */
 static __attribute__((noinline)) void tell_end(const char *why) {
     char room[REMOTE_PATH_BYTES], reason[REMOTE_REASON_BYTES];
@@ -228,7 +237,10 @@ void remote_session_end(const char *why) {
     }
     __atomic_store_n(&opened->cuda, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&opened->nvml, 0, __ATOMIC_RELEASE);
-    const char *better = remote_link_why(connection);
+    const char *better = remote_link_left(connection) ? gone() : NULL;
+    if (!better) {
+        better = remote_link_why(connection);
+    }
     remote_link_end(connection);
     tell_end(better ? better : why);
 }

@@ -3,6 +3,7 @@
 #include "libc/cancel.h"
 #include "remote/client/inside.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -65,4 +66,34 @@ unsigned remote_socket_client(unsigned worker) {
         line_beside(remote_socket_path(room, sizeof room), "worker", worker, line, sizeof line);
 
     return has ? (unsigned)strtoul(line, NULL, 10) : 0;
+}
+
+bool remote_socket_shares(unsigned process) {
+    UNCANCELLED;
+    static const char kind[] = "worker-";
+    char room[REMOTE_PATH_BYTES];
+    const char *path = remote_socket_path(room, sizeof room);
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    int saved = errno;
+    bool shares = false;
+
+    if (!slash) {
+        return false;
+    }
+    if (path != room) {
+        snprintf(room, sizeof room, "%s", path);
+    }
+    room[slash - path + 1] = '\0';
+    DIR *folder = opendir(room);
+    const struct dirent *entry;
+    while (folder && !shares && (entry = readdir(folder)) != NULL) {
+        shares = strncmp(entry->d_name, kind, sizeof kind - 1) == 0 &&
+                 remote_socket_client(
+                     (unsigned)strtoul(entry->d_name + sizeof kind - 1, NULL, 10)) == process;
+    }
+    if (folder) {
+        closedir(folder);
+    }
+    errno = saved;
+    return shares;
 }

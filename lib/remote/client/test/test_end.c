@@ -44,7 +44,7 @@ static void check_said(int from, const char *why) {
     CHECK(strncmp(said, begin, sizeof begin - 1) == 0);
     CHECK(strchr(said, '\n') == said + length - 1);
     said[length - 1] = '\0';
-    CHECK(!why || strcmp(said + sizeof begin - 1, why) == 0);
+    CHECK(strcmp(said + sizeof begin - 1, why) == 0);
 }
 
 /* A relay leaves its reason beside the socket. */
@@ -57,7 +57,8 @@ static const char *leave_reason(char name[64]) {
     return "gpu1 is gone";
 }
 
-static void test(enum remote_link_kind kind) {
+/* With a reason beside the socket or without. */
+static void ended(enum remote_link_kind kind, bool told) {
     pthread_t threads[WAITERS];
     uint64_t value;
     int pipes[2], before = dup(STDERR_FILENO);
@@ -72,7 +73,12 @@ static void test(enum remote_link_kind kind) {
     UNTIL(__atomic_load_n(&blocked, __ATOMIC_ACQUIRE) == WAITERS);
     CHECK(pipe2(pipes, O_NONBLOCK) == 0);
     dup2(pipes[1], STDERR_FILENO);
-    const char *why = kind == REMOTE_LINK_STREAM ? leave_reason(name) : NULL;
+    const char *why = "the worker is gone";
+    if (kind == REMOTE_LINK_STREAM) { /* which comes from a relay */
+        why = told ? leave_reason(name)
+                   : "divvy relay on this machine, which kept the connection to the GPU's host, "
+                     "has ended";
+    }
     remote_link_end(setting_link());
     for (unsigned i = 0; i < WAITERS; i++) {
         pthread_join(threads[i], NULL);
@@ -84,9 +90,21 @@ static void test(enum remote_link_kind kind) {
     CHECK_EQUAL(setting_connections(), 1);
     dup2(before, STDERR_FILENO);
     check_said(pipes[0], why);
-    unlink(name);
+    if (name[0]) {
+        unlink(name);
+    }
+}
+
+static void test_told(enum remote_link_kind kind) {
+    ended(kind, true);
+}
+
+static void test_killed(enum remote_link_kind kind) {
+    ended(kind, false);
 }
 
 int main(void) {
-    return setting_run(test);
+    int told = setting_run(test_told);
+
+    return told ? told : setting_run(test_killed);
 }

@@ -1,9 +1,11 @@
 /* NVML's processes: the program itself in its worker's place, and of another host those whose workers the relay has named. */
 #define _GNU_SOURCE
+#include "abi/generated/nvml_functions.h"
 #include "remote/client/nvml.h"
 #include "remote/client/test/setting.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,14 +20,47 @@ static void answer(struct remote_link *link, const struct remote_head *head,
     setting_answer(link, head, 0, 0, head->call == REMOTE_PROCESS ? OWN : 0);
 }
 
+static void write_line(const char *name, const char *line) {
+    int file = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ssize_t length = (ssize_t)strlen(line);
+    CHECK(file >= 0 && write(file, line, (size_t)length) == length && close(file) == 0);
+}
+
 /* What a relay leaves beside the socket for a worker. */
 static void leave(char name[64], const char *line) {
     const char *path = getenv("DIVVY_REMOTE_SOCKET");
 
     snprintf(name, 64, "%.*sworker-%u", (int)(strrchr(path, '/') - path) + 1, path, OTHER);
-    int file = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ssize_t length = (ssize_t)strlen(line);
-    CHECK(file >= 0 && write(file, line, (size_t)length) == length && close(file) == 0);
+    write_line(name, line);
+}
+
+/* What a process of this machine was started as. */
+static void check_called(unsigned process) {
+    char path[32], want[1024] = "", name[1024] = "";
+
+    snprintf(path, sizeof path, "/proc/%u/cmdline", process);
+    int file = open(path, O_RDONLY);
+    CHECK(file >= 0 && read(file, want, sizeof want - 1) > 0 && close(file) == 0);
+    CHECK_EQUAL(nvmlSystemGetProcessName(process, name, sizeof name), NVML_SUCCESS);
+    CHECK(strcmp(name, want) == 0);
+    CHECK_EQUAL(nvmlSystemGetProcessName(process, name, 3), NVML_SUCCESS);
+    CHECK(strlen(name) == 2 && strncmp(name, want, 2) == 0);
+}
+
+/* On another host names are those of the share's processes, which are on this one. */
+static void check_names(void) {
+    char file[64], line[16], name[64];
+    unsigned parent = (unsigned)getppid();
+
+    leave(file, "none\n");
+    check_called((unsigned)getpid());
+    CHECK_EQUAL(nvmlSystemGetProcessName(parent, name, sizeof name), NVML_ERROR_NOT_FOUND);
+    snprintf(line, sizeof line, "%u\n", parent);
+    write_line(file, line);
+    check_called(parent);
+    CHECK_EQUAL(nvmlSystemGetProcessName(1, name, sizeof name), NVML_ERROR_NOT_FOUND);
+    unlink(file);
+    CHECK_EQUAL(nvmlSystemGetProcessName(parent, name, sizeof name), NVML_ERROR_NOT_FOUND);
 }
 
 static void test(enum remote_link_kind kind) {
@@ -46,6 +81,9 @@ static void test(enum remote_link_kind kind) {
     CHECK_EQUAL(nvml_shown(OTHER), OTHER);
     unlink(name);
     CHECK_EQUAL(nvml_shown(OTHER), OTHER);
+    if (apart) {
+        check_names();
+    }
 }
 
 int main(void) {
