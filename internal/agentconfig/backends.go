@@ -146,9 +146,9 @@ func (r *reader) backends(node *yaml.Node, path string) {
 	for _, b := range machineBackends {
 		of[string(b)] = func(n *yaml.Node, field string) { r.lendingsOf(b, n, field) }
 	}
-	r.fields(node, path, of)
+	r.Fields(node, path, of)
 	if node.Kind == yaml.MappingNode && len(node.Content) == 0 {
-		r.fault(node, path, "names no backend: leave it out, or write such as {timeslice: [0]}")
+		r.Fault(node, path, "names no backend: leave it out, or write such as {timeslice: [0]}")
 	}
 }
 
@@ -161,7 +161,7 @@ func (r *reader) formsOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 		for i, one := range node.Content {
 			field := fmt.Sprintf("%s[%d]", path, i)
 			if one.Kind != yaml.MappingNode {
-				r.fault(one, field, "must be such as {gpus: [%s], replicas: 4}, as the one before", one.Value)
+				r.Fault(one, field, "must be such as {gpus: [%s], replicas: 4}, as the one before", one.Value)
 				continue
 			}
 			r.formOf(b, one, field)
@@ -184,7 +184,7 @@ func (r *reader) formOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 		of["slice"] = func(n *yaml.Node, f string) {
 			form.Slice, _ = r.scalar(n, f, "one of "+strings.Join(Slices, ", "))
 			if form.Slice != "" && !slices.Contains(Slices, form.Slice) {
-				r.fault(n, f, "%q is none of %s", form.Slice, strings.Join(Slices, ", "))
+				r.Fault(n, f, "%q is none of %s", form.Slice, strings.Join(Slices, ", "))
 			}
 		}
 	case v1alpha1.BackendMIG:
@@ -192,21 +192,21 @@ func (r *reader) formOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 		of["layout"] = func(n *yaml.Node, f string) {
 			form.Layout, _ = r.scalar(n, f, strings.Join(Layouts, " or "))
 			if form.Layout != "" && !slices.Contains(Layouts, form.Layout) {
-				r.fault(n, f, "%q is neither %s", form.Layout, strings.Join(Layouts, " nor "))
+				r.Fault(n, f, "%q is neither %s", form.Layout, strings.Join(Layouts, " nor "))
 			}
 		}
 	case v1alpha1.BackendMPS:
 		of["multiUser"] = func(n *yaml.Node, f string) {
 			if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-				r.fault(n, f, "must be true or false")
+				r.Fault(n, f, "must be true or false")
 				return
 			}
 			form.MultiUser = n.Value == "true"
 		}
 	}
-	r.fields(node, path, of)
+	r.Fields(node, path, of)
 	if gpus == nil {
-		r.fault(node, path, "names no GPUs: add gpus, such as [0, 3], or all")
+		r.Fault(node, path, "names no GPUs: add gpus, such as [0, 3], or all")
 		return
 	}
 	if gpus.Kind == yaml.ScalarNode && gpus.Value == allGPUs {
@@ -219,13 +219,13 @@ func (r *reader) formOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 // gpusOf reads the GPUs of one form.
 func (r *reader) gpusOf(form Form, node *yaml.Node, path string) {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
-		r.fault(node, path, "must be a list of GPUs, such as [0, 3]")
+		r.Fault(node, path, "must be a list of GPUs, such as [0, 3]")
 		return
 	}
 	for i, one := range node.Content {
 		field := fmt.Sprintf("%s[%d]", path, i)
 		if one.Kind != yaml.ScalarNode || !gpuName.MatchString(one.Value) {
-			r.fault(one, field, "%q is neither an index nor a whole UUID: `divvy ls` lists them", one.Value)
+			r.Fault(one, field, "%q is neither an index nor a whole UUID: `divvy ls` lists them", one.Value)
 			continue
 		}
 		r.give(one, field, form)
@@ -235,7 +235,7 @@ func (r *reader) gpusOf(form Form, node *yaml.Node, path string) {
 // give gives the GPU of one name its form.
 func (r *reader) give(name *yaml.Node, field string, form Form) {
 	if at := slices.IndexFunc(r.config.backends, func(g givenForm) bool { return strings.EqualFold(g.gpu, name.Value) }); at >= 0 {
-		r.fault(name, field, "names the same GPU as %s", r.config.backends[at].field)
+		r.Fault(name, field, "names the same GPU as %s", r.config.backends[at].field)
 		return
 	}
 	r.config.places[field] = name.Line

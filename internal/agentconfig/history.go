@@ -43,18 +43,18 @@ func (c *Config) History() History {
 
 func (r *reader) history(node *yaml.Node, field string) {
 	h := &r.config.history
-	r.fields(node, field, known{
+	r.Fields(node, field, known{
 		"record": func(n *yaml.Node, f string) {
 			var record bool
 			if n.Kind != yaml.ScalarNode || n.Decode(&record) != nil {
-				r.fault(n, f, "must be true or false")
+				r.Fault(n, f, "must be true or false")
 			}
 			h.Off = !record
 		},
 		"days": func(n *yaml.Node, f string) { h.Days = r.number(n, f, mostDays) },
 		"size": func(n *yaml.Node, f string) {
 			if h.Bytes = r.bytes(n, f); h.Bytes > 0 && h.Bytes < leastOfDays || h.Bytes > math.MaxInt64 {
-				r.fault(n, f, "%q: give 1Mi or more", n.Value)
+				r.Fault(n, f, "%q: give 1Mi or more", n.Value)
 			}
 		},
 		"commands": func(n *yaml.Node, f string) {

@@ -69,7 +69,7 @@ func (r *reader) lendingsOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 			r.lendingOf(b, one, fmt.Sprintf("%s[%d]", path, i))
 		}
 	case b == v1alpha1.BackendVGPU:
-		r.fault(node, path, "must have a type, such as {gpus: [\"0000:3b:00.0\"], type: nvidia-471}")
+		r.Fault(node, path, "must have a type, such as {gpus: [\"0000:3b:00.0\"], type: nvidia-471}")
 	default:
 		r.functions(Lending{Form: b}, node, path)
 	}
@@ -89,20 +89,20 @@ func (r *reader) lendingOf(b v1alpha1.Backend, node *yaml.Node, path string) {
 			text, ok := r.scalar(n, f, "the type of the vGPUs, such as nvidia-471")
 			parts := vgpuType.FindStringSubmatch(text)
 			if ok && parts == nil {
-				r.fault(n, f, "%q is no type of vGPUs: write such as nvidia-471, as the host driver numbers them", text)
+				r.Fault(n, f, "%q is no type of vGPUs: write such as nvidia-471, as the host driver numbers them", text)
 			} else if ok {
 				lending.Type = parts[1]
 			}
 		}
 	}
-	before := len(r.faults)
-	r.fields(node, path, of)
+	before := len(r.Faults)
+	r.Fields(node, path, of)
 	switch {
-	case len(r.faults) > before:
+	case len(r.Faults) > before:
 	case gpus == nil:
-		r.fault(node, path, "names no GPUs: add gpus, such as [\"0000:3b:00.0\"], or all")
+		r.Fault(node, path, "names no GPUs: add gpus, such as [\"0000:3b:00.0\"], or all")
 	case b == v1alpha1.BackendVGPU && lending.Type == "":
-		r.fault(node, path, "names no type: add such as type: nvidia-471")
+		r.Fault(node, path, "names no type: add such as type: nvidia-471")
 	case gpus.Kind == yaml.ScalarNode && gpus.Value == allGPUs:
 		lending.Every = true
 		r.lending(gpus, path+".gpus", lending)
@@ -120,7 +120,7 @@ func (r *reader) functionCount(node *yaml.Node, field string) int {
 		return pci.AllFunctions
 	}
 	if node.Kind != yaml.ScalarNode {
-		r.fault(node, field, "must be a whole number from 1 to %d, or %s", mostFunctions, allGPUs)
+		r.Fault(node, field, "must be a whole number from 1 to %d, or %s", mostFunctions, allGPUs)
 		return 0
 	}
 	return r.number(node, field, mostFunctions)
@@ -129,14 +129,14 @@ func (r *reader) functionCount(node *yaml.Node, field string) int {
 // functions reads the addresses of one lending.
 func (r *reader) functions(lending Lending, node *yaml.Node, path string) {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
-		r.fault(node, path, "must be a list of PCI addresses, such as [\"0000:3b:00.0\"]")
+		r.Fault(node, path, "must be a list of PCI addresses, such as [\"0000:3b:00.0\"]")
 		return
 	}
 	for i, one := range node.Content {
 		field := fmt.Sprintf("%s[%d]", path, i)
 		address, err := pci.ParseAddress(strings.ToLower(one.Value))
 		if one.Kind != yaml.ScalarNode || err != nil {
-			r.fault(one, field, "%q is no PCI address such as 0000:3b:00.0: index and UUID are the driver's, which a GPU for a virtual machine leaves", one.Value)
+			r.Fault(one, field, "%q is no PCI address such as 0000:3b:00.0: index and UUID are the driver's, which a GPU for a virtual machine leaves", one.Value)
 			continue
 		}
 		lending.Address = address
@@ -148,7 +148,7 @@ func (r *reader) functions(lending Lending, node *yaml.Node, path string) {
 func (r *reader) lending(at *yaml.Node, field string, lending Lending) {
 	for _, other := range r.config.lendings {
 		if other.Every == lending.Every && other.Address == lending.Address {
-			r.fault(at, field, "is offered twice: a GPU has one form")
+			r.Fault(at, field, "is offered twice: a GPU has one form")
 			return
 		}
 	}

@@ -44,17 +44,17 @@ func IsMetricsAddress(text string) bool {
 
 func (r *reader) metrics(node *yaml.Node, field string) {
 	m := &r.config.metrics
-	r.fields(node, field, known{
+	r.Fields(node, field, known{
 		"address": func(n *yaml.Node, f string) {
 			if n.Kind != yaml.ScalarNode || !IsMetricsAddress(n.Value) {
-				r.fault(n, f, "%q is not an address and a port, such as 127.0.0.1:9410 or :9410, nor %s", n.Value, NoMetrics)
+				r.Fault(n, f, "%q is not an address and a port, such as 127.0.0.1:9410 or :9410, nor %s", n.Value, NoMetrics)
 				return
 			}
 			m.Address = n.Value
 		},
 		"dcgm": func(n *yaml.Node, f string) {
 			if n.Kind != yaml.ScalarNode || n.Decode(&m.DCGM) != nil {
-				r.fault(n, f, "must be true or false")
+				r.Fault(n, f, "must be true or false")
 			}
 		},
 	})

@@ -63,21 +63,21 @@ func (r *reader) nics(node *yaml.Node, field string) {
 		for _, one := range node.Content {
 			switch {
 			case one.Kind != yaml.ScalarNode || !isNIC(one.Value):
-				r.fault(one, field, "%q is not the name of an adapter, a network device or a PCI address, such as mlx5_0", one.Value)
+				r.Fault(one, field, "%q is not the name of an adapter, a network device or a PCI address, such as mlx5_0", one.Value)
 			case slices.Contains(n.Names, one.Value):
-				r.fault(one, field, "names %s twice", one.Value)
+				r.Fault(one, field, "names %s twice", one.Value)
 			default:
 				n.Names = append(n.Names, one.Value)
 			}
 		}
 	default:
-		r.fault(node, field, "must be %s, %s or a list of cards, such as [mlx5_0, mlx5_1]", NICsOff, NICsAuto)
+		r.Fault(node, field, "must be %s, %s or a list of cards, such as [mlx5_0, mlx5_1]", NICsOff, NICsAuto)
 	}
 }
 
 func (r *reader) nicShares(node *yaml.Node, field string) {
 	n := &r.config.nics
-	r.fields(node, field, known{
+	r.Fields(node, field, known{
 		"slots":   func(node *yaml.Node, f string) { n.Slots = r.number(node, f, mostNICSlots) },
 		"handles": func(node *yaml.Node, f string) { n.Handles = r.number(node, f, mostHandles) },
 		"objects": func(node *yaml.Node, f string) { n.Objects = r.number(node, f, mostObjects) },

@@ -5,15 +5,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/spelling"
 	"github.com/divvy-gpu/divvy/internal/strictyaml"
 )
 
@@ -58,93 +55,27 @@ func parseAll(file string, content []byte, accounts Accounts) (*Config, []error)
 	}
 	sum := sha256.Sum256(content)
 	c := &Config{file: file, sum: hex.EncodeToString(sum[:]), accounts: accounts, users: map[int]entry{}, groups: map[int]entry{}, places: map[string]int{}}
-	r := &reader{config: c}
-	if r.version(root); len(r.faults) == 0 {
+	r := &reader{strictyaml.Reader{File: file, Kind: ErrConfig}, c}
+	if r.Version(root, "a configuration", v1alpha1.APIVersion, Kind); len(r.Faults) == 0 {
 		r.top(root)
 	}
-	return c, r.faults
+	return c, r.Faults
 }
 
 // reader fills a configuration from a tree of YAML and collects faults.
 type reader struct {
+	strictyaml.Reader
 	config *Config
-	faults []error
-}
-
-func (r *reader) fault(at *yaml.Node, field, format string, args ...any) {
-	r.faults = append(r.faults, &Fault{Kind: ErrConfig, File: r.config.file, Line: at.Line, Field: field, Problem: fmt.Sprintf(format, args...)})
-}
-
-// version checks what says how the rest is to be read.
-func (r *reader) version(root *yaml.Node) {
-	if root.Kind != yaml.MappingNode {
-		r.fault(root, "", "a configuration is a mapping of fields")
-		return
-	}
-	for _, want := range []struct{ field, value string }{{"apiVersion", v1alpha1.APIVersion}, {"kind", Kind}} {
-		i := slices.IndexFunc(root.Content, func(n *yaml.Node) bool { return n.Value == want.field })
-		switch {
-		case i < 0 || i%2 != 0:
-			r.fault(root, want.field, "missing: write %s", want.value)
-		case root.Content[i+1].Value != want.value:
-			r.fault(root.Content[i+1], want.field, "%q is not what this version of Divvy reads, which is %s", root.Content[i+1].Value, want.value)
-		}
-	}
 }
 
 // known are the fields of a mapping, each with what reads it.
-type known map[string]func(value *yaml.Node, field string)
-
-// fields reads a mapping whose fields are known.
-func (r *reader) fields(node *yaml.Node, path string, of known) {
-	names := slices.Sorted(maps.Keys(of))
-	r.pairs(node, path, func(key, value *yaml.Node, field string) {
-		read, ok := of[key.Value]
-		if !ok {
-			r.fault(key, field, "unknown field%s; known here: %s", meant(key.Value, names), strings.Join(names, ", "))
-			return
-		}
-		read(value, field)
-	})
-}
-
-// meant asks whether another of the names is meant, if one is near.
-func meant(name string, names []string) string {
-	if found := spelling.Nearest(name, names); found != "" {
-		return ": did you mean " + found + "?"
-	}
-	return ""
-}
-
-// pairs calls each with every key of a mapping, its value and its path.
-func (r *reader) pairs(node *yaml.Node, path string, each func(key, value *yaml.Node, field string)) {
-	if node.Kind != yaml.MappingNode {
-		r.fault(node, path, "must be a mapping of fields")
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		key, value := node.Content[i], node.Content[i+1]
-		field := strings.TrimPrefix(path+"."+key.Value, ".")
-		switch {
-		case key.Kind != yaml.ScalarNode:
-			r.fault(key, path, "a field's name is one word")
-		case seen[key.Value]:
-			r.fault(key, field, "given twice")
-		case value.Kind == yaml.AliasNode:
-			r.fault(value, field, "YAML aliases are not read: write the value")
-		default:
-			each(key, value, field)
-		}
-		seen[key.Value] = true
-	}
-}
+type known = strictyaml.Known
 
 // top reads the whole configuration.
 func (r *reader) top(root *yaml.Node) {
 	c := r.config
 	checked := func(*yaml.Node, string) {}
-	r.fields(root, "", known{
+	r.Fields(root, "", known{
 		"apiVersion": checked, "kind": checked,
 		"outside":       func(n *yaml.Node, f string) { c.outside = choice(r, n, f, OutsideReport, OutsideStop, OutsideKill) },
 		"defaultMemory": r.defaultMemory,
@@ -165,7 +96,7 @@ func (r *reader) top(root *yaml.Node) {
 
 func (r *reader) overcommit(node *yaml.Node, field string) {
 	of := &r.config.overcommit
-	r.fields(node, field, known{
+	r.Fields(node, field, known{
 		"users":  func(n *yaml.Node, f string) { of.users = r.members(n, f, "user", r.config.accounts.User) },
 		"groups": func(n *yaml.Node, f string) { of.groups = r.members(n, f, "group", r.config.accounts.Group) },
 	})
@@ -178,29 +109,29 @@ const leastIdle = 5 * time.Second
 func (r *reader) idle(node *yaml.Node, field string) {
 	idle := &r.config.idle
 	idle.Action = IdleReport
-	r.fields(node, field, known{
+	r.Fields(node, field, known{
 		"after":  func(n *yaml.Node, f string) { idle.After = r.duration(n, f, leastIdle) },
 		"action": func(n *yaml.Node, f string) { idle.Action = choice(r, n, f, IdleReport, IdleEnd) },
 	})
-	if node.Kind == yaml.MappingNode && idle.After == 0 && len(r.faults) == 0 {
-		r.fault(node, field+".after", "missing: say after how long a share is idle, such as 12h")
+	if node.Kind == yaml.MappingNode && idle.After == 0 && len(r.Faults) == 0 {
+		r.Fault(node, field+".after", "missing: say after how long a share is idle, such as 12h")
 	}
 }
 
 // entries reads limits by the name of a user or group.
 func (r *reader) entries(node *yaml.Node, path, what string, resolve func(string) (int, error), into map[int]entry) {
-	r.pairs(node, path, func(key, value *yaml.Node, field string) {
+	r.Pairs(node, path, func(key, value *yaml.Node, field string) {
 		id, ok := r.resolve(key, field, what, resolve)
 		limits := r.limits(value, field)
 		if !ok {
 			return
 		}
 		if other, twice := into[id]; twice {
-			r.fault(key, field, "names the same %s as %s", what, other.field)
+			r.Fault(key, field, "names the same %s as %s", what, other.field)
 			return
 		}
 		if what == "user" && id == 0 {
-			r.fault(key, field, "root has no limits: leave it out")
+			r.Fault(key, field, "root has no limits: leave it out")
 			return
 		}
 		into[id] = entry{field, limits}
@@ -210,7 +141,7 @@ func (r *reader) entries(node *yaml.Node, path, what string, resolve func(string
 // members reads a list of users or groups.
 func (r *reader) members(node *yaml.Node, path, what string, resolve func(string) (int, error)) []int {
 	if node.Kind != yaml.SequenceNode {
-		r.fault(node, path, "must be a list of %ss", what)
+		r.Fault(node, path, "must be a list of %ss", what)
 		return nil
 	}
 	var ids []int
@@ -220,7 +151,7 @@ func (r *reader) members(node *yaml.Node, path, what string, resolve func(string
 		switch {
 		case !ok:
 		case slices.Contains(ids, id):
-			r.fault(one, field, "names the same %s twice", what)
+			r.Fault(one, field, "names the same %s twice", what)
 		default:
 			ids = append(ids, id)
 		}
@@ -231,12 +162,12 @@ func (r *reader) members(node *yaml.Node, path, what string, resolve func(string
 // resolve asks the machine for the id of a user or group.
 func (r *reader) resolve(node *yaml.Node, field, what string, resolve func(string) (int, error)) (id int, ok bool) {
 	if node.Kind != yaml.ScalarNode || node.Value == "" {
-		r.fault(node, field, "must be the name of a %s", what)
+		r.Fault(node, field, "must be the name of a %s", what)
 		return 0, false
 	}
 	id, err := resolve(node.Value)
 	if err != nil {
-		r.fault(node, field, "%v", err)
+		r.Fault(node, field, "%v", err)
 		return 0, false
 	}
 	return id, true

@@ -19,7 +19,7 @@ const leastTime = time.Second
 // limits reads the limits of one user or group.
 func (r *reader) limits(node *yaml.Node, path string) (l Limits) {
 	place := func(n *yaml.Node, field string) { r.config.places[field] = n.Line }
-	r.fields(node, path, known{
+	r.Fields(node, path, known{
 		"memory": func(n *yaml.Node, f string) { l.Memory = r.bytes(n, f); place(n, f) },
 		"gpus":   func(n *yaml.Node, f string) { l.GPUs = r.number(n, f, 0); place(n, f) },
 		"cores":  func(n *yaml.Node, f string) { l.Cores = r.number(n, f, 0); place(n, f) },
@@ -32,7 +32,7 @@ func (r *reader) limits(node *yaml.Node, path string) (l Limits) {
 // scalar is the text of a value of one word.
 func (r *reader) scalar(node *yaml.Node, field, wanted string) (string, bool) {
 	if node.Kind != yaml.ScalarNode || node.Tag == "!!null" || node.Value == "" {
-		r.fault(node, field, "must be %s; for no limit leave the field out", wanted)
+		r.Fault(node, field, "must be %s; for no limit leave the field out", wanted)
 		return "", false
 	}
 	return node.Value, true
@@ -50,7 +50,7 @@ func (r *reader) number(node *yaml.Node, field string, most int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || most > 0 && n > most {
-		r.fault(node, field, "%q is not %s", text, wanted)
+		r.Fault(node, field, "%q is not %s", text, wanted)
 		return 0
 	}
 	return n
@@ -60,7 +60,7 @@ func (r *reader) number(node *yaml.Node, field string, most int) int {
 func (r *reader) bytes(node *yaml.Node, field string) uint64 {
 	amount, ok := r.memory(node, field)
 	if ok && amount.InBytes() == 0 {
-		r.fault(node, field, "%q: give an amount such as 48Gi: this is the sum of shares that may be on several GPUs", node.Value)
+		r.Fault(node, field, "%q: give an amount such as 48Gi: this is the sum of shares that may be on several GPUs", node.Value)
 	}
 	return amount.InBytes()
 }
@@ -72,7 +72,7 @@ func (r *reader) memory(node *yaml.Node, field string) (v1alpha1.Memory, bool) {
 	}
 	amount, err := v1alpha1.ParseMemory(text)
 	if err != nil {
-		r.fault(node, field, "%v", err)
+		r.Fault(node, field, "%v", err)
 		return v1alpha1.Memory{}, false
 	}
 	return amount, true
@@ -91,10 +91,10 @@ func (r *reader) duration(node *yaml.Node, field string, least time.Duration) ti
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		r.fault(node, field, "%q is not a duration such as 90m or 72h", text)
+		r.Fault(node, field, "%q is not a duration such as 90m or 72h", text)
 		return 0
 	case d < least:
-		r.fault(node, field, "%q is too short: give at least %s", text, least)
+		r.Fault(node, field, "%q is too short: give at least %s", text, least)
 		return 0
 	}
 	return d
@@ -110,10 +110,10 @@ func choice[W ~string](r *reader, node *yaml.Node, field string, words ...W) W {
 		names = append(names, string(word))
 	}
 	if node.Kind != yaml.ScalarNode {
-		r.fault(node, field, "must be one word of %s", strings.Join(names, ", "))
+		r.Fault(node, field, "must be one word of %s", strings.Join(names, ", "))
 		return ""
 	}
-	r.fault(node, field, "%q is not one of %s", node.Value, strings.Join(names, ", "))
+	r.Fault(node, field, "%q is not one of %s", node.Value, strings.Join(names, ", "))
 	return ""
 }
 

@@ -27,24 +27,24 @@ const longestHost = 253
 
 func (r *reader) web(node *yaml.Node, field string) {
 	w := &r.config.web
-	r.fields(node, field, known{
+	r.Fields(node, field, known{
 		"enabled": func(n *yaml.Node, f string) {
 			var on bool
 			if n.Kind != yaml.ScalarNode || n.Decode(&on) != nil {
-				r.fault(n, f, "must be true or false")
+				r.Fault(n, f, "must be true or false")
 				return
 			}
 			w.Off = !on
 		},
 		"hosts": func(n *yaml.Node, f string) {
 			if n.Kind != yaml.SequenceNode {
-				r.fault(n, f, "must be a list of names, such as gpu1.example.org")
+				r.Fault(n, f, "must be a list of names, such as gpu1.example.org")
 				return
 			}
 			for _, one := range n.Content {
 				name := strings.ToLower(one.Value)
 				if one.Kind != yaml.ScalarNode || !isHost(name) {
-					r.fault(one, f, "%q is not a name or an address without a port, such as gpu1.example.org", one.Value)
+					r.Fault(one, f, "%q is not a name or an address without a port, such as gpu1.example.org", one.Value)
 					continue
 				}
 				w.Hosts = append(w.Hosts, name)

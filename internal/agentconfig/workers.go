@@ -29,25 +29,25 @@ func (c *Config) Workers() Workers {
 
 func (r *reader) workers(node *yaml.Node, field string) {
 	w := Workers{}
-	before := len(r.faults)
-	r.fields(node, field, known{
+	before := len(r.Faults)
+	r.Fields(node, field, known{
 		"firstUID": func(n *yaml.Node, f string) {
 			if w.FirstUID = r.number(n, f, mostUsers-1); w.FirstUID > 0 && w.FirstUID < leastWorker {
-				r.fault(n, f, "users below %d are the system's: give a range that is nobody's", leastWorker)
+				r.Fault(n, f, "users below %d are the system's: give a range that is nobody's", leastWorker)
 			}
 		},
 		"count": func(n *yaml.Node, f string) { w.Count = r.number(n, f, mostWorkers) },
 	})
 	switch {
-	case len(r.faults) > before:
+	case len(r.Faults) > before:
 	case w.FirstUID == 0:
-		r.fault(node, field+".firstUID", "missing: give the first user of a range that is nobody's, such as %d", defaultFirstWorker)
+		r.Fault(node, field+".firstUID", "missing: give the first user of a range that is nobody's, such as %d", defaultFirstWorker)
 	case w.Count == 0:
-		r.fault(node, field+".count", "missing: say how many users from firstUID on are nobody's")
+		r.Fault(node, field+".count", "missing: say how many users from firstUID on are nobody's")
 	case w.FirstUID+w.Count > mostUsers:
-		r.fault(node, field, "users %d to %d: the last one can be %d", w.FirstUID, w.FirstUID+w.Count-1, mostUsers-1)
+		r.Fault(node, field, "users %d to %d: the last one can be %d", w.FirstUID, w.FirstUID+w.Count-1, mostUsers-1)
 	case w.FirstUID <= nobody && nobody < w.FirstUID+w.Count:
-		r.fault(node, field, "users %d to %d: user %d is the one who stands for nobody", w.FirstUID, w.FirstUID+w.Count-1, nobody)
+		r.Fault(node, field, "users %d to %d: user %d is the one who stands for nobody", w.FirstUID, w.FirstUID+w.Count-1, nobody)
 	}
 	r.config.workers = w
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/spelling"
 	"github.com/divvy-gpu/divvy/internal/strictyaml"
 )
 
@@ -45,12 +43,12 @@ func Parse(name string, content []byte, users Users) (*File, error) {
 		fault.File, fault.Kind = name, ErrFile
 		return nil, fault
 	}
-	r := &reader{name: name, users: users, file: &File{Clients: map[string]Client{}}}
-	if r.version(root); len(r.faults) == 0 {
+	r := &reader{strictyaml.Reader{File: name, Kind: ErrFile}, users, &File{Clients: map[string]Client{}}}
+	if r.Version(root, "a file of a server", v1alpha1.APIVersion, Kind); len(r.Faults) == 0 {
 		r.top(root)
 	}
-	if len(r.faults) > 0 {
-		return nil, errors.Join(r.faults...)
+	if len(r.Faults) > 0 {
+		return nil, errors.Join(r.Faults...)
 	}
 	r.file.Listen = cmp.Or(r.file.Listen, ":"+strconv.Itoa(Port))
 	return r.file, nil
@@ -58,81 +56,18 @@ func Parse(name string, content []byte, users Users) (*File, error) {
 
 // reader fills a file from a tree of YAML and collects faults.
 type reader struct {
-	name   string
-	users  Users
-	file   *File
-	faults []error
-}
-
-func (r *reader) fault(at *yaml.Node, field, format string, args ...any) {
-	r.faults = append(r.faults, &Fault{Kind: ErrFile, File: r.name, Line: at.Line, Field: field, Problem: fmt.Sprintf(format, args...)})
-}
-
-// version checks what says how the rest is to be read.
-func (r *reader) version(root *yaml.Node) {
-	if root.Kind != yaml.MappingNode {
-		r.fault(root, "", "a file of a server is a mapping of fields")
-		return
-	}
-	for _, want := range []struct{ field, value string }{{"apiVersion", v1alpha1.APIVersion}, {"kind", Kind}} {
-		i := slices.IndexFunc(root.Content, func(n *yaml.Node) bool { return n.Value == want.field })
-		switch {
-		case i < 0 || i%2 != 0:
-			r.fault(root, want.field, "missing: write %s", want.value)
-		case root.Content[i+1].Value != want.value:
-			r.fault(root.Content[i+1], want.field, "%q is not what this version of Divvy reads, which is %s", root.Content[i+1].Value, want.value)
-		}
-	}
+	strictyaml.Reader
+	users Users
+	file  *File
 }
 
 // known are the fields of a mapping, each with what reads it.
-type known map[string]func(value *yaml.Node, field string)
-
-// fields reads a mapping whose fields are known.
-func (r *reader) fields(node *yaml.Node, path string, of known) {
-	names := slices.Sorted(maps.Keys(of))
-	r.pairs(node, path, func(key, value *yaml.Node, field string) {
-		read, ok := of[key.Value]
-		if !ok {
-			meant := ""
-			if near := spelling.Nearest(key.Value, names); near != "" {
-				meant = ": did you mean " + near + "?"
-			}
-			r.fault(key, field, "unknown field%s; known here: %s", meant, strings.Join(names, ", "))
-			return
-		}
-		read(value, field)
-	})
-}
-
-// pairs calls each with every key of a mapping, its value and its path.
-func (r *reader) pairs(node *yaml.Node, path string, each func(key, value *yaml.Node, field string)) {
-	if node.Kind != yaml.MappingNode {
-		r.fault(node, path, "must be a mapping of fields")
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		key, value := node.Content[i], node.Content[i+1]
-		field := strings.TrimPrefix(path+"."+key.Value, ".")
-		switch {
-		case key.Kind != yaml.ScalarNode:
-			r.fault(key, path, "a field's name is one word")
-		case seen[key.Value]:
-			r.fault(key, field, "given twice")
-		case value.Kind == yaml.AliasNode:
-			r.fault(value, field, "YAML aliases are not read: write the value")
-		default:
-			each(key, value, field)
-		}
-		seen[key.Value] = true
-	}
-}
+type known = strictyaml.Known
 
 // top reads the whole file.
 func (r *reader) top(root *yaml.Node) {
 	checked := func(*yaml.Node, string) {}
-	r.fields(root, "", known{
+	r.Fields(root, "", known{
 		"apiVersion": checked, "kind": checked,
 		"listen":  func(n *yaml.Node, f string) { r.file.Listen = r.address(n, f) },
 		"gpus":    func(n *yaml.Node, f string) { r.file.GPUs = r.gpus(n, f) },
@@ -144,7 +79,7 @@ func (r *reader) top(root *yaml.Node) {
 func (r *reader) address(node *yaml.Node, field string) string {
 	text := r.text(node, field, `an address and a port, such as ":7117"`)
 	if text != "" && !isAddress(text) {
-		r.fault(node, field, `%q is no address with a port, such as ":7117" or "10.0.0.5:7117"`, text)
+		r.Fault(node, field, `%q is no address with a port, such as ":7117" or "10.0.0.5:7117"`, text)
 	}
 	return text
 }
@@ -175,16 +110,16 @@ func (r *reader) gpus(node *yaml.Node, field string) (names []string) {
 	case node.Kind == yaml.ScalarNode && node.Value == allGPUs:
 		return nil
 	case node.Kind != yaml.SequenceNode || len(node.Content) == 0:
-		r.fault(node, field, "must be %s, or a list of GPUs such as [0, 3]", allGPUs)
+		r.Fault(node, field, "must be %s, or a list of GPUs such as [0, 3]", allGPUs)
 		return nil
 	}
 	for i, one := range node.Content {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		switch {
 		case one.Kind != yaml.ScalarNode || !gpuName.MatchString(one.Value):
-			r.fault(one, at, "%q is neither an index nor a whole UUID: `divvy ls` lists them", one.Value)
+			r.Fault(one, at, "%q is neither an index nor a whole UUID: `divvy ls` lists them", one.Value)
 		case slices.ContainsFunc(names, func(has string) bool { return strings.EqualFold(has, one.Value) }):
-			r.fault(one, at, "names a GPU twice")
+			r.Fault(one, at, "names a GPU twice")
 		default:
 			names = append(names, one.Value)
 		}
@@ -197,9 +132,9 @@ func (r *reader) clients(node *yaml.Node, path string) {
 	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
 		return // nobody yet, below the comments that say how
 	}
-	r.pairs(node, path, func(key, value *yaml.Node, field string) {
+	r.Pairs(node, path, func(key, value *yaml.Node, field string) {
 		if !v1alpha1.IsName(key.Value) {
-			r.fault(key, field, "a client's name has at most 63 lower-case letters, digits, '-', '_' and '.', and begins with a letter or digit")
+			r.Fault(key, field, "a client's name has at most 63 lower-case letters, digits, '-', '_' and '.', and begins with a letter or digit")
 			return
 		}
 		r.file.Clients[key.Value] = r.client(key, value, field)
@@ -210,7 +145,7 @@ func (r *reader) clients(node *yaml.Node, path string) {
 func (r *reader) client(key, node *yaml.Node, path string) Client {
 	c := Client{Name: key.Value}
 	if node.Kind != yaml.ScalarNode || node.Tag != "!!null" { // nothing but its name, without any bound
-		r.fields(node, path, known{
+		r.Fields(node, path, known{
 			"user":        func(n *yaml.Node, f string) { c.User = r.user(n, f) },
 			"memory":      func(n *yaml.Node, f string) { c.Memory = r.bytes(n, f) },
 			"cores":       func(n *yaml.Node, f string) { c.Cores = r.number(n, f, mostCores) },
@@ -221,8 +156,8 @@ func (r *reader) client(key, node *yaml.Node, path string) Client {
 			"since":       func(n *yaml.Node, f string) { c.Since = r.time(n, f) },
 		})
 	}
-	if r.users != nil && c.User == "" && len(r.faults) == 0 {
-		r.fault(key, path+".user", "missing: the server runs as root, so say whose its shares are")
+	if r.users != nil && c.User == "" && len(r.Faults) == 0 {
+		r.Fault(key, path+".user", "missing: the server runs as root, so say whose its shares are")
 	}
 	return c
 }
@@ -233,10 +168,10 @@ func (r *reader) user(node *yaml.Node, field string) string {
 	switch {
 	case name == "":
 	case r.users == nil:
-		r.fault(node, field, "the server runs as a user, whose all shares are: leave it out, or run the server as root")
+		r.Fault(node, field, "the server runs as a user, whose all shares are: leave it out, or run the server as root")
 	default:
 		if err := r.users(name); err != nil {
-			r.fault(node, field, "%v", err)
+			r.Fault(node, field, "%v", err)
 		}
 	}
 	return name
@@ -245,7 +180,7 @@ func (r *reader) user(node *yaml.Node, field string) string {
 // text reads one word.
 func (r *reader) text(node *yaml.Node, field, wanted string) string {
 	if node.Kind != yaml.ScalarNode || node.Tag == "!!null" || node.Value == "" {
-		r.fault(node, field, "must be %s; or leave the field out", wanted)
+		r.Fault(node, field, "must be %s; or leave the field out", wanted)
 		return ""
 	}
 	return node.Value
@@ -255,7 +190,7 @@ func (r *reader) number(node *yaml.Node, field string, most int) int {
 	text := r.text(node, field, fmt.Sprintf("a whole number from 1 to %d", most))
 	n, err := strconv.Atoi(text)
 	if text != "" && (err != nil || n < 1 || n > most) {
-		r.fault(node, field, "%q is not a whole number from 1 to %d", text, most)
+		r.Fault(node, field, "%q is not a whole number from 1 to %d", text, most)
 	}
 	return n
 }
@@ -269,9 +204,9 @@ func (r *reader) bytes(node *yaml.Node, field string) uint64 {
 	amount, err := v1alpha1.ParseMemory(text)
 	switch {
 	case err != nil:
-		r.fault(node, field, "%v", err)
+		r.Fault(node, field, "%v", err)
 	case amount.InBytes() == 0:
-		r.fault(node, field, "%q: give an amount such as 48Gi: this is the sum of shares that may be on several GPUs", text)
+		r.Fault(node, field, "%q: give an amount such as 48Gi: this is the sum of shares that may be on several GPUs", text)
 	}
 	return amount.InBytes()
 }
@@ -279,14 +214,14 @@ func (r *reader) bytes(node *yaml.Node, field string) uint64 {
 func (r *reader) class(node *yaml.Node, field string) v1alpha1.Class {
 	class := v1alpha1.Class(r.text(node, field, "online or offline"))
 	if class != "" && class != v1alpha1.ClassOnline && class != v1alpha1.ClassOffline {
-		r.fault(node, field, "%q is not online or offline", class)
+		r.Fault(node, field, "%q is not online or offline", class)
 	}
 	return class
 }
 
 func (r *reader) yes(node *yaml.Node, field string) bool {
 	if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" {
-		r.fault(node, field, "must be true or false")
+		r.Fault(node, field, "must be true or false")
 		return false
 	}
 	var is bool
@@ -297,7 +232,7 @@ func (r *reader) time(node *yaml.Node, field string) time.Time {
 	text := r.text(node, field, "a time such as 2026-01-31T12:00:00Z")
 	at, err := time.Parse(time.RFC3339, text)
 	if text != "" && err != nil {
-		r.fault(node, field, "%q is no time such as 2026-01-31T12:00:00Z", text)
+		r.Fault(node, field, "%q is no time such as 2026-01-31T12:00:00Z", text)
 	}
 	return at.UTC()
 }
@@ -307,12 +242,12 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
 // variables reads names of environment variables.
 func (r *reader) variables(node *yaml.Node, field string) (names []string) {
 	if node.Kind != yaml.SequenceNode || len(node.Content) > mostVariables {
-		r.fault(node, field, "must be a list of at most %d variables, such as [LANG, \"SLURM_*\"]", mostVariables)
+		r.Fault(node, field, "must be a list of at most %d variables, such as [LANG, \"SLURM_*\"]", mostVariables)
 		return nil
 	}
 	for i, one := range node.Content {
 		if one.Kind != yaml.ScalarNode || !variableName.MatchString(one.Value) {
-			r.fault(one, fmt.Sprintf("%s[%d]", field, i), "%q is no variable's name, nor the beginning of some with a * behind", one.Value)
+			r.Fault(one, fmt.Sprintf("%s[%d]", field, i), "%q is no variable's name, nor the beginning of some with a * behind", one.Value)
 			continue
 		}
 		names = append(names, one.Value)
