@@ -137,12 +137,34 @@ func tellLeftOut(candidates []Candidate, tell func(string)) {
 	}
 }
 
-// Take takes a share on the best of the hosts, on the next best where that has no room any more, and where none has room
-// and the request waits, on that which lacks least. It tells people what they should know.
+// Take takes a share on the best of the hosts, see [inTurn]. It tells people what they should know.
 func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) (*Share, error) {
-	candidates := hosts.candidates(ctx, take)
+	var taken *Share
+	err := inTurn(ctx, hosts.candidates(ctx, take), map[int]string{}, take, tell, func(o Candidate, asked wire.Take) (over bool, err error) {
+		h := o.Host
+		if asked.Wait && len(hosts) > 1 {
+			tell(fmt.Sprintf("no host has room: waiting at %s, which lacks least", h.Name))
+		}
+		taken, err = h.take(ctx, asked, func(q wire.Queued) { tell(h.Name + ": " + q.String()) })
+		if err == nil {
+			taken.Told = o.Inventory
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
+}
+
+// inTurn has use ask the best of the hosts that are not gone, the next best where that has no room any more, and where none has
+// room and the request waits, that which lacks least. Use gets the request as the host is to be asked, and reports whether its
+// error counts, which may be nil: otherwise the host is gone by it. Where all are, the error says why each is.
+func inTurn(ctx context.Context, candidates []Candidate, gone map[int]string, take wire.Take, tell func(string),
+	use func(o Candidate, asked wire.Take) (over bool, err error),
+) error {
 	said := false
-	gone, overtaken := map[int]string{}, map[int]bool{}
+	overtaken := map[int]bool{}
 	for ctx.Err() == nil {
 		c := Choose(candidates, gone, take.Request)
 		at, asked := c.At, take
@@ -151,31 +173,33 @@ func (hosts Hosts) Take(ctx context.Context, take wire.Take, tell func(string)) 
 			at = c.Wait
 		}
 		if at < 0 {
-			return nil, refusedBy(candidates, c)
+			return refusedBy(candidates, c)
 		}
 		if !said {
 			said = true
 			tellLeftOut(candidates, tell)
 		}
-		h := candidates[at].Host
-		if asked.Wait && len(hosts) > 1 {
-			tell(fmt.Sprintf("no host has room: waiting at %s, which lacks least", h.Name))
-		}
-		s, err := h.take(ctx, asked, func(q wire.Queued) {
-			tell(h.Name + ": " + q.String())
-		})
-		if err == nil {
-			s.Told = candidates[at].Inventory
-			return s, nil
+		over, err := use(candidates[at], asked)
+		if over {
+			return err
 		}
 		if c.At >= 0 && take.Wait && !overtaken[at] && isRefusal(err) {
 			// Somebody was faster, and the host may be waited for: what it has now counts.
-			candidates[at], overtaken[at] = h.candidate(ctx), true
+			candidates[at], overtaken[at] = candidates[at].Host.candidate(ctx), true
 			continue
 		}
 		gone[at] = err.Error()
 	}
-	return nil, context.Cause(ctx)
+	return context.Cause(ctx)
+}
+
+// refusedBy is a refusal by all hosts.
+func refusedBy(candidates []Candidate, c Choice) error {
+	refused := &RefusedByAll{}
+	for i, o := range candidates {
+		refused.Hosts, refused.Words = append(refused.Hosts, o.Host), append(refused.Words, c.Words[i])
+	}
+	return refused
 }
 
 // isRefusal reports whether a server refused a request that may have room later: its agent, or by what the client has there.
