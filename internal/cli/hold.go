@@ -15,7 +15,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/launch"
-	"github.com/divvy-gpu/divvy/internal/plaintext"
 	"github.com/divvy-gpu/divvy/internal/remote/host"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
@@ -93,7 +92,7 @@ func (a *app) holdShare(ctx context.Context, h *host.Holder, spec host.Spec) (*c
 	}
 	params := control.CreateParams{
 		Request: spec.Take.Request, Layer: layer, Command: spec.Take.Command, Wait: spec.Take.Wait, Environment: edits.DriverVariables(os.Environ()),
-		Remote: &control.Remote{Client: spec.Client, Address: spec.Address, Host: cut(spec.Take.Host), User: cut(spec.Take.User)},
+		Remote: &control.Remote{Client: spec.Client, Address: spec.Address, Host: host.Word(spec.Take.Host), User: host.Word(spec.Take.User)},
 	}
 	told := func(q control.Queued) { h.Queued(wire.Queued{Place: q.Place, Of: q.Of, Reason: q.Reason}) }
 	client, created, err := a.obtainTold(ctx, a.endpoint(spec.Simgpu), params, func(*control.Client, *v1alpha1.ShareRequest) error { return nil }, told)
@@ -109,12 +108,6 @@ func (a *app) holdShare(ctx context.Context, h *host.Holder, spec host.Spec) (*c
 	}
 	return client, created, life, nil
 }
-
-// longestWord bounds the client's own words, in characters.
-const longestWord = 60
-
-// cut is a client's own word in one line.
-func cut(word string) string { return plaintext.Line(word, longestWord) }
 
 // grantedOf is a share as its client knows it.
 func grantedOf(t *control.Tenant) wire.Granted {

@@ -69,7 +69,7 @@ func (l *leftover) whose(client servefile.Client, who server.Client, take wire.T
 		return local, "", err
 	}
 	l.uid = local.UID
-	usedBy, err := json.Marshal(control.Remote{Client: who.Name, Address: who.Address, Host: cut(take.Host), User: cut(take.User), Mark: l.mark})
+	usedBy, err := json.Marshal(control.Remote{Client: who.Name, Address: who.Address, Host: Word(take.Host), User: Word(take.User), Mark: l.mark})
 	if err != nil {
 		return local, "", fmt.Errorf("say whose the command is: %w", err)
 	}
@@ -118,10 +118,11 @@ func (b *book) begin(e *entry, stop func(why string)) (why string) {
 	return e.removed
 }
 
-// longestWord bounds the client's own words for who it is.
+// longestWord bounds such a word, in characters.
 const longestWord = 60
 
-func cut(word string) string { return plaintext.Line(word, longestWord) }
+// Word is a client's own word for who it is, such as the name of its machine, in one line.
+func Word(word string) string { return plaintext.Line(word, longestWord) }
 
 // runFlags are the flags of `divvy run` for a request, and the dash before the command.
 func runFlags(take wire.Take, usedBy string) []string {
