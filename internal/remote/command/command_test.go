@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/remote/identity/identitytest"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -81,27 +82,10 @@ type host struct {
 
 func serve(t *testing.T, variables ...string) *host {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "serve")
-	authority, err := identity.Make(dir, []string{"localhost"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := authority.Issue("ada", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := b.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := identitytest.NewAuthority(t, "localhost")
 	h := &host{t: t, bundle: filepath.Join(t.TempDir(), "ada.pem"), served: make(chan error, 16)}
-	if err := os.WriteFile(h.bundle, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	config, err := identity.Server(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	identitytest.Write(t, authority.Bundle(t, "ada"), h.bundle)
+	var err error
 	if h.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +104,7 @@ func serve(t *testing.T, variables ...string) *host {
 	ctx, end := context.WithCancelCause(context.Background())
 	t.Cleanup(func() { end(nil) })
 	h.end = end
-	go h.accept(ctx, config)
+	go h.accept(ctx, authority.Server)
 	return h
 }
 

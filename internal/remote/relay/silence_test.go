@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/remote/identity/identitytest"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -25,20 +25,8 @@ type side struct {
 
 func newSide(t *testing.T) *side {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "serve")
-	authority, err := identity.Make(dir, []string{"far"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := identity.Server(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bundle, err := authority.Issue("here", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &side{t, server, bundle.Config("far")}
+	authority := identitytest.NewAuthority(t, "far")
+	return &side{t, authority.Server, authority.Bundle(t, "here").Config("far")}
 }
 
 // connect makes a connection. A host that does not beat reads, and never says a word.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/remote/identity/identitytest"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -26,7 +27,7 @@ const longestWait = time.Minute
 // stage is a server with a host of the test's, and what its clients have.
 type stage struct {
 	t         *testing.T
-	authority *identity.Authority
+	authority *identitytest.Authority
 	address   string
 	host      *fakeHost
 	server    *Server
@@ -38,21 +39,13 @@ type stage struct {
 // newStage starts a server at loopback, which ends with the test.
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	dir := t.TempDir()
-	authority, err := identity.Make(dir, []string{"localhost"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	secured, err := identity.Server(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := identitytest.NewAuthority(t, "localhost")
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &stage{t: t, authority: authority, address: listener.Addr().String(), host: newFakeHost(t), log: &logged{}}
-	s.server = &Server{Host: s.host, TLS: secured, Name: identity.Client, hello: time.Hour, Log: slog.New(slog.NewTextHandler(s.log, nil))}
+	s.server = &Server{Host: s.host, TLS: authority.Server, Name: identity.Client, hello: time.Hour, Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- s.server.Serve(ctx, listener) }()
@@ -89,11 +82,7 @@ func (l *logged) String() string {
 // shake connects as a client of that name.
 func (s *stage) shake(name string) *tls.Conn {
 	s.t.Helper()
-	bundle, err := s.authority.Issue(name, time.Hour)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	conn, err := tls.Dial("tcp", s.address, bundle.Config("localhost"))
+	conn, err := tls.Dial("tcp", s.address, s.authority.Bundle(s.t, name).Config("localhost"))
 	if err != nil {
 		s.t.Fatal(err)
 	}

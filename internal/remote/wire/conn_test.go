@@ -14,26 +14,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/remote/identity/identitytest"
 )
 
 // pair are two sides over TLS and loopback.
 func pair(t testing.TB) (server, client *Conn) {
 	t.Helper()
-	dir := t.TempDir()
-	authority, err := identity.Make(dir, []string{"localhost"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	bundle, err := authority.Issue("ada", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepts, err := identity.Server(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", accepts)
+	authority := identitytest.NewAuthority(t, "localhost")
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", authority.Server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +38,7 @@ func pair(t testing.TB) (server, client *Conn) {
 		}
 		accepted <- secured
 	}()
-	dialled, err := tls.Dial("tcp", listener.Addr().String(), bundle.Config("localhost"))
+	dialled, err := tls.Dial("tcp", listener.Addr().String(), authority.Bundle(t, "ada").Config("localhost"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
+	"github.com/divvy-gpu/divvy/internal/remote/identity/identitytest"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
 )
 
@@ -36,8 +37,7 @@ type Server struct {
 
 // Authority makes certificates for servers of this machine and for their client.
 type Authority struct {
-	authority *identity.Authority
-	config    *tls.Config
+	*identitytest.Authority
 	// Bundles is where the client's are.
 	Bundles string
 }
@@ -45,16 +45,7 @@ type Authority struct {
 // NewAuthority makes an authority, whose bundles the test finds from then on.
 func NewAuthority(t *testing.T) *Authority {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "serve")
-	authority, err := identity.Make(dir, []string{"127.0.0.1", "localhost"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := identity.Server(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &Authority{authority, config, t.TempDir()}
+	a := &Authority{identitytest.NewAuthority(t, "127.0.0.1", "localhost"), t.TempDir()}
 	t.Setenv(identity.Variable, a.Bundles)
 	return a
 }
@@ -62,19 +53,13 @@ func NewAuthority(t *testing.T) *Authority {
 // Admit makes a bundle for a server at a port, and returns it as the file has it. It may be out of its time already.
 func (a *Authority) Admit(t *testing.T, file string, port int, validity time.Duration) *identity.Bundle {
 	t.Helper()
-	bundle, err := a.authority.Issue("laptop", validity)
+	bundle, err := a.Issue("laptop", validity)
 	if err != nil {
 		t.Fatal(err)
 	}
 	bundle.Port = port
-	text, err := bundle.Encode()
-	if err == nil {
-		err = identity.WriteNew(file, text, 0o600)
-	}
-	if err == nil {
-		bundle, err = identity.ReadBundle(file)
-	}
-	if err != nil {
+	identitytest.Write(t, bundle, file)
+	if bundle, err = identity.ReadBundle(file); err != nil {
 		t.Fatal(err)
 	}
 	return bundle
@@ -83,7 +68,7 @@ func (a *Authority) Admit(t *testing.T, file string, port int, validity time.Dur
 // Start starts a server, which ends with the test.
 func (a *Authority) Start(t *testing.T, s *Server) *Server {
 	t.Helper()
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", a.config)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", a.Server)
 	if err != nil {
 		t.Fatal(err)
 	}
