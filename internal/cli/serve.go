@@ -11,8 +11,6 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -21,11 +19,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/backend/remote"
 	"github.com/divvy-gpu/divvy/internal/driver"
-	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/remote/host"
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
 	"github.com/divvy-gpu/divvy/internal/remote/server"
-	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/servefile"
 	"github.com/divvy-gpu/divvy/internal/version"
 )
@@ -198,7 +194,7 @@ func (a *app) givenBy(instance string, f serveFlags, file *servefile.File, log *
 	return host.New(host.Options{
 		Agent:  func(ctx context.Context) (*control.Client, error) { return a.serveAgent(ctx, instance) },
 		Simgpu: instance, GPUs: f.gpus.list, Holder: []string{divvy, holdCommand},
-		Attendant: append([]string{divvy, attendCommand}, machine...), Run: append([]string{divvy, "run"}, machine...), Env: holderEnvironment(os.Environ()),
+		Attendant: append([]string{divvy, attendCommand}, machine...), Run: append([]string{divvy, "run"}, machine...), Env: host.Environment(os.Environ()),
 		Lacks:   a.lacking,
 		Version: version.Full(), Log: log,
 	}, file), nil
@@ -211,14 +207,6 @@ func (a *app) serveAgent(ctx context.Context, instance string) (*control.Client,
 		return reachSystem(ctx, endpoint, starter)
 	}
 	return control.Ensure(ctx, endpoint, starter)
-}
-
-// holderEnvironment is what holders have of this process's environment: where Divvy is and keeps its state.
-func holderEnvironment(env []string) []string {
-	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return name != install.Variable && name != rundir.Variable
-	})
 }
 
 // lacking are the functions of the client's libraries that the driver does not have, of a simulated machine if one is named.

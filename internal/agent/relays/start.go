@@ -203,14 +203,7 @@ func writeBundle(dir string, b *identity.Bundle) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, bundleName)
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return fmt.Errorf("write a certificate: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("write a certificate: %w", err)
-	}
-	return nil
+	return identity.Replace(filepath.Join(dir, bundleName), text, 0o600)
 }
 
 // retryTime is the time between two tries to renew a certificate.

@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend/remote"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/driver"
-	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/remote/claimed"
 	"github.com/divvy-gpu/divvy/internal/remote/host"
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
@@ -106,10 +103,7 @@ func (o *serveOptions) given(a *app, log *slog.Logger) (*host.Host, error) {
 	return host.New(host.Options{
 		Agent: func(ctx context.Context) (*control.Client, error) { return control.Dial(ctx, endpoint.Socket()) },
 		// A holder finds the agent as `divvy run` does, which starts none where the system's runs.
-		Simgpu: o.instance, Holder: []string{divvy, "hold"}, Env: slices.DeleteFunc(os.Environ(), func(entry string) bool {
-			name, _, _ := strings.Cut(entry, "=")
-			return name != install.Variable && name != rundir.Variable
-		}),
+		Simgpu: o.instance, Holder: []string{divvy, "hold"}, Env: host.Environment(os.Environ()),
 		Lacks: func(string) ([]string, error) { return remote.Lacks(a.tree, finder) }, Version: version.Full(), Log: log,
 	}, &servefile.File{}), nil
 }

@@ -75,8 +75,8 @@ func (u User) Credential() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID), Groups: groups}
 }
 
-// hostPath is where programs are, unless the client says otherwise.
-const hostPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// HostPath is where programs are, unless the client says otherwise.
+const HostPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment is that of a user's command, with what the client passes.
 func (u User) environment(accepted []string, term string) []string {
@@ -85,7 +85,7 @@ func (u User) environment(accepted []string, term string) []string {
 		env = append(env, "XDG_RUNTIME_DIR="+runtime)
 	}
 	if !has(accepted, "PATH") {
-		env = append(env, "PATH="+hostPath)
+		env = append(env, "PATH="+HostPath)
 	}
 	if term != "" {
 		env = append(env, "TERM="+term)

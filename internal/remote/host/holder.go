@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -284,18 +283,4 @@ func (s *share) End() {
 		close(s.exited)
 	})
 	<-s.exited
-}
-
-// identityOf is the environment of a local user's process, and what makes it that user's. An empty name is this process's user.
-func identityOf(name string, env []string) ([]string, *syscall.SysProcAttr, error) {
-	attr := &syscall.SysProcAttr{Setsid: true}
-	u, err := userOf(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + u.Home, "USER=" + u.Name, "LOGNAME=" + u.Name}, env...)
-	if u.UID != os.Getuid() {
-		attr.Credential = u.Credential()
-	}
-	return env, attr, nil
 }

@@ -30,7 +30,7 @@ type Options struct {
 	// GPUs name those that are given, as requests name GPUs; nil is those that the file names.
 	GPUs []string
 	// Holder is the command that holds a share, Attendant the one that is the parent of a client's command, and Run the one that
-	// becomes that command. Env is their environment but for what is its user's.
+	// becomes that command. Env is their environment but for what is its user's, see [Environment].
 	Holder, Attendant, Run []string
 	Env                    []string
 	// Lacks are the functions of Divvy's client libraries that the driver does not have, of the simulated machine in this

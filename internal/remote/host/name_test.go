@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,5 +65,13 @@ func TestReplaceEnds(t *testing.T) {
 	}
 	if len(ended) != 3 || !ended["gone"] || !ended["other"] || !ended["back"] {
 		t.Errorf("ended: %v", ended)
+	}
+}
+
+// What a server has of its own, such as secrets of a cluster, no process of a client's user has.
+func TestEnvironment(t *testing.T) {
+	got := Environment([]string{"DIVVY_PREFIX=/opt/divvy", "TOKEN=secret", "DIVVY_PREFIX_OLD=x", "PATH=/bin", "DIVVY_RUNDIR=/run/d"})
+	if want := []string{"DIVVY_PREFIX=/opt/divvy", "DIVVY_RUNDIR=/run/d"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
