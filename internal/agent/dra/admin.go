@@ -188,14 +188,9 @@ func (d *driver) noteOpen() {
 
 // adminSpecifications makes the specifications of admin access match the records.
 func (r *reconciler) adminSpecifications(ctx context.Context) {
-	names, err := cdi.List(r.cdiDir, adminSpecPrefix)
-	if err != nil {
-		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
+	present, ok := r.specified(ctx, adminSpecPrefix)
+	if !ok {
 		return
-	}
-	present := map[types.UID]bool{}
-	for _, name := range names {
-		present[types.UID(strings.TrimPrefix(name, adminSpecPrefix))] = true
 	}
 	for uid := range present {
 		r.matchAdmin(ctx, uid, true)

@@ -183,8 +183,8 @@ func (d *driver) cardViews(ctx context.Context, claim *resourcev1.ResourceClaim,
 		bases[cards[i].base] = true
 	}
 	requests := slices.Sorted(maps.Keys(bases))
-	if len(pods) == 0 && len(requests) > 1 && len(made) == 0 {
-		return nil, nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
+	if err := divisible(requests, pods); err != nil && len(made) == 0 {
+		return nil, nil, err
 	}
 	var uses []use
 	var all [][]CardPart
@@ -330,14 +330,9 @@ func (d *driver) detach(claim types.UID) error {
 // cardSpecifications makes the specifications of cards match the records and the cards as they are now: another adapter may have
 // the number that a node had.
 func (r *reconciler) cardSpecifications(ctx context.Context) {
-	names, err := cdi.List(r.cdiDir, cardSpecPrefix)
-	if err != nil {
-		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
+	known, ok := r.specified(ctx, cardSpecPrefix)
+	if !ok {
 		return
-	}
-	known := map[types.UID]bool{}
-	for _, name := range names {
-		known[types.UID(strings.TrimPrefix(name, cardSpecPrefix))] = true
 	}
 	for _, a := range r.attached.list() {
 		known[a.UID] = true

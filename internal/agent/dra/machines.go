@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -177,14 +176,9 @@ func (d *driver) giveBack(ctx context.Context, claim types.UID) error {
 
 // machineSpecifications makes the specifications of devices for virtual machines match the records.
 func (r *reconciler) machineSpecifications(ctx context.Context) {
-	names, err := cdi.List(r.cdiDir, machineSpecPrefix)
-	if err != nil {
-		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
+	present, ok := r.specified(ctx, machineSpecPrefix)
+	if !ok {
 		return
-	}
-	present := map[types.UID]bool{}
-	for _, name := range names {
-		present[types.UID(strings.TrimPrefix(name, machineSpecPrefix))] = true
 	}
 	for uid := range present {
 		r.matchMachines(ctx, uid, true)

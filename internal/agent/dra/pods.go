@@ -51,6 +51,23 @@ func (d *driver) podsOf(ctx context.Context, claim *resourcev1.ResourceClaim) ([
 	return pods, nil
 }
 
+// namesOf are the names of pods.
+func namesOf(pods []*corev1.Pod) []string {
+	names := make([]string, 0, len(pods))
+	for _, pod := range pods {
+		names = append(names, pod.Name)
+	}
+	return names
+}
+
+// divisible returns why a claim's requests cannot be divided by the containers of its pods, if so.
+func divisible(requests []string, pods []*corev1.Pod) error {
+	if len(pods) > 0 || len(requests) < 2 {
+		return nil
+	}
+	return fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
+}
+
 // newest and atHand are resource versions to read at: the latest, and any that the
 // API server has in memory, which is much faster while many pods start.
 const (

@@ -150,11 +150,7 @@ func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allo
 	if err != nil {
 		return plan{}, err
 	}
-	names := make([]string, 0, len(pods))
-	for _, pod := range pods {
-		names = append(names, pod.Name)
-	}
-	p, err := planOf(claim, d.node, allocations, views, names)
+	p, err := planOf(claim, d.node, allocations, views, namesOf(pods))
 	for i := range p.tenancies { // of each view one
 		p.tenancies[i].Container = containerOf(views[i], requestsOf(allocations), uses)
 	}
@@ -164,8 +160,8 @@ func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allo
 // views divides a claim by the containers that use it, and returns these too.
 func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, open []opening, pods []*corev1.Pod, known []agent.Tenancy) ([]view, []use, error) {
 	requests := requestsOf(allocations)
-	if len(pods) == 0 && len(requests) > 1 {
-		return nil, nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
+	if err := divisible(requests, pods); err != nil {
+		return nil, nil, err
 	}
 	var uses []use
 	for _, pod := range pods {

@@ -82,20 +82,29 @@ func (r *reconciler) run(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
+// specified are the claims that have a specification whose name begins so. It reports whether they could be looked for.
+func (r *reconciler) specified(ctx context.Context, prefix string) (claims map[types.UID]bool, ok bool) {
+	names, err := cdi.List(r.cdiDir, prefix)
+	if err != nil {
+		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
+		return nil, false
+	}
+	claims = map[types.UID]bool{}
+	for _, name := range names {
+		claims[types.UID(strings.TrimPrefix(name, prefix))] = true
+	}
+	return claims, true
+}
+
 // specifications makes the specifications match the tenancies. It does not ask the
 // API server.
 func (r *reconciler) specifications(ctx context.Context) {
-	specs, err := cdi.List(r.cdiDir, specPrefix)
-	if err != nil {
-		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
+	present, ok := r.specified(ctx, specPrefix)
+	if !ok {
 		return
 	}
-	nameless := r.nameless()
-	present := map[types.UID]bool{}
-	for _, name := range specs {
-		uid := types.UID(strings.TrimPrefix(name, specPrefix))
-		present[uid] = true
-		if nameless {
+	if r.nameless() {
+		for uid := range present {
 			r.adopt(ctx, uid)
 		}
 	}

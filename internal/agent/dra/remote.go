@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -53,11 +52,7 @@ func (d *driver) takeRemote(ctx context.Context, claim *resourcev1.ResourceClaim
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(pods))
-	for _, pod := range pods {
-		names = append(names, pod.Name)
-	}
-	made, err := remotePlan(claim, allocations, views, names)
+	made, err := remotePlan(claim, allocations, views, namesOf(pods))
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +73,8 @@ func (d *driver) takeRemote(ctx context.Context, claim *resourcev1.ResourceClaim
 // remoteViews divides a claim's GPUs of other hosts by the containers that use them.
 func (d *driver) remoteViews(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, pods []*corev1.Pod, made []view) ([]view, error) {
 	requests := requestsOf(allocations)
-	if len(pods) == 0 && len(requests) > 1 && len(made) == 0 {
-		return nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
+	if err := divisible(requests, pods); err != nil && len(made) == 0 {
+		return nil, err
 	}
 	own := ownRequests(claim)
 	var uses []use
@@ -192,14 +187,9 @@ func (d *driver) usersOf(s RemoteShare) []*corev1.Pod {
 
 // remoteSpecifications makes the specifications of shares on other hosts match the records, and goes on to tell of their ends.
 func (r *reconciler) remoteSpecifications(ctx context.Context) {
-	names, err := cdi.List(r.cdiDir, remoteSpecPrefix)
-	if err != nil {
-		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
+	present, ok := r.specified(ctx, remoteSpecPrefix)
+	if !ok {
 		return
-	}
-	present := map[types.UID]bool{}
-	for _, name := range names {
-		present[types.UID(strings.TrimPrefix(name, remoteSpecPrefix))] = true
 	}
 	for uid := range present {
 		r.matchRemote(ctx, uid, true)
