@@ -157,22 +157,24 @@ $(REMOTE_TEST)/client/exports: lib/remote/client/test/exports.sh | $(REMOTE_LIBR
 	printf '#!/bin/sh\nexec %s %s %s\n' $(abspath $<) $(abspath $(REMOTE_LIB)) $(abspath lib/abi/generated) >$@ && chmod +x $@
 
 # Copies of client and worker, with an area and regions in this process.
-REMOTE_COPIES := $(addprefix $(REMOTE_OBJ)/renamed/client/,bulk.o copies.o copies_batch.o copies_pieces.o copies_shape.o copies_side.o host.o host_table.o) \
-	$(addprefix $(REMOTE_OBJ)/worker/,bulk.o chunks.o copies.o copies_done.o copies_give.o copies_issue.o regions.o regions_record.o) \
+REMOTE_COPIES := $(addprefix $(REMOTE_OBJ)/renamed/client/,bulk.o copies.o copies_batch.o copies_cut.o copies_land.o copies_pieces.o copies_shape.o copies_side.o host.o host_table.o) \
+	$(addprefix $(REMOTE_OBJ)/worker/,bulk.o chunks.o copies.o copies_done.o copies_give.o copies_issue.o copies_land.o regions.o regions_record.o) \
 	$(addprefix $(REMOTE_OBJ)/test/,copies_world.o copies_steps.o copies_shapes.o pair.o) $(REMOTE_OBJ)/worker/sandbox.o $(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c))
 $(REMOTE_OBJ)/test/copies_world.o: CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"'
 $(REMOTE_TEST)/copies $(REMOTE_TEST)/copies_hostile $(REMOTE_TEST)/copies_drawn: $(REMOTE_COPIES) | $(REMOTE_SIMGPU)
 # In processes of their own, as programs are; and with the client as part of the test, whose link is a stream.
 COPIES_SERVED := $(addprefix $(REMOTE_OBJ)/test/,copies_served.o copies_compare.o copies_steps.o copies_shapes.o) \
 	$(patsubst lib/%.c,$(B)/obj/%.o,lib/simgpu/machine/test/setting.c $(wildcard lib/simgpu/machine/*.c))
-$(addprefix $(REMOTE_OBJ)/test/,copies_served.o test_copies_worker.o test_copies_stream.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"' \
+$(addprefix $(REMOTE_OBJ)/test/,copies_served.o test_copies_worker.o test_copies_stream.o test_copies_land.o): CFLAGS += -DSIMGPU_FOLDER='"$(abspath $(B)/lib/simgpu)/"' \
 	-DCLIENT_FOLDER='"$(abspath $(B)/lib/remote)/"' -DWORKER_PROGRAM='"$(abspath $(REMOTE_PROGRAM))"'
 $(REMOTE_TEST)/copies_worker: $(COPIES_SERVED) | $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
-$(REMOTE_TEST)/copies_stream: $(REMOTE_OBJ)/test/test_copies_stream.o $(COPIES_SERVED) $(REMOTE_CODE_OBJECTS) \
+$(REMOTE_TEST)/copies_land: $(REMOTE_OBJ)/test/copies_land.o
+COPIES_WRAPPED_copies_land := -Wl,--wrap=remote_wait
+$(addprefix $(REMOTE_TEST)/,copies_land copies_stream): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(COPIES_SERVED) $(REMOTE_CODE_OBJECTS) \
 	| $(REMOTE_SIMGPU) $(REMOTE_LIBRARIES) $(REMOTE_PROGRAM)
 	$(call step,LINK)
 	mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -pthread -Wl,--wrap=remote_link_connect -o $@ $^ -ldl
+	$(CC) $(LDFLAGS) -pthread -Wl,--wrap=remote_link_connect $(COPIES_WRAPPED_$*) -o $@ $^ -ldl
 
 # Tests of the real thing: client library, worker and simulated driver, each in a process of its own.
 REMOTE_WHOLE_TESTS := $(addprefix $(REMOTE_TEST)/,api attributes callbacks callbacks_captured captures difference graphs waits wild)

@@ -19,7 +19,13 @@ enum remote_manner {
     REMOTE_COPY_BYTES = 2, /* and with the bytes that came to its chunk */
     REMOTE_COPY_BLOCKS =
         4, /* the program's call is one that blocks, which captures of streams forbid */
+    REMOTE_COPY_LANDS = 8, /* not at all: the copy is posted, and its bytes come in a frame of their
+                              own, REMOTE_LANDED, before any answer that is sent when it is done */
 };
+
+/* Copies whose bytes the worker has not sent yet, and blocks of the area that they may have: a quarter of it. */
+#define REMOTE_MOST_LANDINGS 64u
+#define REMOTE_MOST_LANDING_BLOCKS 128u
 
 /* The words of a copy of one row, REMOTE_cuMemcpyAsync, and of one with a shape: REMOTE_cuMemcpy2DAsync_v2,
  * REMOTE_cuMemcpy3DAsync_v2 and REMOTE_cuMemcpy3DPeerAsync. The latter have a CUDA_MEMCPY3D_PEER as their piece, in

@@ -58,6 +58,8 @@ enum remote_own {
     REMOTE_PROCESS,           /* the worker's process, as NVML numbers it there */
     REMOTE_ENVIRONMENT,       /* variables of the program that the driver reads in cuInit */
     REMOTE_UNSERVED,          /* the program has asked for what only a local share gives */
+    REMOTE_LANDED, /* a notice: the block at which the chunk of a posted copy begins, a word, and its
+                      bytes, if the result is 0 */
 };
 
 /* Of all variables together, each with its NUL. */

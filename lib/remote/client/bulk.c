@@ -17,6 +17,7 @@ static struct {
     bool open, pinned;
     unsigned char *seen;
     uint32_t blocks, sent;              /* in all; chunks that the worker has to tell of */
+    uint32_t landing;                   /* chunks that are given back when an answer comes */
     uint32_t lowest;                    /* no block below it is free */
     bool taken[REMOTE_MOST_BLOCKS];     /* by block */
     uint8_t length[REMOTE_MOST_BLOCKS]; /* of the chunk that begins there */
@@ -108,9 +109,8 @@ static bool is_chunk(uint32_t first) {
     return first < area.blocks && area.posted[first];
 }
 
-/* Asks which chunks are free; false when the link has ended. The worker may say what it likes: only chunks that it has to
- * tell of are believed to be free. */
-static bool ask(bool *any) {
+/* The worker may say what it likes: only chunks that it has to tell of are believed to be free. */
+bool remote_chunks_ask(bool *any) {
     uint32_t told[REMOTE_MOST_BLOCKS];
     struct remote_call call;
     struct remote_reply reply;
@@ -143,12 +143,12 @@ static bool ask(bool *any) {
 static bool await(long *pause) {
     bool any = false, lives = true;
 
-    if (!area.sent) {
+    if (!area.sent && !area.landing) {
         pthread_cond_wait(&given, &lock);
         return remote_session_link() != NULL;
     }
     pthread_mutex_unlock(&lock);
-    lives = ask(&any);
+    lives = remote_chunks_ask(&any);
     if (lives && !any) {
         nanosleep(&(struct timespec){0, *pause}, NULL);
         *pause = *pause < LONGEST_PAUSE ? *pause * 2 : *pause;
@@ -182,6 +182,12 @@ void remote_chunk_sent(uint64_t offset) {
     pthread_mutex_lock(&lock);
     area.posted[offset / REMOTE_BLOCK_BYTES] = true;
     area.sent++;
+    pthread_mutex_unlock(&lock);
+}
+
+void remote_chunk_lands(bool begins) {
+    pthread_mutex_lock(&lock);
+    area.landing += begins ? 1u : UINT32_MAX;
     pthread_mutex_unlock(&lock);
 }
 

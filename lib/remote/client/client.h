@@ -78,6 +78,13 @@ void remote_range_left(uint64_t context, CUdeviceptr start, bool ended);
 /* copies.c: memory of the program that both sides see, if this range is such; its number and where in it. */
 bool remote_region_find(const void *at, size_t size, uint64_t *region, uint64_t *offset);
 
+/* copies_land.c: copies to host memory that were posted, whose bytes come before a later answer. */
+
+/* Waits until those that were posted so far have landed: before what they are of ends. */
+void remote_landings_wait(void);
+/* The same, and none is posted from now on. */
+void remote_landings_stop(void);
+
 /* within.c: whether the calling thread is inside a function of the program that a stream has called. There every call
  * answers CUDA_ERROR_NOT_PERMITTED. */
 bool remote_in_callback(void);

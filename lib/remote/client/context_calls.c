@@ -105,6 +105,7 @@ static CUresult destroy(CUcontext ctx, CUresult (*call)(CUcontext)) {
     uint64_t number = (uint64_t)ctx;
     bool lived = context_lives(number);
 
+    remote_landings_wait();
     remote_range_leave(number, 0);
     CUresult result = call(ctx);
     /* It may have ended though the call tells of an earlier failure: then its number is none any more. */
@@ -177,6 +178,7 @@ static CUresult let_go(CUdevice device, bool last, CUresult (*call)(CUdevice)) {
     unsigned flags;
     int active = 1;
 
+    remote_landings_wait();
     pthread_mutex_lock(&primary_lock);
     CUresult result = call(device);
     uint64_t number = context_release(device, result == CUDA_SUCCESS, &last);

@@ -41,6 +41,17 @@ struct remote_copying {
 };
 CUresult remote_copy(struct remote_copying *copy);
 
+/* ---- copies_land.c ---- */
+
+/* Notes a copy that is one piece, to memory of the program, and takes a chunk for it. False if it has to be waited for. */
+bool remote_landing_note(const struct remote_copying *copy, uint64_t *chunk);
+/* Posts its record. */
+CUresult remote_landing_post(struct remote_call *call, uint64_t chunk);
+/* Waits until the bytes have come that are due in this memory: before the client reads it. */
+void remote_landings_wait_for(const unsigned char *at, uint64_t size);
+/* No byte is written to this memory any more, which is about to end. */
+void remote_landings_drop(const unsigned char *at, uint64_t size);
+
 /* ---- copies_shape.c ---- */
 
 /* Where rows and slices begin, and how far they reach. False where that is more than there can be. */
@@ -61,12 +72,16 @@ unsigned char *remote_area_seen(void);
 /* Takes a chunk for so many bytes, no more than REMOTE_CHUNK_BYTES. Where there is none: waits if it is told to, while the
  * link lives. False if there is none. */
 bool remote_chunk_take(size_t bytes, bool wait, uint64_t *offset);
+/* Asks which chunks are free; false when the link has ended. */
+bool remote_chunks_ask(bool *any);
 /* Gives a chunk back that no copy uses. */
 void remote_chunk_give(uint64_t offset);
 /* A record that names the chunk is about to be sent: the worker tells when the chunk is free again. */
 void remote_chunk_sent(uint64_t offset);
 /* It was not. */
 void remote_chunk_unsent(uint64_t offset);
+/* One chunk more, or less, is given back by whoever takes answers: then it is worth it to ask. */
+void remote_chunk_lands(bool begins);
 /* Puts bytes into a chunk which the client does not see. */
 CUresult remote_chunk_write(uint64_t offset, const void *bytes, size_t size);
 

@@ -3,60 +3,10 @@
  *
  * The last piece goes first, and is waited for where the client cannot tell that the driver will take it: who takes the far
  * corner takes all the others, so that a copy which the driver refuses changes nothing. */
-#include "remote/client/copies.h"
+#include "remote/client/copies_cut.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct piece {
-    size_t x, y, z, width, height, depth;
-};
-
-/* How a copy is cut: parts of rows, or rows of a slice, or slices. */
-struct cut {
-    size_t width, height, depth;  /* of a piece, at most */
-    size_t columns, rows, slices; /* pieces */
-    uint64_t count;
-};
-
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static size_t parts(size_t whole, size_t part) {
-    return (whole - 1) / part + 1;
-}
-
-/* False where there are more pieces than anybody can have memory for. */
-static bool cut_of(const CUDA_MEMCPY3D_PEER *shape, struct cut *cut) {
-    cut->width = smaller(shape->WidthInBytes, REMOTE_CHUNK_BYTES);
-    cut->height = cut->width < shape->WidthInBytes
-                      ? 1
-                      : smaller(shape->Height, REMOTE_CHUNK_BYTES / cut->width);
-    cut->depth = cut->height < shape->Height
-                     ? 1
-                     : smaller(shape->Depth, REMOTE_CHUNK_BYTES / (cut->width * cut->height));
-    cut->columns = parts(shape->WidthInBytes, cut->width);
-    cut->rows = parts(shape->Height, cut->height);
-    cut->slices = parts(shape->Depth, cut->depth);
-    return !__builtin_mul_overflow(cut->columns, cut->rows, &cut->count) &&
-           !__builtin_mul_overflow(cut->count, cut->slices, &cut->count);
-}
-
-static struct piece piece_of(const CUDA_MEMCPY3D_PEER *shape, const struct cut *cut, uint64_t i) {
-    struct piece piece = {.x = i % cut->columns * cut->width,
-                          .y = i / cut->columns % cut->rows * cut->height,
-                          .z = i / cut->columns / cut->rows * cut->depth};
-
-    piece.width = smaller(cut->width, shape->WidthInBytes - piece.x);
-    piece.height = smaller(cut->height, shape->Height - piece.y);
-    piece.depth = smaller(cut->depth, shape->Depth - piece.z);
-    return piece;
-}
-
-static size_t size_of(const struct piece *piece) {
-    return piece->width * piece->height * piece->depth;
-}
 
 /* Copies a piece between the program's memory and a place without gaps. */
 static void move(const struct remote_copying *copy, const struct piece *piece, unsigned char *host,
@@ -174,7 +124,7 @@ static CUresult nowhere(const struct remote_copying *copy, bool to) {
 
 static CUresult fill(const struct remote_copying *copy, const struct piece *piece, uint64_t chunk) {
     unsigned char *seen = remote_area_seen();
-    size_t size = size_of(piece);
+    size_t size = cut_piece_size(piece);
 
     if (seen) {
         move(copy, piece, copy->from.host, seen + chunk, true);
@@ -206,7 +156,7 @@ static bool send_piece(const struct remote_copying *copy, const struct piece *pi
     struct remote_call call;
     uint64_t chunk;
 
-    if (!remote_chunk_take(size_of(piece), true, &chunk)) {
+    if (!remote_chunk_take(cut_piece_size(piece), true, &chunk)) {
         *result = lost(copy);
         return false;
     }
@@ -238,8 +188,9 @@ static CUresult upload(const struct remote_copying *copy, const struct cut *cut)
     if (!copy->to.known && !remote_side_is_there(copy->from.host, copy->extent)) {
         return nowhere(copy, false);
     }
+    remote_landings_wait_for(copy->from.host, copy->extent);
     for (uint64_t i = 0; taken && i < cut->count; i++) {
-        struct piece piece = piece_of(&copy->shape, cut, (i ? i : cut->count) - 1);
+        struct piece piece = cut_piece(&copy->shape, cut, (i ? i : cut->count) - 1);
 
         taken = send_piece(copy, &piece, asks && i == 0, &one);
         result = result == CUDA_SUCCESS ? one : result;
@@ -261,12 +212,12 @@ struct flight {
 static bool send_next(const struct remote_copying *copy, const struct cut *cut,
                       struct flight *flight) {
     uint64_t i = flight->begun, slot = i % REMOTE_MOST_UNANSWERED, chunk;
-    struct piece piece = piece_of(&copy->shape, cut, (i ? i : cut->count) - 1);
+    struct piece piece = cut_piece(&copy->shape, cut, (i ? i : cut->count) - 1);
     CUDA_MEMCPY3D_PEER shape;
     struct remote_call call;
 
     /* Chunks of our own come back if we wait for their answers, not here. */
-    if (!remote_chunk_take(size_of(&piece), flight->begun == flight->ended, &chunk)) {
+    if (!remote_chunk_take(cut_piece_size(&piece), flight->begun == flight->ended, &chunk)) {
         if (flight->begun == flight->ended) {
             flight->failed = true;
             flight->result = lost(copy);
@@ -305,7 +256,7 @@ static void take_next(const struct remote_copying *copy, struct flight *flight) 
         fail(flight, lost(copy));
     } else if (reply.head.result != 0) {
         fail(flight, (CUresult)remote_late(reply.head.call, reply.head.result, reply.head.late));
-    } else if (reply.size != (seen ? 0 : remote_padded(size_of(piece)))) {
+    } else if (reply.size != (seen ? 0 : remote_padded(cut_piece_size(piece)))) {
         fail(flight, CUDA_ERROR_DEVICE_UNAVAILABLE);
     } else if (!flight->failed) {
         move(copy, piece, copy->to.host,
@@ -317,11 +268,29 @@ static void take_next(const struct remote_copying *copy, struct flight *flight) 
     remote_chunk_give(flight->list[slot].chunk);
 }
 
+/* Posts a copy of one piece, if its bytes may come later. */
+static bool land(const struct remote_copying *copy, const struct cut *cut, CUresult *result) {
+    const struct piece piece = cut_piece(&copy->shape, cut, 0);
+    CUDA_MEMCPY3D_PEER shape;
+    struct remote_call call;
+    uint64_t chunk;
+
+    if (cut->count > 1 || !remote_landing_note(copy, &chunk)) {
+        return false;
+    }
+    write_record(&call, copy, &piece, chunk, REMOTE_COPY_BYTES | REMOTE_COPY_LANDS, &shape);
+    *result = remote_landing_post(&call, chunk);
+    return true;
+}
+
 static CUresult download(const struct remote_copying *copy, const struct cut *cut) {
     struct flight flight = {.result = CUDA_SUCCESS};
 
     if (!copy->from.known && !remote_side_is_there(copy->to.host, copy->extent)) {
         return nowhere(copy, true);
+    }
+    if (land(copy, cut, &flight.result)) {
+        return flight.result;
     }
     while (flight.ended < flight.begun || (!flight.failed && flight.begun < cut->count)) {
         /* The first, which is the far corner, is heard before any other is written. */

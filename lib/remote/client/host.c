@@ -153,6 +153,7 @@ static void drop(const struct remote_host *host) {
     struct remote_range range;
 
     remote_range_remove(host->device ? host->device : (uintptr_t)host->at, &range);
+    remote_landings_drop(host->at, host->size);
     if (host->region) {
         ask(REMOTE_REGION_END, host->region, 0, NULL);
         remote_host_number_end(host->region);
@@ -245,6 +246,10 @@ static CUresult end(enum remote_number call, void *at, bool registered, CUresult
     }
     if (!remote_host_take(at, registered, &host)) {
         return unknown;
+    }
+    /* What is the program's own stays, and may still be looked at. */
+    if (registered) {
+        remote_landings_wait_for(host.at, host.size);
     }
     drop(&host);
     return CUDA_SUCCESS;

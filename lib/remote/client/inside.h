@@ -33,7 +33,12 @@ void remote_thread_frame_set(unsigned char *frame);
 /* A detached thread of our own, which no signal of the program interrupts. */
 bool remote_thread_start(void *(*run)(void *), void *argument);
 
-/* stream.c: after so many nanoseconds without a record the worker gets a sign of life, through a socket. */
+/* copies_land.c: the bytes of a copy have come. Why the frame ends the link, NULL if it does not. */
+const char *remote_landed(const struct remote_answer *head, const unsigned char *body);
+
+/* stream.c: after so many nanoseconds what was posted is seen, through a socket; and without a record the worker gets a
+ * sign of life. */
+extern int64_t remote_gather_for;
 extern int64_t remote_beat_after;
 
 /* late.c: the fault of the current context that this call answers, 0 for none. */

@@ -1,7 +1,8 @@
 /* The stream of records: one of the process, in the order in which its threads send.
  *
  * What a thread waits for is seen by the worker at once. What is posted into rings is too. Into a socket it is gathered, and
- * seen when a thread waits, or after GATHER at the latest: then by a thread of our own, which sleeps while nothing is posted. */
+ * seen when a thread waits, or 50 µs later: then by a thread of our own, which sleeps while nothing is posted.
+ * The first work for the GPU after a wait is seen at once, because the GPU may have nothing to do by then. */
 #include "remote/client/futex.h"
 #include "remote/client/inside.h"
 
@@ -10,9 +11,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
-#define GATHER 50000 /* nanoseconds */
-
+int64_t remote_gather_for = 50000;
 int64_t remote_beat_after = INT64_C(15) * 1000 * 1000 * 1000;
 
 /* Order of locks: numbers.c before it, none after. */
@@ -20,6 +21,7 @@ static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t sequence;
 static bool gathers;      /* the link is a socket, and the thread below runs */
 static bool gathered;     /* something was put and not flushed */
+static bool waited;       /* and nothing was posted since that has the GPU work */
 static uint32_t due;      /* something is, or was, for the thread to flush */
 static uint64_t last_put; /* the sequence when the thread last woke */
 
@@ -29,6 +31,33 @@ static struct remote_head head_of(const struct remote_head *head) {
     filled.thread = remote_thread();
     filled.context = remote_current();
     return filled;
+}
+
+static bool is_work(uint16_t call) {
+    switch (call) {
+    case REMOTE_cuGraphLaunch:
+    case REMOTE_cuGraphLaunch_ptsz:
+    case REMOTE_cuLaunchCooperativeKernel:
+    case REMOTE_cuLaunchCooperativeKernel_ptsz:
+    case REMOTE_cuLaunchKernel:
+    case REMOTE_cuLaunchKernelEx:
+    case REMOTE_cuLaunchKernelEx_ptsz:
+    case REMOTE_cuLaunchKernel_ptsz:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Called with the lock. Whether a posted record may stay for a while. */
+static bool may_gather(const struct remote_head *head) {
+    if (!head->posted || !gathers) {
+        waited = true;
+        return false;
+    }
+    bool first = waited && is_work(head->call);
+    waited = waited && !first;
+    return !first;
 }
 
 /* Called with the lock. */
@@ -51,12 +80,12 @@ uint64_t remote_send(const struct remote_head *head, const struct remote_piece *
     UNCANCELLED;
     struct remote_link *link = remote_session_link();
     struct remote_head filled = head_of(head);
-    bool gather = head->posted && gathers;
 
     if (!link) {
         return 0;
     }
     pthread_mutex_lock(&sending);
+    bool gather = may_gather(head);
     uint64_t number = put(link, &filled, pieces, count, gather);
     pthread_mutex_unlock(&sending);
     if (!number) {
@@ -101,8 +130,9 @@ static void beat(struct remote_link *link) {
 
 static void *gather(void *of) {
     struct remote_link *link = of;
-    struct timespec pause = {0, GATHER};
+    struct timespec pause = {remote_gather_for / 1000000000, remote_gather_for % 1000000000};
 
+    prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul); /* the kernel's own is as long as the pause */
     while (!remote_link_ended(link)) {
         if (!__atomic_load_n(&due, __ATOMIC_ACQUIRE)) {
             futex_sleep(&due, 0, remote_beat_after);
@@ -140,7 +170,7 @@ bool remote_strict(void) {
 static void forked(void) {
     sending = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     sequence = last_put = 0;
-    gathers = gathered = false;
+    gathers = gathered = waited = false;
     due = 0;
 }
 ON_FORKED(forked);

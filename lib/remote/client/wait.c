@@ -32,17 +32,16 @@ struct held {
     unsigned char body[];
 };
 
-static pthread_mutex_t waiting = PTHREAD_MUTEX_INITIALIZER; /* the last in the order of locks */
+static pthread_mutex_t waiting = PTHREAD_MUTEX_INITIALIZER; /* before that of copies_land.c */
 static bool reading;
 static struct waiter *waiters;
 static struct held *early;
 static uint32_t early_count;
 
 static struct held *notices, **notices_end = &notices;
-static uint32_t notice_count;
+static uint32_t notice_count, notice_word;
 static bool noticing;      /* the thread runs */
 static bool notice_sleeps; /* it has to be woken */
-static uint32_t notice_word;
 
 static struct {
     uint16_t call;
@@ -123,7 +122,8 @@ static const char *hand_over(unsigned char **frame) {
 
     memcpy(&head, *frame, sizeof head);
     if (!head.sequence) {
-        return keep_notice(&head, *frame + sizeof head);
+        return (head.call == REMOTE_LANDED ? remote_landed : keep_notice)(&head,
+                                                                          *frame + sizeof head);
     }
     for (struct waiter *waiter = waiters; waiter; waiter = waiter->next) {
         if (waiter->sequence == head.sequence) {

@@ -1,11 +1,14 @@
 #define _GNU_SOURCE
 #include "remote/test/copies_world.h"
 
+#include "remote/client/inside.h"
 #include "remote/test/exercise.h"
 #include "remote/test/pair.h"
+#include "remote/worker/copies.h"
 #include "remote/worker/session.h"
 #include "simgpu/machine/test/setting.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,6 +19,8 @@ bool copies_shared;
 size_t copies_area_bytes;
 int (*copies_swap)(int descriptor);
 struct remote_cuda_driver copies_driver;
+unsigned long copies_landed;
+bool copies_foreign;
 
 static struct remote_range ranges[MOST];
 static size_t range_count;
@@ -82,6 +87,10 @@ bool remote_capture_active(void) {
     return false;
 }
 
+void remote_capture_relax(struct remote_worker *worker) {
+    (void)worker;
+}
+
 bool remote_capture_forbids(uint32_t thread) {
     (void)thread;
     return false;
@@ -127,6 +136,36 @@ void copies_start(void) {
     CHECK_EQUAL(copies_driver.cuInit(0), CUDA_SUCCESS);
     CHECK_EQUAL(copies_driver.cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
     CHECK(remote_worker_bind(NULL, REMOTE_KIND_CUcontext, 7, (uint64_t)(uintptr_t)context));
+}
+
+/* Bytes of posted copies come as the worker sends them. */
+void remote_worker_land(struct remote_worker *worker, uint64_t block, int32_t result,
+                        const void *bytes, size_t size) {
+    size_t padded = remote_padded(size);
+    /* Memory that ends where the frame does, so that a sanitizer sees a byte too far. */
+    unsigned char *body = calloc(1, sizeof block + padded);
+    const struct remote_answer head = {.size = (uint32_t)(sizeof head + sizeof block + padded),
+                                       .call = REMOTE_LANDED,
+                                       .result = result};
+
+    (void)worker;
+    copies_landed += !result;
+    CHECK(body);
+    memcpy(body, &block, sizeof block);
+    if (size) {
+        memcpy(body + sizeof block, bytes, size);
+    }
+    CHECK(copies_foreign || !remote_landed(&head, body));
+    free(body);
+}
+
+void remote_worker_before_answers(void (*before)(struct remote_worker *worker)) {
+    (void)before;
+}
+
+void copies_land(void) {
+    CHECK_EQUAL(copies_driver.cuCtxSynchronize(), CUDA_SUCCESS);
+    remote_landings_settle(NULL);
 }
 
 int32_t copies_send(const struct copies_words *words) {

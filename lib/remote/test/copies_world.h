@@ -17,6 +17,13 @@ extern int (*copies_swap)(int descriptor);
 
 extern struct remote_cuda_driver copies_driver;
 
+/* How many posted copies have brought their bytes. */
+extern unsigned long copies_landed;
+/* Whether they are of records that the client has not sent. */
+extern bool copies_foreign;
+/* Has the bytes of posted copies come, as the answer of a wait does. */
+void copies_land(void);
+
 /* Makes a machine and a context, on both sides the same. */
 void copies_start(void);
 

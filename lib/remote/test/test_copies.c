@@ -52,6 +52,7 @@ static void run(bool shared, uint64_t steps) {
         loopback_strict = i % 4 == 0;
         CUresult result = copies_step(&direct, i);
         CUresult other = copies_step(&remote, i);
+        copies_land();
         other = other == CUDA_SUCCESS ? (CUresult)loopback_late : other;
         if (result != other) {
             fprintf(stderr, "step %llu: direct %d, remote %d\n", (unsigned long long)i, result,
@@ -69,6 +70,7 @@ static void run(bool shared, uint64_t steps) {
     printf("%s memory: %llu steps, %lu with success\n", shared ? "shared" : "no shared",
            (unsigned long long)steps, succeeded);
     CHECK(succeeded * 2 > steps);
+    CHECK((copies_landed > steps / 100) == !shared);
 }
 
 int main(void) {

@@ -90,25 +90,32 @@ static void check_drawn(uint64_t count) {
             draw_end(words.word + REMOTE_COPY_FROM);
             words.word[REMOTE_COPY_STREAM] = below(3);
             words.word[REMOTE_COPY_MANNER] = words.posted ? 0 : REMOTE_COPY_DONE;
-            words.word[REMOTE_COPY_MANNER] ^= below(4) ? 0 : below(8);
+            if (words.posted && words.word[REMOTE_COPY_TO] == REMOTE_PLACE_AREA) {
+                words.word[REMOTE_COPY_MANNER] = REMOTE_COPY_LANDS | REMOTE_COPY_BYTES;
+            }
+            words.word[REMOTE_COPY_MANNER] ^= below(4) ? 0 : below(16);
             /* Of a row its bytes, and of a shape its contexts. */
             words.word[REMOTE_COPY_SIZE] = form ? 7 * below(2) : below(9000);
             words.word[REMOTE_COPY_FROM_CONTEXT] = 7 * below(2);
         }
         int32_t result = copies_send(&words);
+        if (i % 100 == 0) {
+            copies_land();
+        }
         answered += result >= 0;
         succeeded += result == 0;
     }
     printf("%llu records, %lu answered, %lu with success\n", (unsigned long long)count, answered,
            succeeded);
     CHECK(succeeded > count / 50);
+    CHECK(copies_landed > count / 1000);
 }
 
 int main(void) {
     const char *given = getenv("RECORDS");
     void *region;
 
-    copies_shared = true;
+    copies_shared = copies_foreign = true;
     copies_area_bytes = AREA;
     copies_start();
     OK(copies_driver.cuMemAlloc_v2(&device, 3u << 20));

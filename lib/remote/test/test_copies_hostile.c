@@ -65,6 +65,39 @@ static void check_rows(void) {
     CHECK_EQUAL(send_row(region, 1, 8192 - 64, into, device, 0, 65, 0), 1);
 }
 
+/* Copies whose bytes come by themselves are posted, go to the area, and have a bound. */
+static void check_landings(void) {
+    struct copies_words row = {
+        .call = REMOTE_cuMemcpyAsync,
+        .count = REMOTE_ROW_WORDS,
+        .word = {REMOTE_PLACE_AREA, 0, 0, REMOTE_PLACE_DEVICE, device, 0, 0, 0, 64}};
+    const uint64_t lands = REMOTE_COPY_LANDS | REMOTE_COPY_BYTES;
+    const uint64_t wrong[] = {REMOTE_COPY_LANDS, lands | REMOTE_COPY_DONE,
+                              lands | REMOTE_COPY_BLOCKS, lands | 16};
+
+    copies_foreign = true;
+    row.word[REMOTE_COPY_MANNER] = lands;
+    CHECK_EQUAL(copies_send(&row), -1);
+    row.posted = true;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        row.word[REMOTE_COPY_MANNER] = wrong[i];
+        CHECK_EQUAL(copies_send(&row), -1);
+    }
+    row.word[REMOTE_COPY_MANNER] = lands;
+    for (unsigned round = 1; round <= 2; round++) {
+        for (unsigned i = 0; i < REMOTE_MOST_LANDINGS; i++) {
+            /* Of one that the driver does not take, and of one in a stream that is none, no bytes come. */
+            row.word[REMOTE_COPY_FROM + 1] = i % 3 ? device : (uintptr_t)&device;
+            row.word[REMOTE_COPY_STREAM] = i % 3 == 2 ? 999 : 0;
+            CHECK(copies_send(&row) >= 0);
+        }
+        CHECK_EQUAL(copies_send(&row), -1);
+        copies_land();
+        CHECK_EQUAL(copies_landed, round * (REMOTE_MOST_LANDINGS / 3));
+    }
+    copies_foreign = false;
+}
+
 /* With a pitch the same bytes lie further apart. */
 static void check_shapes(void) {
     CUDA_MEMCPY3D_PEER shape = {.WidthInBytes = 64, .Height = 4, .Depth = 2, .srcPitch = 64};
@@ -345,6 +378,7 @@ int main(void) {
     OK(CLIENT(cuMemHostAlloc)(&region, 8192, 0));
     OK(remote_area_begin());
     check_rows();
+    check_landings();
     check_shapes();
     check_regions();
     check_wrap();

@@ -86,10 +86,21 @@ static bool is_nvml(uint16_t call) {
     return call >= REMOTE_NVML && call < REMOTE_SNAPSHOT;
 }
 
+static void (*before)(struct remote_worker *worker);
+
+void remote_worker_before_answers(void (*call)(struct remote_worker *worker)) {
+    __atomic_store_n(&before, call, __ATOMIC_RELEASE);
+}
+
 /* A link that has ended is noticed by whoever takes from it. */
 static void put(struct remote_worker *worker, const struct remote_head *record,
                 struct remote_answer *answer, size_t size, const struct remote_piece *pieces,
                 size_t count) {
+    void (*first)(struct remote_worker *) = __atomic_load_n(&before, __ATOMIC_ACQUIRE);
+
+    if (record && first) {
+        first(worker);
+    }
     pthread_mutex_lock(&worker->answers->lock);
     if (record && !is_nvml(record->call)) {
         answer->late = (uint64_t)take_late(worker, record->context);
@@ -150,5 +161,17 @@ void remote_worker_notify(struct remote_worker *worker, uint16_t call,
 
     if (measure(&notice, pieces, count)) {
         put(worker, NULL, &notice, sizeof notice, pieces, count);
+    }
+}
+
+void remote_worker_land(struct remote_worker *worker, uint64_t block, int32_t result,
+                        const void *bytes, size_t size) {
+    const struct remote_piece pieces[] = {{&block, sizeof block}, {bytes, size}};
+    struct remote_answer notice = {.call = REMOTE_LANDED, .result = result};
+
+    if (measure(&notice, pieces, 2)) {
+        pthread_mutex_lock(&worker->answers->lock);
+        remote_link_put(worker->link, &notice, sizeof notice, pieces, 2);
+        pthread_mutex_unlock(&worker->answers->lock);
     }
 }

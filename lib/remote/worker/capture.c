@@ -86,20 +86,29 @@ bool remote_capture_forbids(uint32_t thread) {
     return forbids;
 }
 
-void remote_capture_apply(struct remote_worker *worker, const struct remote_head *head) {
-    const struct remote_cuda_driver *cuda = remote_worker_cuda(worker);
-    CUstreamCaptureMode mode;
+static void exchange(const struct remote_cuda_driver *cuda, uint32_t wanted) {
+    CUstreamCaptureMode mode = (CUstreamCaptureMode)wanted;
 
-    if (!remote_capture_active() || !cuda->cuThreadExchangeStreamCaptureMode) {
+    if (wanted != driver_s && cuda->cuThreadExchangeStreamCaptureMode &&
+        cuda->cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
+        driver_s = wanted;
+    }
+}
+
+void remote_capture_apply(struct remote_worker *worker, const struct remote_head *head) {
+    if (!remote_capture_active()) {
         return;
     }
     pthread_mutex_lock(&lock);
     uint32_t wanted =
         is_forbidden(head->thread) ? CU_STREAM_CAPTURE_MODE_GLOBAL : CU_STREAM_CAPTURE_MODE_RELAXED;
     pthread_mutex_unlock(&lock);
-    mode = (CUstreamCaptureMode)wanted;
-    if (wanted != driver_s && cuda->cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
-        driver_s = wanted;
+    exchange(remote_worker_cuda(worker), wanted);
+}
+
+void remote_capture_relax(struct remote_worker *worker) {
+    if (remote_capture_active()) {
+        exchange(remote_worker_cuda(worker), CU_STREAM_CAPTURE_MODE_RELAXED);
     }
 }
 

@@ -70,6 +70,18 @@ bool remote_event_is_primary(const struct remote_event *event, CUdevice device);
 /* Forgets the events of a device's primary context if that has ended: it is numbered as before when it is made anew. */
 bool remote_events_forget_device(struct remote_worker *worker, CUdevice device);
 
+/* copies_land.c */
+
+/* Notes a posted copy to the area, which was given to the driver with this result, and whose bytes the client gets by
+ * themselves. False if it has more of them than it may. */
+bool remote_landing_add(struct remote_worker *worker, const struct remote_copy *copy,
+                        CUresult result);
+/* Sends the bytes of those that are done. What an answer tells of is done before it. Any thread may call it, but none that the
+ * driver calls. */
+void remote_landings_settle(struct remote_worker *worker);
+/* Forgets the events behind copies of a device's primary context, which has ended. */
+void remote_landings_forget_device(CUdevice device);
+
 /* chunks.c */
 
 /* Notes that a chunk is in use until the copy is done that was given last to the stream of the context, which is current; or

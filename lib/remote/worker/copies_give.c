@@ -152,6 +152,23 @@ static enum remote_outcome when_done(struct remote_decoder *decoder, struct remo
     return answer(decoder, result);
 }
 
+/* The error of a copy that was not given to the driver comes late, as that of any posted call. */
+static enum remote_outcome land(struct remote_decoder *decoder, struct remote_copy *copy,
+                                CUresult result) {
+    if (result == CUDA_SUCCESS) {
+        copy->event = remote_event_take(decoder->worker, decoder->head.context);
+        result =
+            copy->event.event ? remote_copy_issue(decoder->cuda, copy) : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = decoder->cuda->cuEventRecord(copy->event.event, copy->stream);
+    }
+    if (!remote_landing_add(decoder->worker, copy, result)) {
+        return REMOTE_GARBLED;
+    }
+    return answer(decoder, result);
+}
+
 /* A chunk stays in use until its copy is done, or is free at once if there is none. After a failed call for which the
  * client waits, it knows itself. */
 static enum remote_outcome when_given(struct remote_decoder *decoder, struct remote_copy *copy,
@@ -176,11 +193,18 @@ static bool is_sound(const struct remote_decoder *decoder, const struct remote_e
     uint64_t manner = decoder->words[REMOTE_COPY_MANNER];
     bool into_area = to->place == REMOTE_PLACE_AREA;
 
-    if (manner & ~(uint64_t)(REMOTE_COPY_DONE | REMOTE_COPY_BYTES | REMOTE_COPY_BLOCKS) ||
+    bool lands = manner & REMOTE_COPY_LANDS;
+
+    if (manner & ~(uint64_t)(REMOTE_COPY_DONE | REMOTE_COPY_BYTES | REMOTE_COPY_BLOCKS |
+                             REMOTE_COPY_LANDS) ||
         (manner & REMOTE_COPY_DONE && decoder->head.posted)) {
         return false;
     }
-    if ((into_area && !(manner & REMOTE_COPY_DONE)) || (manner & REMOTE_COPY_BYTES && !into_area)) {
+    if (lands && (manner != (REMOTE_COPY_BYTES | REMOTE_COPY_LANDS) || !decoder->head.posted)) {
+        return false;
+    }
+    if ((into_area && !lands && !(manner & REMOTE_COPY_DONE)) ||
+        (manner & REMOTE_COPY_BYTES && !into_area)) {
         return false;
     }
     /* The client itself copies between memory of its own. */
@@ -195,16 +219,28 @@ static enum remote_outcome give(struct remote_decoder *decoder, struct remote_co
     bool pinned = true;
 
     if (area) {
-        copy->block = (uint32_t)(area->offset / REMOTE_BLOCK_BYTES);
         pinned = remote_area_pin(decoder->cuda);
     }
     if (area && result == CUDA_SUCCESS) {
         result = may_use_area(decoder->cuda, copy->stream);
     }
+    if (copy->manner & REMOTE_COPY_LANDS) {
+        return land(decoder, copy, result);
+    }
     if (result == CUDA_SUCCESS && copy->manner & REMOTE_COPY_DONE) {
         return when_done(decoder, copy, pinned);
     }
     return when_given(decoder, copy, result);
+}
+
+/* The client hears that no bytes come of a copy whose stream another of its threads has ended. */
+static enum remote_outcome not_given(struct remote_decoder *decoder,
+                                     const struct remote_copy *copy) {
+    bool lands = !decoder->garbled && copy->manner & REMOTE_COPY_LANDS;
+
+    return lands && !remote_landing_add(decoder->worker, copy, CUDA_ERROR_INVALID_HANDLE)
+               ? REMOTE_GARBLED
+               : remote_not_called(decoder);
 }
 
 enum remote_outcome remote_copy_give(struct remote_decoder *decoder, struct remote_copy *copy,
@@ -215,13 +251,13 @@ enum remote_outcome remote_copy_give(struct remote_decoder *decoder, struct remo
     bool in_area = host->place == REMOTE_PLACE_AREA;
 
     decoder->garbled |= !is_sound(decoder, to, from) || (in_area && extent > host->room);
-    if (!remote_taken(decoder, true)) {
-        return remote_not_called(decoder);
-    }
     copy->call = decoder->head.call;
     copy->manner = (uint16_t)decoder->words[REMOTE_COPY_MANNER];
-    copy->block = REMOTE_MOST_BLOCKS;
+    copy->block = in_area ? (uint32_t)(host->offset / REMOTE_BLOCK_BYTES) : REMOTE_MOST_BLOCKS;
     copy->bytes = in_area ? (uint32_t)extent : 0;
+    if (!remote_taken(decoder, true)) {
+        return not_given(decoder, copy);
+    }
     if (host->place == REMOTE_PLACE_REGION && extent > host->room) {
         return answer(decoder, CUDA_ERROR_INVALID_VALUE);
     }

@@ -89,6 +89,7 @@ static void settle(struct remote_worker *worker, bool succeeded) {
             remote_streams_forget_device(worker, (CUdevice)decoder->words[0]);
             if (remote_events_forget_device(worker, (CUdevice)decoder->words[0])) {
                 remote_chunks_forget_device((CUdevice)decoder->words[0]);
+                remote_landings_forget_device((CUdevice)decoder->words[0]);
             }
         }
         break;

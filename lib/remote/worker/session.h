@@ -34,6 +34,13 @@ void remote_worker_notify(struct remote_worker *worker, uint16_t call,
 void remote_worker_late(struct remote_worker *worker, const struct remote_head *record,
                         int32_t result);
 
+/* Sends the bytes of a posted copy, or that there are none, with the next answer. */
+void remote_worker_land(struct remote_worker *worker, uint64_t block, int32_t result,
+                        const void *bytes, size_t size);
+
+/* Has this called before each answer, by whoever gives it. There is one who asks for it, copies_land.c. */
+void remote_worker_before_answers(void (*before)(struct remote_worker *worker));
+
 /* capture.c: on one executor, captures of all threads of the program are those of one thread. Whoever calls the driver for
  * a record gets the mode first under which the driver refuses what it would refuse to the program's thread. The executor
  * asks before it decodes a record: what it has to answer instead, or 0; and tells afterwards what became of it. */
@@ -41,6 +48,8 @@ int32_t remote_capture_before(struct remote_worker *worker, const void *record, 
 void remote_capture_after(const struct remote_decoder *decoder);
 /* The same for another thread that waits or copies for a record. */
 void remote_capture_apply(struct remote_worker *worker, const struct remote_head *head);
+/* The same for a question that is the worker's own. */
+void remote_capture_relax(struct remote_worker *worker);
 /* Whether any stream is captured. */
 bool remote_capture_active(void);
 /* Whether a thread of the program is refused meanwhile what is not safe then. */

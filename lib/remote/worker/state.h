@@ -1,6 +1,6 @@
 /* A worker from within. Its parts know each other through session.h and through what is here. The order of locks: the
- * answers, then the streams of threads, then the table of handles. None is held across a call of the driver, but for that
- * of the streams, which are made and ended under it. */
+ * posted copies, then the answers, then the streams of threads, then the table of handles. None is held across a call of the
+ * driver, but for that of the copies, whose events are asked under it, and that of the streams, which are made and ended under it. */
 #ifndef DIVVY_REMOTE_STATE_H
 #define DIVVY_REMOTE_STATE_H
 
