@@ -185,11 +185,12 @@ func (a *Agent) outsiders(ctx context.Context, present []onGPU, before []control
 			outside = append(outside, ofProcess(before, p)...)
 			continue
 		}
-		// A process that ended while we looked, and was reaped, did nothing wrong.
+		// A process that ended while we looked, and was reaped, did nothing wrong. Nor did one that ends: the kernel takes it
+		// out of its account before the driver's files are closed.
 		if confirmed == nil {
 			confirmed = on(a.snapshots(ctx))
 		}
-		if !slices.ContainsFunc(confirmed, func(c onGPU) bool { return c.id == p.id && c.uuid == p.uuid }) || !p.id.Alive() {
+		if !slices.ContainsFunc(confirmed, func(c onGPU) bool { return c.id == p.id && c.uuid == p.uuid }) || p.id.Ending() {
 			continue
 		}
 		o := control.Outside{PID: p.id.PID, User: userOf(p.id.PID), Command: process.Command(p.id.PID), UUID: p.uuid, Used: p.used}

@@ -30,6 +30,8 @@ type stat struct {
 	start   uint64
 	dead    bool
 	stopped bool
+	// exiting is whether the thread has begun to end, and runs nothing but the kernel's own code.
+	exiting bool
 }
 
 // Find returns the ID of the process that has a pid now.
@@ -115,8 +117,11 @@ func beginningOf(pid int, name string, data []byte) ([]byte, error) {
 	return data[:n], nil
 }
 
+// flagExiting is PF_EXITING of the kernel (include/linux/sched.h), the same since Linux 2.6.
+const flagExiting = 0x4
+
 // parse reads the fields after the program's name, which may itself contain
-// blanks and parentheses (proc_pid_stat(5): fields 3, 4, 6, 20 and 22).
+// blanks and parentheses (proc_pid_stat(5): fields 3, 4, 6, 9, 20 and 22).
 func parse(data []byte) (stat, error) {
 	_, rest, found := cutLast(data, ')')
 	fields := bytes.Fields(rest)
@@ -135,10 +140,17 @@ func parse(data []byte) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("read process: %w", err)
 	}
+	flags, err := strconv.ParseUint(string(fields[6]), 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("read process: %w", err)
+	}
 	// A leader that has ended while other threads of it run is a zombie too.
 	state, threads := fields[0][0], string(fields[17])
 	dead := state == 'X' || state == 'Z' && (threads == "0" || threads == "1")
-	return stat{parent: parent, session: session, start: start, dead: dead, stopped: state == 'T' || state == 't'}, nil
+	return stat{
+		parent: parent, session: session, start: start, dead: dead, stopped: state == 'T' || state == 't',
+		exiting: flags&flagExiting != 0 || state == 'X' || state == 'Z',
+	}, nil
 }
 
 func cutLast(data []byte, sep byte) (before, after []byte, found bool) {
