@@ -15,7 +15,10 @@ const ShareVariable = "DIVVY_SHARE"
 // source of a later one, so the driver's files are bound to their new names before
 // Divvy's files cover them.
 type Edits struct {
-	Binds   []Bind   `json:"binds,omitempty"`
+	Binds []Bind `json:"binds,omitempty"`
+	// Contain has nothing that was left open for the process lead out of what Binds cover: descriptors of directories are those
+	// of what their paths show, and those of what is hidden are closed.
+	Contain bool     `json:"contain,omitempty"`
 	Mounts  []Mount  `json:"mounts,omitempty"`
 	Devices []Device `json:"devices,omitempty"`
 	Hooks   []Hook   `json:"hooks,omitempty"`

@@ -34,6 +34,9 @@ type Plan struct {
 // Plan computes how to execute command with the edits applied. It is pure.
 func (e Enter) Plan(edits edits.Edits, env, command []string) Plan {
 	args := []string{string(e)}
+	if edits.Contain {
+		args = append(args, "--contain")
+	}
 	for _, bind := range edits.Binds {
 		option := "--bind"
 		switch {

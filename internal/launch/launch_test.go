@@ -115,6 +115,11 @@ func TestPlan(t *testing.T) {
 		Env:   []edits.Env{{Name: "X", Value: "1"}},
 	}
 	got := Enter("/enter").Plan(e, []string{"Y=2"}, []string{"python", "--", "x.py"})
+	contained := e
+	contained.Contain = true
+	if args := Enter("/enter").Plan(contained, nil, []string{"x"}).Args; args[1] != "--contain" || args[2] != "--bind" {
+		t.Errorf("contained: %q", args)
+	}
 	want := []string{"/enter", "--bind", "/a", "/b", "--bind-ro", "/c", "/d", "--bind-tree", "/e", "/f", "--", "python", "--", "x.py"}
 	if got.Program != "/enter" || !slices.Equal(got.Args, want) || !slices.Equal(got.Env, []string{"Y=2", "X=1"}) {
 		t.Errorf("got %+v", got)
@@ -133,6 +138,44 @@ func TestCoversForTheCommandAlone(t *testing.T) {
 		outside, err := os.ReadFile(s.target)
 		if err != nil || string(outside) != "theirs\n" {
 			t.Errorf("outside: %q, %v", outside, err)
+		}
+	})
+}
+
+// What the caller leaves open shows what is inside, or is closed, and so is the directory where the command begins.
+func TestContain(t *testing.T) {
+	stages(t, func(t *testing.T, s stage) {
+		dir := filepath.Dir(s.target)
+		cover, covered := filepath.Join(dir, "cover"), filepath.Join(dir, "covered")
+		for path, name := range map[string]string{cover: "inside", covered: "outside"} {
+			if err := errors.Join(os.Mkdir(path, 0o755), os.WriteFile(filepath.Join(path, name), nil, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := s.cover(false)
+		e.Contain = true
+		e.Binds = append(e.Binds, edits.Bind{Source: cover, Target: covered, ReadOnly: true}, edits.Bind{Source: s.source, Target: "/dev/full"})
+		script := "cat <&7; ls; for f in 0 3; do cat /proc/self/fd/$f/target; done; for f in 4 5 6 7; do if [ -e /proc/self/fd/$f ]; then echo $f; fi; done"
+		cmd := s.cmd(s.enter.Plan(e, os.Environ(), []string{"sh", "-c", script}))
+		opened := func(path string) *os.File {
+			file, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { file.Close() })
+			return file
+		}
+		cmd.Dir, cmd.Stdin = covered, opened(dir)
+		cmd.ExtraFiles = []*os.File{opened(dir), opened(covered), opened("/dev/full"), opened("/dev/zero"), opened(s.source)}
+		var said strings.Builder
+		cmd.Stderr = &said
+		out, err := cmd.Output()
+		if want := "ours\ninside\nours\nours\n6\n7\n"; err != nil || string(out) != want {
+			t.Errorf("%v: it prints %q, want %q", err, out, want)
+		}
+		want := "divvy: descriptor 4 is closed for the command: " + covered + " is hidden from it\ndivvy: descriptor 5 is closed for the command: /dev/full is hidden from it\n"
+		if said.String() != want {
+			t.Errorf("it says %q", said.String())
 		}
 	})
 }

@@ -1,7 +1,7 @@
 # The program that `divvy run` becomes on its way to the command.
 ALL_C += $(B)/libexec/divvy/divvy-enter
 
-$(B)/libexec/divvy/divvy-enter: $(B)/obj/enter/enter.o | $(LIBC_STUB)
+$(B)/libexec/divvy/divvy-enter: $(B)/obj/enter/enter.o $(B)/obj/enter/contain.o | $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) -pie $(LDFLAGS) -o $@ $^ $(LINK_LIBC)

@@ -1,6 +1,6 @@
 /* divvy-enter: executes a command that sees other files at some paths.
  *
- *     divvy-enter [--cgroup FOLDER NAME]... [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]...
+ *     divvy-enter [--contain] [--cgroup FOLDER NAME]... [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]...
  *                 [--bind-tree SOURCE TARGET]... [--user UID GROUP[,GROUP]...] -- COMMAND [ARGUMENT]...
  *     divvy-enter --detach -- COMMAND [ARGUMENT]...
  *     divvy-enter --probe
@@ -14,6 +14,8 @@
  * that it is not a child of the caller, because the caller may become a program that waits for all of
  * its children. The exit status of --probe says whether the namespaces can be made here; standard
  * error says why not.
+ *
+ * --contain has what the caller left open not lead out of the namespace: see contain.h.
  *
  * --cgroup and --user are for root alone. --cgroup enters the cgroup NAME in a folder, which is made if
  * it is not there; "." is the folder itself. One that cannot be entered is told of and passed over.
@@ -46,6 +48,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "enter/contain.h"
 #include "libc/kernel.h"
 
 enum { EXIT_SETUP = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
@@ -179,6 +182,7 @@ static enum option option_of(const char *text) {
 static void bind_over(const char *source, const char *target, enum option kind) {
     require_place(source);
     require_place(target);
+    contain_note(target);
     if (mount(source, target, NULL, MS_BIND | (kind == BIND_TREE ? MS_REC : 0), NULL) != 0) {
         die("bind %s over %s:", source, target);
     }
@@ -305,7 +309,8 @@ int main(int argc, char **argv) {
         become(argv + 3);
     }
     bool entered = false;
-    int i = 1;
+    bool contain = argc > 1 && strcmp(argv[1], "--contain") == 0;
+    int i = contain ? 2 : 1;
     for (; i < argc && strcmp(argv[i], "--") != 0; i += 3) {
         enum option kind = option_of(argv[i]);
         if (kind == NONE || i + 2 >= argc) {
@@ -325,6 +330,9 @@ int main(int argc, char **argv) {
     }
     if (i + 1 >= argc) {
         die("no command: this program is for `divvy run`");
+    }
+    if (contain && !contain_open_files()) {
+        die("look at the open files:");
     }
     become(argv + i + 1);
 }

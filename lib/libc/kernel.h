@@ -29,6 +29,10 @@ static inline int kernel_lstat(const char *path, struct stat *status) {
     return (int)syscall(SYS_newfstatat, AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
 
+static inline int kernel_fstatat(int folder, const char *path, struct stat *status, int flags) {
+    return (int)syscall(SYS_newfstatat, folder, path, status, flags);
+}
+
 struct statx;
 
 static inline int kernel_statx(int directory, const char *path, int flags, unsigned mask,

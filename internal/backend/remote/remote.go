@@ -169,6 +169,7 @@ func (m machine) apart(p *backend.Plan, layer backend.Layer, d *driver.Driver, s
 		p.Edits.Env = append(p.Edits.Env, edits.Env{Name: "LD_LIBRARY_PATH", Value: client, Prepend: true})
 		return
 	}
+	p.Edits.Contain = true
 	nothing, none := filepath.Join(p.Dir, nothingName), filepath.Join(p.Dir, noneName)
 	p.Steps = append(p.Steps, makeFolder{Path: nothing})
 	var places []edits.Bind
