@@ -58,6 +58,7 @@ $(B)/obj/cuda/test/test_sim_api.o: CFLAGS += -DAPI_SUITE='"$(abspath $(B)/test/a
 $(B)/test/cuda/sim_api: | $(B)/test/api/apisuite
 
 $(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
+$(B)/test/cuda/sim_growth $(B)/test/cuda/sim_variables: $(B)/obj/cuda/test/code.o
 
 $(B)/test/cuda/sim_storm: $(B)/obj/cuda/test/storm.o
 

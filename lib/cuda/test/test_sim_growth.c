@@ -2,7 +2,7 @@
  * before the driver takes it, and nothing is charged that the driver does not have, but for parts of
  * blocks. */
 #define _GNU_SOURCE
-#include "cuda/test/sim.h"
+#include "cuda/test/code.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -10,33 +10,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIMIT (512 * MIB)
 #define THREADS (UINT64_C(10) * 2048) /* of a GPU of sim.c, at once */
 #define PROCESSES 8
 #define ROUNDS 60
 
 static struct setting s;
 
-#define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
 static const char flat[] = HEAD ".visible .entry flat() { ret; }\n";
 static const char deep[] = HEAD ".visible .entry deep()\n{\n"
                                 "  .local .align 16 .b8 depot[9216];\n  ret;\n}\n";
 static const char deeper[] = HEAD ".visible .entry deeper()\n{\n"
                                   "  .local .align 16 .b8 depot[40000];\n  ret;\n}\n";
-static const char huge[] = HEAD ".global .align 8 .b8 room[600][1048576];\n";
-static const char large[] =
-    HEAD "/* .global .b8 none[9]; */ .visible .global .align 8 .b8 room[314572800];\n"
-         ".visible .entry use() { ret; }\n";
-static const char small[] = HEAD ".const .align 4 .u32 table[3] = {1, 2, 3};\n"
-                                 ".global .f64 sums[100000];\n";
-/* The account tells at least the truth, and no more than parts of blocks beyond it. */
-static void check_account(uint64_t blocks) {
-    uint64_t used = setting_used(&s), truth = sim_used(&s, 0);
-    CHECK(used >= truth);
-    CHECK(used - truth <= blocks * BLOCK);
-    CHECK(sim_peak(&s, 0) <= LIMIT);
-}
-
 static uint64_t stack_bytes(uint64_t bytes) {
     return (bytes - 1024) * THREADS;
 }
@@ -51,12 +35,12 @@ static void stacks(CUcontext context) {
     CHECK_TRUE_ACCOUNT(&s);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 8192), CUDA_SUCCESS);
     CHECK(setting_used(&s) >= before + stack_bytes(8192));
-    check_account(1);
+    code_check_account(&s, 1);
     /* A second time it is there already. */
     CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&most, LIMIT - setting_used(&s)), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 8192), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 9000), CUDA_ERROR_OUT_OF_MEMORY);
-    check_account(1);
+    code_check_account(&s, 1);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 512), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(most), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), before);
@@ -77,7 +61,7 @@ static void contexts(CUcontext first) {
     CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&third, 0, 0), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 20000), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 10000), CUDA_SUCCESS);
-    check_account(2);
+    code_check_account(&s, 2);
     CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(second), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(third), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), before);
@@ -85,7 +69,7 @@ static void contexts(CUcontext first) {
         CHECK_EQUAL(CUDA(&s, cuDevicePrimaryCtxRetain)(&second, 0), CUDA_SUCCESS);
         CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(second), CUDA_SUCCESS);
         CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 20000), CUDA_SUCCESS);
-        check_account(2);
+        code_check_account(&s, 2);
         CHECK_EQUAL((i % 2 ? CUDA(&s, cuDevicePrimaryCtxReset_v2)
                            : CUDA(&s, cuDevicePrimaryCtxRelease_v2))(0),
                     CUDA_SUCCESS);
@@ -117,13 +101,13 @@ static void kernels(void) {
     for (int i = 0; i < 3; i++) {
         CHECK_EQUAL(launch(f, NULL), CUDA_SUCCESS);
         CHECK(setting_used(&s) >= before + stack_bytes(9216));
-        check_account(1);
+        code_check_account(&s, 1);
     }
     /* Lowered, and raised by the next launch. */
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
     CHECK_TRUE_ACCOUNT(&s);
     CHECK_EQUAL(launch(f, NULL), CUDA_SUCCESS);
-    check_account(1);
+    code_check_account(&s, 1);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuModuleUnload)(module), CUDA_SUCCESS);
     CHECK_TRUE_ACCOUNT(&s);
@@ -156,20 +140,20 @@ static void graphs(void) {
     CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&most, LIMIT - before), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuGraphLaunch)(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(launch((CUfunction)kernel, NULL), CUDA_ERROR_OUT_OF_MEMORY);
-    check_account(0);
+    code_check_account(&s, 0);
     CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(most), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuGraphLaunch)(exec, NULL), CUDA_SUCCESS);
-    check_account(1);
+    code_check_account(&s, 1);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
                 CUDA_SUCCESS);
     CHECK_EQUAL(launch((CUfunction)kernel, stream), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuStreamEndCapture)(stream, &captured), CUDA_SUCCESS);
-    check_account(1 + stack_bytes(9216) / BLOCK);
+    code_check_account(&s, 1 + stack_bytes(9216) / BLOCK);
     CHECK_EQUAL(CUDA(&s, cuGraphInstantiateWithFlags)(&exec, captured, 0), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuGraphLaunch)(exec, stream), CUDA_SUCCESS);
-    check_account(1);
+    code_check_account(&s, 1);
     CHECK_EQUAL(CUDA(&s, cuCtxSynchronize)(), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
@@ -179,7 +163,7 @@ static void graphs(void) {
 
 /* Takes whatever it gets, in contexts that come and go, until it is told to end. */
 static void take_all(int ready) {
-    static const char *codes[] = {huge, large, small, deep};
+    static const char *codes[] = {code_huge, code_large, code_small, deep};
     CUcontext context;
     CUmodule module;
     CUfunction f;
@@ -286,7 +270,7 @@ static void threads(CUcontext context) {
     for (int i = 0; i < 5; i++) {
         CHECK(pthread_join(all[i], NULL) == 0);
     }
-    check_account(1);
+    code_check_account(&s, 1);
     CHECK_EQUAL(CUDA(&s, cuCtxSynchronize)(), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuModuleUnload)(module), CUDA_SUCCESS);

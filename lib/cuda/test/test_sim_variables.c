@@ -1,55 +1,38 @@
 /* Variables of code, and the heap and print buffer of kernels: what does not fit is refused before the
  * driver loads the code. */
 #define _GNU_SOURCE
-#include "cuda/test/sim.h"
+#include "cuda/test/code.h"
 
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LIMIT (512 * MIB)
-
 static struct setting s;
 
-#define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
-static const char huge[] = HEAD ".global .align 8 .b8 room[600][1048576];\n";
-static const char large[] =
-    HEAD "/* .global .b8 none[9]; */ .visible .global .align 8 .b8 room[314572800];\n"
-         ".visible .entry use() { ret; }\n";
-static const char small[] = HEAD ".const .align 4 .u32 table[3] = {1, 2, 3};\n"
-                                 ".global .f64 sums[100000];\n";
 static const char allocating[] = HEAD ".extern .func (.param .b64 r) malloc (.param .b64 n);\n"
                                       ".visible .entry use() { ret; }\n";
-
-/* The account tells at least the truth, and no more than so many blocks beyond it. */
-static void check_account(uint64_t blocks) {
-    uint64_t used = setting_used(&s), truth = sim_used(&s, 0);
-    CHECK(used >= truth);
-    CHECK(used - truth <= blocks * BLOCK);
-    CHECK(sim_peak(&s, 0) <= LIMIT);
-}
 
 static void variables(void) {
     CUmodule module, second, many[40];
     uint64_t before = setting_used(&s);
-    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, huge), CUDA_ERROR_OUT_OF_MEMORY);
-    CHECK_EQUAL(CUDA(&s, cuModuleLoadDataEx)(&module, huge, 0, NULL, NULL),
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, code_huge), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadDataEx)(&module, code_huge, 0, NULL, NULL),
                 CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(setting_used(&s), before);
-    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, large), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, code_large), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), before + 300 * MIB);
     CHECK_TRUE_ACCOUNT(&s);
-    CHECK_EQUAL(CUDA(&s, cuModuleLoadFatBinary)(&second, large), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadFatBinary)(&second, code_large), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(CUDA(&s, cuModuleUnload)(module), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), before);
     for (int i = 0; i < 40; i++) {
-        CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&many[i], small), CUDA_SUCCESS);
-        check_account(2 + (unsigned)i);
+        CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&many[i], code_small), CUDA_SUCCESS);
+        code_check_account(&s, 2 + (unsigned)i);
     }
     for (int i = 0; i < 40; i++) {
         CHECK_EQUAL(CUDA(&s, cuModuleUnload)(many[i]), CUDA_SUCCESS);
-        check_account(100);
+        code_check_account(&s, 100);
     }
     CHECK_EQUAL(setting_used(&s), before);
     CHECK_TRUE_ACCOUNT(&s);
@@ -147,9 +130,9 @@ static void libraries(CUcontext first) {
     CUfunction function;
     CUcontext second;
     uint64_t before = setting_used(&s);
-    CHECK_EQUAL(CUDA(&s, cuLibraryLoadData)(&library, huge, NULL, NULL, 0, NULL, NULL, 0),
+    CHECK_EQUAL(CUDA(&s, cuLibraryLoadData)(&library, code_huge, NULL, NULL, 0, NULL, NULL, 0),
                 CUDA_ERROR_OUT_OF_MEMORY);
-    CHECK_EQUAL(CUDA(&s, cuLibraryLoadData)(&library, large, NULL, NULL, 0, NULL, NULL, 0),
+    CHECK_EQUAL(CUDA(&s, cuLibraryLoadData)(&library, code_large, NULL, NULL, 0, NULL, NULL, 0),
                 CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), before + 300 * MIB);
     CHECK_EQUAL(CUDA(&s, cuLibraryGetKernel)(&kernel, library, "use"), CUDA_SUCCESS);
@@ -160,7 +143,7 @@ static void libraries(CUcontext first) {
     CHECK_EQUAL(CUDA(&s, cuLibraryUnload)(library), CUDA_SUCCESS);
     CHECK_TRUE_ACCOUNT(&s);
     CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&second, 0, 0), CUDA_SUCCESS);
-    CHECK_EQUAL(CUDA(&s, cuLibraryLoadData)(&library, large, NULL, NULL, 0, NULL, NULL, 0),
+    CHECK_EQUAL(CUDA(&s, cuLibraryLoadData)(&library, code_large, NULL, NULL, 0, NULL, NULL, 0),
                 CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(second), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(first), CUDA_SUCCESS);
@@ -185,7 +168,7 @@ static void heaps(void) {
     CHECK_EQUAL(CUDA(&s, cuCtxSetLimit)(CU_LIMIT_MALLOC_HEAP_SIZE, 200 * MIB), CUDA_SUCCESS);
     CHECK_TRUE_ACCOUNT(&s);
     CHECK_EQUAL(CUDA(&s, cuModuleUnload)(module), CUDA_SUCCESS);
-    check_account(0);
+    code_check_account(&s, 0);
 }
 
 int main(void) {

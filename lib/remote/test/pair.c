@@ -13,6 +13,13 @@
 
 static void *library;
 
+uint64_t pair_draw_value(uint64_t drawn, const unsigned bounds[8]) {
+    unsigned bound = bounds[drawn % 8];
+    uint64_t rest = drawn >> 3;
+
+    return bound == PAIR_POWER ? UINT64_C(1) << rest % 22 : rest % bound;
+}
+
 void pair_load(const char *file) {
     library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     CHECK(library);

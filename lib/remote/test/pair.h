@@ -14,6 +14,10 @@ struct pair {
     const char *const *left_out;       /* names, or beginnings with a star, and NULL at their end */
 };
 
+/* A value: in each eighth of the draws one below this bound, of which 1 gives 0, or with PAIR_POWER a power of two below 2^22. */
+#define PAIR_POWER 0
+uint64_t pair_draw_value(uint64_t drawn, const unsigned bounds[8]);
+
 /* Loads a library of the simulated driver, for functions of a table. */
 void pair_load(const char *file);
 /* Finds a function of it, NULL if there is none. */

@@ -177,24 +177,9 @@ static uint64_t draw_handle(enum remote_kind kind, uint64_t drawn) {
 }
 
 static uint64_t draw_value(uint64_t drawn) {
-    uint64_t rest = drawn >> 3;
+    static const unsigned bounds[8] = {1, 1, 6, 6, PAIR_POWER, 64, 4096, 65536};
 
-    switch (drawn % 8) {
-    case 0:
-    case 1:
-        return 0;
-    case 2:
-    case 3:
-        return rest % 6;
-    case 4:
-        return UINT64_C(1) << rest % 22;
-    case 5:
-        return rest % 64;
-    case 6:
-        return rest % 4096;
-    default:
-        return rest % 65536;
-    }
+    return pair_draw_value(drawn, bounds);
 }
 
 static uint64_t draw_address(uint64_t drawn) {

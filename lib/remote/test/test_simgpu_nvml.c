@@ -62,21 +62,9 @@ static uint64_t draw_handle(enum remote_kind kind, uint64_t drawn) {
 }
 
 static uint64_t draw_value(uint64_t drawn) {
-    uint64_t rest = drawn >> 3;
+    static const unsigned bounds[8] = {1, 1, 6, 6, 6, 64, 300, 300};
 
-    switch (drawn % 8) {
-    case 0:
-    case 1:
-        return 0;
-    case 2:
-    case 3:
-    case 4:
-        return rest % 6;
-    case 5:
-        return rest % 64;
-    default:
-        return rest % 300;
-    }
+    return pair_draw_value(drawn, bounds);
 }
 
 static uint64_t shape(enum remote_kind kind, uint64_t handle) {

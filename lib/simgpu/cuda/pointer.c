@@ -67,6 +67,8 @@ static struct facts look(CUdeviceptr address) {
     return f;
 }
 
+/* How wide each value is stands here once more, beside cuda_pointer_attribute_bytes, by which the client of a remote share writes: the
+ * simulated driver is a witness of its own, whose values tests hold the client's against. */
 static CUresult put_int(void *data, int value) {
     memcpy(data, &value, sizeof value);
     return CUDA_SUCCESS;
