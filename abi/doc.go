@@ -44,7 +44,9 @@
 //	remote: hand bytes         # or local current, or refused graphics: not generated, with a reason
 //	front: addresses           # the client's function is written by hand, around what is generated
 //	back: wait                 # the worker's function is
+//	blocks: true               # the driver may hold whoever calls, for the GPU or while it loads code
 //
+// A posted call that blocks waits for its answer in programs of several threads, so that the worker need hold up none of them.
 // A refused call may have a front too, around the refusal: such as one that says what to do instead.
 //
 // The reasons, the kinds of handles, the types of values and the structures that generated calls take stand before the

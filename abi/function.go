@@ -58,6 +58,7 @@ type entry struct {
 	Remote string `json:"remote"`
 	Front  string `json:"front"`
 	Back   string `json:"back"`
+	Blocks bool   `json:"blocks"`
 }
 
 var (

@@ -142,6 +142,9 @@ func (p *interfaceParser) function(n int, text []byte) {
 	if fault == "" {
 		f.Remote, fault = parseRemote(e.Remote, e.Front, e.Back)
 	}
+	if fault == "" && e.Blocks {
+		f.Remote, fault = f.Remote.blocking()
+	}
 	if fault != "" {
 		p.fault(n, "%s: %s", f.Name, fault)
 		return

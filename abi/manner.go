@@ -26,6 +26,7 @@ type Remote struct {
 	Reason string // of hand, local and refused: one of the description's reasons
 	Front  string // the reason for which the client's function is written by hand, around the generated one or the refusal
 	Back   string // the reason for which the worker's function is
+	Blocks bool   // the driver may hold whoever calls: for the GPU, or while it loads code
 }
 
 // Generated says whether client and worker are written from the description.
@@ -37,10 +38,22 @@ func (r Remote) Served() bool { return r.Manner != Refused && r.Manner != "" }
 // surrounded says whether a function by hand stands around the call, other than one of the client around a refusal.
 func (r Remote) surrounded() bool { return r.Front != "" && r.Manner != Refused || r.Back != "" }
 
+// blocking is the same of a call that may hold whoever makes it.
+func (r Remote) blocking() (Remote, string) {
+	switch {
+	case !r.Served() || r.Manner == Local:
+		return r, "blocks is for calls that a worker makes"
+	case r.Back != "":
+		return r, "blocks is for calls without back, which decides itself who waits"
+	}
+	r.Blocks = true
+	return r, ""
+}
+
 // parseRemote reads "waiting" or "refused graphics".
 func parseRemote(text, front, back string) (Remote, string) {
 	manner, reason, _ := strings.Cut(text, " ")
-	r := Remote{Manner(manner), reason, front, back}
+	r := Remote{Manner: Manner(manner), Reason: reason, Front: front, Back: back}
 	switch {
 	case text == "" && (front != "" || back != ""):
 		return r, "front and back need remote"

@@ -37,6 +37,7 @@ func (ri remoteInterface) numbersHeader(wire []wireFile) string {
 	}
 	b.WriteString("};\n\n/* Whether the number belongs to a call that is served, and whether a client goes on without its answer. */\n")
 	b.WriteString("bool remote_is_served(uint16_t call);\nbool remote_is_posted(uint16_t call);\n\n")
+	b.WriteString("/* Whether the driver may hold whoever calls: for the GPU, or while it loads code. */\nbool remote_blocks(uint16_t call);\n\n")
 	b.WriteString("/* Whether the call may answer the error of an earlier one in place of its own success. It may not where the program would\n * then not know of what it has made. */\n")
 	b.WriteString("bool remote_tells_late(uint16_t call);\n\n")
 	b.WriteString("/* Whether stream NULL means that of the thread; and whether a call that is generated works in it without taking a stream. */\n")
@@ -78,6 +79,7 @@ func (ri remoteInterface) numbersSource() string {
 	}
 	b.WriteString(";\n}\n")
 	ri.predicate(&b, "bool remote_is_posted", func(_ remoteLibrary, f Function) bool { return f.Remote.Manner == Posted })
+	ri.predicate(&b, "bool remote_blocks", func(_ remoteLibrary, f Function) bool { return f.Remote.Blocks })
 	ri.predicate(&b, "static bool gives", func(r remoteLibrary, f Function) bool { return r.Prefix == CUDA.Prefix && r.gives(f) })
 	fmt.Fprintf(&b, "\nbool remote_tells_late(uint16_t call) {\n    return call < %d && !gives(call);\n}\n", nvmlNumbers)
 	ri.predicate(&b, "bool remote_is_per_thread", func(_ remoteLibrary, f Function) bool { return f.Variant() != "none" })

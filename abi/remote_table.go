@@ -102,6 +102,9 @@ func (r remoteLibrary) named(is func(Function) bool) []string {
 		name := f.Name
 		if f.Remote.Manner == Posted {
 			name = "**" + name + "**"
+			if f.Remote.Blocks {
+				name += " *(in programs of one thread)*"
+			}
 		}
 		if v, ok := variants[f.Name]; ok {
 			name += " *(" + v + ")*"

@@ -23,7 +23,7 @@ REMOTE_PROGRAM := $(B)/libexec/divvy/divvy-worker
 ALL_C += $(REMOTE_PROGRAM) $(REMOTE_CLIENT) $(addprefix $(REMOTE_OBJ)/,$(REMOTE_FACTS)) $(REMOTE_DECODER) $(REMOTE_WORKER)
 # Under TSAN those alone in which no simulated driver copies: its processes share memory in an order that the checker does not
 # know, and the checker's look at each byte of a copy takes minutes.
-REMOTE_UNDER_TSAN := $(addprefix $(REMOTE_TEST)/,callbacks executor link link_hello link_lies ranges table)
+REMOTE_UNDER_TSAN := $(addprefix $(REMOTE_TEST)/,aside callbacks executor link link_hello link_lies ranges table)
 C_TESTS += $(if $(filter tsan,$(SAN)),$(REMOTE_UNDER_TSAN),$(REMOTE_TESTS))
 
 -include $(wildcard $(REMOTE_OBJ)/*.d $(REMOTE_OBJ)/*/*.d $(REMOTE_OBJ)/*/*/*.d)
@@ -44,7 +44,7 @@ $(REMOTE_TEST)/table: $(REMOTE_OBJ)/test/test_table.o $(REMOTE_OBJ)/worker/table
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -pthread
-$(REMOTE_TEST)/executor: $(REMOTE_OBJ)/test/test_executor.o $(REMOTE_OBJ)/test/served.o $(REMOTE_OBJ)/test/sides.o $(filter-out %/main.o,$(REMOTE_WORKER)) $(REMOTE_DECODER) $(REMOTE_LINK)
+$(addprefix $(REMOTE_TEST)/,aside executor): $(REMOTE_TEST)/%: $(REMOTE_OBJ)/test/test_%.o $(REMOTE_OBJ)/test/served.o $(REMOTE_OBJ)/test/sides.o $(filter-out %/main.o,$(REMOTE_WORKER)) $(REMOTE_DECODER) $(REMOTE_LINK)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl -pthread

@@ -31,6 +31,7 @@ bool remote_take(struct remote_decoder *decoder, const void *record, size_t avai
     decoder->used = decoder->filled = 0;
     decoder->result = 0;
     decoder->garbled = decoder->refused = false;
+    decoder->image = NULL;
     return decoder->head.posted <= 1;
 }
 
@@ -165,6 +166,7 @@ const void *remote_in_image(struct remote_decoder *decoder, unsigned parameter, 
         if (!image) {
             refuse(decoder, 2); /* out of memory, in which it was kept */
         }
+        decoder->image = image;
         return image;
     }
     image = remote_worker_bulk(decoder->worker, number, size);
@@ -173,6 +175,7 @@ const void *remote_in_image(struct remote_decoder *decoder, unsigned parameter, 
         return garble(decoder);
     }
     remote_worker_code_keep(decoder->worker, image, size);
+    decoder->image = image;
     return image;
 }
 
@@ -295,7 +298,13 @@ bool remote_taken(struct remote_decoder *decoder, bool has_function) {
     if (!has_function) {
         refuse(decoder, decoder->head.call < REMOTE_NVML ? 801 : 13);
     }
-    return !decoder->garbled && !decoder->refused;
+    if (decoder->garbled || decoder->refused) {
+        return false;
+    }
+    if (decoder->judged) {
+        decoder->judged(decoder);
+    }
+    return true;
 }
 
 enum remote_outcome remote_not_called(struct remote_decoder *decoder) {

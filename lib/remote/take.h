@@ -39,6 +39,9 @@ struct remote_decoder {
     int32_t result; /* of the call, or why it was not made */
     bool garbled;
     bool refused;
+    const void *image; /* code that the record names */
+    /* Called when the record has been read and judged, before the driver is called. NULL: nobody wants to know. */
+    void (*judged)(struct remote_decoder *decoder);
 };
 
 typedef enum remote_outcome remote_decode_one(struct remote_decoder *decoder);

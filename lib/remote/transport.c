@@ -43,6 +43,10 @@ REPLACED bool remote_strict(void) {
     return true;
 }
 
+REPLACED bool remote_several(void) {
+    return false;
+}
+
 REPLACED uint64_t remote_number_new(enum remote_kind kind) {
     (void)kind;
     return 0;

@@ -46,6 +46,10 @@ int32_t remote_late(uint16_t call, int32_t result, uint64_t late);
  * because then there is none that could keep its error. */
 bool remote_strict(void);
 
+/* Whether more than one thread of the program has called. Then a posted call that blocks waits: what the thread does next, and
+ * what it tells others, comes after it, and the worker need hold up nobody else meanwhile. */
+bool remote_several(void);
+
 /* The client's handles are numbers. One that the program makes is numbered here, 0 if there is no memory to note it; one
  * that the worker tells is learned. */
 uint64_t remote_number_new(enum remote_kind kind);

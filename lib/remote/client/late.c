@@ -63,6 +63,8 @@ static bool is_lasting(int32_t error) {
     }
 }
 
+/* What frees memory or ends a handle says nothing but whether it has, also where the program waits for it: who keeps what was
+ * refused would keep what is gone. */
 int32_t remote_late(uint16_t call, int32_t result, uint64_t late) {
     if (remote_is_nvml(call)) {
         return result;
@@ -79,7 +81,7 @@ int32_t remote_late(uint16_t call, int32_t result, uint64_t late) {
     if (late) {
         keep(context, (int32_t)late);
     }
-    if (!result && remote_tells_late(call)) {
+    if (!result && remote_tells_late(call) && !(remote_is_posted(call) && remote_blocks(call))) {
         result = take(context);
     }
     pthread_mutex_unlock(&keeping);

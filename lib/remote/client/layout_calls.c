@@ -67,17 +67,19 @@ static void told_some(enum remote_kind kind, void *to, const uint64_t *numbers, 
 ENUMERATE(cuModuleEnumerateFunctions, CUfunction, CUmodule)
 ENUMERATE(cuLibraryEnumerateKernels, CUkernel, CUlibrary)
 
-/* Nobody waits for these, so that NULL is refused here. */
+/* Nobody may wait for these, so that NULL is refused here. The numbers of functions end before their code: the driver may give
+ * their addresses to those of another thread before it answers. */
 #define UNLOAD(name, type)                                                                         \
     CUresult name(type code) {                                                                     \
-        CUresult result = code ? remote_call_##name(code) : (CUresult)remote_gate(REMOTE_##name);  \
-        if (!code) {                                                                               \
+        CUresult result = (CUresult)remote_gate(REMOTE_##name);                                    \
+                                                                                                   \
+        if (result != CUDA_SUCCESS || !code) {                                                     \
             return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_HANDLE : result;                    \
         }                                                                                          \
-        if (result == CUDA_SUCCESS) {                                                              \
+        if (remote_number_known(REMOTE_KIND_##type, (uint64_t)code)) {                             \
             remote_code_ended(REMOTE_KIND_##type, (uint64_t)code);                                 \
         }                                                                                          \
-        return result;                                                                             \
+        return remote_call_##name(code);                                                           \
     }
 
 UNLOAD(cuModuleUnload, CUmodule)

@@ -30,6 +30,11 @@ uint32_t remote_thread_count(void) {
     return __atomic_load_n(&last, __ATOMIC_RELAXED);
 }
 
+bool remote_several(void) {
+    remote_thread();
+    return remote_thread_count() > 1;
+}
+
 /* At the thread's end, after which other destructors may still call us. */
 static void end(void *of) {
     (void)of;

@@ -249,6 +249,10 @@ bool remote_wait(uint64_t of, struct remote_reply *reply) {
     return true;
 }
 
+bool remote_several(void) {
+    return false;
+}
+
 bool remote_strict(void) {
     return loopback_strict;
 }

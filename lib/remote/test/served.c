@@ -9,7 +9,7 @@
 /* The driver. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char calls[4096];
-sem_t served_release;
+sem_t served_release, served_inside;
 static uint64_t made;
 static __thread CUcontext current;
 
@@ -53,8 +53,18 @@ static CUresult create_context(CUcontext *context, unsigned flags, CUdevice devi
     return flags == 99 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+/* The driver holds its caller, until the test lets it go. */
+static void hold(void) {
+    sem_post(&served_inside);
+    while (sem_wait(&served_release)) {
+    }
+}
+
 static CUresult destroy_context(CUcontext context) {
     note("destroy %lx;", (unsigned long)context);
+    if (context == SERVED_HELD_CONTEXT) {
+        hold();
+    }
     return CUDA_SUCCESS;
 }
 
@@ -71,7 +81,32 @@ static CUresult get_device(CUdevice *device) {
 
 /* The low bits of an address say what comes of freeing it. */
 static CUresult free_memory(CUdeviceptr at) {
+    if (at & SERVED_HELD_MEMORY) {
+        note("free;");
+        hold();
+    }
     return (CUresult)(at & 0xfff);
+}
+
+static CUresult unload(CUmodule module) {
+    note("unload %lx;", (unsigned long)module);
+    hold();
+    return module == SERVED_KEPT_MODULE ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+/* Reads the code when it is let go. */
+static CUresult load(CUmodule *module, const void *image) {
+    hold();
+    note("load %s;", (const char *)image);
+    *module = (CUmodule)(0xd000 + 16 * ++made);
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_function(CUfunction *function, CUmodule module, const char *name) {
+    (void)name;
+    note("of %lx;", (unsigned long)module);
+    *function = (CUfunction)0xf000;
+    return CUDA_SUCCESS;
 }
 
 static CUresult create_stream(CUstream *stream, unsigned flags) {
@@ -83,6 +118,9 @@ static CUresult create_stream(CUstream *stream, unsigned flags) {
 
 static CUresult destroy_stream(CUstream stream) {
     note("end %lx;", (unsigned long)stream);
+    if (stream == SERVED_HELD) {
+        hold();
+    }
     return (uint64_t)stream == 2 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
@@ -165,6 +203,9 @@ static const struct remote_cuda_driver driver = {
     .cuDevicePrimaryCtxGetState = get_state,
     .cuDriverGetVersion = get_version,
     .cuMemFree_v2 = free_memory,
+    .cuModuleGetFunction = get_function,
+    .cuModuleLoadData = load,
+    .cuModuleUnload = unload,
     .cuStreamCreate = create_stream,
     .cuStreamDestroy_v2 = destroy_stream,
     .cuStreamQuery = query_stream,
@@ -202,7 +243,7 @@ void served_begin(enum remote_link_kind kind) {
     served_context = served_sequence = made = 0;
     served_thread = 1;
     served_frame = frame;
-    CHECK(sem_init(&served_release, 0, 0) == 0);
+    CHECK(sem_init(&served_release, 0, 0) == 0 && sem_init(&served_inside, 0, 0) == 0);
     CHECK(pthread_create(&executor, NULL, run, NULL) == 0);
 }
 
@@ -212,6 +253,7 @@ const char *served_stop(void) {
     remote_link_free(link_of_worker);
     remote_link_free(served_client);
     sem_destroy(&served_release);
+    sem_destroy(&served_inside);
     return why;
 }
 

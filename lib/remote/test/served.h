@@ -12,6 +12,13 @@
 /* Who waits for this stream is let go by a post. */
 #define SERVED_HELD ((CUstream)0x5e1d)
 extern sem_t served_release;
+/* So is who frees memory with this bit in its address, ends this stream or this context, or loads or unloads code. A post says
+ * that somebody is held so. */
+#define SERVED_HELD_MEMORY 0x1000000u
+#define SERVED_HELD_CONTEXT ((CUcontext)0xc007)
+extern sem_t served_inside;
+/* The driver does not unload it. */
+#define SERVED_KEPT_MODULE ((CUmodule)0xdead)
 
 extern struct remote_link *served_client;
 extern struct remote_worker *served_worker;

@@ -35,7 +35,7 @@ static void check_context(void) {
     CHECK_CALLS("current c001;version;");
     CHECK_EQUAL(served_ask(REMOTE_cuCtxDestroy_v2, 0, WORDS(10)).result, 0);
     ask_version();
-    CHECK_CALLS("destroy c001;current 0;version;");
+    CHECK_CALLS("current c001;destroy c001;current 0;version;");
     CHECK_EQUAL(served_ask(REMOTE_cuCtxDestroy_v2, 0, WORDS(10)).result,
                 CUDA_ERROR_INVALID_CONTEXT);
     CHECK_EQUAL(served_ask(REMOTE_cuCtxCreate_v2, 1, WORDS(12, 99, 0)).result,
@@ -153,7 +153,7 @@ static void check_threads(void) {
     /* The program cannot end it, and sees no other handle in its place. */
     CHECK_EQUAL(served_ask(REMOTE_cuStreamDestroy_v2, 0, WORDS(2)).result,
                 CUDA_ERROR_INVALID_HANDLE);
-    CHECK_CALLS("end 2;");
+    CHECK_CALLS("current c000;end 2;");
     CHECK_EQUAL(remote_worker_number(served_worker, REMOTE_KIND_CUstream, 0x5020), 2);
     /* What takes no stream comes after what the thread has, and before what it does next. */
     served_ask(REMOTE_cuMemcpyDtoD_v2_ptds, 0, WORDS(1, 2, 3));
@@ -162,7 +162,7 @@ static void check_threads(void) {
     enter(11, 1);
     served_ask(REMOTE_cuCtxDestroy_v2, 0, WORDS(10));
     enter(10, 2);
-    CHECK_CALLS("create;pop;current c001;destroy c000;current c001;create;pop;");
+    CHECK_CALLS("create;pop;current c001;current c001;destroy c000;current c001;create;pop;");
     served_ask(REMOTE_cuEventRecord, 0, WORDS(30, 2));
     CHECK_CALLS("current c002;stream 5040;record 5040;");
     served_end();

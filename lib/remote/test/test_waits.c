@@ -59,6 +59,97 @@ static void fill_own(void) {
     OK(own(memory + 4096, 7, 64));
 }
 
+/* What another thread does that the driver holds while a stream stands still. */
+struct held {
+    CUresult (*call)(struct held *held);
+    CUcontext context;
+    CUstream stream;
+    CUdeviceptr memory;
+    CUmodule module;
+    void *host;
+    bool begun, returned;
+};
+
+static CUresult free_memory(struct held *held) {
+    return cu.cuMemFree_v2(held->memory);
+}
+
+static CUresult free_host(struct held *held) {
+    return cu.cuMemFreeHost(held->host);
+}
+
+static CUresult unload(struct held *held) {
+    return cu.cuModuleUnload(held->module);
+}
+
+static CUresult end_stream(struct held *held) {
+    return cu.cuStreamDestroy_v2(held->stream);
+}
+
+static CUresult end_context(struct held *held) {
+    return cu.cuCtxDestroy_v2(held->context);
+}
+
+static void *call_held(void *of) {
+    struct held *held = of;
+
+    OK(cu.cuCtxSetCurrent(context));
+    __atomic_store_n(&held->begun, true, __ATOMIC_RELEASE);
+    OK(held->call(held));
+    __atomic_store_n(&held->returned, true, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static bool is(const bool *what) {
+    return __atomic_load_n(what, __ATOMIC_ACQUIRE);
+}
+
+/* Work and questions, each of which is done while the other thread is held or has not come so far. Nobody else ends what it waits
+ * for: the test would stand still. */
+static void work_beside(struct held *held, CUstream other) {
+    size_t left, all;
+
+    while (!is(&held->begun)) {
+        OK(cu.cuStreamQuery(other));
+    }
+    for (int i = 0; i < 300; i++) {
+        OK(cu.cuMemsetD32Async(memory + 8192, 7, 1, other));
+        OK(cu.cuStreamSynchronize(other));
+        OK(cu.cuMemGetInfo_v2(&left, &all));
+        CHECK(!is(&held->returned));
+        if (held->call != end_stream && held->call != end_context) {
+            CHECK_EQUAL(cu.cuStreamQuery(held->stream), CUDA_ERROR_NOT_READY);
+        }
+    }
+}
+
+static void check_held(CUresult (*call)(struct held *held)) {
+    static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                              ".visible .entry k() { ret; }\n";
+    struct held held = {.call = call, .context = context};
+    CUstream other;
+    pthread_t thread;
+
+    OK(cu.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cu.cuMemsetD32Async(memory, 0, 1, other));
+    OK(cu.cuStreamSynchronize(other));
+    OK(cu.cuMemAlloc_v2(&held.memory, 65536));
+    OK(cu.cuMemHostAlloc(&held.host, 4096, 0));
+    OK(cu.cuModuleLoadData(&held.module, ptx));
+    if (call == end_context) {
+        OK(cu.cuCtxCreate_v2(&held.context, 0, 0));
+    }
+    OK(cu.cuStreamCreate(&held.stream, CU_STREAM_NON_BLOCKING));
+    OK(wait_value(held.stream, memory, 1, 1 /* equal */));
+    OK(cu.cuMemsetD32Async(memory + 4096, 7, 1, held.stream));
+    OK(cu.cuCtxSetCurrent(context));
+    CHECK_EQUAL(pthread_create(&thread, NULL, call_held, &held), 0);
+    work_beside(&held, other);
+    OK(write_value(other, memory, 1, 0));
+    CHECK_EQUAL(pthread_join(thread, NULL), 0);
+    OK(cu.cuStreamDestroy_v2(other));
+}
+
 static void play(void *argument) {
     void *at = find("cuStreamWaitValue32_v2");
 
@@ -72,6 +163,11 @@ static void play(void *argument) {
     check_fill(NULL, fill_legacy);
     OK(cu.cuMemsetD8_v2(memory + 4096, 0, 64));
     check_fill(CU_STREAM_PER_THREAD, fill_own);
+    check_held(free_memory);
+    check_held(free_host);
+    check_held(unload);
+    check_held(end_stream);
+    check_held(end_context);
 }
 
 int main(void) {

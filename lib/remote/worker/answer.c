@@ -144,8 +144,8 @@ void remote_worker_say(struct remote_worker *worker, const struct remote_head *r
     put(worker, record, &answer, sizeof answer, pieces, count);
 }
 
-void remote_worker_answer(struct remote_worker *worker) {
-    struct remote_decoder *decoder = &worker->decoder;
+void remote_worker_answer(const struct remote_decoder *decoder) {
+    struct remote_worker *worker = decoder->worker;
     struct remote_answer *answer = (struct remote_answer *)(void *)decoder->answer;
 
     if (decoder->head.posted) {

@@ -13,7 +13,8 @@ static struct bulk {
     uint64_t number; /* 0 for none */
     uint64_t size, filled;
     uint64_t born;
-    bool asked; /* it is freed when the next begins */
+    bool asked;     /* it is freed when the next begins */
+    unsigned users; /* calls of the driver on other threads */
     unsigned char *bytes;
 } list[MOST];
 static uint64_t all, births;
@@ -35,15 +36,21 @@ static struct bulk *find(uint64_t number) {
 
 /* Bytes that no record has named for long never will be: the call for which they were sent failed in the client. */
 static struct bulk *begin(uint64_t number, uint64_t size) {
-    struct bulk *bulk = &list[0];
+    struct bulk *bulk = NULL;
 
     for (size_t i = 0; i < MOST; i++) {
+        if (__atomic_load_n(&list[i].users, __ATOMIC_ACQUIRE)) {
+            continue;
+        }
         if (list[i].asked) {
             end(&list[i]);
         }
-        if (bulk->number && (!list[i].number || list[i].born < bulk->born)) {
+        if (!bulk || (bulk->number && (!list[i].number || list[i].born < bulk->born))) {
             bulk = &list[i];
         }
+    }
+    if (!bulk) {
+        return NULL;
     }
     if (bulk->number) {
         end(bulk);
@@ -81,6 +88,15 @@ const void *remote_bulk_get(uint64_t number, uint64_t size) {
     }
     bulk->asked = true;
     return bulk->bytes;
+}
+
+unsigned *remote_bulk_users(const void *bytes) {
+    for (size_t i = 0; i < MOST; i++) {
+        if (bytes && list[i].bytes == bytes) {
+            return &list[i].users;
+        }
+    }
+    return NULL;
 }
 
 enum remote_outcome remote_hand_bulk(struct remote_decoder *decoder) {

@@ -1,6 +1,7 @@
 #include "remote/code.h"
 
 #include "remote/sha256.h"
+#include "remote/worker/bulk.h"
 #include "remote/worker/hand.h"
 
 #include <stdlib.h>
@@ -12,6 +13,7 @@ static struct kept {
     uint64_t serial;
     uint64_t used;  /* when it was kept, asked for or named last */
     uint64_t asked; /* when a client heard its number, and has not named it yet; 0 for never */
+    unsigned users; /* calls of the driver on other threads */
     bool digested;
     unsigned char digest[REMOTE_DIGEST_BYTES];
 } list[REMOTE_MOST_CODES];
@@ -29,6 +31,10 @@ static bool is_awaited(const struct kept *kept) {
     return kept->asked && now - kept->asked < 2 * REMOTE_MOST_CODES;
 }
 
+static bool is_in_use(const struct kept *kept) {
+    return __atomic_load_n(&kept->users, __ATOMIC_ACQUIRE) != 0;
+}
+
 /* A place for so much more, in which the code lay that was used least recently. NULL if a client may still name all. */
 static struct kept *room(size_t size) {
     for (;;) {
@@ -37,7 +43,8 @@ static struct kept *room(size_t size) {
         for (size_t i = 0; i < REMOTE_MOST_CODES; i++) {
             if (!list[i].bytes) {
                 empty = &list[i];
-            } else if (!is_awaited(&list[i]) && (!oldest || list[i].used < oldest->used)) {
+            } else if (!is_awaited(&list[i]) && !is_in_use(&list[i]) &&
+                       (!oldest || list[i].used < oldest->used)) {
                 oldest = &list[i];
             }
         }
@@ -83,6 +90,15 @@ const void *remote_worker_code(struct remote_worker *worker, uint64_t number, ui
             list[i].used = ++now;
             list[i].asked = 0;
             return list[i].bytes;
+        }
+    }
+    return NULL;
+}
+
+unsigned *remote_code_users(const void *code) {
+    for (size_t i = 0; i < REMOTE_MOST_CODES; i++) {
+        if (code && list[i].bytes == code) {
+            return &list[i].users;
         }
     }
     return NULL;

@@ -1,4 +1,4 @@
-/* The one thread that takes records and calls the driver, in the order of the records. It never waits for the GPU. */
+/* The one thread that takes records and calls the driver, in the order of the records, unless the call may block. */
 #define _GNU_SOURCE
 #include "remote/worker/copies.h"
 #include "remote/worker/state.h"
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 /* Records, answers and scratch memory; pages that nobody writes cost nothing. */
-static bool make_room(struct remote_decoder *decoder) {
+bool remote_decoder_room(struct remote_decoder *decoder) {
     unsigned char *room = mmap(NULL, 3 * (size_t)REMOTE_RECORD_BYTES, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -40,8 +40,8 @@ struct remote_worker *remote_worker_new(struct remote_link *link,
     worker->answers = remote_answers_new();
     worker->waits = remote_waits_new();
     worker->streams = remote_streams_new();
-    if (!make_room(&worker->decoder) || !worker->table || !worker->answers || !worker->waits ||
-        !worker->streams) {
+    if (!remote_decoder_room(&worker->decoder) || !worker->table || !worker->answers ||
+        !worker->waits || !worker->streams) {
         remote_worker_free(worker);
         return NULL;
     }
@@ -177,7 +177,7 @@ static enum remote_outcome refuse(struct remote_decoder *decoder) {
     return remote_finish(decoder);
 }
 
-static enum remote_outcome decode(struct remote_decoder *decoder, size_t size) {
+enum remote_outcome remote_decode_record(struct remote_decoder *decoder, size_t size) {
     enum remote_outcome outcome = remote_decode(decoder, decoder->record, size);
 
     if (outcome == REMOTE_BY_HAND) {
@@ -212,13 +212,17 @@ static enum remote_outcome execute(struct remote_worker *worker, size_t size) {
         return answer_instead(decoder, size, instead);
     }
     mark_copies(worker, &head);
+    enum remote_outcome outcome = REMOTE_GARBLED;
+    if (!head.posted && remote_blocks(head.call) && remote_worker_aside(worker, size, &outcome)) {
+        return outcome;
+    }
     size = unblock(decoder->record, size);
     memcpy(&head, decoder->record, sizeof head);
     bool follows = remote_follows_thread(head.call);
     if (follows) {
         remote_streams_join(worker, &head);
     }
-    enum remote_outcome outcome = decode(decoder, size);
+    outcome = remote_decode_record(decoder, size);
     if (follows) {
         remote_streams_part(worker, &head);
     }
@@ -245,7 +249,7 @@ void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES])
         }
         enum remote_outcome outcome = execute(worker, size);
         if (outcome == REMOTE_ANSWERED) {
-            remote_worker_answer(worker);
+            remote_worker_answer(decoder);
         } else if (outcome != REMOTE_LATER) {
             snprintf(why, REMOTE_WHY_BYTES,
                      "the client's record %llu, call %u, is none that this version sends",

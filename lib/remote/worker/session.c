@@ -21,9 +21,12 @@ void remote_worker_enter(struct remote_worker *worker, struct remote_current *cu
     if (number) {
         remote_worker_resolve(worker, REMOTE_KIND_CUcontext, number, &handle);
     }
-    if ((current->known && current->handle == handle) || !worker->cuda.cuCtxSetCurrent) {
+    uint64_t ends = __atomic_load_n(&worker->context_ends, __ATOMIC_ACQUIRE);
+    if ((current->known && current->handle == handle && current->ends == ends) ||
+        !worker->cuda.cuCtxSetCurrent) {
         return;
     }
+    current->ends = ends;
     current->known = worker->cuda.cuCtxSetCurrent((CUcontext)handle) == CUDA_SUCCESS || !handle;
     current->handle = handle;
 }

@@ -9,6 +9,8 @@
 /* What a thread of the worker has as its current context: a handle of the driver. */
 struct remote_current {
     uint64_t handle;
+    uint64_t
+        ends; /* the worker's count then: a new context may have the handle of one that has ended */
     bool known; /* false where the driver may have changed it */
 };
 
@@ -16,6 +18,7 @@ struct remote_worker {
     struct remote_link *link;
     struct remote_decoder decoder; /* of the executor */
     struct remote_current current; /* of the executor */
+    uint64_t context_ends;         /* how many contexts other threads have begun to end */
     struct remote_cuda_driver cuda;
     struct remote_nvml_driver nvml;
     struct remote_table *table;
@@ -35,6 +38,17 @@ void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES])
 /* Frees it, after all work for later has been done. */
 void remote_worker_free(struct remote_worker *worker);
 
+/* The memory of a decoder. False where there is none. */
+bool remote_decoder_room(struct remote_decoder *decoder);
+/* Calls the decoder of the record, of so many bytes, that lies in the decoder's memory. */
+enum remote_outcome remote_decode_record(struct remote_decoder *decoder, size_t size);
+
+/* aside.c */
+
+/* Has another thread execute the executor's record, whose call may block: it reads and judges the record before this returns,
+ * and answers when the driver does. False if there is no thread or no memory for it: then nothing has happened. */
+bool remote_worker_aside(struct remote_worker *worker, size_t size, enum remote_outcome *outcome);
+
 /* session.c */
 
 /* Makes the context with this number current to the calling thread, or none where the number names none: then the driver
@@ -44,13 +58,17 @@ void remote_worker_enter(struct remote_worker *worker, struct remote_current *cu
 
 /* table.c */
 struct remote_table *remote_table_new(void);
+/* Unbinds a number that the client has chosen while the driver ends its handle, which it may give to something else before it
+ * says so. False if there is no such number. */
+bool remote_worker_suspend(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
+                           uint64_t *handle);
 void remote_table_free(struct remote_table *table);
 
 /* answer.c */
 struct remote_answers *remote_answers_new(void);
 void remote_answers_free(struct remote_answers *answers);
-/* Sends the answer that the executor's decoder has written, or keeps its error if the record was posted. */
-void remote_worker_answer(struct remote_worker *worker);
+/* Sends the answer that a decoder has written, or keeps its error if the record was posted. */
+void remote_worker_answer(const struct remote_decoder *decoder);
 
 /* wait.c */
 struct remote_waits *remote_waits_new(void);

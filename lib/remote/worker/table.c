@@ -220,6 +220,16 @@ bool remote_worker_bind(struct remote_worker *worker, enum remote_kind kind, uin
     return bound;
 }
 
+bool remote_worker_suspend(struct remote_worker *worker, enum remote_kind kind, uint64_t number,
+                           uint64_t *handle) {
+    if (number <= remote_kinds[kind].fixed || number >= FIRST_OWN ||
+        !remote_worker_resolve(worker, kind, number, handle)) {
+        return false;
+    }
+    remote_worker_unbind(worker, kind, number);
+    return true;
+}
+
 uint64_t remote_worker_number(struct remote_worker *worker, enum remote_kind kind,
                               uint64_t handle) {
     struct remote_table *table = worker->table;

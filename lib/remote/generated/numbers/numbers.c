@@ -131,6 +131,34 @@ bool remote_is_posted(uint16_t call) {
     }
 }
 
+bool remote_blocks(uint16_t call) {
+    switch (call) {
+    case REMOTE_cuArrayDestroy:
+    case REMOTE_cuCtxDestroy:
+    case REMOTE_cuCtxDestroy_v2:
+    case REMOTE_cuCtxSetLimit:
+    case REMOTE_cuFuncLoad:
+    case REMOTE_cuKernelGetFunction:
+    case REMOTE_cuLibraryGetModule:
+    case REMOTE_cuLibraryLoadData:
+    case REMOTE_cuLibraryUnload:
+    case REMOTE_cuMemFree_v2:
+    case REMOTE_cuMemPoolTrimTo:
+    case REMOTE_cuMemRelease:
+    case REMOTE_cuMemUnmap:
+    case REMOTE_cuMipmappedArrayDestroy:
+    case REMOTE_cuModuleLoadData:
+    case REMOTE_cuModuleLoadDataEx:
+    case REMOTE_cuModuleLoadFatBinary:
+    case REMOTE_cuModuleUnload:
+    case REMOTE_cuStreamDestroy:
+    case REMOTE_cuStreamDestroy_v2:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static bool gives(uint16_t call) {
     switch (call) {
     case REMOTE_cuArray3DCreate_v2:

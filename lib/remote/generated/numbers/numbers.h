@@ -808,6 +808,9 @@ enum remote_number {
 bool remote_is_served(uint16_t call);
 bool remote_is_posted(uint16_t call);
 
+/* Whether the driver may hold whoever calls: for the GPU, or while it loads code. */
+bool remote_blocks(uint16_t call);
+
 /* Whether the call may answer the error of an earlier one in place of its own success. It may not where the program would
  * then not know of what it has made. */
 bool remote_tells_late(uint16_t call);
