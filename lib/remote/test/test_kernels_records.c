@@ -1,5 +1,6 @@
 /* Records of launches, layouts and forgotten kernels that no client of ours would send, and answers that no worker of ours
  * would give: beside a driver that reads everything it was given, and that gives addresses of ended functions away again. */
+#include "remote/client/layout.h"
 #include "remote/client/pack.h"
 #include "remote/generated/cuda_decode.h"
 #include "remote/launch.h"
@@ -356,10 +357,11 @@ static void check_random(void) {
     }
     CHECK(outcomes[REMOTE_ANSWERED] && outcomes[REMOTE_GARBLED]);
     CHECK_EQUAL(outcomes[REMOTE_LATER] + outcomes[REMOTE_BY_HAND], 0);
-    OK(cuModuleUnload(module));
+    remote_code_ended(REMOTE_KIND_CUmodule, (uint64_t)module);
     /* Numbers to forget: more than there are, and of kinds that are none. */
     words()[0] = UINT64_C(1) << 61;
     expect_end("numbers that wrap");
+    OK(cuModuleUnload(module));
     printf("%lu answered, %lu ended, %u read\n", outcomes[0], outcomes[2], sum);
 }
 
