@@ -8,20 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Records, answers and scratch memory; pages that nobody writes cost nothing. */
-bool remote_decoder_room(struct remote_decoder *decoder) {
-    unsigned char *room = mmap(NULL, 3 * (size_t)REMOTE_RECORD_BYTES, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (room == MAP_FAILED) {
-        return false;
-    }
-    decoder->record = room;
-    decoder->answer = room + REMOTE_RECORD_BYTES;
-    decoder->scratch = room + 2 * (size_t)REMOTE_RECORD_BYTES;
-    return true;
-}
-
 struct remote_worker *remote_worker_new(struct remote_link *link,
                                         const struct remote_cuda_driver *cuda,
                                         const struct remote_nvml_driver *nvml) {
@@ -162,30 +148,6 @@ static size_t unblock(unsigned char *record, size_t size) {
     memcpy(record, &head, sizeof head);
     memcpy(record + size, &stream, sizeof stream);
     return head.size;
-}
-
-/* A call that has no decoder, here or of its subject. */
-static enum remote_outcome refuse(struct remote_decoder *decoder) {
-    uint16_t call = decoder->head.call;
-
-    if (call >= REMOTE_SNAPSHOT) {
-        return REMOTE_GARBLED;
-    }
-    decoder->head.given = 0;
-    remote_answer(decoder, call >= REMOTE_NVML ? (int32_t)NVML_ERROR_NOT_SUPPORTED
-                                               : (int32_t)CUDA_ERROR_NOT_SUPPORTED);
-    return remote_finish(decoder);
-}
-
-enum remote_outcome remote_decode_record(struct remote_decoder *decoder, size_t size) {
-    enum remote_outcome outcome = remote_decode(decoder, decoder->record, size);
-
-    if (outcome == REMOTE_BY_HAND) {
-        remote_decode_one *one = remote_hand_decoder(decoder->head.call);
-
-        outcome = one ? one(decoder) : refuse(decoder);
-    }
-    return outcome;
 }
 
 static enum remote_outcome answer_instead(struct remote_decoder *decoder, size_t size,

@@ -38,6 +38,8 @@ void remote_worker_run(struct remote_worker *worker, char why[REMOTE_WHY_BYTES])
 /* Frees it, after all work for later has been done. */
 void remote_worker_free(struct remote_worker *worker);
 
+/* decode.c */
+
 /* The memory of a decoder. False where there is none. */
 bool remote_decoder_room(struct remote_decoder *decoder);
 /* Calls the decoder of the record, of so many bytes, that lies in the decoder's memory. */
