@@ -99,3 +99,26 @@ func TestCommandsEndWithTheirServer(t *testing.T) {
 	})
 	s.eventually("no process of u4 is left", func() bool { return s.run("root", "sh", "-c", "pgrep -u u4 || true").out == "" })
 }
+
+// A command that kills its attendant, which is its user's, leaves nothing by a session of its own, and its share counts until then.
+func TestCommandKillsItsAttendant(t *testing.T) {
+	s := newServer(t)
+	s.agent()
+	s.serve(map[string][]string{"u1": {"--user", "u4", "--commands", "--shares", "1"}})
+	on := func(command string) []string {
+		return []string{"env", "-C", "/var/tmp", "divvy", "run", "--on", "localhost", "--memory", "2Gi", "--", "sh", "-c", hardware + command}
+	}
+	const cunning = `(setsid gpubench hold --bytes 1Gi </dev/zero >~/held &); while ! [ -s ~/held ]; do sleep 0.02; done; kill -KILL $PPID; sleep 1000`
+	if o := s.run("u1", on(cunning)...); o.status != 128+int(syscall.SIGKILL) {
+		t.Errorf("%+v", o)
+	}
+	if used, err := s.Used(t.Context()); err != nil || used > 0 || len(s.list().Tenants) > 0 {
+		t.Errorf("%d bytes and %+v are left, %v", used, s.list().Tenants, err)
+	}
+	if o := s.run("root", "sh", "-c", "pgrep -u u4 || true"); o.out != "" {
+		t.Errorf("processes of u4 are left: %+v", o)
+	}
+	if o := s.run("u1", on("true")...); o.status != 0 {
+		t.Errorf("the next command: %+v", o)
+	}
+}
