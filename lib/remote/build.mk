@@ -199,7 +199,7 @@ $(REMOTE_TEST)/wild_functions: lib/remote/test/wild_functions.sh abi/cuda.yaml
 	$^ >$@.tmp && mv $@.tmp $@
 $(REMOTE_OBJ)/test/test_wild.o: CFLAGS += -DWILD_FUNCTIONS='"$(abspath $(REMOTE_TEST)/wild_functions)"'
 $(REMOTE_TEST)/wild: $(REMOTE_OBJ)/test/wild_draw.o | $(REMOTE_TEST)/wild_functions
-$(REMOTE_TEST)/difference: $(addprefix $(REMOTE_OBJ)/test/,difference_memory.o difference_work.o)
+$(REMOTE_TEST)/difference: $(addprefix $(REMOTE_OBJ)/test/,difference_memory.o difference_work.o relay.o)
 $(REMOTE_TEST)/graphs: $(addprefix $(REMOTE_OBJ)/test/,script.o script_nodes.o script_capture.o)
 $(REMOTE_TEST)/graphs_records $(REMOTE_TEST)/graphs_lies: $(addprefix $(REMOTE_OBJ)/,test/graphs_driver.o client/graphs_end.o) \
 	$(patsubst lib/%.c,$(B)/obj/%.o,$(wildcard $(addprefix lib/remote/worker/,graphs*.c callback*.c capture*.c attribute.c occupancy.c))) $(REMOTE_LINK)

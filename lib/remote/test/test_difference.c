@@ -1,7 +1,9 @@
 /* Random calls, once with the simulated driver and once with the client and a worker: results, what was written, and memory
  * are the same. Once where all calls wait, and once where they do not: then an error of a call that is posted may come with
- * the next that waits, and nowhere else. CALLS says how many, of each; SEED repeats a run. */
+ * the next that waits, and nowhere else. The same where client and worker share no memory, as over a network. CALLS says how
+ * many, of each; SEED repeats a run; WAY is "rings" or "stream" for one of the two. */
 #include "remote/test/difference.h"
+#include "remote/test/relay.h"
 #include "remote/test/whole.h"
 #include "test/check.h"
 
@@ -19,7 +21,7 @@ struct run {
     struct difference_call *calls;
     size_t count;
     uint64_t seed;
-    bool remote;
+    bool remote, stream;
 };
 static struct run *now;
 static size_t at;
@@ -147,6 +149,9 @@ static void play(void *argument) {
     state = now->seed;
     at = 0;
     alarm(0);
+    if (now->stream) {
+        relay_start();
+    }
     OK(CALL_(cuInit, 0));
     while (at < now->count) {
         size_t end = at + PROGRAM;
@@ -161,6 +166,9 @@ static void play(void *argument) {
         kind = 99;
         end_program();
         WAITS(cuMemPoolSetAttribute, w.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &zero);
+    }
+    if (now->stream) {
+        relay_end();
     }
 }
 
@@ -221,30 +229,37 @@ static unsigned long compare(const struct run *direct, const struct run *remote,
     return differences;
 }
 
-static unsigned long run(bool strict, size_t count, uint64_t seed) {
+static unsigned long run(bool strict, bool stream, size_t count, uint64_t seed) {
     struct run *both = whole_share(2 * sizeof *both);
     unsigned long failing = 0, late = 0, differences;
 
     for (unsigned i = 0; i < 2; i++) {
-        both[i] = (struct run){whole_share(count * sizeof *both[i].calls), count, seed, i == 1};
+        both[i] = (struct run){whole_share(count * sizeof *both[i].calls), count, seed, i == 1,
+                               i == 1 && stream};
         setenv("DIVVY_REMOTE", strict ? "strict" : "", 1);
         CHECK_EQUAL(whole_run(i == 1, play, &both[i]), 0);
     }
     differences = compare(&both[0], &both[1], strict, &failing, &late);
-    printf("%s: %zu calls, %lu of them failing, %lu late, %lu differences\n",
-           strict ? "strict" : "posted", count, failing, late, differences);
+    printf("%s%s: %zu calls, %lu of them failing, %lu late, %lu differences\n",
+           stream ? "stream, " : "", strict ? "strict" : "posted", count, failing, late,
+           differences);
     fflush(stdout);
     return differences;
 }
 
 int main(void) {
-    const char *calls = getenv("CALLS"), *seed = getenv("SEED");
+    const char *calls = getenv("CALLS"), *seed = getenv("SEED"), *way = getenv("WAY");
     size_t count = calls ? strtoul(calls, NULL, 10) : CALLS;
     uint64_t from = seed ? strtoull(seed, NULL, 10) : 1;
 
     whole_start();
-    unsigned long waiting = run(true, count, from), late = run(false, count, from);
-    CHECK_EQUAL(waiting, 0);
-    CHECK_EQUAL(late, 0);
+    unsigned long differences = 0;
+    for (int stream = 0; stream < 2; stream++) {
+        if (!way || strcmp(way, stream ? "stream" : "rings") == 0) {
+            differences += run(true, stream, count, from);
+            differences += run(false, stream, count, from);
+        }
+    }
+    CHECK_EQUAL(differences, 0);
     return 0;
 }

@@ -27,7 +27,7 @@ func (b *bench) differences() ([]measurement.Row, error) {
 	notes := map[string]string{}
 	for seed := range b.times(3) {
 		compare := exec.CommandContext(b.Context(), filepath.Join(b.build, "test", "remote", "difference"))
-		compare.Env = append(os.Environ(), fmt.Sprintf("SEED=%d", seed+1), fmt.Sprintf("CALLS=%d", b.randomCalls()))
+		compare.Env = append(os.Environ(), fmt.Sprintf("SEED=%d", seed+1), fmt.Sprintf("CALLS=%d", b.randomCalls()), "WAY=rings")
 		text, err := compare.CombinedOutput()
 		found := differs.FindAllStringSubmatch(string(text), -1)
 		if len(found) != 2 {
