@@ -83,11 +83,15 @@ func waitsFor(t *testing.T, p *plane.Plane, bound []string) {
 	if len(bound) != 2 {
 		t.Fatalf("bound are %v: the GPU has room for two", bound)
 	}
-	eventually(t, func() bool { return len(reasonsOf(t, p)) > 0 })
-	t.Logf("others are told %v", reasonsOf(t, p))
+	eventually(t, func() bool { return len(reasonsOf(t, p)) >= remotePods-2 })
+	told := reasonsOf(t, p)
+	t.Logf("others are told %v", told)
+	if len(told) > remotePods-2 {
+		t.Errorf("pods that have a node are told why they wait; bound are %v", bound)
+	}
 }
 
-// reasonsOf are the reasons why pods without a node wait, by their names.
+// reasonsOf are the reasons that pods are told why they wait, by their names.
 func reasonsOf(t *testing.T, p *plane.Plane) map[string]string {
 	t.Helper()
 	pods, err := p.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
@@ -97,7 +101,7 @@ func reasonsOf(t *testing.T, p *plane.Plane) map[string]string {
 	reasons := map[string]string{}
 	for i := range pods.Items {
 		for _, c := range pods.Items[i].Status.Conditions {
-			if pods.Items[i].Spec.NodeName == "" && c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 				reasons[pods.Items[i].Name] = c.Message
 			}
 		}

@@ -212,6 +212,8 @@ func (p *plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *corev1.
 		if scheduler.Taken(err) {
 			// Kubernetes' allocator may have heard of room before the ledger has: no event comes after that but the engine's.
 			p.engine.Waiting.Add(pod, "found by Kubernetes for "+string(pod.UID))
+		} else if err == nil {
+			p.reasons.Forget(pod.UID) // why it waited is not told once it has a place
 		}
 		return reserved(err)
 	}
