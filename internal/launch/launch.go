@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -53,7 +54,16 @@ func (e Enter) Plan(edits edits.Edits, env, command []string) Plan {
 
 // Exec executes the plan. It returns only if that fails.
 func (p Plan) Exec() error {
-	return fmt.Errorf("run %s: %w: reinstall Divvy", p.Program, syscall.Exec(p.Program, p.Args, p.Env))
+	return notRun(p.Program, syscall.Exec(p.Program, p.Args, p.Env))
+}
+
+// notRun is why a program of Divvy's does not run. Another installation helps only where its file is the cause, and not where
+// too many processes or files are.
+func notRun(program string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC) {
+		return fmt.Errorf("run %s: %w: reinstall Divvy", program, err)
+	}
+	return fmt.Errorf("run %s: %w", program, err)
 }
 
 // Probe checks that a command can have a mount namespace. The error wraps
@@ -70,6 +80,6 @@ func (e Enter) Probe(ctx context.Context) error {
 	case errors.As(err, &exit) && said.Len() > 0:
 		return fmt.Errorf("%w: %s", ErrNamespaces, strings.TrimPrefix(strings.TrimSpace(said.String()), "divvy: "))
 	default:
-		return fmt.Errorf("run %s: %w: reinstall Divvy", e, err)
+		return notRun(string(e), err)
 	}
 }
