@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -76,6 +77,8 @@ type host struct {
 	listener        net.Listener
 	served          chan error
 	run             Host
+	// over is called when a command has ended.
+	over atomic.Pointer[func(clean bool)]
 	// end ends the server's commands.
 	end context.CancelCauseFunc
 }
@@ -101,6 +104,11 @@ func serve(t *testing.T, variables ...string) *host {
 	}
 	uid, _ := strconv.Atoi(who.Uid)
 	h.run = Host{Attendant: []string{self, "attend"}, Run: []string{"/usr/bin/env"}, User: User{Name: who.Username, Home: who.HomeDir, UID: uid}, Variables: variables}
+	h.run.Ended = func(clean bool) {
+		if over := h.over.Load(); over != nil {
+			(*over)(clean)
+		}
+	}
 	ctx, end := context.WithCancelCause(context.Background())
 	t.Cleanup(func() { end(nil) })
 	h.end = end

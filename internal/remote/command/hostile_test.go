@@ -93,14 +93,20 @@ func TestKilledAttendantLeavesASession(t *testing.T) {
 	h := serve(t)
 	cmd := h.command("setsid sh -c 'echo $$ > left; exec sleep 1000' & while ! [ -s left ]; do sleep 0.01; done; kill -KILL $PPID; sleep 1000")
 	file, told := filepath.Join(cmd.Dir, "left"), make(chan bool, 2)
-	h.run.Ended = func(clean bool) {
+	over := func(clean bool) {
 		told <- clean
-		if text, err := os.ReadFile(file); err == nil && !clean {
-			if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // as the agent does
-			}
+		text, err := os.ReadFile(file)
+		if err != nil || clean {
+			return
+		}
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		id, err := process.Find(pid)
+		for err == nil && id.Alive() { // as the agent does
+			_ = id.Signal(syscall.SIGKILL) // it may have ended
+			<-time.After(leavePause)
 		}
 	}
+	h.over.Store(&over)
 	_ = cmd.Run() // the state tells
 	if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended with %v", cmd.ProcessState)
