@@ -8,6 +8,7 @@
 #define COUNT 20000u
 #define ROUNDS 1000u
 #define RECORD_NS 500u /* of the simulated machine */
+#define UNLEARNED_NS 1000u
 
 static struct setting s;
 static CUstream stream;
@@ -55,6 +56,42 @@ static void records_are_charged(void) {
     CHECK(charged < took + took / 4 || (passed > 2 * took && charged <= passed));
 }
 
+/* Records of all that a context has are charged as others, in whatever context the thread is, and never measured: each for what the
+ * library takes a record for before it has measured any. */
+static void records_of_contexts_are_charged(void) {
+    CUcontext context, other;
+
+    begin();
+    CHECK_EQUAL(CUDA(&s, cuCtxGetCurrent)(&context), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        uint64_t before = sim_time(&s, 0);
+        uint64_t charged = busy_bucket(&s, 0).charged;
+
+        for (unsigned k = 0; k < COUNT; k++) {
+            CHECK_EQUAL(CUDA(&s, cuCtxRecordEvent)(context, event), CUDA_SUCCESS);
+        }
+        CHECK_EQUAL(CUDA(&s, cuEventSynchronize)(event), CUDA_SUCCESS);
+        CHECK_EQUAL(CUDA(&s, cuCtxSynchronize)(), CUDA_SUCCESS);
+        charged = busy_bucket(&s, 0).charged - charged;
+        uint64_t took = sim_time(&s, 0) - before;
+        CHECK(took >= (uint64_t)COUNT * RECORD_NS);
+        CHECK(charged >= (uint64_t)COUNT * RECORD_NS);
+        CHECK(charged <= (uint64_t)COUNT * UNLEARNED_NS * 11 / 10);
+        if (i == 0) {
+            CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&other, 0, 0), CUDA_SUCCESS);
+        }
+    }
+    /* What a stream has comes before the event, also one that waits for no other. */
+    CHECK_EQUAL(busy_launch(&s, stream, 20 * MS), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxRecordEvent)(context, event), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuEventSynchronize)(event), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuStreamQuery)(stream), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxGetCurrent)(&context), CUDA_SUCCESS);
+    CHECK(context == other);
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(other), CUDA_SUCCESS);
+    end();
+}
+
 /* With a hundredth of the GPU a loop of records waits once it has taken more than it may. */
 static void records_wait_in_the_end(void) {
     begin();
@@ -88,6 +125,7 @@ static void records_measure(void) {
 
 int main(void) {
     busy_make(&s, 1);
+    records_of_contexts_are_charged();
     records_are_charged();
     records_wait_in_the_end();
     records_measure();

@@ -84,7 +84,7 @@ static enum way choose(struct flight *flight, struct launch *launch) {
         return JOIN;
     }
     if (flight->count + 1 >= FLIGHT_BATCHES || stamps_state(flight->stamps) != STAMPS_LIVE ||
-        flight->refuses) {
+        flight->refuses || launch->apart) {
         give_up_turn(flight, launch);
         return flight->is_open ? JOIN : PLAIN;
     }

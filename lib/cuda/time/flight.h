@@ -107,6 +107,7 @@ struct launch {
     bool yields;  /* it waits because a neighbour's pulse beats */
     bool unknown; /* nobody knows its cost, not even about */
     bool records; /* it is the record of an event */
+    bool apart;   /* it is in no order with the flight's stream, whose events cannot measure it */
     bool alone;   /* has to be measured alone; only then also: */
     bool loads;   /* its code may be loaded inside the driver's call */
 };

@@ -33,6 +33,41 @@
     }
 #include "abi/generated/cuda_hooks.inc"
 
+/* Makes a context current for a moment. False where it is already, or cannot be: then `fits` says which. */
+static bool visit(CUcontext context, bool *fits) {
+    CUcontext now = NULL;
+    *fits = DV_CALL(cuCtxGetCurrent, &now) == CUDA_SUCCESS && now == context;
+    if (*fits) {
+        return false;
+    }
+    *fits = DV_CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+    return *fits;
+}
+
+/* Whatever the streams of the context have comes before the event, which is of none of them. So its time is charged to the legacy
+ * stream, and no events of ours in that stream measure it. */
+CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
+    struct launch launch;
+    struct home home;
+    bool fits;
+    if (!launch_counts() || !context_known(context, &home)) {
+        return DV_REAL(cuCtxRecordEvent)(context, event);
+    }
+    bool visits = visit(context, &fits);
+    if (!fits) {
+        return DV_CALL(cuCtxRecordEvent, context, event);
+    }
+    CUresult result = launch_records_apart(&launch);
+    if (result == CUDA_SUCCESS) {
+        result = DV_CALL(cuCtxRecordEvent, context, event);
+    }
+    launch_end(&launch, result);
+    if (visits) {
+        DV_CALL(cuCtxPopCurrent_v2, &context);
+    }
+    return result;
+}
+
 /* All streams of the context wait, also those that are made later. */
 CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
     struct home home;

@@ -72,8 +72,10 @@ static __attribute__((noinline, cold)) bool is_unknown(struct launch *launch, st
     return launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0;
 }
 
+enum kind { WORK, RECORD, RECORD_APART };
+
 static CUresult begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior,
-                      bool records) {
+                      enum kind kind) {
     struct flight *flight = capture_has(stream) ? NULL : flight_of(stream);
     launch->flight = NULL;
     if (flight == NULL) {
@@ -88,7 +90,8 @@ static CUresult begin(struct launch *launch, CUstream stream, struct work work, 
     launch->cost = cost_find(cost_key(work), prior);
     launch->taken = launch->waited = launch->unknown = launch->alone = false;
     launch->turn = 0;
-    launch->records = records;
+    launch->records = kind != WORK;
+    launch->apart = kind == RECORD_APART;
     bool unknown =
         __builtin_expect(cost_samples(launch->cost) == 0, 0) && is_unknown(launch, work, flags);
     struct notes *notes = notes_here;
@@ -114,11 +117,16 @@ static CUresult begin(struct launch *launch, CUstream stream, struct work work, 
 }
 
 CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
-    return begin(launch, stream, work, prior, false);
+    return begin(launch, stream, work, prior, WORK);
 }
 
 CUresult launch_records(struct launch *launch, CUstream stream) {
-    return begin(launch, stream, cost_moved(COST_EVENT, 0), EVENT_NS, true);
+    return begin(launch, stream, cost_moved(COST_EVENT, 0), EVENT_NS, RECORD);
+}
+
+CUresult launch_records_apart(struct launch *launch) {
+    launch_follows(CU_STREAM_LEGACY);
+    return begin(launch, CU_STREAM_LEGACY, cost_moved(COST_EVENT, 0), EVENT_NS, RECORD_APART);
 }
 
 void launch_end(struct launch *launch, CUresult result) {

@@ -74,6 +74,8 @@ DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
 
 /* The same for the record of an event, which is charged, and waits only in a stream that gets hardly anything else. */
 DV_HIDDEN CUresult launch_records(struct launch *launch, CUstream stream);
+/* The same where the event is of no stream: it is charged to the legacy one of the current context, and not measured there. */
+DV_HIDDEN CUresult launch_records_apart(struct launch *launch);
 
 /* Before something that is not a launch is given to the stream. */
 DV_HIDDEN void launch_follows(CUstream stream);

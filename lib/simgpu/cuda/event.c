@@ -103,6 +103,34 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned in
     return record(event, stream, flags, true);
 }
 
+/* Whether a stream of the context is captured, of which no event can be recorded then. */
+static bool captures(CUcontext ctx) {
+    bool any = false;
+
+    sg_work_lock();
+    for (struct link *at = ctx->streams.next; at != &ctx->streams; at = at->next) {
+        any = any || CONTAINER(at, struct CUstream_st, of_context)->capture;
+    }
+    sg_work_unlock();
+    return any;
+}
+
+CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event) {
+    SG_READY();
+    SG_REQUIRE(ctx && sg_context_given(ctx), CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(event && handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    ctx = ctx->of ? ctx->of : ctx; /* gathers more than a green context's own work, as it may */
+    SG_TRY(sg_context_result(ctx));
+    SG_REQUIRE(event->ctx == ctx, CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(!captures(ctx), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CUstream gathering = stream_gathering(ctx);
+    if (!gathering) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    capture_forget_event(event);
+    return sg_enqueue(gathering, &(struct stream_op){.kind = OP_RECORD, .event = event});
+}
+
 static CUresult usable(CUevent event) {
     SG_READY();
     SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);

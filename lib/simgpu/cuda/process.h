@@ -133,7 +133,9 @@ struct CUctx_st {
     struct link events;     /* CUevent_st.of_context; the work lock */
     struct link modules;
     struct link arrays, mipmaps;
-    CUstream legacy;        /* the default stream */
+    CUstream legacy; /* the default stream */
+    CUstream
+        gathering; /* in which events of the whole context are recorded; NULL before the first */
     uint64_t blocking_tail; /* largest tail of the streams that the legacy stream waits for */
     unsigned deferred;      /* operations that wait in streams of this context */
 };

@@ -168,7 +168,8 @@ static unsigned collect(CUstream stream, struct barrier *out) {
 
     for (struct link *at = ctx->streams.next; at != &ctx->streams; at = at->next) {
         CUstream other = CONTAINER(at, struct CUstream_st, of_context);
-        bool ordered = stream->is_legacy
+        bool ordered = stream->gathers ? true
+                       : stream->is_legacy
                            ? !(other->flags & CU_STREAM_NON_BLOCKING)
                            : other->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING);
         if (other == stream || !ordered || !other->first) {

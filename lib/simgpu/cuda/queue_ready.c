@@ -64,7 +64,12 @@ static void raise_to(uint64_t *value, uint64_t floor) {
 void queue_follow(CUstream stream) {
     CUcontext ctx = stream->ctx;
 
-    if (stream->is_legacy) {
+    if (stream->gathers) {
+        for (struct link *at = ctx->streams.next; at != &ctx->streams; at = at->next) {
+            const struct CUstream_st *other = CONTAINER(at, struct CUstream_st, of_context);
+            raise_to(&stream->tail, __atomic_load_n(&other->tail, __ATOMIC_RELAXED));
+        }
+    } else if (stream->is_legacy) {
         raise_to(&stream->tail, __atomic_load_n(&ctx->blocking_tail, __ATOMIC_RELAXED));
     } else if (!(stream->flags & CU_STREAM_NON_BLOCKING)) {
         raise_to(&stream->tail, __atomic_load_n(&ctx->legacy->tail, __ATOMIC_RELAXED));

@@ -48,6 +48,7 @@ void streams_detach(CUcontext view) {
 }
 
 CUresult streams_start(CUcontext ctx) {
+    ctx->gathering = NULL;
     ctx->legacy = stream_new(ctx, NULL, CU_STREAM_DEFAULT, 0);
     if (!ctx->legacy) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -60,7 +61,21 @@ void streams_end_context(CUcontext ctx) {
     while (ctx->streams.next != &ctx->streams) {
         end(CONTAINER(ctx->streams.next, struct CUstream_st, of_context));
     }
-    ctx->legacy = NULL;
+    ctx->legacy = ctx->gathering = NULL;
+}
+
+CUstream stream_gathering(CUcontext ctx) {
+    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+    pthread_mutex_lock(&making);
+    if (!ctx->gathering && (ctx->gathering = stream_new(ctx, NULL, CU_STREAM_NON_BLOCKING, 0))) {
+        sg_work_lock();
+        ctx->gathering->gathers = true;
+        sg_work_unlock();
+    }
+    CUstream gathering = ctx->gathering;
+    pthread_mutex_unlock(&making);
+    return gathering;
 }
 
 /* The thread's own default stream in that context, made when it is first named. */

@@ -13,6 +13,7 @@ struct CUstream_st {
     int priority;
     unsigned long long id;
     bool is_legacy;
+    bool gathers; /* all that other streams of the context have comes before what is given to it */
     bool per_thread;
     pthread_t thread; /* owner of a per-thread default stream */
     uint64_t tail;    /* position of the channel at which everything issued here has ended */
@@ -155,6 +156,8 @@ CUstream stream_new(CUcontext ctx, CUcontext view, unsigned flags, int priority)
 void streams_detach(CUcontext view);
 CUresult streams_start(CUcontext ctx);
 void streams_end_context(CUcontext ctx);
+/* The stream that gathers; NULL without memory. */
+CUstream stream_gathering(CUcontext ctx);
 /* event.c: a new event of the context; NULL without memory. */
 CUevent event_new(CUcontext ctx, unsigned flags);
 void events_end_context(CUcontext ctx);
