@@ -71,7 +71,7 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 	defer r.leave(l)
 	defer l.forgetWorker()
 	if err := l.connect(ctx, share); err != nil {
-		l.end(share.Host.words(err))
+		l.end(l.unconnected(ctx, share, err))
 		return
 	}
 	if err := l.remote.Write(0, hello); err == nil {
@@ -226,6 +226,22 @@ func (l *link) reason(s *Share, err error) string {
 		return "its connection to " + s.Host.Name + " has ended"
 	}
 	return fmt.Sprintf("its connection to %s has ended: %s", s.Host.Name, plain(err))
+}
+
+// unconnected is why a process has no worker. While the share hears nothing of its host either, the host may be gone, and soon the
+// share has ended or is heard again. That is waited for: if the host is gone, the share ends first, as in reason.
+func (l *link) unconnected(ctx context.Context, s *Share, err error) string {
+	for s.conn.Quiet() > 2*wire.Beat {
+		select {
+		case <-s.Ended():
+			l.relay.end(s, s.Why())
+			return s.Why()
+		case <-ctx.Done():
+			return s.Host.words(err)
+		case <-time.After(wire.Beat):
+		}
+	}
+	return s.Host.words(err)
 }
 
 // workerEnded is why a link ended whose worker did. The host passes that on alone only where the share goes on.

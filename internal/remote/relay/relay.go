@@ -139,7 +139,7 @@ func (r *Relay) end(s *Share, why string) {
 	r.finish(why)
 }
 
-// finish ends the share for good, and all links, for a reason.
+// finish ends the share for good, and all links, for a reason. When it returns, lists are told.
 func (r *Relay) finish(why string) {
 	r.mu.Lock()
 	if r.over {
@@ -155,8 +155,8 @@ func (r *Relay) finish(why string) {
 	for l := range r.links {
 		links = append(links, l)
 	}
+	_ = r.put() // lists are for people; what ends must end
 	r.mu.Unlock()
-	_ = r.save() // lists are for people; what ends must end
 	for _, l := range links {
 		l.end(why)
 	}
@@ -217,6 +217,11 @@ func (r *Relay) leave(l *link) {
 func (r *Relay) save() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.put()
+}
+
+// put is save for who holds mu.
+func (r *Relay) put() error {
 	r.record.Processes = nil
 	for _, pid := range r.links {
 		r.record.Processes = append(r.record.Processes, pid)

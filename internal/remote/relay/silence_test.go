@@ -97,6 +97,39 @@ func TestShareEndsBeforeItsProgram(t *testing.T) {
 	}
 }
 
+// A program that begins when its host is gone cannot connect, and may find that out before the share does. The share has ended all
+// the same when the program learns of it. A host that is heard has refused the program alone, which is told at once.
+func TestShareEndsBeforeAProgramThatCannotConnect(t *testing.T) {
+	for name, heard := range map[string]bool{"its host is gone": false, "its host is heard": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Mkdir(RecordFolder(dir), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				s := newSide(t) // whose certificates are of the test's own time
+				r := New(Spec{Dir: dir, Socket: filepath.Join(dir, "client", "worker.sock")}, nil, func(string) {})
+				share := &Share{Host: Host{Name: "far"}, conn: s.connect(heard), ended: make(chan struct{})}
+				go share.follow(t.Context())
+				r.hold(share)
+				time.Sleep(wire.Silence / 2)
+				begun := time.Now()
+				why := (&link{relay: r}).unconnected(t.Context(), share, errSlow)
+				record, err := ReadRecord(dir)
+				switch {
+				case heard:
+					if took := time.Since(begun); took > 0 || why != "far: "+errSlow.Error() || record.State == StateEnded {
+						t.Errorf("after %v it is told %q, and lists %+v", took, why, record)
+					}
+				case err != nil || record.State != StateEnded || why != share.Why() || why != record.Why:
+					t.Errorf("it is told %q, and lists %+v, %v", why, record, err)
+				}
+				share.End()
+			})
+		})
+	}
+}
+
 // A worker's end that the host passes on is told at once: nothing else can be the reason. A share that has ended is.
 func TestWorkerEndIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
