@@ -41,6 +41,7 @@ func (l *lab) tryInstall(values ...string) error {
 		}
 		args = append(args, "--set", value)
 	}
+	defer l.long("helm " + strings.Join(args, " "))()
 	_, err := l.Helm(l.ctx, args...)
 	return err
 }

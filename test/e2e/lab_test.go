@@ -178,16 +178,21 @@ func (l *lab) must(err error) {
 	}
 }
 
+// long names something that is waited for if that is long, while it lasts: whoever ends the run then knows for what it waited. The
+// function that it returns is called at the end of the wait.
+func (l *lab) long(what string) (end func() bool) {
+	return time.AfterFunc(longest/6, func() { l.t.Logf("%s: not within %s, and still waited for", what, longest/6) }).Stop
+}
+
 // eventually waits for a condition; the function returns why it does not hold, or an
-// empty string. A wait that is long is named while it lasts: whoever ends the run then knows for what it waited.
+// empty string.
 func (l *lab) eventually(what string, holds func() string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.ctx, longest)
 	defer cancel()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
-	long := time.AfterFunc(longest/6, func() { l.t.Logf("%s: not within %s, which is waited for still", what, longest/6) })
-	defer long.Stop()
+	defer l.long(what)()
 	for {
 		why := holds()
 		if why == "" {
@@ -204,6 +209,7 @@ func (l *lab) eventually(what string, holds func() string) {
 // kubectl runs kubectl and fails the test unless it succeeds.
 func (l *lab) kubectl(args ...string) string {
 	l.t.Helper()
+	defer l.long("kubectl " + strings.Join(args, " "))()
 	text, err := l.Kubectl(l.ctx, args...)
 	l.must(err)
 	return text

@@ -162,6 +162,7 @@ func (l *lab) event(name, eventReason string) string {
 	l.t.Helper()
 	ctx, cancel := l.bound()
 	defer cancel()
+	defer l.long("event " + eventReason + " about " + name)()
 	found, err := l.WaitEvent(ctx, l.namespace, name, func(e *corev1.Event) bool { return e.Reason == eventReason })
 	l.must(err)
 	if strings.ContainsAny(strings.TrimSpace(found.Message), "\n\r") {
@@ -195,6 +196,7 @@ func (l *lab) exampleFile(name string) string {
 // program print it.
 func (l *lab) exec(pod, container string, command ...string) string {
 	l.t.Helper()
+	defer l.long(strings.Join(command, " ") + " in pod " + pod)()
 	text, err := l.PodExec(l.ctx, l.namespace, pod, container, command...)
 	l.must(err)
 	return text
