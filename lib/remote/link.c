@@ -121,7 +121,7 @@ struct remote_link *remote_link_connect(const char *path, char why[REMOTE_WHY_BY
         return NULL;
     }
     struct remote_link *link =
-        remote_link_client(connection, REMOTE_LINK_RINGS, REMOTE_HELLO_NS, why);
+        remote_link_client(connection, REMOTE_LINK_RINGS, REMOTE_ANSWER_NS, why);
     errno = saved;
     return link;
 }

@@ -15,6 +15,10 @@
 /* Frames are gathered to so many bytes before a socket is written, and read in such portions. */
 #define REMOTE_GATHERED_BYTES (64u << 10)
 #define REMOTE_HELLO_NS INT64_C(10000000000)
+/* How long a worker may take to answer a program. The relay of one on another host answers late when
+ * that host is gone: it waits for the last program's worker, connects, and then waits until the
+ * share has ended (docs/design/remote-relay.md). */
+#define REMOTE_ANSWER_NS INT64_C(30000000000)
 
 enum remote_link_kind { REMOTE_LINK_RINGS = 1, REMOTE_LINK_STREAM = 2 };
 
