@@ -126,6 +126,7 @@ func (s *serving) start(ctx context.Context, h Host) error {
 	}
 	// It ends by itself when the line ends, so that it can end the command.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), h.Attendant[0], h.Attendant[1:]...)
+	cmd.Path = line.Program(h.Attendant[0])
 	cmd.Dir, cmd.Env = "/", h.User.environment(h.Own, "")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = given[0], given[1], given[2], []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

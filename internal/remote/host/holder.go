@@ -76,6 +76,7 @@ func (h *Host) hold(ctx context.Context, client servefile.Client, who server.Cli
 	}
 	s := &share{host: h, line: ours, ended: make(chan wire.Ended, 1), dialled: map[uint64]chan reply{}, silent: make(chan struct{}), exited: make(chan struct{})}
 	s.process = exec.Command(h.options.Holder[0], h.options.Holder[1:]...)
+	s.process.Path = line.Program(h.options.Holder[0])
 	s.process.Stdin = theirs
 	s.process.Dir = "/"
 	if s.process.Env, s.process.SysProcAttr, err = identityOf(client.User, h.options.Env); err != nil {
