@@ -68,18 +68,24 @@ func (s *side) pair() (near, far *wire.Conn) {
 	return wire.New(client), far
 }
 
+// recorded runs a test in a bubble, with a relay that has a folder for its record.
+func recorded(t *testing.T, test func(t *testing.T, s *side, r *Relay)) {
+	dir := t.TempDir()
+	if err := os.Mkdir(RecordFolder(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSide(t) // whose certificates are of the test's own time
+		test(t, s, New(Spec{Dir: dir, Socket: filepath.Join(dir, "client", "worker.sock")}, nil, func(string) {}))
+	})
+}
+
 // A link may hear of the silence of its host before its share does. The share has ended all the same when the program learns of it.
 // The share of a host that is heard goes on.
 func TestShareEndsBeforeItsProgram(t *testing.T) {
 	for name, heard := range map[string]bool{"its host is gone": false, "its link is": true} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.Mkdir(RecordFolder(dir), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Test(t, func(t *testing.T) {
-				s := newSide(t) // whose certificates are of the test's own time
-				r := New(Spec{Dir: dir, Socket: filepath.Join(dir, "client", "worker.sock")}, nil, func(string) {})
+			recorded(t, func(t *testing.T, s *side, r *Relay) {
 				l := &link{relay: r, remote: s.connect(false)}
 				time.Sleep(wire.Beat) // the share hears the last beat
 				share := &Share{Host: Host{Name: "far"}, conn: s.connect(heard), ended: make(chan struct{})}
@@ -87,7 +93,7 @@ func TestShareEndsBeforeItsProgram(t *testing.T) {
 				r.hold(share)
 				l.remote.Drain()
 				l.reason(share, l.remote.Err())
-				record, err := ReadRecord(dir)
+				record, err := ReadRecord(r.spec.Dir)
 				if err != nil || heard == (record.State == StateEnded) {
 					t.Errorf("lists are told %+v, %v", record, err)
 				}
@@ -102,20 +108,14 @@ func TestShareEndsBeforeItsProgram(t *testing.T) {
 func TestShareEndsBeforeAProgramThatCannotConnect(t *testing.T) {
 	for name, heard := range map[string]bool{"its host is gone": false, "its host is heard": true} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.Mkdir(RecordFolder(dir), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Test(t, func(t *testing.T) {
-				s := newSide(t) // whose certificates are of the test's own time
-				r := New(Spec{Dir: dir, Socket: filepath.Join(dir, "client", "worker.sock")}, nil, func(string) {})
+			recorded(t, func(t *testing.T, s *side, r *Relay) {
 				share := &Share{Host: Host{Name: "far"}, conn: s.connect(heard), ended: make(chan struct{})}
 				go share.follow(t.Context())
 				r.hold(share)
 				time.Sleep(wire.Silence / 2)
 				begun := time.Now()
 				why := (&link{relay: r}).unconnected(t.Context(), share, errSlow)
-				record, err := ReadRecord(dir)
+				record, err := ReadRecord(r.spec.Dir)
 				switch {
 				case heard:
 					if took := time.Since(begun); took > 0 || why != "far: "+errSlow.Error() || record.State == StateEnded {
