@@ -85,7 +85,7 @@ func checked(c wire.Command) error {
 	switch {
 	case len(c.Args) == 0 || c.Args[0] == "":
 		return errors.New("there is no command")
-	case !filepath.IsAbs(c.Directory.Path):
+	case !filepath.IsAbs(string(c.Directory.Path)):
 		return errors.New("there is no directory")
 	case slices.ContainsFunc(append(slices.Clone(c.Args), c.Env...), func(s string) bool { return strings.ContainsRune(s, 0) }):
 		return errors.New("a word of the command has a zero byte")

@@ -34,7 +34,7 @@ func Here() (d wire.Directory, forget func(), err error) {
 	if err != nil {
 		return d, nil, fmt.Errorf("find the current directory: %w", err)
 	}
-	d = wire.Directory{Path: path}
+	d = wire.Directory{Path: wire.ExactText(path)}
 	proof := filepath.Join(path, proofName+rand.Text())
 	secret := rand.Text()
 	err = os.WriteFile(proof, []byte(secret), 0o644) // readable, because users may have another number on the file server
@@ -46,9 +46,11 @@ func Here() (d wire.Directory, forget func(), err error) {
 		_ = os.Remove(proof) // which may be there without its content
 		return d, nil, fmt.Errorf("make the file by which the other host knows the directory: %w", err)
 	}
-	if d.Source, d.Type, d.Inode, err = mounted(path); err != nil {
+	source, kind, inode, err := mounted(path)
+	if err != nil {
 		return d, nil, err
 	}
+	d.Source, d.Type, d.Inode = wire.ExactText(source), kind, inode
 	if !slices.Contains(network, d.Type) {
 		return d, nil, fmt.Errorf("%w: you cannot write to %s, and its file system (%s) is this host's alone", ErrDirectory, path, d.Type)
 	}
@@ -70,21 +72,22 @@ func mounted(path string) (source, kind string, inode uint64, err error) {
 
 // Enter makes the directory of a client this process's own, if it is the same one.
 func Enter(d wire.Directory) error {
-	if !filepath.IsAbs(d.Path) || strings.ContainsRune(d.Path, 0) {
-		return fmt.Errorf("%w: %q is no path", ErrDirectory, d.Path)
+	path := string(d.Path)
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return fmt.Errorf("%w: %q is no path", ErrDirectory, path)
 	}
-	if err := os.Chdir(d.Path); err != nil {
+	if err := os.Chdir(path); err != nil {
 		return fmt.Errorf("%w: %w: use one that both have from the same file server", ErrDirectory, err)
 	}
 	if d.Proof != "" {
 		return prove(d)
 	}
-	source, kind, inode, err := mounted(d.Path)
+	source, kind, inode, err := mounted(path)
 	if err != nil {
 		return err
 	}
-	if source != d.Source || kind != d.Type || inode != d.Inode || !slices.Contains(network, kind) {
-		return fmt.Errorf("%w: %s is on %s (%s) there and on %s (%s) here", ErrDirectory, d.Path, d.Source, d.Type, source, kind)
+	if source != string(d.Source) || kind != d.Type || inode != d.Inode || !slices.Contains(network, kind) {
+		return fmt.Errorf("%w: %s is on %s (%s) there and on %s (%s) here", ErrDirectory, path, d.Source, d.Type, source, kind)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func TestDirectory(t *testing.T) {
 	if err := Enter(d); err != nil {
 		t.Fatal(err)
 	}
-	if at, err := os.Getwd(); err != nil || at != d.Path {
+	if at, err := os.Getwd(); err != nil || at != string(d.Path) {
 		t.Errorf("it is in %s, %v, and not in %s", at, err, d.Path)
 	}
 }
@@ -41,7 +41,7 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	forget()
-	if entries, err := os.ReadDir(d.Path); err != nil || len(entries) > 0 {
+	if entries, err := os.ReadDir(string(d.Path)); err != nil || len(entries) > 0 {
 		t.Errorf("left: %v, %v", entries, err)
 	}
 	if err := Enter(d); !errors.Is(err, ErrDirectory) {
@@ -56,12 +56,12 @@ func TestDirectoryIsAnother(t *testing.T) {
 	}{
 		{"the path is not absolute", func(_ *testing.T, d *wire.Directory) { d.Path = "." }},
 		{"there is no such directory", func(_ *testing.T, d *wire.Directory) { d.Path += "/none" }},
-		{"it has no such file", func(t *testing.T, d *wire.Directory) { d.Path = t.TempDir() }},
+		{"it has no such file", func(t *testing.T, d *wire.Directory) { d.Path = wire.ExactText(t.TempDir()) }},
 		{"the file has other content", func(_ *testing.T, d *wire.Directory) { d.Secret += "x" }},
 		{"there is no secret", func(_ *testing.T, d *wire.Directory) { d.Secret = "" }},
 		{"the proof is elsewhere", func(_ *testing.T, d *wire.Directory) { d.Proof = "../" + d.Proof }},
 		{"the proof is any file", func(t *testing.T, d *wire.Directory) {
-			write(t, filepath.Join(d.Path, "file"), d.Secret)
+			write(t, filepath.Join(string(d.Path), "file"), d.Secret)
 			d.Proof = "file"
 		}},
 		{"the proof is a link", func(t *testing.T, d *wire.Directory) {
@@ -76,11 +76,11 @@ func TestDirectoryIsAnother(t *testing.T) {
 			replace(t, d, func(path string) error { return os.Mkdir(path, 0o755) })
 		}},
 		{"there is no proof, and the file system is the host's own", func(t *testing.T, d *wire.Directory) {
-			source, kind, inode, err := mounted(d.Path)
+			source, kind, inode, err := mounted(string(d.Path))
 			if err != nil {
 				t.Fatal(err)
 			}
-			*d = wire.Directory{Path: d.Path, Source: source, Type: kind, Inode: inode}
+			*d = wire.Directory{Path: d.Path, Source: wire.ExactText(source), Type: kind, Inode: inode}
 		}},
 		{"there is no proof, and another source", func(_ *testing.T, d *wire.Directory) {
 			*d = wire.Directory{Path: d.Path, Source: "files:/home", Type: "nfs4", Inode: 2}
@@ -107,7 +107,7 @@ func write(t *testing.T, path, text string) {
 // replace puts something else in the place of the proof.
 func replace(t *testing.T, d *wire.Directory, with func(path string) error) {
 	t.Helper()
-	path := filepath.Join(d.Path, d.Proof)
+	path := filepath.Join(string(d.Path), d.Proof)
 	if err := errors.Join(os.Remove(path), with(path)); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,22 @@ func TestExactBytes(t *testing.T) {
 	cmd.Env = append(os.Environ(), "TESTED=\xfe")
 	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != "e4 ff fe" {
 		t.Errorf("%q, %v", out, err)
+	}
+	if err := h.ended(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A command runs in a directory of any name.
+func TestExactDirectory(t *testing.T) {
+	h := serve(t)
+	cmd := h.command("pwd -P | od -An -c")
+	cmd.Dir = filepath.Join(cmd.Dir, "\xe4\xff")
+	if err := os.Mkdir(cmd.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), `344 377`) {
+		t.Errorf("%s, %v", out, err)
 	}
 	if err := h.ended(); err != nil {
 		t.Error(err)

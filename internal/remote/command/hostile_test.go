@@ -29,7 +29,7 @@ func (h *host) opened(dir string, args ...string) *wire.Conn {
 	}
 	conn := wire.New(raw)
 	h.t.Cleanup(func() { _ = conn.Close() }) // which may have ended
-	d := wire.Directory{Path: dir, Proof: proofName + "test", Secret: strings.Repeat("s", 26)}
+	d := wire.Directory{Path: wire.ExactText(dir), Proof: proofName + "test", Secret: strings.Repeat("s", 26)}
 	if err := os.WriteFile(filepath.Join(dir, d.Proof), []byte(d.Secret), 0o600); err != nil {
 		h.t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func (s *Server) command(ctx context.Context, who Client, open wire.Open, w *wir
 		return &wire.Refused{Code: wire.CodeMessage, Text: "a command is asked for without saying which"}
 	}
 	s.lines.info(ctx, s.Log, who.Name, "runs a command", "address", who.Address, "command", nameOf(open.Command.Args),
-		"directory", short(open.Command.Directory.Path), "host", short(open.Take.Host), "user", short(open.Take.User))
+		"directory", short(string(open.Command.Directory.Path)), "host", short(open.Take.Host), "user", short(open.Take.User))
 	err := s.Host.Command(ctx, who, *open.Take, *open.Command, w)
 	if refused := new(wire.Refused); errors.As(err, &refused) {
 		return refused

@@ -21,6 +21,19 @@ func TestExact(t *testing.T) {
 	}
 }
 
+// A name of a directory, too.
+func TestExactPath(t *testing.T) {
+	there := Directory{Path: "/\xe4/{", Proof: "p", Source: "files:/\xff", Type: "nfs4", Inode: 1}
+	text, err := json.Marshal(there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Directory
+	if err := json.Unmarshal(text, &back); err != nil || back != there {
+		t.Errorf("%#v by %s: %#v, %v", there, text, back, err)
+	}
+}
+
 // What is neither a text nor bytes is an error, and so is what nobody knows.
 func TestExactStrict(t *testing.T) {
 	for _, text := range []string{`{}`, `"a"`, `[1]`, `[["a"]]`, `[{"bytes":1}]`, `[{"bytes":"%"}]`, `[{"more":"a"}]`} {

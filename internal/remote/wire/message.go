@@ -74,14 +74,14 @@ type Command struct {
 // Directory is a directory and what tells it from any other with the same path. Either there is a file in it that the client
 // has made, or it lies on a file system that both hosts have from a third one.
 type Directory struct {
-	Path string `json:"path"`
+	Path ExactText `json:"path"`
 	// Proof is the name of the file, and Secret what it has. Both are empty where the client cannot write to the directory.
 	Proof  string `json:"proof,omitempty"`
 	Secret string `json:"secret,omitempty"`
 	// Source and Type are those of its mount, such as "files:/home" and "nfs4", and Inode its number there.
-	Source string `json:"source,omitempty"`
-	Type   string `json:"type,omitempty"`
-	Inode  uint64 `json:"inode,omitempty"`
+	Source ExactText `json:"source,omitempty"`
+	Type   string    `json:"type,omitempty"`
+	Inode  uint64    `json:"inode,omitempty"`
 }
 
 // Window is the size of a terminal, in characters and pixels.
