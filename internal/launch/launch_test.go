@@ -142,7 +142,8 @@ func TestCoversForTheCommandAlone(t *testing.T) {
 	})
 }
 
-// What the caller leaves open shows what is inside, or is closed, and so is the directory where the command begins.
+// What the caller leaves open shows what is inside, or is closed, and so is the directory where the command begins. The null
+// device leads nowhere, whatever it covers.
 func TestContain(t *testing.T) {
 	stages(t, func(t *testing.T, s stage) {
 		dir := filepath.Dir(s.target)
@@ -154,8 +155,8 @@ func TestContain(t *testing.T) {
 		}
 		e := s.cover(false)
 		e.Contain = true
-		e.Binds = append(e.Binds, edits.Bind{Source: cover, Target: covered, ReadOnly: true}, edits.Bind{Source: s.source, Target: "/dev/full"})
-		script := "cat <&7; ls; for f in 0 3; do cat /proc/self/fd/$f/target; done; for f in 4 5 6 7; do if [ -e /proc/self/fd/$f ]; then echo $f; fi; done"
+		e.Binds = append(e.Binds, edits.Bind{Source: cover, Target: covered, ReadOnly: true}, edits.Bind{Source: s.source, Target: "/dev/full"}, edits.Bind{Source: s.source, Target: "/dev/null"})
+		script := "cat <&7; ls; for f in 0 3; do cat /proc/self/fd/$f/target; done; for f in 4 5 6 7 8; do if [ -e /proc/self/fd/$f ]; then echo $f; fi; done"
 		cmd := s.cmd(s.enter.Plan(e, os.Environ(), []string{"sh", "-c", script}))
 		opened := func(path string) *os.File {
 			file, err := os.Open(path)
@@ -166,11 +167,11 @@ func TestContain(t *testing.T) {
 			return file
 		}
 		cmd.Dir, cmd.Stdin = covered, opened(dir)
-		cmd.ExtraFiles = []*os.File{opened(dir), opened(covered), opened("/dev/full"), opened("/dev/zero"), opened(s.source)}
+		cmd.ExtraFiles = []*os.File{opened(dir), opened(covered), opened("/dev/full"), opened("/dev/zero"), opened(s.source), opened("/dev/null")}
 		var said strings.Builder
 		cmd.Stderr = &said
 		out, err := cmd.Output()
-		if want := "ours\ninside\nours\nours\n6\n7\n"; err != nil || string(out) != want {
+		if want := "ours\ninside\nours\nours\n6\n7\n8\n"; err != nil || string(out) != want {
 			t.Errorf("%v: it prints %q, want %q", err, out, want)
 		}
 		want := "divvy: descriptor 4 is closed for the command: " + covered + " is hidden from it\ndivvy: descriptor 5 is closed for the command: /dev/full is hidden from it\n"

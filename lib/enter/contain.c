@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "libc/kernel.h"
@@ -23,8 +24,9 @@ static size_t device_count;
 static void note(int folder, const char *name) {
     struct stat status;
 
+    /* Inside of another share /dev/null may stand where a GPU's node does, and leads to no GPU. */
     if (kernel_fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISCHR(status.st_mode) && device_count < MOST_DEVICES) {
+        S_ISCHR(status.st_mode) && status.st_rdev != makedev(1, 3) && device_count < MOST_DEVICES) {
         devices[device_count++] = status.st_rdev;
     }
 }

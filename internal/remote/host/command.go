@@ -49,7 +49,7 @@ func (h *Host) Command(ctx context.Context, who server.Client, take wire.Take, c
 		h.book.release(e)
 		return command.Refusal(err)
 	}
-	defer left.await()
+	defer left.await() //nolint:contextcheck // its context is the server's: what is left ends after the client has gone too
 	run := command.Host{
 		Attendant: h.options.Attendant, Run: append(slices.Clone(h.options.Run), runFlags(take, usedBy)...),
 		User: local, Switch: local.UID != os.Getuid(), Variables: client.Environment, Own: h.options.Env,
