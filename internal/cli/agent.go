@@ -22,6 +22,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 	"github.com/divvy-gpu/divvy/internal/launch"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/remote/relay"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/terminal"
@@ -120,6 +121,10 @@ func (a *app) serve(ctx context.Context, f agentFlags) error {
 	if f.ephemeral {
 		supervisor = nil // that of the program which started the agent
 	}
+	ready, err := starter(f.ephemeral)
+	if err != nil {
+		return err
+	}
 	simulated, undo, err := a.published(ctx, f.machine)
 	if err != nil {
 		return err
@@ -136,7 +141,7 @@ func (a *app) serve(ctx context.Context, f agentFlags) error {
 
 		Config:     f.config,
 		Containers: f.containers,
-		Ready:      starter(f.ephemeral),
+		Ready:      ready,
 		Supervisor: supervisor,
 		Log:        slog.New(slog.NewTextHandler(a.err, nil)),
 
@@ -184,14 +189,18 @@ func (a *app) published(ctx context.Context, machine string) (dir string, undo f
 }
 
 // starter returns the pipe to the program that started an ephemeral agent, or nil
-// if a person started it. Programs that the agent runs do not inherit it.
-func starter(ephemeral bool) io.WriteCloser {
+// if a person started it. Programs that the agent runs do not inherit it. What that program left open for its command is closed:
+// the agent may outlive both.
+func starter(ephemeral bool) (io.WriteCloser, error) {
 	var stat unix.Stat_t
 	if !ephemeral || unix.Fstat(control.ReadyFD, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return nil
+		return nil, nil
 	}
 	unix.CloseOnExec(control.ReadyFD)
-	return os.NewFile(control.ReadyFD, "ready")
+	if err := process.CloseInherited(control.ReadyFD); err != nil {
+		return nil, err
+	}
+	return os.NewFile(control.ReadyFD, "ready"), nil
 }
 
 // newHelper is the process in which an agent asks the driver. People do not run it.

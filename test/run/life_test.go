@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
@@ -66,6 +69,39 @@ func TestSignalsAndStopsReachTheCommand(t *testing.T) {
 	s.end()
 	if status := s.cmd.ProcessState.ExitCode(); status != 9 {
 		t.Errorf("after SIGUSR1: exit status %d", status)
+	}
+}
+
+// The agent keeps nothing open that was open for the command which started it, such as a lock of a script's.
+func TestAgentKeepsNothingOfTheCommands(t *testing.T) {
+	h := newHost(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	cmd := h.command(filepath.Join(string(h.tree), "bin", "divvy"), "run", "--simgpu", "m", "--memory", "1Gi", "--", "sh", "-c", "exec 7>&-; echo begun; read line")
+	cmd.ExtraFiles = []*os.File{4: write} // 7 of the command, beyond those that Divvy uses
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = input.Close(); _ = cmd.Wait() }()
+	if line, err := bufio.NewReader(output).ReadString('\n'); err != nil || line != "begun\n" {
+		t.Fatalf("the command said %q, %v", line, err)
+	}
+	write.Close()
+	one := []unix.PollFd{{Fd: int32(read.Fd())}}
+	if n, err := unix.Poll(one, 0); err != nil || n != 1 || one[0].Revents&unix.POLLHUP == 0 {
+		t.Errorf("while the agent lives, somebody has what was open for the command: %v", err)
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/launch"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // Main is the life of a relay. Its descriptors are those of [launch.Enter.Relay].
@@ -22,7 +22,7 @@ func Main(ctx context.Context) error {
 	if unix.Fstat(launch.RelayLock, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errors.New("this is for `divvy run --remote`")
 	}
-	if err := closeOthers(launch.RelayLock); err != nil {
+	if err := process.CloseInherited(launch.RelayLock); err != nil {
 		return err
 	}
 	for fd := launch.RelayLife; fd <= launch.RelayLock; fd++ {
@@ -73,24 +73,5 @@ func (r *Relay) run(ctx context.Context, told func(*Ready) error) error {
 		return fmt.Errorf("answer: %w", err)
 	}
 	r.Serve(ctx, socket)
-	return nil
-}
-
-// closeOthers closes what was left open for the command, such as a lock of the shell's: it would be held for as long as the
-// relay lives. The runtime's own descriptors are closed on exec, and stay.
-func closeOthers(last int) error {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return fmt.Errorf("close what is the command's: %w", err)
-	}
-	for _, entry := range entries {
-		fd, err := strconv.Atoi(entry.Name())
-		if err != nil || fd <= last {
-			continue
-		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			_ = unix.Close(fd) // nothing was written there
-		}
-	}
 	return nil
 }
