@@ -14,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/launch"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // Main is the life of a relay. Its descriptors are those of [launch.Enter.Relay].
@@ -45,9 +46,18 @@ func Main(ctx context.Context) error {
 	r := New(spec, hostsOf(spec), func(text string) { _ = said.Encode(Answer{Tell: text}) }) // without who asked it ends too
 	err = r.run(ctx, func(ready *Ready) error { return errors.Join(said.Encode(Answer{Ready: ready}), answers.Close()) })
 	if err != nil {
-		_ = said.Encode(Answer{Failed: err.Error()}) // as above
+		_ = said.Encode(Answer{Failed: failure(err)}) // as above
 	}
 	return r.Remove()
+}
+
+// failure is what a relay says of an error. Of a full file system it says who keeps it full, as `divvy run` does of its own: who
+// started the relay gets the words alone.
+func failure(err error) string {
+	if full, ok := rundir.NoRoom(err); ok {
+		return full.Text(os.Getuid())
+	}
+	return err.Error()
 }
 
 // run takes the share, listens, and keeps it until the context ends.

@@ -1,0 +1,28 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// A file system that is full is told of as everywhere: which one, by whom, and what to do.
+func TestFullIsTold(t *testing.T) {
+	dir := t.TempDir()
+	err := fmt.Errorf("save checkpoint: %w", &fs.PathError{Op: "write", Path: filepath.Join(dir, "share.json.new"), Err: unix.ENOSPC})
+	want := rundir.LookFull(dir).Text(os.Getuid())
+	if said := failure(err); said != want || strings.Contains(said, "checkpoint") {
+		t.Errorf("it says %q, and not %q", said, want)
+	}
+	if said := failure(errors.New("another")); said != "another" {
+		t.Errorf("it says %q", said)
+	}
+}
