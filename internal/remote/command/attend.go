@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -93,10 +94,30 @@ func (a *attendant) begin(ctx context.Context, b *Begin, prepare func(context.Co
 			files[stream] = theirs.Fd()
 		}
 	}
+	needThreads()
 	if err := a.line.Say(report{Started: true}, ours); err != nil {
 		return err
 	}
 	return a.start(b, &syscall.ProcAttr{Env: b.Env, Files: files, Sys: sys})
+}
+
+// mostThreads bounds how many threads are tried.
+const mostThreads = 64
+
+// needThreads makes about as many threads for a moment as start and `divvy run` need. Where the user may have no more, Go ends
+// this process. The server tells that while the command has not begun; later such an end would go to the command's streams.
+func needThreads() {
+	var made, ended sync.WaitGroup
+	n := min(8+2*runtime.GOMAXPROCS(0), mostThreads)
+	made.Add(n)
+	for range n {
+		ended.Go(func() {
+			runtime.LockOSThread() // the thread ends with this function
+			made.Done()
+			made.Wait()
+		})
+	}
+	ended.Wait()
 }
 
 // start starts the command and waits for children from then on.

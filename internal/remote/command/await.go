@@ -2,6 +2,8 @@ package command
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -93,4 +95,15 @@ func checked(c wire.Command) error {
 		return errors.New("a terminal is none of the streams 0, 1 and 2")
 	}
 	return nil
+}
+
+// errEarly is an attendant that ended by itself. It tells each reason for that but one: that it got no more threads.
+var errEarly = errors.New("start the command: its attendant ended before the command began: let its user have more processes and threads there (`ulimit -u`)")
+
+// early is why an attendant that was to start a command cannot be spoken with.
+func early(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return errEarly
+	}
+	return fmt.Errorf("start the command: speak with its attendant: %w", err)
 }

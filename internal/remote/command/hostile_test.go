@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"os"
@@ -70,6 +71,24 @@ func TestStoppedAttendant(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	left(t, filepath.Join(cmd.Dir, "left"))
+}
+
+// An attendant that ends before its command begins, as where its user may have no more threads, is told of in words.
+func TestAttendantEndsEarly(t *testing.T) {
+	for _, text := range []string{"exit 2", "kill -ABRT $$", "head -c 1 <&3; exit 2"} {
+		h := serve(t)
+		h.run.Attendant = []string{"/bin/sh", "-c", "echo 'goroutine 1 [running]' >&2; " + text}
+		cmd := h.command("true")
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		err := cmd.Run()
+		if said := errs.String(); err == nil || cmd.ProcessState.ExitCode() != 125 || !strings.Contains(said, "let its user have more processes") || strings.Contains(said, "goroutine") {
+			t.Errorf("%s: %v, %s", text, err, said)
+		}
+		if err := h.ended(); err == nil {
+			t.Errorf("%s: it was served", text)
+		}
+	}
 }
 
 // A command that kills its attendant ends with it, also one to which the kernel sends no signal for that any more, and so does

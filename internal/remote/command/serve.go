@@ -172,7 +172,7 @@ func (s *serving) begin(ctx context.Context, b *Begin) error {
 		}
 	}()
 	if err := b.tell(s.line); err != nil {
-		return err
+		return early(err)
 	}
 	if err := s.line.SetHearDeadline(time.Now().Add(beginTime)); err != nil {
 		return fmt.Errorf("bound the attendant's time: %w", err)
@@ -180,7 +180,7 @@ func (s *serving) begin(ctx context.Context, b *Begin) error {
 	var r report
 	screen, err := s.line.HearWith(&r)
 	if err != nil {
-		return fmt.Errorf("start the command: its attendant ended: %w", err)
+		return early(err)
 	}
 	s.screen = screen
 	if r.Refused != nil {
