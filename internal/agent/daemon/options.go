@@ -40,7 +40,7 @@ func (o Options) history(rules *agentconfig.Config) *store.Store {
 		return nil
 	}
 	return store.New(store.Config{
-		Dir: dir, Now: time.Now,
+		Dir: dir, Inside: o.Endpoint.Simgpu, Now: time.Now,
 		Limits: store.Limits{Days: cmp.Or(told.Days, store.Usual.Days), Bytes: cmp.Or(int64(told.Bytes), store.Usual.Bytes)},
 	})
 }

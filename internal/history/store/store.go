@@ -36,7 +36,10 @@ const (
 // Config is what a Store works with.
 type Config struct {
 	// Dir is made when something is written first.
-	Dir    string
+	Dir string
+	// Inside is the directory in which Dir is, where that may go for good, as a simulated machine's does: then nothing is written
+	// any more. Otherwise it is empty, and all that is missing is made.
+	Inside string
 	Limits Limits
 	Now    func() time.Time
 	// Retry is after how long a write is tried again, a minute if it is 0.

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +93,18 @@ func TestRecordsSurvive(t *testing.T) {
 	next.Close()
 	if all, _ := names(t, dir); strings.Join(all, "") != "bacd" {
 		t.Errorf("%q", all)
+	}
+}
+
+// The last records of an agent do not bring back a machine that was stopped.
+func TestWhatHeldItIsGone(t *testing.T) {
+	machine := filepath.Join(t.TempDir(), "machine")
+	o := New(Config{Dir: filepath.Join(machine, "history"), Inside: machine, Limits: Usual, Now: time.Now})
+	o.Start(func(text string, _ bool) { t.Error(text) })
+	o.Add(one("a", noon))
+	o.Close()
+	if _, err := os.Stat(machine); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the machine's directory: %v", err)
 	}
 }
 

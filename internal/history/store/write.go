@@ -29,6 +29,11 @@ func nameOf(r *history.Record) string { return r.From.UTC().Format(time.DateOnly
 
 // write adds records to their files, and returns how many of them it has written.
 func (s *Store) write(records []history.Record) (written int, err error) {
+	if s.config.Inside != "" {
+		if _, err := os.Stat(s.config.Inside); errors.Is(err, fs.ErrNotExist) {
+			return len(records), nil
+		}
+	}
 	if err := rundir.Make(s.config.Dir, 0o700); err != nil {
 		return 0, fmt.Errorf("make its folder: %w", err)
 	}
