@@ -70,7 +70,7 @@ func (r *Relay) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 	defer r.leave(l)
 	defer l.forgetWorker()
-	if err := l.connect(ctx, share); err != nil {
+	if err := l.connectAgain(ctx, share, l.connect); err != nil {
 		l.end(l.unconnected(ctx, share, err))
 		return
 	}
@@ -96,6 +96,33 @@ func (r *Relay) awaitEnds(ctx context.Context) {
 		case <-l.over:
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// noWay reports whether an error says that the network has no way to a host now: a cable is out, a router starts anew, or a host of
+// the same network does not answer for its address.
+func noWay(err error) bool {
+	return errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.ENETDOWN)
+}
+
+// connectAgain connects to a worker, and tries again while there is no way: a pause of the network is waited out by who begins in
+// it, too, for as long as a connection may take.
+func (l *link) connectAgain(ctx context.Context, s *Share, connect func(context.Context, *Share) error) error {
+	most := time.After(dialTime)
+	for {
+		err := connect(ctx, s)
+		if err == nil || !noWay(err) {
+			return err
+		}
+		select {
+		case <-s.Ended():
+			return err
+		case <-most:
+			return err
+		case <-ctx.Done():
+			return err
+		case <-time.After(wire.Beat):
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -125,6 +127,41 @@ func TestShareEndsBeforeAProgramThatCannotConnect(t *testing.T) {
 					t.Errorf("it is told %q, and lists %+v, %v", why, record, err)
 				}
 				share.End()
+			})
+		})
+	}
+}
+
+// A program that begins while the network has no way to its host is connected once there is one. One that the host refuses is not
+// tried again, and neither is one whose share has ended or for which it takes too long.
+func TestProgramBeginsInAPause(t *testing.T) {
+	gone := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.EHOSTUNREACH)}
+	for name, test := range map[string]struct {
+		pause, ends time.Duration
+		after       error
+		want        error
+		took        time.Duration
+	}{
+		"it is short":         {pause: 6 * time.Second, ends: time.Hour, took: 6 * time.Second},
+		"it is refused then":  {pause: wire.Beat, ends: time.Hour, after: errSlow, want: errSlow, took: wire.Beat},
+		"its share ends":      {pause: time.Hour, ends: time.Second / 4, want: gone, took: time.Second / 4},
+		"it does not go back": {pause: time.Hour, ends: time.Hour, want: gone, took: dialTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				share := &Share{ended: make(chan struct{})}
+				end := time.AfterFunc(test.ends, func() { close(share.ended) })
+				defer end.Stop()
+				begun := time.Now()
+				err := (&link{}).connectAgain(t.Context(), share, func(context.Context, *Share) error {
+					if time.Since(begun) < test.pause {
+						return gone
+					}
+					return test.after
+				})
+				if took := time.Since(begun); !errors.Is(err, test.want) || took != test.took {
+					t.Errorf("after %v: %v", took, err)
+				}
 			})
 		})
 	}
