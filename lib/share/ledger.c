@@ -170,6 +170,10 @@ balance journal_balance(const dv_page_gpu *gpu, unsigned slot) {
     return load_intent(&gpu->journal[slot].intent[last_id(gpu, slot, load64(&gpu->tag)) & 3]);
 }
 
+uint64_t journal_last(const dv_page_gpu *gpu, unsigned slot) {
+    return last_id(gpu, slot, load64(&gpu->tag));
+}
+
 /* The figures may be of two moments if the process changes them too fast. */
 balance journal_read(const dv_page_gpu *gpu, unsigned slot) {
     balance present = {0, 0};

@@ -171,6 +171,7 @@ bool dv_own(dv_share *share, unsigned device, dv_own_t *own) {
         return false;
     }
     if (slot != SLOT_NONE) {
+        own->operation = journal_last(&share->gpu[device], (unsigned)slot);
         balance held = journal_read(&share->gpu[device], (unsigned)slot);
         own->charged = (uint64_t)amounts_used(held.amounts) * DV_PAGE_UNIT;
         own->pending = (uint64_t)amounts_pending(held.amounts) * DV_PAGE_UNIT;

@@ -73,6 +73,7 @@ typedef struct dv_own_t {
     uint64_t exported; /* made by this copy of the library, charged to the share, and held here */
     uint64_t pending;
     uint64_t overhead;
+    uint64_t operation; /* another one after each change of the process */
 } dv_own_t;
 
 /* Opens the share in directory dir and validates both pages. Takes no slot and waits for nobody.

@@ -186,6 +186,8 @@ DV_HERE const void *this_thread(void);
    possible. */
 DV_HERE balance journal_balance(const dv_page_gpu *gpu, unsigned slot);
 DV_HERE balance journal_read(const dv_page_gpu *gpu, unsigned slot);
+/* The slot's last operation. */
+DV_HERE uint64_t journal_last(const dv_page_gpu *gpu, unsigned slot);
 
 /* room.c: waits until a refused reservation fits, or is known not to. */
 DV_HERE dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units);

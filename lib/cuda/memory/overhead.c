@@ -27,10 +27,11 @@ static dv_own_t own_figures(unsigned device) {
 }
 
 /* What the driver shows beyond the charges. *none is true if that cannot be told, because NVML does
- * not show this process. False if it should be asked later. */
-static bool measure(unsigned device, uint64_t *overhead, bool *none) {
+ * not show this process, and *most if it may be too much, because calls were under way whose memory
+ * the driver may have shown. False if it should be asked later. */
+static bool measure(unsigned device, uint64_t *overhead, bool *none, bool *most) {
     const dv_page_device *gpu = dv_share_device(attached_share(), device);
-    *none = false;
+    *none = *most = false;
     for (int i = 0; i < MEASUREMENTS_MAX && measure_allowed(); i++) {
         dv_own_t before = own_figures(device);
         uint64_t held;
@@ -39,7 +40,9 @@ static bool measure(unsigned device, uint64_t *overhead, bool *none) {
             return true;
         }
         dv_own_t after = own_figures(device);
-        if (after.charged == before.charged && after.pending == before.pending) {
+        /* The same figures do not do: memory may have been taken and freed meanwhile. */
+        if (after.operation == before.operation) {
+            *most = before.pending != 0;
             *overhead = held > before.charged ? held - before.charged : 0;
             return true;
         }
@@ -78,8 +81,8 @@ static void set_due(unsigned device, bool due) {
  */
 static void begin_anew(unsigned device, uint64_t unmeasured) {
     uint64_t bytes = 0;
-    bool none, told = measure(device, &bytes, &none);
-    set_due(device, !told);
+    bool none, most, told = measure(device, &bytes, &none, &most);
+    set_due(device, !told || most);
     bytes = told && !none ? bytes : unmeasured;
     __atomic_store_n(&figures[device].least, unmeasured != 0 ? bytes : 0, __ATOMIC_RELAXED);
     dv_overhead(attached_share(), device, bytes);
@@ -95,16 +98,16 @@ static uint64_t beyond(unsigned device, uint64_t bytes) {
 
 void overhead_look(unsigned device) {
     uint64_t bytes, agents;
-    bool none;
+    bool none, most;
     if (dv_measured(attached_share(), device, &agents)) {
         set_due(device, false); /* what is new, the agent sees */
         return;
     }
     set_due(device, true);
-    if (!measure(device, &bytes, &none)) {
+    if (!measure(device, &bytes, &none, &most)) {
         return;
     }
-    set_due(device, false);
+    set_due(device, most);
     if (!none) {
         /* What an agent found before it left may be part of it, and counts already. */
         dv_overhead(attached_share(), device, beyond(device, bytes > agents ? bytes - agents : 0));
