@@ -1,7 +1,9 @@
 #include "remote/client/copies_cut.h"
 
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
+/* Of a side, as much as there is room for; none is empty. */
+static size_t within(size_t side, size_t room) {
+    size_t some = side < room ? side : room;
+    return some > 0 ? some : 1;
 }
 
 static size_t parts(size_t whole, size_t part) {
@@ -9,13 +11,13 @@ static size_t parts(size_t whole, size_t part) {
 }
 
 bool cut_of(const CUDA_MEMCPY3D_PEER *shape, struct cut *cut) {
-    cut->width = smaller(shape->WidthInBytes, REMOTE_CHUNK_BYTES);
+    cut->width = within(shape->WidthInBytes, REMOTE_CHUNK_BYTES);
     cut->height = cut->width < shape->WidthInBytes
                       ? 1
-                      : smaller(shape->Height, REMOTE_CHUNK_BYTES / cut->width);
+                      : within(shape->Height, REMOTE_CHUNK_BYTES / cut->width);
     cut->depth = cut->height < shape->Height
                      ? 1
-                     : smaller(shape->Depth, REMOTE_CHUNK_BYTES / (cut->width * cut->height));
+                     : within(shape->Depth, REMOTE_CHUNK_BYTES / (cut->width * cut->height));
     cut->columns = parts(shape->WidthInBytes, cut->width);
     cut->rows = parts(shape->Height, cut->height);
     cut->slices = parts(shape->Depth, cut->depth);
@@ -28,9 +30,9 @@ struct piece cut_piece(const CUDA_MEMCPY3D_PEER *shape, const struct cut *cut, u
                           .y = i / cut->columns % cut->rows * cut->height,
                           .z = i / cut->columns / cut->rows * cut->depth};
 
-    piece.width = smaller(cut->width, shape->WidthInBytes - piece.x);
-    piece.height = smaller(cut->height, shape->Height - piece.y);
-    piece.depth = smaller(cut->depth, shape->Depth - piece.z);
+    piece.width = within(cut->width, shape->WidthInBytes - piece.x);
+    piece.height = within(cut->height, shape->Height - piece.y);
+    piece.depth = within(cut->depth, shape->Depth - piece.z);
     return piece;
 }
 

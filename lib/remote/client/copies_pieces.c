@@ -343,15 +343,16 @@ CUresult remote_copy(struct remote_copying *copy) {
         copy->to = copy->from = (struct remote_side){0};
         return whole(copy);
     }
-    if (copy->to.place != REMOTE_PLACE_AREA && copy->from.place != REMOTE_PLACE_AREA) {
+    bool in = copy->to.place == REMOTE_PLACE_AREA;
+    if (!in && copy->from.place != REMOTE_PLACE_AREA) {
         return whole(copy);
     }
-    if (!cut_of(s, &cut)) {
+    if ((in ? copy->to.host : copy->from.host) == NULL || !cut_of(s, &cut)) {
         return nowhere(copy, is_host(&copy->to));
     }
     CUresult result = remote_area_begin();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return copy->to.place == REMOTE_PLACE_AREA ? download(copy, &cut) : upload(copy, &cut);
+    return in ? download(copy, &cut) : upload(copy, &cut);
 }
