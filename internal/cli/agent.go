@@ -192,8 +192,7 @@ func (a *app) published(ctx context.Context, machine string) (dir string, undo f
 // if a person started it. Programs that the agent runs do not inherit it. What that program left open for its command is closed:
 // the agent may outlive both.
 func starter(ephemeral bool) (io.WriteCloser, error) {
-	var stat unix.Stat_t
-	if !ephemeral || unix.Fstat(control.ReadyFD, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {
+	if !ephemeral || !isPipe(control.ReadyFD) {
 		return nil, nil
 	}
 	unix.CloseOnExec(control.ReadyFD)
@@ -201,6 +200,11 @@ func starter(ephemeral bool) (io.WriteCloser, error) {
 		return nil, err
 	}
 	return os.NewFile(control.ReadyFD, "ready"), nil
+}
+
+func isPipe(fd int) bool {
+	var stat unix.Stat_t
+	return unix.Fstat(fd, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
 // newHelper is the process in which an agent asks the driver. People do not run it.
