@@ -44,7 +44,7 @@ func (l *Law) leavesAt(now uint64, r, enters *record) uint64 {
 	over := r.since + length
 	first := r.Online && !enters.Online
 	if first {
-		over = r.since + Patience*length
+		over = r.since + InARow*length
 	}
 	idle := uint64(math.MaxUint64)
 	if !r.Works {
@@ -65,7 +65,7 @@ func (l *Law) leavesAt(now uint64, r, enters *record) uint64 {
 	if enters.past > r.past {
 		owed += uint64((enters.past - r.past) * r.weight())
 	}
-	return min(idle, max(over, min(owed, r.since+Patience*length)))
+	return min(idle, max(over, min(owed, r.since+InARow*length)))
 }
 
 // atOnce tells whether a share that has rested need not wait for the end of another's turn.

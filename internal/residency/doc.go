@@ -10,7 +10,7 @@
 //   - Shares that fit together are resident together. A share that is idle stays so until somebody needs its room.
 //   - A turn is so long that the memory that moves when it ends takes at most Moving of it, and between Shortest and
 //     Longest. A share that has nothing to do for as long as its bytes need to come back ends its turn early.
-//   - Turns go by weight, as virtual time: who leaves has had at least as much as who enters. After Patience turns a
+//   - Turns go by weight, as virtual time: who leaves has had at least as much as who enters. After InARow turns a
 //     share leaves whatever its weight is, so that nobody starves.
 //   - Who asks after a rest longer than the change takes enters at once, if it has had less than who leaves. So does a
 //     share that is online, beside shares that are not. An online share leaves last.

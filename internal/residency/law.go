@@ -18,8 +18,8 @@ const (
 	// Shortest and Longest bound a turn, ns.
 	Shortest = 2 * second
 	Longest  = 60 * second
-	// Patience is how many turns a share has in a row at most while another waits for its room.
-	Patience = 10
+	// InARow is how many turns a share has in a row at most while another waits for its room.
+	InARow = 10
 	// Drain is how long work that runs is waited for when a turn ends, ns.
 	Drain = 5 * second
 	// rest is how long a share without work counts as working still, ns: it spans the pauses between two launches.

@@ -70,9 +70,9 @@ func (m *machine) disturb(random *rand.Rand) {
 	}
 }
 
-// patient is the longest that anybody may wait: everybody else has all turns in a row that patience allows, and as many online shares go first.
-func (m *machine) patient() uint64 {
-	return uint64(len(m.tenants)+1) * 2 * (residency.Patience*residency.Longest + residency.Longest)
+// longestWait is the longest that anybody may wait: everybody else has all turns in a row that InARow allows, and as many online shares go first.
+func (m *machine) longestWait() uint64 {
+	return uint64(len(m.tenants)+1) * 2 * (residency.InARow*residency.Longest + residency.Longest)
 }
 
 // TestTurns lets shares of any kind come and go on machines of any kind, until the law has passed enough turns.
@@ -84,7 +84,7 @@ func TestTurns(t *testing.T) {
 		m.judge = func(m *machine) {
 			fits(m)
 			for _, one := range m.tenants {
-				if one.left > 0 && one.order.State != residency.Resident && m.now-one.asked > m.patient() {
+				if one.left > 0 && one.order.State != residency.Resident && m.now-one.asked > m.longestWait() {
 					t.Fatalf("seed %d: %s waits for %d s: %s", seed, one.Key, (m.now-one.asked)/second, m)
 				}
 			}
