@@ -39,7 +39,7 @@ var known = []circle{
 	},
 	{
 		folder: "lib/simgpu/machine",
-		files:  []string{"blocks.c", "export.c", "lock.c", "reap.c", "schedule.c", "servers.c", "state.c"},
+		files:  []string{"blocks.c", "export.c", "lock.c", "page_moves.c", "pages.c", "paging.c", "reap.c", "schedule.c", "servers.c", "state.c"},
 		reason: "who takes a lock over from a dead holder repairs what it holds, and the repair takes locks and blocks itself",
 	},
 }

@@ -78,7 +78,7 @@ func TestSimgpuFromStartToStop(t *testing.T) {
 	}{
 		{"ls", 0, "No simulated machine runs.", ""},
 		{"report", 1, "", "none runs: `divvy simgpu start a100-80g` starts one"},
-		{"start t5", 1, "", "use one of a100-80g, a30, a800x8, b200x8, h100x8, h200x8, t4"},
+		{"start t5", 1, "", "use one of a100-80g, a30, a800x8, b200x8, h100x8, h200x8, p100-16g, t4"},
 		{"start t4 --memory 1Gi --seed 7", 0, "t4 runs", ""},
 		{"start t4 --memory 1Gi --seed 7", 0, "t4 runs", ""},
 		{"start t4", 1, "", "`divvy simgpu stop t4`"},

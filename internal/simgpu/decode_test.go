@@ -139,7 +139,7 @@ func TestMachinesOfTheUsersOwn(t *testing.T) {
 			t.Errorf("Load(%s): %v", unknown, err)
 		}
 	}
-	if _, err := Load("t5"); err == nil || !strings.Contains(err.Error(), "a100-80g, a30, a800x8, b200x8, h100x8, h200x8, t4") {
+	if _, err := Load("t5"); err == nil || !strings.Contains(err.Error(), "a100-80g, a30, a800x8, b200x8, h100x8, h200x8, p100-16g, t4") {
 		t.Errorf("the known machines are not named: %v", err)
 	}
 	if _, err := Load("/dev/zero.yaml/"); err == nil {

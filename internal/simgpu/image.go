@@ -35,6 +35,13 @@ func (m *Machine) image(seed string) []byte {
 		DeadHandles:    uint64(deadHandles[m.DeadHandles]),
 		Figures:        uint64(figures[m.Sampling.Processes]),
 		FiguresLagNs:   uint64(m.Sampling.ProcessLag),
+
+		FaultNs:       uint64(m.Managed.Fault),
+		FaultBatch:    uint64(m.Managed.Batch),
+		ScatteredRate: uint64(m.Managed.Scattered),
+		HalfDuplex:    uint64(duplexes[m.Managed.Duplex]),
+		NamedTouched:  uint64(touching[m.Managed.Kernels]),
+		HostBytes:     uint64(m.Managed.HostMemory),
 	}
 	copy(image.Name[:], m.Name)
 	copy(image.DriverVersion[:], m.Driver.Version)

@@ -6,7 +6,7 @@ package simgpu
 const SimMagic = 0x4843414d49534744
 
 // SimVersion: changes with every change of this description
-const SimVersion = 6
+const SimVersion = 7
 
 const SimGpusMax = 16
 
@@ -289,6 +289,18 @@ type SimMachine struct {
 	DeadHandles uint64
 	// one of the figures constants
 	Figures uint64
+	// what a batch of faults on managed memory takes
+	FaultNs uint64
+	// faults in one batch at most
+	FaultBatch uint64
+	// managed memory that the CPU filled page by page, bytes per second to the GPU; 0 is host_rate
+	ScatteredRate uint64
+	// 1 where managed memory moves in one direction at a time
+	HalfDuplex uint64
+	// 1 where a kernel that is not known by name touches the managed memory that its parameters name
+	NamedTouched uint64
+	// host memory that managed memory may take; 0 is no limit
+	HostBytes uint64
 	// for how long the figures of processes stay as they are
 	FiguresLagNs    uint64
 	MIGProfileCount uint32
@@ -303,7 +315,7 @@ type SimMachine struct {
 
 // Size and offsets of SimMachine in bytes.
 const (
-	SizeOfSimMachine                  = 14616
+	SizeOfSimMachine                  = 14664
 	OffsetOfSimMachineMagic           = 0
 	OffsetOfSimMachineVersion         = 8
 	OffsetOfSimMachineSize            = 12
@@ -327,12 +339,18 @@ const (
 	OffsetOfSimMachineVirtualClock    = 240
 	OffsetOfSimMachineDeadHandles     = 248
 	OffsetOfSimMachineFigures         = 256
-	OffsetOfSimMachineFiguresLagNs    = 264
-	OffsetOfSimMachineMIGProfileCount = 272
-	OffsetOfSimMachineMIGSlices       = 276
-	OffsetOfSimMachineMIGProfiles     = 280
-	OffsetOfSimMachineSwitches        = 1560
-	OffsetOfSimMachineNodes           = 3096
-	OffsetOfSimMachineNics            = 5144
-	OffsetOfSimMachineGpus            = 7320
+	OffsetOfSimMachineFaultNs         = 264
+	OffsetOfSimMachineFaultBatch      = 272
+	OffsetOfSimMachineScatteredRate   = 280
+	OffsetOfSimMachineHalfDuplex      = 288
+	OffsetOfSimMachineNamedTouched    = 296
+	OffsetOfSimMachineHostBytes       = 304
+	OffsetOfSimMachineFiguresLagNs    = 312
+	OffsetOfSimMachineMIGProfileCount = 320
+	OffsetOfSimMachineMIGSlices       = 324
+	OffsetOfSimMachineMIGProfiles     = 328
+	OffsetOfSimMachineSwitches        = 1608
+	OffsetOfSimMachineNodes           = 3144
+	OffsetOfSimMachineNics            = 5192
+	OffsetOfSimMachineGpus            = 7368
 )

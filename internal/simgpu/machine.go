@@ -50,6 +50,7 @@ type Machine struct {
 	Driver      Driver     `yaml:"driver"`
 	GPU         Model      `yaml:"gpu"`
 	Costs       Costs      `yaml:"costs"`
+	Managed     Managed    `yaml:"managed"`
 	Sampling    Sampling   `yaml:"sampling"`
 	NUMANodes   []NUMANode `yaml:"numaNodes"`
 	Switches    []Switch   `yaml:"switches"`
@@ -124,6 +125,24 @@ type Costs struct {
 	TimeSlice time.Duration `yaml:"timeSlice"`
 	// Queue is the number of launches a stream holds before the next one waits.
 	Queue uint32 `yaml:"queue"`
+}
+
+// Managed is what the driver's handling of managed memory costs, and what touches such memory. What is zero or empty is as
+// usual: a batch of 256 faults takes 30 µs, memory that the CPU filled comes at the rate of the link, and host memory has
+// no limit.
+type Managed struct {
+	// Fault is the time of a batch of faults, Batch how many can be in one.
+	Fault time.Duration `yaml:"fault"`
+	Batch uint32        `yaml:"batch"`
+	// Scattered is the rate, in bytes per second, at which memory comes that the CPU filled page by page.
+	Scattered Bytes `yaml:"scattered"`
+	// Duplex is full, or half for a driver that moves memory in one direction at a time; full when empty.
+	Duplex string `yaml:"duplex"`
+	// Kernels is what a kernel touches that is not known by name: nothing, or the managed memory that its parameters
+	// name (named); nothing when empty.
+	Kernels string `yaml:"kernels"`
+	// HostMemory is how much of the host's memory managed memory may take; 0 is no limit.
+	HostMemory Bytes `yaml:"hostMemory"`
 }
 
 // Sampling is how NVML measures utilisation: the busy part of a window of this

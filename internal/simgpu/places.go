@@ -13,7 +13,7 @@ import (
 // reference.
 var (
 	brands        = map[string]uint32{"quadro": 1, "tesla": 2, "geforce": 5, "titan": 6, "nvidia": 14}
-	architectures = map[string]uint32{"turing": 6, "ampere": 7, "ada": 8, "hopper": 9, "blackwell": 10}
+	architectures = map[string]uint32{"pascal": 4, "turing": 6, "ampere": 7, "ada": 8, "hopper": 9, "blackwell": 10}
 )
 
 func keysOf(table map[string]uint32) []string {

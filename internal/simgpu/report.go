@@ -22,6 +22,8 @@ type Report struct {
 	Tenants []TenantReport `json:"tenants"`
 	// DeadHandles counts handles that programs passed after they had ended.
 	DeadHandles int `json:"deadHandles"`
+	// HostBytes is the host memory that managed memory is in.
+	HostBytes uint64 `json:"hostBytes"`
 	// Visitors is the number of other openings, such as of NVML's library.
 	Visitors int `json:"visitors"`
 }
@@ -107,6 +109,7 @@ type ProcessGPU struct {
 	GPUNs    uint64 `json:"gpuNs"`
 	// SMNs is the time for which it occupied multiprocessors, divided by how many the GPU has.
 	SMNs uint64 `json:"smNs"`
+	Moves
 	// Multiprocessors is how many it may occupy at once. MemoryLimit is what MPS lets it allocate, 0 without a limit.
 	Multiprocessors int    `json:"multiprocessors"`
 	MemoryLimit     uint64 `json:"memoryLimit"`
@@ -131,6 +134,18 @@ type TenantGPU struct {
 	GPUNs    uint64 `json:"gpuNs"`
 	// SMNs is as in [ProcessGPU].
 	SMNs uint64 `json:"smNs"`
+	// Managed is the part of Used that is managed memory.
+	Managed uint64 `json:"managed"`
+	Moves
+}
+
+// Moves is what became of managed memory on a GPU: bytes that came and left, batches of faults, and the time in which work
+// waited for memory that it touched. The chunk is missing in whose move a process was killed.
+type Moves struct {
+	BytesIn   uint64 `json:"bytesIn"`
+	BytesOut  uint64 `json:"bytesOut"`
+	Faults    uint64 `json:"faults"`
+	StalledNs uint64 `json:"stalledNs"`
 }
 
 // ParseReport reads what simgpuctl prints.

@@ -36,6 +36,13 @@ var deadHandles = map[string]uint32{"end": SimDeadEnd, "count": SimDeadCount, "r
 // What a machine's NVML tells of the memory of processes. The empty name is none of them: its number 0 tells all.
 var figures = map[string]uint32{"told": SimFiguresTold, "hidden": SimFiguresHidden, "foreign": SimFiguresForeign}
 
+// Whether a driver moves managed memory in one direction at a time, and whether kernels that are not known by name touch what
+// their parameters name. The empty names are none of them: their number 0 is the usual answer, no.
+var (
+	duplexes = map[string]uint32{"full": 0, "half": 1}
+	touching = map[string]uint32{"nothing": 0, "named": 1}
+)
+
 // maxDuration bounds every cost: longer is a slip of the unit.
 const maxDuration = time.Minute
 
@@ -106,6 +113,7 @@ func (m *Machine) Validate() []*Fault {
 	m.GPU.validate(&f)
 	m.GPU.validateMIG(&f)
 	m.Costs.validate(&f)
+	m.Managed.validate(&f)
 	f.duration("sampling.window", m.Sampling.Window, time.Millisecond, maxSampling)
 	f.duration("sampling.lag", m.Sampling.Lag, 0, maxSampling)
 	f.duration("sampling.processLag", m.Sampling.ProcessLag, 0, maxSampling)
@@ -155,6 +163,23 @@ func (c *Costs) validate(f *faults) {
 	f.duration("costs.event", c.Event, time.Nanosecond, maxDuration)
 	f.duration("costs.timeSlice", c.TimeSlice, time.Microsecond, maxDuration)
 	f.between("costs.queue", uint64(c.Queue), 1, 1<<20)
+}
+
+func (m *Managed) validate(f *faults) {
+	f.duration("managed.fault", m.Fault, 0, maxDuration)
+	f.between("managed.batch", uint64(m.Batch), 0, 1<<16)
+	if m.Scattered != 0 {
+		f.amount("managed.scattered", m.Scattered, 1<<20, 1<<50)
+	}
+	if m.Duplex != "" {
+		f.oneOf("managed.duplex", m.Duplex, keysOf(duplexes))
+	}
+	if m.Kernels != "" {
+		f.oneOf("managed.kernels", m.Kernels, keysOf(touching))
+	}
+	if m.HostMemory != 0 {
+		f.amount("managed.hostMemory", m.HostMemory, blockBytes, 1<<50)
+	}
 }
 
 // versionParts splits "12.4" into 12 and 4; both are 0 for another form.

@@ -9,7 +9,7 @@
 #define SIM_MAGIC UINT64_C(0x4843414d49534744)
 
 /* changes with every change of this description */
-#define SIM_VERSION UINT32_C(6)
+#define SIM_VERSION UINT32_C(7)
 
 #define SIM_GPUS_MAX UINT32_C(16)
 
@@ -274,6 +274,18 @@ typedef struct sim_machine {
     uint64_t dead_handles;
     /* one of the figures constants */
     uint64_t figures;
+    /* what a batch of faults on managed memory takes */
+    uint64_t fault_ns;
+    /* faults in one batch at most */
+    uint64_t fault_batch;
+    /* managed memory that the CPU filled page by page, bytes per second to the GPU; 0 is host_rate */
+    uint64_t scattered_rate;
+    /* 1 where managed memory moves in one direction at a time */
+    uint64_t half_duplex;
+    /* 1 where a kernel that is not known by name touches the managed memory that its parameters name */
+    uint64_t named_touched;
+    /* host memory that managed memory may take; 0 is no limit */
+    uint64_t host_bytes;
     /* for how long the figures of processes stay as they are */
     uint64_t figures_lag_ns;
     uint32_t mig_profile_count;
@@ -285,7 +297,7 @@ typedef struct sim_machine {
     sim_nic nics[SIM_NICS_MAX];
     sim_gpu gpus[SIM_GPUS_MAX];
 } sim_machine;
-_Static_assert(sizeof(sim_machine) == 14616, "sim_machine");
+_Static_assert(sizeof(sim_machine) == 14664, "sim_machine");
 _Static_assert(_Alignof(sim_machine) == 8, "sim_machine");
 _Static_assert(offsetof(sim_machine, magic) == 0, "sim_machine.magic");
 _Static_assert(offsetof(sim_machine, version) == 8, "sim_machine.version");
@@ -310,13 +322,19 @@ _Static_assert(offsetof(sim_machine, sample_lag_ns) == 232, "sim_machine.sample_
 _Static_assert(offsetof(sim_machine, virtual_clock) == 240, "sim_machine.virtual_clock");
 _Static_assert(offsetof(sim_machine, dead_handles) == 248, "sim_machine.dead_handles");
 _Static_assert(offsetof(sim_machine, figures) == 256, "sim_machine.figures");
-_Static_assert(offsetof(sim_machine, figures_lag_ns) == 264, "sim_machine.figures_lag_ns");
-_Static_assert(offsetof(sim_machine, mig_profile_count) == 272, "sim_machine.mig_profile_count");
-_Static_assert(offsetof(sim_machine, mig_slices) == 276, "sim_machine.mig_slices");
-_Static_assert(offsetof(sim_machine, mig_profiles) == 280, "sim_machine.mig_profiles");
-_Static_assert(offsetof(sim_machine, switches) == 1560, "sim_machine.switches");
-_Static_assert(offsetof(sim_machine, nodes) == 3096, "sim_machine.nodes");
-_Static_assert(offsetof(sim_machine, nics) == 5144, "sim_machine.nics");
-_Static_assert(offsetof(sim_machine, gpus) == 7320, "sim_machine.gpus");
+_Static_assert(offsetof(sim_machine, fault_ns) == 264, "sim_machine.fault_ns");
+_Static_assert(offsetof(sim_machine, fault_batch) == 272, "sim_machine.fault_batch");
+_Static_assert(offsetof(sim_machine, scattered_rate) == 280, "sim_machine.scattered_rate");
+_Static_assert(offsetof(sim_machine, half_duplex) == 288, "sim_machine.half_duplex");
+_Static_assert(offsetof(sim_machine, named_touched) == 296, "sim_machine.named_touched");
+_Static_assert(offsetof(sim_machine, host_bytes) == 304, "sim_machine.host_bytes");
+_Static_assert(offsetof(sim_machine, figures_lag_ns) == 312, "sim_machine.figures_lag_ns");
+_Static_assert(offsetof(sim_machine, mig_profile_count) == 320, "sim_machine.mig_profile_count");
+_Static_assert(offsetof(sim_machine, mig_slices) == 324, "sim_machine.mig_slices");
+_Static_assert(offsetof(sim_machine, mig_profiles) == 328, "sim_machine.mig_profiles");
+_Static_assert(offsetof(sim_machine, switches) == 1608, "sim_machine.switches");
+_Static_assert(offsetof(sim_machine, nodes) == 3144, "sim_machine.nodes");
+_Static_assert(offsetof(sim_machine, nics) == 5192, "sim_machine.nics");
+_Static_assert(offsetof(sim_machine, gpus) == 7368, "sim_machine.gpus");
 
 #endif

@@ -54,6 +54,12 @@ int ctl_create(const char *dir) {
     spec.gpu_count = machine.gpu_count;
     spec.slice_ns = machine.slice_ns;
     spec.virtual_clock = machine.virtual_clock != 0;
+    spec.pages = (struct sg_page_costs){.fault_ns = machine.fault_ns,
+                                        .batch = machine.fault_batch,
+                                        .rate = machine.gpus[0].host_rate,
+                                        .scattered_rate = machine.scattered_rate,
+                                        .half_duplex = machine.half_duplex,
+                                        .host_bytes = machine.host_bytes};
     for (uint32_t i = 0; i < machine.gpu_count; i++) {
         spec.gpus[i] = (struct sg_create_gpu){.total_bytes = machine.gpus[i].memory_bytes,
                                               .reserved_bytes = machine.gpus[i].reserved_bytes,

@@ -4,52 +4,29 @@
  * of a real one. Time is the instance's virtual clock, so the same lines always have the same
  * answers. */
 #define _GNU_SOURCE
-#include "simgpu/ctl/ctl.h"
+#include "simgpu/ctl/play.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define CLIENTS 64u
-#define STREAMS 64u
-#define WORDS 8u
-#define STAMPS 4096u /* of one client that are not reached yet */
+#define WORDS 16u
 /* So short that no channel's segments are overwritten before its stamps are looked up. */
 #define STEP_NS 1000000u
 
 typedef unsigned long long ull;
 
-struct client {
-    char name[SG_TAG_BYTES];
-    struct sg_instance in;
-    uint64_t tails[STREAMS];
-    uint64_t stamps[STAMPS]; /* positions, in order of being given */
-    uint64_t stamps_given, stamps_told;
-};
-
 static struct {
     struct sg_instance in; /* sees without being a client */
     uint64_t event_ns;
     uint32_t multiprocessors;
-    struct client *clients[CLIENTS]; /* in order of arrival */
+    struct player *clients[CLIENTS]; /* in order of arrival */
     unsigned count;
 } game;
 
-/* Answers that the line is wrong; false. */
-__attribute__((format(printf, 1, 2))) static bool wrong(const char *format, ...) {
-    va_list list;
-
-    fputs("error ", stdout);
-    va_start(list, format);
-    vprintf(format, list);
-    va_end(list);
-    putchar('\n');
-    return false;
-}
-
-static struct client *find(const char *name) {
+static struct player *find(const char *name) {
     for (unsigned i = 0; i < game.count; i++) {
         if (strcmp(game.clients[i]->name, name) == 0) {
             return game.clients[i];
@@ -58,16 +35,16 @@ static struct client *find(const char *name) {
     return NULL;
 }
 
-static struct sg_channel *channel(const struct client *client) {
+static struct sg_channel *channel(const struct player *client) {
     return sg_channel(&client->in, client->in.id, 0);
 }
 
 /* ---- time ---- */
 
 /* Prints the stamps of a client that were reached, of every stream. */
-static void tell_stamps(struct client *client) {
+static void tell_stamps(struct player *client) {
     for (uint64_t i = client->stamps_told; i < client->stamps_given; i++) {
-        uint64_t *position = &client->stamps[i % STAMPS], left;
+        uint64_t *position = &client->stamps[i % PLAY_STAMPS], left;
         uint64_t moment =
             *position ? sg_reached(&client->in, 0, sg_time(&game.in), *position, &left) : 0;
         if (moment) {
@@ -76,7 +53,7 @@ static void tell_stamps(struct client *client) {
         }
     }
     while (client->stamps_told < client->stamps_given &&
-           client->stamps[client->stamps_told % STAMPS] == 0) {
+           client->stamps[client->stamps_told % PLAY_STAMPS] == 0) {
         client->stamps_told++;
     }
 }
@@ -119,6 +96,14 @@ static void tell_occupied(void) {
     putchar('\n');
 }
 
+static void tell_pages(void) {
+    fputs("pages", stdout);
+    for (unsigned i = 0; i < game.count; i++) {
+        play_tell_pages(game.clients[i]);
+    }
+    putchar('\n');
+}
+
 static void tell_time(void) {
     printf("time %llu", (ull)sg_time(&game.in));
     for (unsigned i = 0; i < game.count; i++) {
@@ -129,34 +114,12 @@ static void tell_time(void) {
 
 /* ---- commands ---- */
 
-struct option {
-    const char *name;
-    uint64_t *value; /* keeps what it is when the line does not have the option */
-};
-
-/* Reads the pairs of a name and a number that end a line. */
-static bool read_options(char **words, const struct option *known, unsigned count) {
-    for (; words[0]; words += 2) {
-        unsigned i = 0;
-        while (i < count && strcmp(words[0], known[i].name) != 0) {
-            i++;
-        }
-        if (i == count) {
-            return wrong("unknown word %s", words[0]);
-        }
-        if (!words[1] || !ctl_duration(words[1], known[i].value)) {
-            return wrong("%s needs a number", words[0]);
-        }
-    }
-    return true;
-}
-
 /* Takes a pair of names off the front of the options; false when it names no client. */
-static bool read_server(char ***words, struct client **server) {
+static bool read_server(char ***words, struct player **server) {
     *server = NULL;
     if ((*words)[0] && strcmp((*words)[0], "server") == 0) {
         if (!(*words)[1] || !(*server = find((*words)[1]))) {
-            return wrong("no server %s", (*words)[1] ? (*words)[1] : "");
+            return play_wrong("no server %s", (*words)[1] ? (*words)[1] : "");
         }
         *words += 2;
     }
@@ -164,7 +127,7 @@ static bool read_server(char ***words, struct client **server) {
 }
 
 /* A member of a server's group occupies that many percent of the multiprocessors at most, rounded up. */
-static void join(struct client *client, const struct client *server, uint64_t percent) {
+static void join(struct player *client, const struct player *server, uint64_t percent) {
     uint32_t usable = (uint32_t)((game.multiprocessors * percent + 99) / 100);
 
     sg_channel_start(&client->in, 0, game.multiprocessors, usable);
@@ -175,27 +138,27 @@ static void join(struct client *client, const struct client *server, uint64_t pe
 }
 
 static bool add_client(char **words) {
-    struct client *client, *server;
+    struct player *client, *server;
     uint64_t slice_ns = 0, percent = 100;
-    const struct option known[] = {{"slice", &slice_ns}, {"percent", &percent}};
+    const struct play_option known[] = {{"slice", &slice_ns}, {"percent", &percent}};
     char **options = words + 2;
 
     if (find(words[1]) || game.count == CLIENTS || strlen(words[1]) >= SG_TAG_BYTES) {
-        return wrong("cannot add client %s", words[1]);
+        return play_wrong("cannot add client %s", words[1]);
     }
-    if (!read_server(&options, &server) || !read_options(options, known, 2)) {
+    if (!read_server(&options, &server) || !play_options(options, known, 2)) {
         return false;
     }
     if (percent == 0 || percent > 100) {
-        return wrong("percent is 1 to 100");
+        return play_wrong("percent is 1 to 100");
     }
     if (!(client = calloc(1, sizeof *client))) {
-        return wrong("no memory");
+        return play_wrong("no memory");
     }
     int result = sg_open(&client->in, game.in.dir, words[1], true);
     if (result != 0) {
         free(client);
-        return wrong("%s", strerror(-result));
+        return play_wrong("%s", strerror(-result));
     }
     snprintf(client->name, sizeof client->name, "%s", words[1]);
     join(client, server, percent);
@@ -204,10 +167,11 @@ static bool add_client(char **words) {
     return true;
 }
 
-static bool end_client(struct client *client) {
+static bool end_client(struct player *client) {
     unsigned i = 0;
 
     sg_close(&client->in);
+    play_pages_end(client);
     while (game.clients[i] != client) {
         i++;
     }
@@ -218,42 +182,44 @@ static bool end_client(struct client *client) {
 }
 
 /* submit NAME NS and stamp NAME; options begin at `options`. */
-static bool give(struct client *client, uint64_t ns, bool stamp, char **options) {
+static bool give(struct player *client, uint64_t ns, bool stamp, char **options) {
     uint64_t stream = 0, blocks = game.multiprocessors;
-    const struct option known[] = {{"stream", &stream}, {"blocks", &blocks}};
+    const struct play_option known[] = {{"stream", &stream}, {"blocks", &blocks}};
     struct sg_work work = {.ns = ns, .engine = stamp ? SG_ON_NONE : SG_ON_MULTIPROCESSORS};
 
-    if (!read_options(options, known, 2)) {
+    if (!play_options(options, known, 2)) {
         return false;
     }
-    if (stream >= STREAMS || blocks == 0) {
-        return wrong("streams are 0 to %u, blocks at least 1", STREAMS - 1);
+    if (stream >= PLAY_STREAMS || blocks == 0) {
+        return play_wrong("streams are 0 to %u, blocks at least 1", PLAY_STREAMS - 1);
     }
-    if (stamp && client->stamps_given - client->stamps_told == STAMPS) {
-        return wrong("too many stamps wait");
+    if (stamp && client->stamps_given - client->stamps_told == PLAY_STAMPS) {
+        return play_wrong("too many stamps wait");
     }
-    work.after = client->tails[stream];
     work.multiprocessors = blocks < game.multiprocessors ? (uint32_t)blocks : game.multiprocessors;
-    client->tails[stream] = sg_submit(&client->in, 0, sg_time(&game.in), &work);
+    play_give(client, stream, &work);
     if (stamp) {
-        client->stamps[client->stamps_given++ % STAMPS] = client->tails[stream];
+        client->stamps[client->stamps_given++ % PLAY_STAMPS] = client->tails[stream];
     }
     return true;
 }
 
 static bool of_client(char **words) {
-    struct client *client = find(words[1]);
+    struct player *client = find(words[1]);
     uint64_t ns = 0;
     bool timed = strcmp(words[0], "submit") == 0 || strcmp(words[0], "slice") == 0;
 
     if (!client) {
-        return wrong("no client %s", words[1]);
+        return play_wrong("no client %s", words[1]);
+    }
+    if (play_is_of_pages(words[0])) {
+        return play_pages(client, game.multiprocessors, words);
     }
     if (timed && (!words[2] || !ctl_duration(words[2], &ns))) {
-        return wrong("%s needs a time", words[0]);
+        return play_wrong("%s needs a time", words[0]);
     }
     if (strcmp(words[0], "submit") == 0) {
-        return ns ? give(client, ns, false, words + 3) : wrong("nothing to do");
+        return ns ? give(client, ns, false, words + 3) : play_wrong("nothing to do");
     }
     if (strcmp(words[0], "stamp") == 0) {
         return give(client, game.event_ns, true, words + 2);
@@ -270,7 +236,7 @@ static bool perform(char **words) {
     uint64_t ns;
 
     if (!words[1]) {
-        return wrong("%s needs more", words[0]);
+        return play_wrong("%s needs more", words[0]);
     }
     if (strcmp(words[0], "client") == 0) {
         return add_client(words);
@@ -280,12 +246,15 @@ static bool perform(char **words) {
             return of_client(words);
         }
     }
+    if (play_is_of_pages(words[0])) {
+        return of_client(words);
+    }
     if (strcmp(words[0], "advance") == 0 && ctl_duration(words[1], &ns)) {
         advance(ns);
     } else if (strcmp(words[0], "until") == 0 && strcmp(words[1], "idle") == 0) {
         advance_until_idle();
     } else {
-        return wrong("unknown line %s %s", words[0], words[1]);
+        return play_wrong("unknown line %s %s", words[0], words[1]);
     }
     return true;
 }
@@ -302,6 +271,8 @@ static void play(void) {
         }
         if (n == 1 && strcmp(words[0], "occupied") == 0) {
             tell_occupied();
+        } else if (n == 1 && strcmp(words[0], "pages") == 0) {
+            tell_pages();
         } else if (n > 0 && words[0][0] != '#' && perform(words)) {
             tell_time();
         }
@@ -316,8 +287,10 @@ static void play(void) {
 
 /* A machine of its own: one GPU, the defaults of the machine files. */
 static bool own_machine(char dir[]) {
-    struct sg_create spec = {
-        .gpu_count = 1, .gpus = {{.total_bytes = 64u << 20}}, .virtual_clock = true};
+    struct sg_create spec = {.gpu_count = 1,
+                             .gpus = {{.total_bytes = 64u << 20}},
+                             .virtual_clock = true,
+                             .pages = {.rate = 10u * SG_BLOCK_BYTES * 1000}};
 
     if (!mkdtemp(dir)) {
         return false;

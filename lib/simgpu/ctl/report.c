@@ -57,9 +57,16 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
     }
 }
 
+/* What became of managed memory on a GPU. */
+static void print_moves(FILE *out, const struct sg_page_account *account) {
+    fprintf(out, "\"bytesIn\": %llu, \"bytesOut\": %llu, \"faults\": %llu, \"stalledNs\": %llu",
+            (ull)account->in, (ull)account->out, (ull)account->faults, (ull)account->stalled_ns);
+}
+
 /* What a process has on one GPU; nothing is written for a GPU that it never used. */
 static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, uint32_t gpu,
                               bool first) {
+    static const struct sg_page_account none;
     const struct sg_client *client = &in->state->clients[slot];
     const struct sg_membership *membership = &client->membership;
     uint32_t whole = ctl_machine(in)->gpus[gpu].multiprocessors;
@@ -76,7 +83,8 @@ static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, 
     }
     fprintf(out, "\"imported\": %llu, \"gpuNs\": %llu, \"smNs\": %llu, ",
             (ull)client->imported[gpu], (ull)done, (ull)(sg_channel(in, slot, gpu)->sm_ns / whole));
-    fprintf(out, "\"multiprocessors\": %u, \"memoryLimit\": %llu}",
+    print_moves(out, client->pages ? &sg_pager(in, slot, gpu)->account : &none);
+    fprintf(out, ", \"multiprocessors\": %u, \"memoryLimit\": %llu}",
             membership->usable[gpu] ? membership->usable[gpu] : whole,
             (ull)membership->limits[gpu]);
     return true;
@@ -184,9 +192,13 @@ static void print_tenants(FILE *out, struct sg_instance *in) {
             count_objects(in, i, gpu, &imported, &abroad);
             fprintf(out,
                     "%s{\"index\": %u, \"used\": %llu, \"peak\": %llu, \"imported\": %llu, "
-                    "\"abroad\": %llu, \"gpuNs\": %llu, \"smNs\": %llu}",
-                    gpu ? ", " : "", gpu, (ull)tag->bytes[gpu], (ull)tag->peak[gpu], (ull)imported,
-                    (ull)abroad, (ull)tenant_ns(in, i, gpu), (ull)tenant_sm_ns(in, i, gpu));
+                    "\"abroad\": %llu, \"gpuNs\": %llu, \"smNs\": %llu, \"managed\": %llu, ",
+                    gpu ? ", " : "", gpu, (ull)sg_tag_used(in, i, gpu), (ull)tag->peak[gpu],
+                    (ull)imported, (ull)abroad, (ull)tenant_ns(in, i, gpu),
+                    (ull)tenant_sm_ns(in, i, gpu),
+                    (ull)(tag->pages[gpu].resident * SG_BLOCK_BYTES));
+            print_moves(out, &tag->pages[gpu]);
+            fputc('}', out);
         }
         fputs("]}", out);
     }
@@ -213,7 +225,8 @@ static void print_report(FILE *out, struct sg_instance *in, const sim_machine *m
     print_processes(out, in, pids);
     fputs("],\n \"tenants\": [", out);
     print_tenants(out, in);
-    fprintf(out, "],\n \"deadHandles\": %u, \"visitors\": ", in->state->dead_handles);
+    fprintf(out, "],\n \"deadHandles\": %u, \"hostBytes\": %llu, \"visitors\": ",
+            in->state->dead_handles, (ull)(in->state->pages.host_chunks * SG_BLOCK_BYTES));
 }
 
 int ctl_report(const char *dir) {

@@ -51,7 +51,7 @@ void ctl_print_mig(FILE *out, const struct sg_instance *in, const sim_machine *m
             out,
             ", \"start\": %u, \"size\": %u, \"used\": %llu, \"capacity\": %llu, \"computes\": [",
             instance->start, profile->size,
-            (unsigned long long)(instance->used_blocks * SG_BLOCK_BYTES),
+            (unsigned long long)((instance->used_blocks + instance->resident) * SG_BLOCK_BYTES),
             (unsigned long long)(sg_mig_blocks(in, gpu, gi) * SG_BLOCK_BYTES));
         print_computes(out, in, gpu, gi);
         fputs("]}", out);

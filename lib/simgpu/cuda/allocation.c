@@ -1,6 +1,7 @@
 /* Device addresses given out and taken back, of every kind. The memory lock is held. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/graph.h"
+#include "simgpu/cuda/touch.h"
 
 #include <sys/mman.h>
 
@@ -56,7 +57,7 @@ static CUresult free_managed(CUdeviceptr address) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t size = host->size;
-    managed_evict(host);
+    managed_end(host);
     host_remove(host->base);
     munmap((void *)(uintptr_t)address, size);
     return CUDA_SUCCESS;

@@ -1,6 +1,7 @@
 /* The contexts that a thread has made current, one above the other, and what a call begins with:
  * the check of the topmost. */
 #include "simgpu/cuda/process.h"
+#include "simgpu/cuda/touch.h"
 
 #define STACK_DEPTH 64
 
@@ -25,6 +26,7 @@ bool sg_context_given(CUcontext ctx) {
 CUresult sg_context_result(CUcontext ctx) {
     CUresult fault = __atomic_load_n(&ctx->fault, __ATOMIC_RELAXED);
 
+    fault = fault ? fault : managed_result(ctx);
     return fault ? fault : mps_result(ctx->device->gpu);
 }
 

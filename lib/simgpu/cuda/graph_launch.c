@@ -111,6 +111,7 @@ static uint64_t place(CUgraphExec exec, CUstream stream) {
         step->work.after = after;
         if (step->work.ns) {
             step->work.after = sg_give_locked(in, device->gpu, &step->work);
+            op_given(&step->work);
         }
         if (step->work.after > last) {
             last = step->work.after;

@@ -1,10 +1,9 @@
-/* Which host memory the device may use, and what of managed memory is resident on a device. */
+/* Which host memory the device may use. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* All such memory of the process, sorted by address. */
 static struct {
@@ -62,64 +61,11 @@ void host_remove(uintptr_t base) {
     memmove(&known.ranges[at], &known.ranges[at + 1], (known.count - at) * sizeof *known.ranges);
 }
 
-static uint64_t pieces(const struct host_range *host) {
-    return 1 + (host->size - 1) / SG_BLOCK_BYTES;
-}
+struct host_range *host_of_context(CUcontext ctx) {
+    size_t i = 0;
 
-void managed_evict(struct host_range *host) {
-    for (uint64_t i = 0; host->blocks && i < pieces(host); i++) {
-        if (host->blocks[i]) {
-            uint32_t number = host->blocks[i] - 1;
-            blocks_return(host->resident, 1, &number);
-        }
+    while (i < known.count && known.ranges[i].ctx != ctx) {
+        i++;
     }
-    free(host->blocks);
-    host->blocks = NULL;
-    host->resident = NULL;
-}
-
-/* Pages without room on the device stay on the host: managed memory may be larger than the
-   device. */
-void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
-    struct host_range *host = host_of((uintptr_t)address);
-
-    if (!host || !host->managed || bytes == 0) {
-        return;
-    }
-    if (host->resident != device) {
-        managed_evict(host);
-    }
-    if (!host->blocks && !(host->blocks = calloc(pieces(host), sizeof *host->blocks))) {
-        return;
-    }
-    host->resident = device;
-    uint64_t first = (address - host->base) / SG_BLOCK_BYTES;
-    uint64_t last = (address - host->base + bytes - 1) / SG_BLOCK_BYTES;
-    for (uint64_t i = first; i <= last && i < pieces(host); i++) {
-        uint32_t number;
-        if (host->blocks[i]) {
-            continue;
-        }
-        if (blocks_take(device, SG_MANAGED, 1, &number) != CUDA_SUCCESS) {
-            return;
-        }
-        host->blocks[i] = number + 1;
-    }
-}
-
-void host_end_context(CUcontext ctx) {
-    for (size_t i = 0; i < known.count;) {
-        struct host_range *range = &known.ranges[i];
-        if (range->ctx != ctx) {
-            i++;
-            continue;
-        }
-        if (range->managed) {
-            managed_evict(range);
-        }
-        if (!range->registered) {
-            munmap((void *)range->base, range->size);
-        }
-        host_remove(range->base);
-    }
+    return i < known.count ? &known.ranges[i] : NULL;
 }

@@ -4,6 +4,9 @@
  *   divvy_vecadd(float *a, float *b, float *c, u32 n)     c = a + b
  *   divvy_fill(u32 *p, u32 value, u64 n)                  n words of value
  *   divvy_fault()                                         reads an unmapped address
+ *   divvy_sweep(void *p, u64 bytes, u32 reads, u32 writes, u32 order, u32 seed, u64 ns)
+ *                                                         goes over memory so often, and takes that much GPU time
+ *   divvy_scatter(the same)                               reads and writes at so many random places of it
  * and the same with an underscore and a number behind the name. Any other kernel only costs what the
  * machine's description says. */
 #include "simgpu/cuda/driver.h"
@@ -14,13 +17,15 @@ static const struct {
     const char *name;
     enum known_kernel known;
     size_t count;
-    size_t sizes[4];
+    size_t sizes[7];
 } kernels[] = {
     {"divvy_busy_ns", KERNEL_BUSY, 1, {8}},
     {"divvy_await", KERNEL_AWAIT, 2, {8, 4}},
     {"divvy_vecadd", KERNEL_VECADD, 4, {8, 8, 8, 4}},
     {"divvy_fill", KERNEL_FILL, 3, {8, 4, 8}},
     {"divvy_fault", KERNEL_FAULT, 0, {0}},
+    {"divvy_sweep", KERNEL_SWEEP, 7, {8, 8, 4, 4, 4, 4, 8}},
+    {"divvy_scatter", KERNEL_SCATTER, 7, {8, 8, 4, 4, 4, 4, 8}},
 };
 #define KERNELS (sizeof kernels / sizeof *kernels)
 
@@ -50,8 +55,8 @@ size_t kernel_param_count(enum known_kernel known, const size_t **sizes) {
     return 0;
 }
 
-/* Reads parameter i; in a packed buffer each is aligned to its size. */
-static uint64_t param(const struct launch *launch, size_t i) {
+/* In a packed buffer each is aligned to its size. */
+uint64_t kernel_param(const struct launch *launch, size_t i) {
     const size_t *sizes;
     size_t at = 0, count = kernel_param_count(launch->function->known, &sizes);
     uint64_t value = 0;
@@ -77,19 +82,22 @@ static uint64_t param(const struct launch *launch, size_t i) {
     return value;
 }
 
-/* An access to an unmapped address makes the context unusable, as on a GPU. */
-static bool reaches(CUdeviceptr address, uint64_t bytes, struct device *device) {
-    if (!sg_mapped(address, bytes)) {
-        return false;
+bool launch_param(const struct launch *launch, size_t i, uint64_t offset, void *value,
+                  size_t bytes) {
+    if (launch->buffer) {
+        bool there = bytes <= launch->buffer_bytes && offset <= launch->buffer_bytes - bytes;
+        if (there) {
+            memcpy(value, (const char *)launch->buffer + offset, bytes);
+        }
+        return there;
     }
-    if (!pages_hold(address)) {
-        sg_memory_lock();
-        managed_touch(device, address, bytes);
-        sg_memory_unlock();
+    if (launch->params) {
+        memcpy(value, launch->params[i], bytes);
     }
-    return true;
+    return launch->params != NULL;
 }
 
+/* An access to an unmapped address makes the context unusable, as on a GPU. */
 static uint64_t fault(const struct launch *launch) {
     CUcontext ctx = launch->function->ctx;
 
@@ -102,12 +110,13 @@ static uint64_t fault(const struct launch *launch) {
 
 #define PIECE 4096u /* floats at a time */
 
-static uint64_t vecadd(const struct launch *launch, struct device *device) {
-    CUdeviceptr a = param(launch, 0), b = param(launch, 1), c = param(launch, 2);
-    uint64_t n = param(launch, 3);
+static uint64_t vecadd(const struct launch *launch) {
+    CUdeviceptr a = kernel_param(launch, 0), b = kernel_param(launch, 1),
+                c = kernel_param(launch, 2);
+    uint64_t n = kernel_param(launch, 3);
     float x[PIECE], y[PIECE];
 
-    if (!reaches(a, n * 4, device) || !reaches(b, n * 4, device) || !reaches(c, n * 4, device)) {
+    if (!sg_mapped(a, n * 4) || !sg_mapped(b, n * 4) || !sg_mapped(c, n * 4)) {
         return fault(launch);
     }
     for (uint64_t done = 0; done < n;) {
@@ -123,12 +132,12 @@ static uint64_t vecadd(const struct launch *launch, struct device *device) {
     return sg_driver.machine->kernel_ns;
 }
 
-static uint64_t fill(const struct launch *launch, struct device *device) {
-    CUdeviceptr to = param(launch, 0);
-    uint32_t value = (uint32_t)param(launch, 1);
-    uint64_t n = param(launch, 2);
+static uint64_t fill(const struct launch *launch) {
+    CUdeviceptr to = kernel_param(launch, 0);
+    uint32_t value = (uint32_t)kernel_param(launch, 1);
+    uint64_t n = kernel_param(launch, 2);
 
-    if (to % 4 || n > UINT64_MAX / 4 || !reaches(to, n * 4, device)) {
+    if (to % 4 || n > UINT64_MAX / 4 || !sg_mapped(to, n * 4)) {
         return fault(launch);
     }
     sg_fill(to, &value, 4, n);
@@ -141,30 +150,39 @@ bool kernel_awaits(const struct launch *launch) {
     if (launch->function->known != KERNEL_AWAIT) {
         return false;
     }
-    CUdeviceptr from = param(launch, 0);
+    CUdeviceptr from = kernel_param(launch, 0);
     if (!sg_mapped(from, sizeof word)) {
         return false;
     }
     sg_copy_out(&word, from, sizeof word);
-    return word != (uint32_t)param(launch, 1);
+    return word != (uint32_t)kernel_param(launch, 1);
 }
 
-static uint64_t await(const struct launch *launch, struct device *device) {
-    return reaches(param(launch, 0), 4, device) ? sg_driver.machine->kernel_ns : fault(launch);
+static uint64_t await(const struct launch *launch) {
+    return sg_mapped(kernel_param(launch, 0), 4) ? sg_driver.machine->kernel_ns : fault(launch);
 }
 
-uint64_t kernel_run(const struct launch *launch, struct device *device) {
+/* Contents stay as they are. */
+static uint64_t gone_through(const struct launch *launch) {
+    return sg_mapped(kernel_param(launch, 0), kernel_param(launch, 1)) ? kernel_param(launch, 6)
+                                                                       : fault(launch);
+}
+
+uint64_t kernel_run(const struct launch *launch) {
     switch (launch->function->known) {
     case KERNEL_BUSY:
-        return param(launch, 0);
+        return kernel_param(launch, 0);
     case KERNEL_VECADD:
-        return vecadd(launch, device);
+        return vecadd(launch);
     case KERNEL_FILL:
-        return fill(launch, device);
+        return fill(launch);
     case KERNEL_AWAIT:
-        return await(launch, device);
+        return await(launch);
     case KERNEL_FAULT:
         return fault(launch);
+    case KERNEL_SWEEP:
+    case KERNEL_SCATTER:
+        return gone_through(launch);
     case KERNEL_OTHER:
         break;
     }

@@ -1,7 +1,6 @@
-/* Managed memory. Its contents always stay in host memory, so that the CPU can use the pointer.
- * What is resident on a device is accounted for in blocks of 2 MiB without contents. */
+/* Managed memory: the calls. */
 #define _GNU_SOURCE
-#include "simgpu/cuda/driver.h"
+#include "simgpu/cuda/touch.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -28,7 +27,10 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
                                .preferred = CU_DEVICE_INVALID,
                                .last_prefetch = CU_DEVICE_INVALID};
     sg_memory_lock();
-    CUresult result = host_add(&range);
+    CUresult result = managed_begin(&range);
+    if (result == CUDA_SUCCESS && (result = host_add(&range)) != CUDA_SUCCESS) {
+        managed_end(&range);
+    }
     sg_memory_unlock();
     if (result == CUDA_SUCCESS) {
         *out = (uintptr_t)at;
@@ -38,31 +40,39 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
     return result;
 }
 
-/* The managed range that holds all of it; NULL when there is none. The memory lock. */
-static struct host_range *managed_of(CUdeviceptr address, size_t bytes) {
-    struct host_range *host = host_of((uintptr_t)address);
-
-    return host && host->managed && bytes && address + bytes <= host->base + host->size ? host
-                                                                                        : NULL;
+/* The driver of the GPU that the memory goes to moves it. A stream of another GPU waits for that. */
+static CUresult prefetch_give(CUstream stream, struct stream_op *op, int to) {
+    if (to == CU_DEVICE_CPU || sg_device(to) == stream->ctx->device) {
+        return sg_enqueue(stream, op);
+    }
+    struct touches touches = {0};
+    struct sg_instance *in = &sg_driver.instance;
+    touch_collect(op, &touches);
+    struct sg_work work = {
+        .ns = 1, .engine = SG_ON_NONE, .touches = touches.list, .touch_count = touches.count};
+    op->kind = OP_WAIT;
+    op->wait = (struct mark){
+        .stream = stream, .stream_id = stream->id, .device = sg_device(to), .issued = true};
+    op->wait.position = touches.count ? sg_submit(in, sg_device(to)->gpu, sg_time(in), &work) : 0;
+    op_given(&work);
+    return sg_enqueue(stream, op);
 }
 
-/* Takes effect at once: the data stays in host memory, and the move takes no simulated time. */
+/* In the stream's order; nothing of it waits for the call. */
 static CUresult prefetch(CUdeviceptr address, size_t bytes, int to, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
-    struct device *device = to == CU_DEVICE_CPU ? NULL : sg_device(to);
-    SG_REQUIRE(device || to == CU_DEVICE_CPU, CUDA_ERROR_INVALID_DEVICE);
+    SG_REQUIRE(sg_device(to) || to == CU_DEVICE_CPU, CUDA_ERROR_INVALID_DEVICE);
+    SG_REQUIRE(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    struct stream_op op = {
+        .kind = OP_PREFETCH,
+        .prefetch = {.address = address, .bytes = bytes, .to_host = to == CU_DEVICE_CPU}};
     sg_memory_lock();
     struct host_range *host = managed_of(address, bytes);
     if (host) {
-        if (device) {
-            managed_touch(device, address, bytes);
-        } else {
-            managed_evict(host);
-        }
         host->last_prefetch = to;
     }
     sg_memory_unlock();
-    return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return host ? prefetch_give(stream, &op, to) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice to, CUstream stream) {
@@ -100,11 +110,40 @@ CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, size_t bytes, CUmemLoca
     return prefetch(address, bytes, ordinal_of(to), stream, true);
 }
 
+/* What changes where chunks go, and when. */
+static void advise_chunks(const struct sg_touch *area, CUmem_advise advice, int device) {
+    uint32_t reached = device >= 0 ? SG_CHUNK_REACHED(sg_device(device)->gpu) : 0, set = 0,
+             clear = 0;
+
+    switch (advice) {
+    case CU_MEM_ADVISE_SET_READ_MOSTLY:
+        set = SG_CHUNK_READ_MOSTLY;
+        break;
+    case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+        clear = SG_CHUNK_READ_MOSTLY;
+        break;
+    case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+        *(device == CU_DEVICE_CPU ? &set : &clear) = SG_CHUNK_AT_HOST;
+        break;
+    case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+        clear = SG_CHUNK_AT_HOST;
+        break;
+    case CU_MEM_ADVISE_SET_ACCESSED_BY:
+        set = reached;
+        break;
+    case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
+        clear = reached;
+        break;
+    }
+    sg_chunks_advise(&sg_driver.instance, area->first, area->chunks, set, clear);
+}
+
 static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, int device) {
     SG_READY();
     SG_REQUIRE(device == CU_DEVICE_CPU || sg_device(device) || advice <= 2,
                CUDA_ERROR_INVALID_DEVICE);
     CUresult result = CUDA_SUCCESS;
+    struct sg_touch area;
     sg_memory_lock();
     struct host_range *host = managed_of(address, bytes);
     uint64_t bit = device >= 0 ? UINT64_C(1) << device : UINT64_C(1) << 63;
@@ -123,6 +162,9 @@ static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, i
         host->accessed_by &= ~bit;
     } else {
         result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS && managed_area(address, bytes, &area)) {
+        advise_chunks(&area, advice, device);
     }
     sg_memory_unlock();
     return result;

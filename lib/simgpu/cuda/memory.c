@@ -68,7 +68,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     struct sg_instance *in = &sg_driver.instance;
     sg_state_lock(in);
     sg_reap(in);
-    *free = sg_blocks_room(in, ctx->device->gpu) * SG_BLOCK_BYTES;
+    *free = sg_blocks_free(in, ctx->device->gpu) * SG_BLOCK_BYTES;
     sg_state_unlock(in);
     *total = ctx->device->model->memory_bytes - ctx->device->model->reserved_bytes;
     return CUDA_SUCCESS;

@@ -123,8 +123,8 @@ struct host_range {
     bool managed;
     struct device *device;
     CUcontext ctx;
-    uint32_t *blocks; /* managed: block number + 1 per 2 MiB that is resident on the device */
-    struct device *resident; /* where blocks are */
+    uint32_t first, chunks; /* managed: its chunks in the machine's table, */
+    unsigned char *known;   /* and of which somebody has looked whether the program filled them */
     unsigned long long id;
     int read_mostly, preferred, last_prefetch; /* managed: advice; CU_DEVICE_INVALID when none */
     uint64_t accessed_by;
@@ -133,10 +133,8 @@ struct host_range {
 struct host_range *host_of(uintptr_t address);
 CUresult host_add(const struct host_range *range);
 void host_remove(uintptr_t base);
-void host_end_context(CUcontext ctx);
-/* Makes the pages of managed memory resident as far as there is room. */
-void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes);
-void managed_evict(struct host_range *range);
+struct host_range *host_of_context(CUcontext ctx); /* any of its own; NULL when there is none */
+void host_end_context(CUcontext ctx);              /* managed_state.c */
 
 /* allocation.c */
 CUresult sg_alloc(CUcontext ctx, uint64_t bytes, CUdeviceptr *out); /* the memory lock */

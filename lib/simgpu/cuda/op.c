@@ -1,25 +1,14 @@
 /* What operations do to memory. Effects happen when an operation is issued; when it counts as done
  * is a matter of the schedule. */
 #include "simgpu/cuda/graph.h"
+#include "simgpu/cuda/ptx.h"
+#include "simgpu/cuda/touch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static bool is_device(const struct placement *place) {
     return place->type == CU_MEMORYTYPE_DEVICE || place->type == CU_MEMORYTYPE_UNIFIED;
-}
-
-/* Bytes from the first to the last that a copy touches on that side; more than there can be if it is too many. */
-static uint64_t extent(const struct placement *place, const struct copy *copy) {
-    uint64_t slices, rows, all;
-
-    if (__builtin_mul_overflow(copy->depth - 1, place->slice, &slices) ||
-        __builtin_mul_overflow(copy->height - 1, place->pitch, &rows) ||
-        __builtin_add_overflow(slices, rows, &all) ||
-        __builtin_add_overflow(all, copy->width, &all)) {
-        return UINT64_MAX;
-    }
-    return all;
 }
 
 /* Whether so many from a place on are there. */
@@ -46,13 +35,14 @@ static CUresult check_place(const struct placement *place, const struct copy *co
     SG_REQUIRE(place->address && (is_device(place) || place->type == CU_MEMORYTYPE_HOST),
                CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(copy->height <= 1 || place->pitch >= copy->width, CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(extent(place, copy) <= UINT64_MAX - place->address, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(op_extent(place, copy) <= UINT64_MAX - place->address, CUDA_ERROR_INVALID_VALUE);
     /* A unified address outside the device's is the CPU's own business. */
     if (place->type == CU_MEMORYTYPE_UNIFIED && !pages_hold(place->address)) {
         return CUDA_SUCCESS;
     }
     if (is_device(place)) {
-        SG_REQUIRE(reaches(place->address, extent(place, copy), later), CUDA_ERROR_INVALID_VALUE);
+        SG_REQUIRE(reaches(place->address, op_extent(place, copy), later),
+                   CUDA_ERROR_INVALID_VALUE);
     }
     return CUDA_SUCCESS;
 }
@@ -168,31 +158,22 @@ static void perform_values(const struct values *values) {
     }
 }
 
-/* Managed memory moves to the device that uses it. */
-static void touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
-    if (!pages_hold(address)) {
-        sg_memory_lock();
-        managed_touch(device, address, bytes);
-        sg_memory_unlock();
-    }
-}
-
 struct sg_work op_perform(const struct stream_op *op, struct device *device) {
-    const struct fill *fill = &op->fill;
+    struct touches touches = {0};
     uint64_t kernel_ns = 0;
 
+    if (managed_any()) {
+        touch_collect(op, &touches);
+    }
     switch (op->kind) {
     case OP_KERNEL:
-        kernel_ns = kernel_run(&op->launch, device);
+        kernel_ns = kernel_run(&op->launch);
         break;
     case OP_COPY:
         perform_copy(&op->copy);
         break;
     case OP_FILL:
-        if (fill->height && fill->width) {
-            touch(device, fill->to, (fill->height - 1) * fill->pitch + fill->width * fill->element);
-        }
-        perform_fill(fill);
+        perform_fill(&op->fill);
         break;
     case OP_VALUES:
         perform_values(&op->values);
@@ -205,7 +186,44 @@ struct sg_work op_perform(const struct stream_op *op, struct device *device) {
     default:
         break;
     }
-    return op_work(op, device, kernel_ns);
+    struct sg_work work = op_work(op, device, kernel_ns);
+    if (touches.count) {
+        work.ns = work.ns ? work.ns : 1;
+        work.touches = touches.list;
+        work.touch_count = touches.count;
+    }
+    return work;
+}
+
+void op_given(struct sg_work *work) {
+    if (work->touch_count) {
+        free((void *)(uintptr_t)work->touches);
+        work->touches = NULL;
+        work->touch_count = 0;
+    }
+}
+
+/* The same of a kernel that is not known by name, whose text tells its parameters: the pointers, then the values. */
+static bool keep_named(struct launch *launch) {
+    const char *entry = launch->function->entry;
+    struct ptx_variable param;
+    uint64_t at, end = 0;
+    size_t n = 0;
+
+    for (; entry && ptx_param(entry, n, &param, &at); n++) {
+        end = at + param.bytes;
+    }
+    char *packed = calloc(1, n * sizeof(void *) + end + 1);
+    if (!packed) {
+        return false;
+    }
+    void **params = (void **)(void *)packed;
+    for (size_t i = 0; i < n && ptx_param(entry, i, &param, &at); i++) {
+        params[i] = packed + n * sizeof(void *) + at;
+        memcpy(params[i], launch->params[i], param.bytes);
+    }
+    launch->params = params;
+    return true;
 }
 
 /* The parameters of a launch are read when it is given, so a launch that waits needs a copy of
@@ -222,6 +240,9 @@ static bool keep_params(struct launch *launch) {
         memcpy(packed, launch->buffer, launch->buffer_bytes);
         launch->buffer = packed;
         return true;
+    }
+    if (n == 0 && launch->params && sg_driver.machine->named_touched) {
+        return keep_named(launch);
     }
     if (n == 0 || !launch->params) {
         launch->params = NULL;

@@ -1,5 +1,5 @@
 /* What operations take of a GPU: how long, and which parts of it. */
-#include "simgpu/cuda/driver.h"
+#include "simgpu/cuda/touch.h"
 
 /* Whole nanoseconds, at least one: everything that is done takes time. */
 static uint64_t time_of(uint64_t bytes, uint64_t rate) {
@@ -26,13 +26,24 @@ static struct sg_work kernel_work(const struct launch *launch, const struct devi
     return work;
 }
 
+/* Managed memory has come to the GPU when a copy reads or writes it. */
+static bool is_managed(CUdeviceptr address) {
+    if (!managed_any()) {
+        return false;
+    }
+    sg_memory_lock();
+    bool managed = managed_of(address, 1) != NULL;
+    sg_memory_unlock();
+    return managed;
+}
+
 /* The GPU whose memory one side of a copy is; SG_GPUS_MAX for the host's. */
-static uint32_t side(const struct placement *place) {
+static uint32_t side(const struct placement *place, const struct device *device) {
     uint64_t address =
         place->type == CU_MEMORYTYPE_ARRAY ? place->array->base + place->x : place->address;
 
     if (place->type == CU_MEMORYTYPE_HOST || !pages_hold(address)) {
-        return SG_GPUS_MAX;
+        return place->type != CU_MEMORYTYPE_HOST && is_managed(address) ? device->gpu : SG_GPUS_MAX;
     }
     const struct page *page = page_of(address);
     return page ? page->gpu : SG_GPUS_MAX;
@@ -46,7 +57,7 @@ static struct sg_work copy_work(const struct copy *copy, const struct device *de
     if (bytes == 0) {
         return (struct sg_work){0};
     }
-    uint32_t to = side(&copy->to), from = side(&copy->from);
+    uint32_t to = side(&copy->to, device), from = side(&copy->from, device);
     if (to == SG_GPUS_MAX && from == SG_GPUS_MAX) {
         return (struct sg_work){0};
     }
@@ -71,6 +82,8 @@ struct sg_work op_work(const struct stream_op *op, const struct device *device,
                                       device->model->memory_rate));
         }
         break;
+    case OP_PREFETCH: /* it takes none of the GPU; its stream waits for it */
+        return (struct sg_work){.ns = 1, .engine = SG_ON_NONE};
     case OP_RECORD:
         return (struct sg_work){.ns = sg_driver.machine->event_ns, .engine = SG_ON_NONE};
     default:

@@ -1,6 +1,7 @@
 /* What a pointer is. */
 #include "abi/cuda/pointers.h"
 #include "simgpu/cuda/pool.h"
+#include "simgpu/cuda/touch.h"
 
 #include <string.h>
 
@@ -59,7 +60,7 @@ static struct facts look(CUdeviceptr address) {
                            .managed = host->managed,
                            .mapped = true,
                            .id = host->id};
-        if (host->managed && !host->blocks) {
+        if (host->managed && !managed_on_device(host)) {
             f.type = CU_MEMORYTYPE_HOST;
         }
     }

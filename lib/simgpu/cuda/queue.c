@@ -35,6 +35,7 @@ static uint64_t issue(CUstream stream, const struct stream_op *op) {
     queue_follow(stream);
     if (work.ns) {
         before = queue_spend(stream, &work);
+        op_given(&work);
     }
     if (op->kind == OP_RECORD) {
         event_issue(op->event, stream, op->ticket, stream->tail);
@@ -264,6 +265,7 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
         before = queue_spend(stream, &work);
         queue_announce(stream);
         sg_work_unlock();
+        op_given(&work);
         queue_wait_room(stream, before);
         return CUDA_SUCCESS;
     }

@@ -22,15 +22,28 @@ static bool within_limit(const struct device *device, enum sg_category category,
     return used + n * SG_BLOCK_BYTES <= device->memory_limit;
 }
 
+/* Memory can be used when what it displaced has left. A virtual clock may stand still until the call has returned. */
+static void wait_until(uint64_t moment) {
+    const struct sg_instance *in = &sg_driver.instance;
+    uint64_t now;
+
+    while (moment && !in->state->is_virtual && (now = sg_time(in)) < moment) {
+        sg_clock_wait(in, moment - now, 0);
+    }
+}
+
 CUresult blocks_take(struct device *device, enum sg_category category, uint32_t n,
                      uint32_t *numbers) {
     struct sg_instance *in = &sg_driver.instance;
+    uint64_t displaced = 0;
 
     sg_state_lock(in);
     int result = n > in->state->gpus[device->gpu].block_count || !within_limit(device, category, n)
                      ? -ENOMEM
                      : sg_blocks_take(in, device->gpu, category, n, numbers);
+    displaced = result == 0 ? in->displaced : 0;
     sg_state_unlock(in);
+    wait_until(displaced);
     return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

@@ -67,6 +67,7 @@ enum op_kind {
     OP_ALLOC,  /* memory nodes of graphs */
     OP_FREE,
     OP_CHILD,
+    OP_PREFETCH,
 };
 
 /* One end of a copy. */
@@ -117,6 +118,11 @@ struct stream_op {
             uint64_t bytes;
         } memory;
         CUgraph child;
+        struct {
+            CUdeviceptr address;
+            uint64_t bytes;
+            bool to_host;
+        } prefetch;
     };
     /* for operations that wait in a stream */
     struct mark wait; /* OP_WAIT: what was recorded when the wait was given */
@@ -130,8 +136,9 @@ struct stream_op {
 /* op.c: what an operation does to memory, and what it costs. */
 /* Whether its arguments are valid; `later` when it becomes part of a graph. */
 CUresult op_check(const struct stream_op *op, bool later);
-/* Has the operation's effect, and returns what it takes of the GPU. */
+/* Has the operation's effect, and returns what it takes of the GPU. op_given ends it when that was given. */
 struct sg_work op_perform(const struct stream_op *op, struct device *device);
+void op_given(struct sg_work *work);
 /* op_work.c: what it takes; ns is 0 for what takes nothing. `kernel_ns` is a kernel's time. */
 struct sg_work op_work(const struct stream_op *op, const struct device *device, uint64_t kernel_ns);
 struct stream_op *op_keep(const struct stream_op *op); /* a copy that owns its arguments */
@@ -185,6 +192,8 @@ enum known_kernel {
     KERNEL_VECADD,
     KERNEL_FILL,
     KERNEL_FAULT,
+    KERNEL_SWEEP,
+    KERNEL_SCATTER,
 };
 /* Also what a CUkernel points to: the interfaces take one for the other. */
 struct CUfunc_st {
@@ -238,7 +247,12 @@ CUresult launch_check(struct launch *l, void **extra);
 void modules_end_context(CUcontext ctx);
 enum known_kernel kernel_known(const char *name);
 /* Runs a known kernel and returns its GPU time. */
-uint64_t kernel_run(const struct launch *launch, struct device *device);
+uint64_t kernel_run(const struct launch *launch);
+/* Parameter i of a known kernel. */
+uint64_t kernel_param(const struct launch *launch, size_t i);
+/* Reads parameter i of any kernel, which lies at an offset of a packed buffer; false when the launch has none there. */
+bool launch_param(const struct launch *launch, size_t i, uint64_t offset, void *value,
+                  size_t bytes);
 /* Whether it goes on running because the word that it waits for has another value. */
 bool kernel_awaits(const struct launch *launch);
 /* Bytes of the parameters of a known kernel; 0 for others. */

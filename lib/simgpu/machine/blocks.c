@@ -18,27 +18,48 @@ static sg_block describe(sg_block kind, enum sg_category category, uint32_t owne
     return kind | (sg_block)category << 56 | (sg_block)owner << 32 | place;
 }
 
-static void note_peak(struct sg_instance *in, uint32_t gpu, struct sg_tag *tag) {
-    struct sg_gpu *g = &in->state->gpus[gpu];
-    uint64_t used = sg_gpu_used(in, gpu);
+static void raise_to(uint64_t *value, uint64_t floor) {
+    uint64_t seen = __atomic_load_n(value, __ATOMIC_RELAXED);
 
-    if (tag->bytes[gpu] > tag->peak[gpu]) {
-        tag->peak[gpu] = tag->bytes[gpu];
-    }
-    if (used > g->peak_bytes) {
-        g->peak_bytes = used;
-    }
+    while (seen < floor && !__atomic_compare_exchange_n(value, &seen, floor, true, __ATOMIC_RELAXED,
+                                                        __ATOMIC_RELAXED))
+        ;
+}
+
+uint64_t sg_tag_used(const struct sg_instance *in, uint32_t tag, uint32_t gpu) {
+    const struct sg_tag *t = &in->state->tags[tag % SG_TAGS_MAX];
+
+    return __atomic_load_n(&t->bytes[gpu], __ATOMIC_RELAXED) +
+           __atomic_load_n(&t->pages[gpu].resident, __ATOMIC_RELAXED) * SG_BLOCK_BYTES;
+}
+
+void sg_note_peak(struct sg_instance *in, uint32_t gpu, uint32_t tag) {
+    raise_to(&in->state->tags[tag % SG_TAGS_MAX].peak[gpu], sg_tag_used(in, tag, gpu));
+    raise_to(&in->state->gpus[gpu].peak_bytes, sg_gpu_used(in, gpu));
 }
 
 /* Whether the dead must be freed before these blocks can be given: to make room, and because no
  * peak may count memory of a process that is gone. */
-static bool reap_first(const struct sg_instance *in, uint32_t gpu, const struct sg_tag *tag,
-                       uint32_t n) {
-    const struct sg_gpu *g = &in->state->gpus[gpu];
+static bool reap_first(const struct sg_instance *in, uint32_t gpu, uint32_t tag, uint32_t n) {
     uint64_t bytes = n * SG_BLOCK_BYTES;
 
-    return n > sg_blocks_room(in, gpu) || tag->bytes[gpu] + bytes > tag->peak[gpu] ||
-           sg_gpu_used(in, gpu) + bytes > g->peak_bytes;
+    return n > sg_blocks_room(in, gpu) ||
+           sg_tag_used(in, tag, gpu) + bytes >
+               __atomic_load_n(&in->state->tags[tag].peak[gpu], __ATOMIC_RELAXED) ||
+           sg_gpu_used(in, gpu) + bytes >
+               __atomic_load_n(&in->state->gpus[gpu].peak_bytes, __ATOMIC_RELAXED);
+}
+
+/* Takes so many off what is free; managed memory gives way where there are not as many. */
+static int reserve(struct sg_instance *in, uint32_t gpu, uint32_t n) {
+    struct sg_gpu *g = &in->state->gpus[gpu];
+
+    in->displaced = 0;
+    if (sg_paging(in)) {
+        return sg_pages_give_way(in, gpu, n, &in->displaced);
+    }
+    __atomic_store_n(&g->free_blocks, g->free_blocks - n, __ATOMIC_RELAXED);
+    return 0;
 }
 
 int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category category, uint32_t n,
@@ -50,10 +71,10 @@ int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category catego
     sg_block *blocks = sg_blocks(in, gpu);
     uint32_t at;
 
-    if (reap_first(in, gpu, tag, n)) {
+    if (reap_first(in, gpu, client->tag, n)) {
         sg_reap(in);
     }
-    if (n > sg_blocks_room(in, gpu)) {
+    if (n > sg_blocks_room(in, gpu) || reserve(in, gpu, n) != 0) {
         return -ENOMEM;
     }
     at = g->search_from;
@@ -65,11 +86,10 @@ int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category catego
         numbers[i++] = at;
     }
     g->search_from = at;
-    g->free_blocks -= n;
     sg_mig_count(in, client->place, (int32_t)n);
     client->bytes[gpu][category] += n * SG_BLOCK_BYTES;
     tag->bytes[gpu] += n * SG_BLOCK_BYTES;
-    note_peak(in, gpu, tag);
+    sg_note_peak(in, gpu, client->tag);
     return 0;
 }
 
@@ -128,7 +148,7 @@ static void set_free(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
             g->search_from = numbers[i];
         }
     }
-    g->free_blocks += n;
+    __atomic_store_n(&g->free_blocks, g->free_blocks + n, __ATOMIC_RELAXED);
 }
 
 void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers) {

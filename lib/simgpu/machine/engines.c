@@ -133,15 +133,26 @@ static uint64_t find_start(struct sg_engines *e, uint64_t ready, uint64_t ns, ui
     }
 }
 
-static uint64_t place_kernel(struct sg_engines *e, uint64_t ready, const struct sg_work *work) {
+/* How many multiprocessors it would take of the whole GPU. */
+static uint32_t need_of(const struct sg_engines *e, const struct sg_work *work) {
     uint32_t need = work->multiprocessors ? work->multiprocessors : 1;
-    uint64_t ns = work->ns;
 
-    if (need > e->whole) {
-        need = e->whole;
-    }
+    return need < e->whole ? need : e->whole;
+}
+
+uint64_t sg_work_ns(const struct sg_engines *e, const struct sg_work *work) {
+    uint32_t need = need_of(e, work);
+
+    return work->engine == SG_ON_MULTIPROCESSORS && need > e->multiprocessors
+               ? (uint64_t)((double)work->ns * need / e->multiprocessors)
+               : work->ns;
+}
+
+static uint64_t place_kernel(struct sg_engines *e, uint64_t ready, const struct sg_work *work) {
+    uint32_t need = need_of(e, work);
+    uint64_t ns = sg_work_ns(e, work);
+
     if (need > e->multiprocessors) {
-        ns = (uint64_t)((double)ns * need / e->multiprocessors);
         need = e->multiprocessors;
     }
     make_room(e);

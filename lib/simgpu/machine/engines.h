@@ -17,6 +17,8 @@
 
 #include <stdint.h>
 
+struct sg_touch;
+
 #define SG_MULTIPROCESSORS_MAX 1024u
 
 enum sg_engine {
@@ -32,6 +34,8 @@ struct sg_work {
     uint64_t after; /* the position at which the last thing it waits for ends */
     enum sg_engine engine;
     uint32_t multiprocessors; /* how many it takes, at least 1 */
+    uint32_t touch_count;     /* areas of managed memory that it goes through while it runs */
+    const struct sg_touch *touches;
 };
 
 #define SG_PROFILE_POINTS 4096u
@@ -57,6 +61,8 @@ void sg_engines_limit(struct sg_engines *engines, uint32_t multiprocessors);
 uint32_t sg_engines_used(const struct sg_engines *engines, uint64_t at, uint64_t *change);
 /* How long each multiprocessor is occupied between two times, summed. */
 uint64_t sg_engines_area(const struct sg_engines *engines, uint64_t from, uint64_t to);
+/* How long the work takes on the multiprocessors that it may occupy. */
+uint64_t sg_work_ns(const struct sg_engines *engines, const struct sg_work *work);
 /* Schedules the work after everything up to `done` has executed; returns where it ends. */
 uint64_t sg_place(struct sg_engines *engines, uint64_t done, const struct sg_work *work);
 

@@ -52,7 +52,7 @@ static void sleep_on(struct sg_lock *lock, uint32_t seen) {
 }
 
 /* Returns true when the holder had died and what the lock protects may be half changed. */
-static bool acquire(struct sg_instance *in, struct sg_lock *lock) {
+bool sg_acquire(struct sg_instance *in, struct sg_lock *lock) {
     bool slept = false;
 
     for (unsigned spin = 0;; spin++) {
@@ -86,7 +86,7 @@ static bool acquire(struct sg_instance *in, struct sg_lock *lock) {
     }
 }
 
-static void release(struct sg_lock *lock) {
+void sg_release(struct sg_lock *lock) {
     uint32_t word = __atomic_load_n(&lock->word, __ATOMIC_RELAXED);
 
     __atomic_store_n(&lock->word, word & ~OWNER_MASK, __ATOMIC_SEQ_CST);
@@ -98,7 +98,7 @@ static void release(struct sg_lock *lock) {
 
 void sg_state_lock(struct sg_instance *in) {
     pthread_mutex_lock(&in->state_threads);
-    if (acquire(in, &in->state->lock)) {
+    if (sg_acquire(in, &in->state->lock)) {
         sg_reap_repair(in);
         sg_recount(in);
         sg_reap(in);
@@ -106,29 +106,34 @@ void sg_state_lock(struct sg_instance *in) {
 }
 
 void sg_state_unlock(struct sg_instance *in) {
-    release(&in->state->lock);
+    sg_release(&in->state->lock);
     pthread_mutex_unlock(&in->state_threads);
 }
 
 void sg_schedule_lock(struct sg_instance *in, uint32_t gpu) {
     pthread_mutex_lock(&in->schedule_threads[gpu]);
-    if (acquire(in, &in->state->gpus[gpu].schedule_lock)) {
+    if (sg_acquire(in, &in->state->gpus[gpu].schedule_lock)) {
         sg_schedule_repair(in, gpu);
     }
+}
+
+bool sg_inherited(struct sg_instance *in, struct sg_lock *lock) {
+    uint32_t seen = __atomic_load_n(&lock->word, __ATOMIC_RELAXED);
+
+    /* By a swap, because somebody may have found our predecessor dead and be taking it over. */
+    return (seen & OWNER_MASK) == in->id + 1 && take(lock, seen, in->id);
 }
 
 void sg_schedule_inherited(struct sg_instance *in, uint32_t gpu) {
     struct sg_lock *lock = &in->state->gpus[gpu].schedule_lock;
-    uint32_t seen = __atomic_load_n(&lock->word, __ATOMIC_RELAXED);
 
-    /* By a swap, because somebody may have found our predecessor dead and be taking it over. */
-    if ((seen & OWNER_MASK) == in->id + 1 && take(lock, seen, in->id)) {
+    if (sg_inherited(in, lock)) {
         sg_schedule_repair(in, gpu);
-        release(lock);
+        sg_release(lock);
     }
 }
 
 void sg_schedule_unlock(struct sg_instance *in, uint32_t gpu) {
-    release(&in->state->gpus[gpu].schedule_lock);
+    sg_release(&in->state->gpus[gpu].schedule_lock);
     pthread_mutex_unlock(&in->schedule_threads[gpu]);
 }

@@ -25,6 +25,8 @@ struct sg_gpu_instance {
     uint32_t profile;     /* place in the machine's profiles */
     uint32_t start;       /* memory slice */
     uint32_t used_blocks; /* derived */
+    uint32_t resident;    /* derived; chunks of managed memory on it; the lock of pages */
+    uint32_t pad;
     struct sg_compute_instance computes[SG_MIG_COMPUTE_INSTANCES];
 };
 
@@ -50,8 +52,14 @@ static inline uint32_t sg_place_ci(uint32_t place) {
 /* mig_memory.c: the memory of GPU instances. */
 /* Counts blocks more, or fewer, as those of the GPU instance of a place; nothing for 0. */
 void sg_mig_count(struct sg_instance *in, uint32_t place, int32_t blocks);
-/* Blocks that the caller may still take of a GPU: of its instance, or of the whole. */
+/* The same of chunks of managed memory. */
+void sg_mig_resident(struct sg_instance *in, uint32_t place, uint32_t chunks);
+/* Blocks that the caller may still take of a GPU: of its instance, or of the whole. Managed memory gives way to them. */
 uint32_t sg_blocks_room(const struct sg_instance *in, uint32_t gpu);
+/* The same for users of a place. */
+uint32_t sg_blocks_room_of(const struct sg_instance *in, uint32_t gpu, uint32_t place);
+/* Those of them in which no managed memory is. */
+uint32_t sg_blocks_free(const struct sg_instance *in, uint32_t gpu);
 /* Blocks of a GPU instance that processes may have. */
 uint32_t sg_mig_blocks(const struct sg_instance *in, uint32_t gpu, uint32_t gi);
 /* Bytes that the driver keeps of an instance of a profile. */

@@ -1,4 +1,5 @@
 /* What a process gives its channel, and when that was done. */
+#include "simgpu/machine/paging.h"
 #include "simgpu/machine/turns.h"
 
 static uint64_t least(uint64_t a, uint64_t b) {
@@ -27,7 +28,12 @@ uint64_t sg_give_locked(struct sg_instance *in, uint32_t gpu, const struct sg_wo
     if (end > channel->submitted) {
         channel->submitted = end;
     }
-    if (end > channel->executed) {
+    if (work->touch_count) {
+        sg_pages_lock(in);
+        paging_demand(in, gpu, work, end - sg_work_ns(&channel->engines, work), end);
+        sg_pages_unlock(in);
+    }
+    if (end > channel->executed && !paging_until(in, gpu, in->id)) {
         turn_set(in, gpu, in->id, true);
     }
     return end;
@@ -111,7 +117,9 @@ uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t
     if (channel->executed >= position) {
         moment = look_up(channel, position);
     } else {
-        *left = until_turn(in, gpu, in->id) + position - channel->executed;
+        uint64_t until = paging_until(in, gpu, in->id), clock = in->state->gpus[gpu].clock;
+        uint64_t turn = !until ? until_turn(in, gpu, in->id) : until > clock ? until - clock : 1;
+        *left = turn + position - channel->executed;
     }
     sg_schedule_unlock(in, gpu);
     return moment;

@@ -19,15 +19,16 @@ uint32_t sg_next_client(const struct sg_instance *in, uint32_t from) {
 
 uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu) {
     const struct sg_gpu *g = &in->state->gpus[gpu];
+    uint32_t ordinary = g->block_count - __atomic_load_n(&g->free_blocks, __ATOMIC_RELAXED);
 
-    return (g->block_count - g->free_blocks) * SG_BLOCK_BYTES;
+    return (ordinary + sg_pages_resident(in, gpu, 0)) * SG_BLOCK_BYTES;
 }
 
 uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t gpu) {
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < SG_CATEGORIES; i++) {
-        sum += in->state->clients[client].bytes[gpu][i];
+        sum += __atomic_load_n(&in->state->clients[client].bytes[gpu][i], __ATOMIC_RELAXED);
     }
     return sum;
 }
@@ -45,7 +46,7 @@ static void free_run(struct sg_instance *in, uint32_t gpu, uint32_t from, uint32
     for (uint32_t i = from; i < to; i++) {
         __atomic_store_n(&blocks[i], 0, __ATOMIC_RELAXED);
     }
-    g->free_blocks += to - from;
+    __atomic_store_n(&g->free_blocks, g->free_blocks + to - from, __ATOMIC_RELAXED);
     if (from < g->search_from) {
         g->search_from = from;
     }
@@ -55,10 +56,15 @@ static bool holds(const struct sg_object *o, uint32_t client) {
     return (o->holders[client / 64] >> (client % 64) & 1) != 0;
 }
 
-/* How many private blocks the client has: its bytes less what is an object by now. */
+/* How many private blocks the client has: its bytes less managed memory and what is an object by now. */
 static uint32_t count_private(const struct sg_instance *in, uint32_t gpu, uint32_t client) {
     const struct sg_state *st = in->state;
-    uint32_t count = (uint32_t)(sg_client_used(in, client, gpu) / SG_BLOCK_BYTES);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < SG_CATEGORIES; i++) {
+        count +=
+            i == SG_MANAGED ? 0 : (uint32_t)(st->clients[client].bytes[gpu][i] / SG_BLOCK_BYTES);
+    }
 
     for (uint32_t i = 0; i < st->objects_end; i++) {
         const struct sg_object *o = &st->objects[i];
@@ -157,6 +163,7 @@ void sg_reap_client(struct sg_instance *in, uint32_t client) {
         free_private(in, gpu, client);
         end_channel(in, gpu, client);
     }
+    sg_pages_end(in, client);
     /* Objects that outlive it must not be taken for the next owner's. */
     st->clients[client].generation++;
     st->clients[client].place = 0;
@@ -240,7 +247,11 @@ void sg_recount(struct sg_instance *in) {
     struct sg_state *st = in->state;
 
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
-        memset(st->clients[i].bytes, 0, sizeof st->clients[i].bytes);
+        for (uint32_t k = 0; k < st->gpu_count * SG_CATEGORIES; k++) {
+            if (k % SG_CATEGORIES != SG_MANAGED) {
+                st->clients[i].bytes[k / SG_CATEGORIES][k % SG_CATEGORIES] = 0;
+            }
+        }
         memset(st->clients[i].imported, 0, sizeof st->clients[i].imported);
     }
     for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
@@ -250,17 +261,18 @@ void sg_recount(struct sg_instance *in) {
     for (uint32_t gpu = 0; gpu < st->gpu_count; gpu++) {
         struct sg_gpu *g = &st->gpus[gpu];
         const sg_block *blocks = sg_blocks(in, gpu);
-        g->free_blocks = g->block_count;
+        uint32_t taken = 0;
         g->search_from = 0;
         for (uint32_t i = 0; i < SG_MIG_GPU_INSTANCES; i++) {
             g->mig.instances[i].used_blocks = 0;
         }
         for (uint32_t i = 0; i < g->block_count; i++) {
             if (blocks[i]) {
-                g->free_blocks--;
+                taken++;
                 count_block(in, gpu, blocks[i], object_blocks);
             }
         }
+        __atomic_store_n(&g->free_blocks, g->block_count - taken, __ATOMIC_RELAXED);
     }
     for (uint32_t i = 0; i < SG_OBJECTS_MAX; i++) {
         struct sg_object *o = &st->objects[i];
@@ -270,6 +282,11 @@ void sg_recount(struct sg_instance *in) {
             o->blocks = object_blocks[i];
             count_object(in, o, object_blocks[i]);
         }
+    }
+    if (st->pages.end) {
+        sg_pages_lock(in);
+        sg_pages_recount(in);
+        sg_pages_unlock(in);
     }
 }
 

@@ -13,7 +13,10 @@
  * each goes as fast as if it were alone; else all that occupy some go equally much slower, so that
  * together they occupy all. So do the users of a divided GPU, each with the multiprocessors of its
  * instance.
+ *
+ * Who waits for managed memory (paging.c) has no runnable work meanwhile.
  */
+#include "simgpu/machine/paging.h"
 #include "simgpu/machine/turns.h"
 
 #define CHECK_ALIVE_NS 2000000u
@@ -110,6 +113,9 @@ void sg_schedule_repair(struct sg_instance *in, uint32_t gpu) {
         }
         end_step(g);
     }
+    for (uint32_t i = 0; sg_paging(in) && (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        paging_repair(in, gpu, i);
+    }
     turn_recount(in, gpu);
 }
 
@@ -127,7 +133,8 @@ static uint64_t time_for(const struct sg_channel *channel, uint64_t own, uint64_
 }
 
 /* How fast each member goes, for at most `ns`; returns for how long that holds. */
-static uint64_t set_rates(struct sg_instance *in, uint32_t gpu, struct run *run, uint64_t ns) {
+static uint64_t set_rates(struct sg_instance *in, uint32_t gpu, struct run *run, uint64_t ns,
+                          bool paging) {
     uint64_t until[SG_GROUP_MAX];
     uint32_t used[SG_GROUP_MAX];
 
@@ -137,7 +144,11 @@ static uint64_t set_rates(struct sg_instance *in, uint32_t gpu, struct run *run,
         /* A channel that is alone goes as fast as time, whatever it occupies. */
         used[i] =
             run->count > 1 ? sg_engines_used(&channel->engines, channel->executed, &change) : 0;
-        until[i] = least(change, channel->submitted) - channel->executed;
+        uint64_t end = least(change, channel->submitted);
+        if (paging) {
+            end = paging_next(in, gpu, run->members[i], least(end, channel->executed + ns));
+        }
+        until[i] = end - channel->executed;
     }
     for (uint32_t i = 0; i < run->count; i++) {
         uint32_t place = in->state->clients[run->members[i]].place, sum = 0, whole = 1;
@@ -169,7 +180,8 @@ static void note_segment(struct sg_channel *channel, uint64_t wall, uint64_t len
 }
 
 /* Lets a channel go for so long. */
-static void go(struct sg_instance *in, uint32_t gpu, uint32_t client, uint64_t ns, uint64_t rate) {
+static void go(struct sg_instance *in, uint32_t gpu, uint32_t client, uint64_t ns, uint64_t rate,
+               bool paging) {
     struct sg_channel *channel = sg_channel(in, client, gpu);
     struct sg_gpu *g = &in->state->gpus[gpu];
     uint64_t left = channel->submitted - channel->executed;
@@ -182,25 +194,46 @@ static void go(struct sg_instance *in, uint32_t gpu, uint32_t client, uint64_t n
     channel->fraction = own == left ? 0 : sum % SG_FULL_RATE;
     /* Its owner reads it without the lock. */
     __atomic_store_n(&channel->executed, channel->executed + own, __ATOMIC_RELEASE);
+    if (paging) {
+        paging_pass(in, gpu, client, channel->executed);
+    }
     if (own == left) {
         turn_set(in, gpu, client, false);
     }
 }
 
+/* Whether a member of the party that has its turn begins to wait; a turn of whom nobody is left ends. */
+static bool stall(struct sg_instance *in, uint32_t gpu, uint32_t party, const struct run *run) {
+    struct sg_gpu *g = &in->state->gpus[gpu];
+    bool any = false;
+
+    for (uint32_t i = 0; i < run->count; i++) {
+        any |= paging_stall(in, gpu, run->members[i]);
+    }
+    if (any && party == g->current && !turn_bit(g->turns, party)) {
+        g->slice_left = 0;
+    }
+    return any;
+}
+
 /* One step of the schedule: until something changes, at most up to `now`. */
-static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
+static void step(struct sg_instance *in, uint32_t gpu, uint64_t now, bool paging) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     struct run run;
+    uint64_t wake = paging ? paging_wake(in, gpu) : UINT64_MAX;
     uint32_t party = g->slice_left && turn_bit(g->turns, g->current % SG_CLIENTS_MAX)
                          ? g->current
                          : turn_next(g, (g->current + 1) % SG_CLIENTS_MAX);
 
     if (party == SG_CLIENTS_MAX) {
-        pass_to(in, gpu, now);
+        pass_to(in, gpu, least(now, wake));
         return;
     }
     if ((run.count = turn_members(in, gpu, party, run.members)) == 0) {
         turn_recount(in, gpu); /* who marked the party died before it had work */
+        return;
+    }
+    if (paging && stall(in, gpu, party, &run)) {
         return;
     }
     begin_step(in, gpu, &run);
@@ -208,11 +241,11 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
         g->current = party;
         g->slice_left = turn_slice(in, gpu, party);
     }
-    uint64_t ns = least(now - g->clock, g->slice_left);
+    uint64_t ns = least(least(now, wake) - g->clock, g->slice_left);
     ns = least(ns, (g->clock / SG_SAMPLE_NS + 1) * SG_SAMPLE_NS - g->clock);
-    ns = set_rates(in, gpu, &run, ns);
+    ns = set_rates(in, gpu, &run, ns, paging);
     for (uint32_t i = 0; i < run.count; i++) {
-        go(in, gpu, run.members[i], ns, run.rates[i]);
+        go(in, gpu, run.members[i], ns, run.rates[i], paging);
     }
     g->busy_ns += ns;
     g->slice_left = turn_bit(g->turns, party) ? g->slice_left - ns : 0;
@@ -223,6 +256,7 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
 void sg_drop_locked(struct sg_instance *in, uint32_t gpu, uint32_t client) {
     struct sg_channel *channel = sg_channel(in, client, gpu);
 
+    paging_drop(in, gpu, client);
     channel->submitted = channel->executed;
     channel->fraction = 0;
     turn_set(in, gpu, client, false);
@@ -256,11 +290,19 @@ static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
 void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
-    if (now > g->clock) {
-        drop_dead(in, gpu, now);
+    if (now <= g->clock) {
+        return;
+    }
+    drop_dead(in, gpu, now);
+    bool paging = sg_paging(in);
+    if (paging) {
+        sg_pages_lock(in);
     }
     while (g->clock < now) {
-        step(in, gpu, now);
+        step(in, gpu, now, paging);
+    }
+    if (paging) {
+        sg_pages_unlock(in);
     }
 }
 

@@ -53,6 +53,28 @@ static int create_file(const char *dir, const char *name, uint64_t bytes) {
     return result;
 }
 
+/* The tables of managed memory have pages once somebody has such memory. */
+static uint64_t lay_out_pages(struct sg_state *st, const struct sg_create *spec, uint64_t at) {
+    for (uint32_t i = 0; i < spec->gpu_count; i++) {
+        struct sg_gpu_pages *pages = &st->gpus[i].pages;
+        pages->arrivals_room = st->gpus[i].block_count + st->gpus[i].block_count / 4 + 16;
+        pages->arrivals_offset = at;
+        at += page_up(pages->arrivals_room * sizeof(uint64_t));
+    }
+    st->pages.chunks_offset = at;
+    at += page_up(SG_CHUNKS_MAX * sizeof(struct sg_chunk));
+    st->pages.pagers_offset = at;
+    return at + page_up(sizeof(struct sg_pager) * SG_CLIENTS_MAX * spec->gpu_count);
+}
+
+static void set_costs(struct sg_state *st, const struct sg_create *spec) {
+    struct sg_page_costs *costs = &st->pages.costs;
+
+    *costs = spec->pages;
+    costs->fault_ns = costs->fault_ns ? costs->fault_ns : SG_PAGE_FAULT_NS;
+    costs->batch = costs->batch ? costs->batch : SG_PAGE_BATCH;
+}
+
 /* Lays the tables out behind the fixed part and returns the size of the file. */
 static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec) {
     uint64_t at = page_up(sizeof *st);
@@ -70,7 +92,8 @@ static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec) {
         at += page_up(gpu->block_count * sizeof(sg_block));
     }
     st->channels_offset = at;
-    return at + page_up(sizeof(struct sg_channel) * SG_CLIENTS_MAX * spec->gpu_count);
+    at += page_up(sizeof(struct sg_channel) * SG_CLIENTS_MAX * spec->gpu_count);
+    return lay_out_pages(st, spec, at);
 }
 
 static int check_spec(const struct sg_create *spec) {
@@ -95,6 +118,7 @@ static void fill(struct sg_state *st, const struct sg_create *spec) {
     st->gpu_count = spec->gpu_count;
     st->is_virtual = spec->virtual_clock;
     st->slice_ns = spec->slice_ns ? spec->slice_ns : 1024000;
+    set_costs(st, spec);
     st->machine_bytes = spec->machine_bytes;
     if (spec->machine_bytes) {
         memcpy(st->machine, spec->machine, spec->machine_bytes);
@@ -279,6 +303,7 @@ static int back_channels(struct sg_instance *in) {
 
 static void reset_threads(struct sg_instance *in) {
     pthread_mutex_init(&in->state_threads, NULL);
+    pthread_mutex_init(&in->pages_threads, NULL);
     for (uint32_t i = 0; i < SG_GPUS_MAX; i++) {
         pthread_mutex_init(&in->schedule_threads[i], NULL);
     }
@@ -319,6 +344,7 @@ int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_cl
     for (uint32_t i = 0; i < in->state->gpu_count; i++) {
         sg_schedule_inherited(in, i);
     }
+    sg_pages_inherited(in);
     sg_state_lock(in);
     if (as_client) {
         claim(in, &who, tag);

@@ -10,7 +10,7 @@
  *    description lock (fcntl(2), F_OFD_SETLK) on byte SG_LOCK_BASE + slot of D/state. The kernel
  *    drops it at death, whatever the pid namespace.
  *  - Only the holder of the state lock writes block tables, objects, tags and counters. Lock order:
- *    state lock before a GPU's schedule lock; neither is held while a system call may sleep.
+ *    state lock before a GPU's schedule lock before the lock of pages; none is held while a system call may sleep.
  *
  * All functions return 0 or a negative errno unless they say otherwise. Sizes are bytes, times are
  * nanoseconds of the instance's clock (sg_time), sizes of device memory are multiples of
@@ -28,13 +28,14 @@
 #include "simgpu/machine/engines.h"
 #include "simgpu/machine/mig.h"
 #include "simgpu/machine/modes.h"
+#include "simgpu/machine/pages.h"
 #include "simgpu/machine/pids.h"
 #include "simgpu/machine/schedule.h"
 #include "simgpu/machine/servers.h"
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 12u                  /* changes with every change of this file's structures */
+#define SG_LAYOUT 13u                  /* changes with every change of this file's structures */
 #define SG_VISITORS_MAX 1024u          /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u
@@ -85,9 +86,10 @@ struct sg_lock {
 struct sg_client {
     uint32_t generation; /* counts the owners of this slot */
     uint32_t tag;
-    uint32_t place, pad2; /* the compute instance that it uses, see mig.h; 0 is none */
-    struct sg_who who;    /* information only */
-    uint64_t started;     /* CLOCK_BOOTTIME ns */
+    uint32_t place;    /* the compute instance that it uses, see mig.h; 0 is none */
+    uint32_t pages;    /* whether it ever had managed memory: its pagers are there */
+    struct sg_who who; /* information only */
+    uint64_t started;  /* CLOCK_BOOTTIME ns */
     char comm[SG_COMM_BYTES];
     uint32_t contexts[SG_GPUS_MAX];             /* live contexts of this process per GPU */
     uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and holds */
@@ -99,10 +101,11 @@ struct sg_client {
 /* The processes of one tenant directory. bytes includes objects that outlive their creator. */
 struct sg_tag {
     char name[SG_TAG_BYTES]; /* "" is the tag of processes outside any tenant directory: index 0 */
-    uint64_t bytes[SG_GPUS_MAX];  /* derived */
-    uint64_t peak[SG_GPUS_MAX];   /* largest value bytes ever had under the lock */
+    uint64_t bytes[SG_GPUS_MAX];  /* derived; without managed memory */
+    uint64_t peak[SG_GPUS_MAX];   /* the most it ever had at once, managed memory included */
     uint64_t gpu_ns[SG_GPUS_MAX]; /* work done by processes that have ended */
     uint64_t sm_ns[SG_GPUS_MAX];  /* likewise, of all multiprocessors */
+    struct sg_page_account pages[SG_GPUS_MAX]; /* of its processes, also those that have ended */
 };
 
 /* Device memory that more than one process may hold. Lives while a holder bit is set or a
@@ -161,11 +164,11 @@ struct sg_gpu {
     uint64_t total_bytes;    /* physical memory */
     uint64_t reserved_bytes; /* held by the driver itself, never for clients */
     uint32_t block_count;    /* (total - reserved) / SG_BLOCK_BYTES */
-    uint32_t free_blocks;    /* derived */
-    uint32_t search_from;    /* hint: no free block below it */
-    uint32_t compute_mode;   /* enum sg_compute_mode */
-    uint64_t peak_bytes;     /* most bytes ever used by clients at once */
-    uint64_t blocks_offset;  /* of this GPU's sg_block table in the file */
+    uint32_t free_blocks; /* derived; those that managed memory is in count as free: it gives way */
+    uint32_t search_from; /* hint: no free block below it */
+    uint32_t compute_mode;  /* enum sg_compute_mode */
+    uint64_t peak_bytes;    /* most bytes ever used by clients at once */
+    uint64_t blocks_offset; /* of this GPU's sg_block table in the file */
     struct sg_lock schedule_lock;
     uint64_t told_at;     /* when NVML last took what processes have, where that is late */
     uint64_t clock;       /* the schedule is decided up to here */
@@ -181,6 +184,7 @@ struct sg_gpu {
     uint64_t samples[SG_SAMPLES]; /* busy_ns at sample boundary k, at index k % SG_SAMPLES */
     struct sg_faults faults;
     struct sg_mig mig;
+    struct sg_gpu_pages pages;
 };
 
 /* The hand-over of a dead process's GPU time to its tag; finished by whoever takes the state lock
@@ -205,6 +209,8 @@ struct sg_state {
     uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
     uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: the last store when one is taken */
     struct sg_hand_over hand_over;
+    struct sg_lock pages_lock;
+    struct sg_pages pages;
     struct sg_server servers[SG_SERVERS_MAX];
     uint32_t objects_end;  /* no object was ever made at or above this number */
     uint32_t dead_handles; /* passed by programs after they had ended */
@@ -231,6 +237,8 @@ struct sg_instance {
     pthread_mutex_t
         state_threads; /* taken before the state lock, which excludes processes, not threads */
     pthread_mutex_t schedule_threads[SG_GPUS_MAX];
+    pthread_mutex_t pages_threads;
+    uint64_t displaced; /* when what the last blocks taken displaced has left; 0: nothing had to */
     char dir[SG_PATH_BYTES]; /* instance directory D */
 };
 
@@ -245,6 +253,7 @@ struct sg_create {
     struct sg_create_gpu gpus[SG_GPUS_MAX];
     uint64_t slice_ns; /* 0 takes 1024 us, the default of Volta and later */
     bool virtual_clock;
+    struct sg_page_costs pages;
     const void *machine;
     size_t machine_bytes;
 };
@@ -283,6 +292,11 @@ static inline struct sg_channel *sg_channel(const struct sg_instance *in, uint32
 int sg_memory_fd(struct sg_instance *in, uint32_t gpu);
 
 /* lock.c */
+/* Takes a lock of the file; true when its holder had died and what it protects may be half changed. */
+bool sg_acquire(struct sg_instance *in, struct sg_lock *lock);
+void sg_release(struct sg_lock *lock);
+/* Takes it over if a dead process held it under the number that is now ours. */
+bool sg_inherited(struct sg_instance *in, struct sg_lock *lock);
 /* The state lock; recovers from a dead holder before it returns. */
 void sg_state_lock(struct sg_instance *in);
 void sg_state_unlock(struct sg_instance *in);
@@ -310,9 +324,12 @@ void sg_reap_client(struct sg_instance *in, uint32_t client);
 void sg_recount(struct sg_instance *in);
 /* The next client: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) */
 uint32_t sg_next_client(const struct sg_instance *in, uint32_t from);
-/* Bytes of GPU gpu used by all clients together and by one. */
+/* Bytes of GPU gpu used by all clients together and by one, managed memory included. */
 uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu);
 uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t gpu);
+/* blocks.c: the same of a tenant, and its peak and the GPU's raised to what is used now. */
+uint64_t sg_tag_used(const struct sg_instance *in, uint32_t tag, uint32_t gpu);
+void sg_note_peak(struct sg_instance *in, uint32_t gpu, uint32_t tag);
 
 /* blocks.c; the state lock is held. */
 /* Gives the caller's client n blocks and writes their numbers. -ENOMEM when fewer are free even

@@ -16,7 +16,7 @@ static struct figures look(struct nvml_call *call) {
         (instance = sg_mig_gpu_instance(call->in, call->index, sg_place_gi(call->place)))) {
         f.total = call->machine->mig_profiles[instance->profile].memory_mib << 20;
         f.reserved = sg_mig_reserved(call->in, instance->profile);
-        f.used = instance->used_blocks * SG_BLOCK_BYTES;
+        f.used = (instance->used_blocks + instance->resident) * SG_BLOCK_BYTES;
     }
     sg_state_unlock(call->in);
     return f;

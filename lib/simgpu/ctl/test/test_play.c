@@ -63,6 +63,42 @@ static const char turns_told[] = "time 0 a 0\n"
                                  "time 8001500 a 3000500 b 5001000\n"
                                  "time 1008001500 a 3000500 b 5001000\n";
 
+/* Managed memory: 30 us for the faults of each chunk and 100 us for its way, if it has contents. */
+static const char pages[] = "client a\n"
+                            "client b\n"
+                            "managed a 0 20\n"
+                            "managed b 3 40\n"
+                            "fill a 0\n"
+                            "sweep a 0 100us writes 1\n"
+                            "until idle\n"
+                            "pages\n"
+                            "take b 32\n"
+                            "prefetch b 3\n"
+                            "until idle\n"
+                            "pages\n"
+                            "scatter b 3 1ms reads 10 writes 10 seed 7 order 1\n"
+                            "sweep b 2 1ms\n"
+                            "take b 65\n"
+                            "free b 3\n"
+                            "pages\n";
+static const char pages_told[] = "time 0 a 0\n"
+                                 "time 0 a 0 b 0\n"
+                                 "time 0 a 0 b 0\n"
+                                 "time 0 a 0 b 0\n"
+                                 "time 0 a 0 b 0\n"
+                                 "time 0 a 0 b 0\n"
+                                 "time 1400000 a 100000 b 0\n"
+                                 "pages a 20971520 20971520 0 10 1300000 b 0 0 0 0 0\n"
+                                 "time 1400000 a 100000 b 0\n"
+                                 "time 1400000 a 100000 b 0\n"
+                                 "time 2400011 a 100000 b 1\n"
+                                 "pages a 0 20971520 20971520 10 1300000 b 33554432 0 0 0 0\n"
+                                 "time 2400011 a 100000 b 1\n"
+                                 "error no area 2\n"
+                                 "error Cannot allocate memory\n"
+                                 "time 2400011 a 100000 b 1\n"
+                                 "pages a 0 20971520 20971520 10 1300000 b 0 0 0 0 0\n";
+
 /* Small kernels of two streams at once; a client that ends takes its work with it. */
 static const char streams[] = "client a\n"
                               "client b\n"
@@ -202,6 +238,7 @@ static void check_instance(void) {
 int main(void) {
     check(NULL, turns, turns_told);
     check(NULL, turns, turns_told);
+    check(NULL, pages, pages_told);
     check(NULL, streams, streams_told);
     check(NULL, group, group_told);
     check(NULL, crowd, crowd_told);

@@ -12,6 +12,8 @@ static const char ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
                           ".visible .entry divvy_vecadd(.param .u64 a) { ret; }\n"
                           ".visible .entry divvy_fill(.param .u64 a) { ret; }\n"
                           ".visible .entry divvy_fault() { ret; }\n"
+                          ".visible .entry divvy_sweep() { ret; }\n"
+                          ".visible .entry divvy_scatter() { ret; }\n"
                           ".visible .entry other(.param .u64 a) { ret; }\n";
 
 CUcontext cuda_start(void (*change)(sim_machine *machine)) {

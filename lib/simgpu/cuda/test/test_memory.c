@@ -264,6 +264,7 @@ static void check_managed(void) {
     CHECK_EQUAL(cuda_true(SG_MANAGED), 0);
     *(volatile unsigned *)(uintptr_t)m = 9;
     OK(cuMemPrefetchAsync(m, 2 * BLOCK, 0, NULL));
+    OK(cuStreamSynchronize(NULL));
     CHECK_EQUAL(cuda_true(SG_MANAGED), 2 * BLOCK);
     OK(cuMemsetD32_v2(m + 4 * BLOCK, 3, 10));
     CHECK_EQUAL(cuda_true(SG_MANAGED), 3 * BLOCK);
@@ -274,12 +275,14 @@ static void check_managed(void) {
     CHECK_EQUAL(value, 9);
     CHECK_EQUAL(*(volatile unsigned *)(uintptr_t)(m + 4 * BLOCK), 3);
     OK(cuMemPrefetchAsync(m, 5 * BLOCK, CU_DEVICE_CPU, NULL));
+    OK(cuStreamSynchronize(NULL));
     CHECK_EQUAL(cuda_true(SG_MANAGED), 0);
     OK(cuMemFree_v2(m));
     FAILS(cuMemFree_v2(m), CUDA_ERROR_INVALID_VALUE);
     /* More than the GPU has is no error: what does not fit stays with the host. */
     OK(cuMemAllocManaged(&m, 2 * GPU_BYTES, CU_MEM_ATTACH_GLOBAL));
     OK(cuMemPrefetchAsync(m, 2 * GPU_BYTES, 0, NULL));
+    OK(cuStreamSynchronize(NULL));
     CHECK_EQUAL(cuda_true_all(), GPU_BYTES - GPU_RESERVED);
     OK(cuMemFree_v2(m));
     CHECK_EQUAL(cuda_true(SG_MANAGED), 0);

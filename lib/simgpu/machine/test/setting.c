@@ -133,6 +133,12 @@ const char *setting_make(const sim_machine *machine) {
     struct sg_create spec = {.gpu_count = machine->gpu_count,
                              .slice_ns = machine->slice_ns,
                              .virtual_clock = machine->virtual_clock != 0,
+                             .pages = {.fault_ns = machine->fault_ns,
+                                       .batch = machine->fault_batch,
+                                       .rate = machine->gpus[0].host_rate,
+                                       .scattered_rate = machine->scattered_rate,
+                                       .half_duplex = machine->half_duplex,
+                                       .host_bytes = machine->host_bytes},
                              .machine = machine,
                              .machine_bytes = sizeof *machine};
 

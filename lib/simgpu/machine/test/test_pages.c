@@ -1,0 +1,158 @@
+/* Managed memory: what single touches cost, who has the GPU meanwhile, what advice changes, host memory that runs out. */
+#include <errno.h>
+
+#include "simgpu/machine/test/pages_setting.h"
+
+/* ---- costs ---- */
+
+static void check_costs(bool half) {
+    struct sg_instance a, b;
+    uint32_t first, other;
+    const char *dir = make(0, half);
+
+    enter(&a, dir, "a");
+    enter(&b, dir, "b");
+    CHECK_EQUAL(take(&a, BLOCKS + 10, &first), 0);
+    CHECK_EQUAL(take(&b, 10, &other), 0);
+    /* What nobody filled comes for the price of its faults; what is there costs nothing. */
+    CHECK_EQUAL(run(&a, 0, reading(first, 4), 8 * US), 8 * US + 4 * FAULT_NS);
+    CHECK_EQUAL(run(&a, 0, writing(first, 4), 8 * US), 8 * US);
+    CHECK_EQUAL(account(&a, 0)->in, 0);
+    CHECK_EQUAL(account(&a, 0)->stalled_ns, 4 * FAULT_NS);
+    CHECK_EQUAL(account(&a, 0)->faults, 4);
+    /* The CPU takes one back and writes it: it comes slower then. */
+    CHECK_EQUAL(sg_chunks_host(&a, first, 1, true) - sg_time(&a), CHUNK_NS);
+    sg_clock_move(&a, CHUNK_NS);
+    CHECK_EQUAL(account(&a, 0)->out, SG_BLOCK_BYTES);
+    CHECK_EQUAL(run(&a, 0, reading(first, 4), 8 * US), 8 * US + FAULT_NS + 4 * CHUNK_NS);
+    CHECK_EQUAL(account(&a, 0)->in, SG_BLOCK_BYTES);
+    /* A full GPU: the one that came longest ago goes, written ones by the link, read ones for nothing. */
+    CHECK_EQUAL(run(&a, 0, reading(first + 4, BLOCKS - 4), 1), 1 + (BLOCKS - 4) * FAULT_NS);
+    CHECK_EQUAL(run(&b, 0, reading(other, 1), 1), 1 + FAULT_NS + CHUNK_NS);
+    CHECK_EQUAL(account(&a, 0)->out, 2 * SG_BLOCK_BYTES);
+    CHECK_EQUAL(account(&a, 0)->resident, BLOCKS - 1);
+    CHECK_EQUAL(account(&b, 0)->resident, 1);
+    /* Prefetches have no faults. */
+    uint64_t faults = account(&a, 0)->faults;
+    CHECK_EQUAL(run(&a, 0, moving(first, 4, true), 1), 1 + 2 * CHUNK_NS + 1);
+    CHECK_EQUAL(account(&a, 0)->resident, BLOCKS - 4);
+    CHECK_EQUAL(run(&a, 0, moving(first, 4, false), 1),
+                1 + (4 + 3) * CHUNK_NS); /* the first as the CPU left it */
+    CHECK_EQUAL(account(&a, 0)->faults, faults);
+    sg_close(&a);
+    CHECK_EQUAL(b.state->gpus[0].pages.resident, 1);
+    sg_close(&b);
+}
+
+/* Who waits gives its slice away, and its GPU time does not pass. */
+static void check_slices(void) {
+    struct sg_instance a, b;
+    struct sg_touch touch;
+    uint32_t first;
+    const char *dir = make(0, true);
+
+    enter(&a, dir, "a");
+    enter(&b, dir, "b");
+    CHECK_EQUAL(take(&a, 20, &first), 0);
+    sg_chunks_host(&a, first, 20, true);
+    touch = reading(first, 20);
+    struct sg_work sweep = {.ns = 200 * US,
+                            .engine = SG_ON_MULTIPROCESSORS,
+                            .multiprocessors = 10,
+                            .touches = &touch,
+                            .touch_count = 1};
+    sg_submit(&a, 0, sg_time(&a), &sweep);
+    setting_submit(&b, 0, 100 * MS);
+    sg_clock_move(&a, 5 * MS);
+    sg_advance(&a, 0, sg_time(&a));
+    /* A chunk takes 430 us; b has all of that, and a its 10 us when b's slice of 1 ms is over. */
+    CHECK(channel(&a, 0)->executed <= 60 * US);
+    CHECK(channel(&b, 0)->executed >= 4900 * US);
+    CHECK_EQUAL(channel(&a, 0)->executed + channel(&b, 0)->executed, a.state->gpus[0].busy_ns);
+    sg_close(&b);
+    sg_close(&a);
+}
+
+/* ---- advice, and several GPUs ---- */
+
+static void check_advice(void) {
+    struct sg_instance a;
+    uint32_t first;
+
+    enter(&a, make(0, true), "a");
+    CHECK_EQUAL(take(&a, 3, &first), 0);
+    CHECK_EQUAL(run(&a, 0, writing(first, 3), 3), 3 + 3 * FAULT_NS);
+    /* From GPU to GPU: it leaves one and comes to the other. */
+    CHECK_EQUAL(run(&a, 1, reading(first, 1), 1), 1 + FAULT_NS + CHUNK_NS);
+    CHECK_EQUAL(account(&a, 0)->resident, 2);
+    CHECK_EQUAL(account(&a, 0)->out, SG_BLOCK_BYTES);
+    CHECK_EQUAL(account(&a, 1)->in, SG_BLOCK_BYTES);
+    /* Mostly read: a copy, until somebody writes. */
+    sg_chunks_advise(&a, first + 1, 1, SG_CHUNK_READ_MOSTLY, 0);
+    run(&a, 1, reading(first + 1, 1), 1);
+    CHECK_EQUAL(account(&a, 0)->resident, 2);
+    CHECK_EQUAL(account(&a, 1)->resident, 2);
+    CHECK_EQUAL(run(&a, 0, reading(first + 1, 1), 1), 1);
+    run(&a, 0, writing(first + 1, 1), 1);
+    CHECK_EQUAL(account(&a, 1)->resident, 1);
+    /* Reached where it is: the bytes cross the link each time, and nothing moves. */
+    sg_chunks_advise(&a, first + 2, 1, SG_CHUNK_REACHED(1), 0);
+    CHECK_EQUAL(run(&a, 1, reading(first + 2, 1), 1), 1 + CHUNK_NS);
+    CHECK_EQUAL(run(&a, 1, reading(first + 2, 1), 1), 1 + CHUNK_NS);
+    CHECK_EQUAL(account(&a, 1)->resident, 1);
+    /* Prefers the host: it stays there once it is there. */
+    sg_chunks_advise(&a, first + 2, 1, SG_CHUNK_AT_HOST, SG_CHUNK_REACHED(1));
+    run(&a, 0, moving(first + 2, 1, true), 1);
+    CHECK_EQUAL(run(&a, 0, reading(first + 2, 1), 1), 1 + CHUNK_NS);
+    CHECK_EQUAL(account(&a, 0)->resident, 1);
+    sg_close(&a);
+}
+
+/* ---- host memory ---- */
+
+static void check_host(void) {
+    struct sg_instance a, b;
+    uint32_t first, more, numbers[BLOCKS];
+
+    const char *dir = make(10, true);
+    enter(&a, dir, "a");
+    enter(&b, dir, "b");
+    CHECK_EQUAL(take(&a, 11, &first), -ENOMEM);
+    CHECK_EQUAL(take(&a, 10, &first), 0);
+    sg_chunks_host(&a, first, 10, true);
+    CHECK_EQUAL(a.state->pages.host_chunks, 10);
+    CHECK_EQUAL(take(&b, 1, &more), -ENOMEM);
+    run(&a, 0, writing(first, 10), 10);
+    CHECK_EQUAL(a.state->pages.host_chunks, 0);
+    CHECK_EQUAL(take(&b, 10, &more), 0);
+    sg_chunks_host(&b, more, 10, true);
+    /* Ordinary memory evicts what it needs room of, as far as the host has room. */
+    sg_state_lock(&b);
+    CHECK_EQUAL(sg_blocks_take(&b, 0, SG_LINEAR, BLOCKS - 10, numbers), 0);
+    CHECK_EQUAL(b.displaced, 0);
+    CHECK_EQUAL(sg_blocks_take(&b, 0, SG_LINEAR, 1, numbers + BLOCKS - 10), -ENOMEM);
+    sg_state_unlock(&b);
+    CHECK_EQUAL(account(&a, 0)->resident, 10);
+    /* A kernel whose chunk cannot come goes on without, and its process is told. */
+    run(&b, 0, writing(more, 1), 1);
+    CHECK_EQUAL(sg_pager(&b, b.id, 0)->failed, 1);
+    sg_chunks_return(&b, more, 10);
+    sg_state_lock(&b);
+    CHECK_EQUAL(sg_blocks_take(&b, 0, SG_LINEAR, 4, numbers + BLOCKS - 10), 0);
+    sg_state_unlock(&b);
+    CHECK_EQUAL(b.displaced - sg_time(&b), 4 * CHUNK_NS);
+    CHECK_EQUAL(account(&a, 0)->resident, 6);
+    CHECK_EQUAL(account(&a, 0)->out, 4 * SG_BLOCK_BYTES);
+    CHECK_EQUAL(a.state->pages.host_chunks, 4);
+    sg_close(&b);
+    sg_close(&a);
+}
+
+int main(void) {
+    check_costs(true);
+    check_costs(false);
+    check_slices();
+    check_advice();
+    check_host();
+    return 0;
+}
