@@ -98,11 +98,13 @@ void *sg_host(CUdeviceptr address, uint64_t wanted, bool write, uint64_t *room) 
     }
     sg_memory_lock();
     struct host_range *host = host_of(address);
+    void *at = (void *)(uintptr_t)address;
     if (host) {
         *room = host->base + host->size - address;
+        at = host->managed ? host->contents + (address - host->base) : at;
     }
     sg_memory_unlock();
-    return host ? (void *)(uintptr_t)address : NULL;
+    return host ? at : NULL;
 }
 
 /* The memory lock. Where the allocation that holds the address ends: nothing may go beyond it,

@@ -1,9 +1,6 @@
 /* Device addresses given out and taken back, of every kind. The memory lock is held. */
-#define _GNU_SOURCE
 #include "simgpu/cuda/graph.h"
 #include "simgpu/cuda/touch.h"
-
-#include <sys/mman.h>
 
 static CUresult add_small_block(CUcontext ctx) {
     struct range *range;
@@ -56,10 +53,8 @@ static CUresult free_managed(CUdeviceptr address) {
     if (!host || !host->managed || host->base != address) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    uint64_t size = host->size;
     managed_end(host);
     host_remove(host->base);
-    munmap((void *)(uintptr_t)address, size);
     return CUDA_SUCCESS;
 }
 

@@ -1,9 +1,7 @@
 /* Managed memory: the calls. */
-#define _GNU_SOURCE
 #include "simgpu/cuda/touch.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
     SG_REQUIRE(out && bytes, CUDA_ERROR_INVALID_VALUE);
@@ -13,13 +11,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
     SG_TRY(capture_allows(ctx));
     size_t size = (bytes + 4095) & ~(size_t)4095;
     SG_REQUIRE(size >= bytes && size < SIZE_MAX - SG_BLOCK_BYTES, CUDA_ERROR_OUT_OF_MEMORY);
-    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                    -1, 0);
-    if (at == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    struct host_range range = {.base = (uintptr_t)at,
-                               .size = size,
+    struct host_range range = {.size = size,
                                .managed = true,
                                .ctx = ctx,
                                .device = ctx->device,
@@ -33,9 +25,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
     }
     sg_memory_unlock();
     if (result == CUDA_SUCCESS) {
-        *out = (uintptr_t)at;
-    } else {
-        munmap(at, size);
+        *out = range.base;
     }
     return result;
 }

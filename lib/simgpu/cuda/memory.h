@@ -124,7 +124,7 @@ struct host_range {
     struct device *device;
     CUcontext ctx;
     uint32_t first, chunks; /* managed: its chunks in the machine's table, */
-    unsigned char *known;   /* and of which somebody has looked whether the program filled them */
+    char *contents;         /* and the driver's own mapping */
     unsigned long long id;
     int read_mostly, preferred, last_prefetch; /* managed: advice; CU_DEVICE_INVALID when none */
     uint64_t accessed_by;

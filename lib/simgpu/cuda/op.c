@@ -104,11 +104,11 @@ static void copy_bytes(const struct placement *to, uint64_t target, const struct
     if (to_pages && from_pages) {
         sg_copy_within(target, source, n);
     } else if (to_pages) {
-        sg_copy_in(target, (const void *)(uintptr_t)source, n);
+        sg_copy_in(target, managed_contents(source), n);
     } else if (from_pages) {
-        sg_copy_out((void *)(uintptr_t)target, source, n);
+        sg_copy_out(managed_contents(target), source, n);
     } else {
-        memmove((void *)(uintptr_t)target, (const void *)(uintptr_t)source, n);
+        memmove(managed_contents(target), managed_contents(source), n);
     }
 }
 

@@ -6,9 +6,16 @@
 
 /* managed_state.c; the memory lock unless a comment says otherwise. */
 bool managed_any(void); /* whether the process has any; no lock */
-/* Gives a range its chunks, and takes them back. */
+/* Gives a range of some size its memory and chunks, and takes them back. */
 CUresult managed_begin(struct host_range *host);
 void managed_end(struct host_range *host);
+/* Where the driver reads and writes the contents behind an address outside the device's; no lock. */
+void *managed_contents(uint64_t address);
+/* managed_map.c: the memory, and which chunks of a part the program used since the last look. */
+bool managed_map(struct host_range *host);
+void managed_unmap(struct host_range *host);
+void managed_look(struct host_range *host, uint32_t first, uint32_t count,
+                  void (*used)(uint32_t chunk));
 /* The managed range that holds all of it; NULL when there is none. */
 struct host_range *managed_of(CUdeviceptr address, uint64_t bytes);
 /* The chunks of an area; false when it is not of managed memory. */

@@ -57,8 +57,10 @@ struct sg_touch {
 /* The same of work that was given to a channel. */
 struct sg_demand {
     struct sg_touch what;
-    uint64_t start, length; /* in positions of the channel */
-    uint64_t count, next;   /* touches, and how many have been passed */
+    uint64_t start; /* position of the channel at which the work begins */
+    uint64_t every,
+        rest; /* from touch to touch, and what is left of the work's time for all of them */
+    uint64_t count, next; /* touches, and how many have been passed */
 };
 
 struct sg_page_account {

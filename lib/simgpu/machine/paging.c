@@ -29,14 +29,14 @@ static uint64_t mixed(uint64_t seed, uint64_t i) {
 
 static uint32_t chunk_of(const struct sg_demand *d, uint64_t i) {
     const struct sg_touch *t = &d->what;
-    uint64_t at = i % t->chunks, pass = i / t->chunks;
+    uint64_t pass = i < t->chunks ? 0 : i / t->chunks, at = i - pass * t->chunks + t->seed;
 
     if (t->kind == SG_SCATTER) {
         uint64_t r = mixed(t->seed, i) >> 32;
         r = t->order == SG_BACKWARD ? r * r >> 32 : r;
         return t->first + (uint32_t)(r * t->chunks >> 32);
     }
-    at = (at + t->seed) % t->chunks;
+    at -= at >= t->chunks ? t->chunks : 0;
     if (t->order == SG_BACKWARD || (t->order == SG_ALTERNATE && pass % 2)) {
         at = t->chunks - 1 - at;
     }
@@ -49,11 +49,11 @@ static bool writes(const struct sg_demand *d, uint64_t i) {
     if (t->kind == SG_SCATTER) { /* the writes lie evenly among the reads */
         return (i + 1) * t->writes / d->count > i * t->writes / d->count;
     }
-    return i / t->chunks < t->writes;
+    return t->writes > 0 && (i < t->chunks || i / t->chunks < t->writes);
 }
 
 static uint64_t position_of(const struct sg_demand *d, uint64_t i) {
-    return d->start + i * (d->length / d->count) + i * (d->length % d->count) / d->count;
+    return d->start + i * d->every + (d->rest ? i * d->rest / d->count : 0);
 }
 
 static uint64_t count_of(const struct sg_touch *t) {
@@ -116,16 +116,18 @@ static void add(struct sg_instance *in, uint32_t gpu, const struct sg_demand *d)
 void paging_demand(struct sg_instance *in, uint32_t gpu, const struct sg_work *work, uint64_t start,
                    uint64_t end) {
     for (uint32_t i = 0; i < work->touch_count; i++) {
-        struct sg_demand d = {.what = work->touches[i], .start = start, .length = end - start};
-        d.count = d.what.chunks ? count_of(&d.what) : 0;
+        struct sg_demand d = {.what = work->touches[i], .start = start};
+        uint64_t length = is_prefetch(&d) ? 0 : end - start;
+        if (d.what.chunks == 0 || count_of(&d.what) == 0) {
+            continue;
+        }
+        d.count = count_of(&d.what);
         d.count =
             d.count < UINT32_MAX ? d.count : UINT32_MAX; /* so that position_of does not overflow */
-        if (is_prefetch(&d)) {
-            d.length = 0;
-        }
-        if (d.count) {
-            add(in, gpu, &d);
-        }
+        d.what.seed = d.what.kind == SG_SCATTER ? d.what.seed : d.what.seed % d.what.chunks;
+        d.every = length / d.count;
+        d.rest = length % d.count;
+        add(in, gpu, &d);
     }
 }
 

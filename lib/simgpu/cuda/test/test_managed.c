@@ -100,6 +100,36 @@ static void check_kernels(void) {
     CHECK_EQUAL(in->state->pages.host_chunks, 0);
 }
 
+/* What the program itself uses comes back to the host; work finds it there. */
+static void check_program(void) {
+    CUdeviceptr m;
+
+    OK(cuMemAllocManaged(&m, 6 * BLOCK, CU_MEM_ATTACH_GLOBAL));
+    volatile char *p = (volatile char *)(uintptr_t)m;
+    go("divvy_sweep", m, 6 * BLOCK, 0, 1, 20 * US);
+    settled();
+    CHECK_EQUAL(cuda_true(SG_MANAGED), 6 * BLOCK);
+    uint64_t out = account(0)->out, came = account(0)->in;
+    p[BLOCK] = 1; /* writes the second, reads the last */
+    CHECK_EQUAL(p[6 * BLOCK - 1], 0);
+    uint64_t t = settled();
+    go("divvy_sweep", m, 6 * BLOCK, 1, 0, 20 * US);
+    CHECK_EQUAL(after(t, mark(NULL)), 20 * US + 2 * FAULT_NS + 4 * CHUNK_NS + EVENT);
+    CHECK_EQUAL(account(0)->out - out, 2 * BLOCK);
+    CHECK_EQUAL(account(0)->in - came, 2 * BLOCK);
+    t = settled();
+    go("divvy_sweep", m, 6 * BLOCK, 1, 0, 20 * US);
+    CHECK_EQUAL(after(t, mark(NULL)), 20 * US + EVENT);
+    /* The driver's own copies are not the program's. */
+    OK(cuMemsetD8Async(m, 3, 6 * BLOCK, NULL));
+    settled();
+    t = settled();
+    go("divvy_sweep", m, 6 * BLOCK, 1, 0, 20 * US);
+    CHECK_EQUAL(after(t, mark(NULL)), 20 * US + EVENT);
+    CHECK_EQUAL(p[3 * BLOCK], 3);
+    OK(cuMemFree_v2(m));
+}
+
 /* Of a kernel that is not known by name the parameters tell, if the machine says so. */
 static void check_named(void) {
     CUdeviceptr m;
@@ -244,6 +274,7 @@ int main(void) {
     cuda_start(describe);
     in = &sg_driver.instance;
     check_kernels();
+    check_program();
     check_named();
     check_copies();
     check_graph();

@@ -148,11 +148,54 @@ static void check_host(void) {
     sg_close(&a);
 }
 
+/* ---- instances ---- */
+
+/* A GPU instance's memory is its users' alone: eight chunks of each here. */
+static void check_instances(void) {
+    struct sg_instance user[2];
+    uint32_t first[2], numbers[8];
+    sim_machine machine;
+
+    setting_describe(&machine);
+    machine.virtual_clock = 1;
+    machine.gpus[0].host_rate = RATE;
+    machine.gpus[0].mig = SIM_MIG_ON;
+    const char *dir = setting_make(&machine);
+    for (uint32_t i = 0; i < 2; i++) {
+        enter(&user[i], dir, i ? "b" : "a");
+        sg_state_lock(&user[i]);
+        int gi = sg_mig_create(&user[i], 0, 0, SG_MIG_ANYWHERE);
+        int ci = sg_mig_compute_create(&user[i], 0, (uint32_t)gi, 1, SG_MIG_ANYWHERE);
+        CHECK(gi >= 0 && ci >= 0);
+        CHECK(sg_mig_enter(&user[i], sg_place_of(0, (uint32_t)gi, (uint32_t)ci)));
+        CHECK_EQUAL(sg_mig_blocks(&user[i], 0, (uint32_t)gi), 8);
+        sg_state_unlock(&user[i]);
+        CHECK_EQUAL(take(&user[i], 10, &first[i]), 0);
+        run(&user[i], 0, writing(first[i], 8), 8);
+    }
+    CHECK_EQUAL(account(&user[0], 0)->resident, 8);
+    run(&user[1], 0, writing(first[1] + 8, 2), 2);
+    CHECK_EQUAL(account(&user[0], 0)->resident, 8);
+    CHECK_EQUAL(account(&user[1], 0)->resident, 8);
+    CHECK_EQUAL(account(&user[1], 0)->out, 2 * SG_BLOCK_BYTES);
+    /* Ordinary memory displaces that of its own instance. */
+    sg_state_lock(&user[1]);
+    CHECK_EQUAL(sg_blocks_take(&user[1], 0, SG_LINEAR, 5, numbers), 0);
+    CHECK_EQUAL(sg_blocks_free(&user[1], 0), 0);
+    CHECK_EQUAL(sg_blocks_take(&user[1], 0, SG_LINEAR, 4, numbers), -ENOMEM);
+    sg_state_unlock(&user[1]);
+    CHECK_EQUAL(account(&user[0], 0)->resident, 8);
+    CHECK_EQUAL(account(&user[1], 0)->resident, 3);
+    sg_close(&user[0]);
+    sg_close(&user[1]);
+}
+
 int main(void) {
     check_costs(true);
     check_costs(false);
     check_slices();
     check_advice();
     check_host();
+    check_instances();
     return 0;
 }

@@ -4,7 +4,7 @@
  * that the CPU filled, from the first use of 10 GiB. The time of the longest turns tells how much work the programs of the
  * thesis have. All other figures follow. */
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 
 #include "simgpu/machine/test/setting.h"
 
@@ -12,6 +12,7 @@
 #define MS 1000000ull
 #define SECOND 1000000000ull
 #define PROGRAMS 2
+#define SLICE_NS 1024000u
 
 static struct sg_instance program[PROGRAMS];
 static uint32_t area[PROGRAMS];
@@ -57,7 +58,7 @@ static uint32_t chunks_of(uint64_t bytes) {
 }
 
 /* The GPU, and processes with a context each; as machines/p100-16g.yaml has it. */
-static void begin(unsigned programs, uint64_t bytes) {
+static void begin(unsigned programs, uint64_t bytes, uint64_t slice_ns) {
     static sim_machine machine;
 
     setting_describe(&machine);
@@ -65,7 +66,7 @@ static void begin(unsigned programs, uint64_t bytes) {
     machine.virtual_clock = 1;
     machine.gpus[0].memory_bytes = 16280 * MIB;
     machine.gpus[0].reserved_bytes = 0;
-    machine.slice_ns = 1024000;
+    machine.slice_ns = slice_ns;
     machine.fault_ns = 30000;
     machine.fault_batch = 256;
     machine.half_duplex = 1;
@@ -104,14 +105,15 @@ static double off(double have, double want) {
 
 /* ---- turns ---- */
 
-#define STEP (500 * MS) /* of both: nine tenths on the GPU */
+#define STEP (500 * MS)
+#define TURN_SLICE_NS (100 * MS) /* where one alone has work it makes no difference */
 #define WORKING_SET (153 * GB / 10)
 
 /* Both do so many steps, by turns of that length; a step that was begun is finished. Returns how long that takes. */
-static uint64_t by_turns(uint64_t steps, uint64_t turn) {
+static uint64_t by_turns(uint64_t steps, uint64_t turn, uint64_t gpu_ns) {
     uint64_t steps_left[PROGRAMS] = {steps, steps};
 
-    begin(PROGRAMS, WORKING_SET);
+    begin(PROGRAMS, WORKING_SET, TURN_SLICE_NS);
     for (unsigned i = 0; steps_left[0] || steps_left[1]; i = 1 - i) {
         uint64_t over = sg_time(&program[i]) + turn;
         if (steps_left[i] == 0) {
@@ -121,9 +123,9 @@ static uint64_t by_turns(uint64_t steps, uint64_t turn) {
             over = UINT64_MAX;
         }
         while (steps_left[i] && sg_time(&program[i]) < over) {
-            sweep(i, chunks_of(WORKING_SET), STEP * 9 / 10, SG_FORWARD);
+            sweep(i, chunks_of(WORKING_SET), gpu_ns, SG_FORWARD);
             finish(i);
-            advance(i, STEP / 10);
+            advance(i, STEP - gpu_ns);
             steps_left[i]--;
         }
     }
@@ -132,30 +134,42 @@ static uint64_t by_turns(uint64_t steps, uint64_t turn) {
     return time;
 }
 
-static void check_turns(void) {
-    static const struct {
-        uint64_t turn, seconds;
-    } published[] = {{1000, 1380}, {500, 1400}, {400, 1405}, {300, 1418}, {200, 1423},
-                     {100, 1435},  {60, 1468},  {50, 1473},  {40, 1485},  {30, 1521},
-                     {20, 1583},   {15, 1668},  {10, 1821},  {5, 2788}};
-    uint64_t work = published[0].seconds * SECOND;
-    uint64_t steps = work / STEP / 2;
-    double sum = 0;
+struct turns {
+    uint64_t turn, seconds;
+};
+
+/* Returns the largest error in percent. */
+static double compare_turns(const struct turns *published, unsigned count, uint64_t gpu_ns) {
+    uint64_t work = published[0].seconds * SECOND, steps = work / STEP / 2;
+    double worst = 0;
 
     /* As much work as fills the time of the longest turns. */
-    while (by_turns(steps, 1000 * SECOND) > work) {
+    while (by_turns(steps, published[0].turn * SECOND, gpu_ns) > work) {
         steps--;
     }
-    for (unsigned i = 0; i < sizeof published / sizeof *published; i++) {
+    for (unsigned i = 0; i < count; i++) {
         char what[64];
-        double have = (double)by_turns(steps, published[i].turn * SECOND) / 1e9;
+        double want = (double)published[i].seconds;
+        double have = (double)by_turns(steps, published[i].turn * SECOND, gpu_ns) / 1e9;
         snprintf(what, sizeof what, "2 x 15.3 GB, turns of %llu s: seconds",
                  (unsigned long long)published[i].turn);
-        told(what, have, (double)published[i].seconds);
-        CHECK(off(have, (double)published[i].seconds) <= 5);
-        sum += off(have, (double)published[i].seconds);
+        told(what, have, want);
+        worst = off(have, want) > worst ? off(have, want) : worst;
     }
-    printf("mean error %.2f %%\n", sum / (sizeof published / sizeof *published));
+    return worst;
+}
+
+static void check_turns(void) {
+    static const struct turns nine_tenths[] = {
+        {1000, 1380}, {500, 1400}, {400, 1405}, {300, 1418}, {200, 1423}, {100, 1435}, {60, 1468},
+        {50, 1473},   {40, 1485},  {30, 1521},  {20, 1583},  {15, 1668},  {10, 1821},  {5, 2788}};
+    /* Told and not judged: programs that leave the GPU idle half of the time gave turns back early, by rules that are not
+     * published. */
+    static const struct turns half[] = {{1000, 2043}, {100, 2100}, {60, 2122}, {30, 2170},
+                                        {20, 2204},   {15, 2305},  {10, 2465}, {5, 3496}};
+
+    CHECK(compare_turns(nine_tenths, sizeof nine_tenths / sizeof *nine_tenths, STEP * 9 / 10) <= 5);
+    compare_turns(half, sizeof half / sizeof *half, STEP / 2);
 }
 
 /* Both run at once: forty steps of each, as the rest goes like them. */
@@ -163,7 +177,7 @@ static void check_no_turns(void) {
     enum { STEPS = 40 };
     uint64_t steps_left[PROGRAMS] = {STEPS, STEPS}, next[PROGRAMS] = {0};
 
-    begin(PROGRAMS, WORKING_SET);
+    begin(PROGRAMS, WORKING_SET, SLICE_NS);
     while (steps_left[0] || steps_left[1] || left(0) || left(1)) {
         for (unsigned i = 0; i < PROGRAMS; i++) {
             if (left(i)) {
@@ -186,7 +200,7 @@ static void check_no_turns(void) {
 static void check_sweeps(void) {
     uint64_t gib = 1ull << 30;
 
-    begin(1, 18 * gib);
+    begin(1, 18 * gib, SLICE_NS);
     for (unsigned i = 0; i < 2; i++) {
         sweep(0, chunks_of(18 * gib), 100 * MS, SG_FORWARD);
         finish(0);
@@ -197,14 +211,14 @@ static void check_sweeps(void) {
     CHECK(off((double)account(0)->out / (double)gib, 20) <= 5);
     uint64_t both = account(0)->in;
     end(1);
-    begin(1, 18 * gib);
+    begin(1, 18 * gib, SLICE_NS);
     sweep(0, chunks_of(18 * gib), 100 * MS, SG_FORWARD);
     sweep(0, chunks_of(18 * gib), 100 * MS, SG_BACKWARD);
     finish(0);
     CHECK(account(0)->in < both);
     end(1);
     /* Ten that the CPU filled, and once more when they are there. */
-    begin(1, 10 * gib);
+    begin(1, 10 * gib, SLICE_NS);
     uint64_t from = sg_time(&program[0]);
     sweep(0, chunks_of(10 * gib), 120 * MS, SG_FORWARD);
     finish(0);
