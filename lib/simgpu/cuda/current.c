@@ -26,7 +26,9 @@ bool sg_context_given(CUcontext ctx) {
 CUresult sg_context_result(CUcontext ctx) {
     CUresult fault = __atomic_load_n(&ctx->fault, __ATOMIC_RELAXED);
 
-    fault = fault ? fault : managed_result(ctx);
+    if (!fault && managed_any()) {
+        fault = managed_result(ctx);
+    }
     return fault ? fault : mps_result(ctx->device->gpu);
 }
 

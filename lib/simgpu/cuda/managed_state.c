@@ -6,11 +6,7 @@
 
 #include <sys/mman.h>
 
-static unsigned ranges; /* of this process; atomic */
-
-bool managed_any(void) {
-    return __atomic_load_n(&ranges, __ATOMIC_ACQUIRE) != 0;
-}
+unsigned managed_ranges;
 
 CUresult managed_begin(struct host_range *host) {
     struct sg_instance *in = &sg_driver.instance;
@@ -27,14 +23,14 @@ CUresult managed_begin(struct host_range *host) {
         managed_unmap(host);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    __atomic_add_fetch(&ranges, 1, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&managed_ranges, 1, __ATOMIC_RELEASE);
     return CUDA_SUCCESS;
 }
 
 void managed_end(struct host_range *host) {
     sg_chunks_return(&sg_driver.instance, host->first, host->chunks);
     managed_unmap(host);
-    __atomic_sub_fetch(&ranges, 1, __ATOMIC_RELEASE);
+    __atomic_sub_fetch(&managed_ranges, 1, __ATOMIC_RELEASE);
 }
 
 struct host_range *managed_of(CUdeviceptr address, uint64_t bytes) {

@@ -158,13 +158,9 @@ static void perform_values(const struct values *values) {
     }
 }
 
-struct sg_work op_perform(const struct stream_op *op, struct device *device) {
-    struct touches touches = {0};
+static struct sg_work perform(const struct stream_op *op, struct device *device) {
     uint64_t kernel_ns = 0;
 
-    if (managed_any()) {
-        touch_collect(op, &touches);
-    }
     switch (op->kind) {
     case OP_KERNEL:
         kernel_ns = kernel_run(&op->launch);
@@ -186,7 +182,17 @@ struct sg_work op_perform(const struct stream_op *op, struct device *device) {
     default:
         break;
     }
-    struct sg_work work = op_work(op, device, kernel_ns);
+    return op_work(op, device, kernel_ns);
+}
+
+struct sg_work op_perform(const struct stream_op *op, struct device *device) {
+    struct touches touches = {0};
+
+    if (!managed_any()) {
+        return perform(op, device);
+    }
+    touch_collect(op, &touches);
+    struct sg_work work = perform(op, device);
     if (touches.count) {
         work.ns = work.ns ? work.ns : 1;
         work.touches = touches.list;

@@ -5,7 +5,11 @@
 #include "simgpu/cuda/driver.h"
 
 /* managed_state.c; the memory lock unless a comment says otherwise. */
-bool managed_any(void); /* whether the process has any; no lock */
+extern unsigned managed_ranges; /* of this process; atomic */
+/* Whether the process has any; no lock. */
+static inline bool managed_any(void) {
+    return __atomic_load_n(&managed_ranges, __ATOMIC_ACQUIRE) != 0;
+}
 /* Gives a range of some size its memory and chunks, and takes them back. */
 CUresult managed_begin(struct host_range *host);
 void managed_end(struct host_range *host);

@@ -15,10 +15,6 @@ struct sg_pager *sg_pager(const struct sg_instance *in, uint32_t client, uint32_
            (size_t)client * in->state->gpu_count + gpu;
 }
 
-bool sg_paging(const struct sg_instance *in) {
-    return __atomic_load_n(&in->state->pages.used, __ATOMIC_ACQUIRE) != 0;
-}
-
 /* ---- the lock ---- */
 
 static void forget_figures(struct sg_instance *in) {

@@ -116,7 +116,6 @@ struct sg_pages {
 /* The lock of everything here, inside the state lock and the schedule locks. */
 void sg_pages_lock(struct sg_instance *in);
 void sg_pages_unlock(struct sg_instance *in);
-bool sg_paging(const struct sg_instance *in); /* whether anybody has managed memory */
 /* Gives the caller's client chunks in a row. -ENOMEM when host memory has no room for them, -ENOSPC when the table or
  * the file system has none. The state lock. */
 int sg_chunks_take(struct sg_instance *in, uint32_t count, uint32_t *first);

@@ -33,7 +33,7 @@ uint64_t sg_give_locked(struct sg_instance *in, uint32_t gpu, const struct sg_wo
         paging_demand(in, gpu, work, end - sg_work_ns(&channel->engines, work), end);
         sg_pages_unlock(in);
     }
-    if (end > channel->executed && !paging_until(in, gpu, in->id)) {
+    if (end > channel->executed && !(sg_paging(in) && paging_until(in, gpu, in->id))) {
         turn_set(in, gpu, in->id, true);
     }
     return end;

@@ -276,6 +276,11 @@ static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu) {
     return (sg_block *)((char *)in->state + in->state->gpus[gpu].blocks_offset);
 }
 
+/* Whether anybody has managed memory. */
+static inline bool sg_paging(const struct sg_instance *in) {
+    return __atomic_load_n(&in->state->pages.used, __ATOMIC_ACQUIRE) != 0;
+}
+
 /* find.c: finding D. Writes the instance directory and the tenant tag for a library whose own file
  * (or anything in it) is at `self`: a `simgpu` link beside it, that directory itself, or the
  * environment's DIVVY_SIMGPU. -ENOENT when there is none. */

@@ -88,6 +88,16 @@ static void check_kernels(void) {
     go("divvy_scatter", m, 10 * BLOCK, 100, 0, 20 * US);
     CHECK_EQUAL(after(t, mark(NULL)), 20 * US + FAULT_NS + 10 * CHUNK_NS + EVENT);
     CHECK_EQUAL(account(0)->faults - faults, 1);
+    /* Of three arrays two are read and one is written. */
+    CUdeviceptr half = m + 5 * BLOCK;
+    unsigned n = 1000;
+    void *params[] = {&m, &half, &half, &n};
+    OK(cuMemPrefetchAsync(m, 10 * BLOCK, CU_DEVICE_CPU, NULL));
+    settled();
+    OK(cuLaunchKernel(cuda_kernel("divvy_vecadd"), 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+    settled();
+    CHECK_EQUAL(cuda_true(SG_MANAGED), 2 * BLOCK);
+    CHECK_EQUAL(in->state->pages.host_chunks, 9);
     /* Memory of other kinds is gone through for nothing; what is nowhere is a fault. */
     CUdeviceptr ordinary;
     OK(cuMemAlloc_v2(&ordinary, BLOCK));

@@ -73,6 +73,44 @@ static void check_slices(void) {
     sg_close(&a);
 }
 
+/* Of the clients of one MPS server one waits and the other goes on, as if it were alone. */
+static void check_group(void) {
+    struct sg_instance server, a, b;
+    struct sg_touch touch;
+    uint32_t first;
+    const char *dir = make(0, true);
+
+    enter(&server, dir, "server");
+    enter(&a, dir, "a");
+    enter(&b, dir, "b");
+    sg_group_join(&server, 0, server.id, server.id);
+    sg_group_join(&server, 0, a.id, server.id);
+    sg_group_join(&server, 0, b.id, server.id);
+    CHECK_EQUAL(take(&a, 5, &first), 0);
+    sg_chunks_host(&a, first, 5, true);
+    touch = reading(first, 5);
+    struct sg_work sweep = {.ns = 50 * US,
+                            .engine = SG_ON_MULTIPROCESSORS,
+                            .multiprocessors = 10,
+                            .touches = &touch,
+                            .touch_count = 1};
+    sg_submit(&a, 0, sg_time(&a), &sweep);
+    struct sg_work whole = {.ns = MS, .engine = SG_ON_MULTIPROCESSORS, .multiprocessors = 10};
+    sg_submit(&b, 0, sg_time(&b), &whole);
+    sg_clock_move(&a, FAULT_NS + 4 * CHUNK_NS);
+    sg_advance(&a, 0, sg_time(&a));
+    CHECK_EQUAL(channel(&a, 0)->executed, 0);
+    CHECK_EQUAL(channel(&b, 0)->executed, FAULT_NS + 4 * CHUNK_NS);
+    /* Until the next chunk is missing both have half of the GPU. */
+    sg_clock_move(&a, 20 * US);
+    sg_advance(&a, 0, sg_time(&a));
+    CHECK_EQUAL(channel(&a, 0)->executed, 10 * US);
+    CHECK_EQUAL(channel(&b, 0)->executed, FAULT_NS + 4 * CHUNK_NS + 10 * US);
+    sg_close(&b);
+    sg_close(&a);
+    sg_close(&server);
+}
+
 /* ---- advice, and several GPUs ---- */
 
 static void check_advice(void) {
@@ -194,6 +232,7 @@ int main(void) {
     check_costs(true);
     check_costs(false);
     check_slices();
+    check_group();
     check_advice();
     check_host();
     check_instances();

@@ -109,26 +109,49 @@ static void compare(void) {
     }
 }
 
-static void use(uint32_t p, uint32_t area, uint32_t *seed) {
+/* A sweep: so many times, in an order, from a chunk on. */
+static void sweep(uint32_t p, uint32_t area, uint32_t from, uint32_t n, uint32_t *seed) {
     struct area *a = &process[p].areas[area];
-    uint32_t from = random_of(seed) % a->chunks, n = 1 + random_of(seed) % (a->chunks - from),
-             kind = random_of(seed) % 6;
-    bool write = kind % 2, backward = kind == 2 || kind == 3;
+    struct sg_touch touch = {.first = a->first + from,
+                             .chunks = n,
+                             .reads = random_of(seed) % 3,
+                             .writes = random_of(seed) % 3,
+                             .seed = random_of(seed) % (2 * n),
+                             .kind = SG_SWEEP,
+                             .order = (uint8_t)(random_of(seed) % SG_TOUCH_ORDERS)};
+    uint32_t passes = touch.reads > touch.writes ? touch.reads : touch.writes;
+
+    run(&process[p].in, 0, touch, 10 * US);
+    for (uint32_t pass = 0; pass < passes; pass++) {
+        bool backward = touch.order == SG_BACKWARD || (touch.order == SG_ALTERNATE && pass % 2);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t at = (i + touch.seed) % n;
+            comes(p, area, from + (backward ? n - 1 - at : at), pass < touch.writes, false);
+        }
+    }
+}
+
+static void prefetch(uint32_t p, uint32_t area, uint32_t from, uint32_t n, bool to_host) {
+    run(&process[p].in, 0, moving(process[p].areas[area].first + from, n, to_host), 1);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = position(p, area, from + i);
+        if (!to_host) {
+            comes(p, area, from + i, false, true);
+        } else if (at < listed) {
+            leaves(at);
+        }
+    }
+}
+
+static void use(uint32_t p, uint32_t area, uint32_t *seed) {
+    const struct area *a = &process[p].areas[area];
+    uint32_t from = random_of(seed) % a->chunks, n = 1 + random_of(seed) % (a->chunks - from);
+    uint32_t kind = random_of(seed) % 6;
 
     if (kind < 4) {
-        struct sg_touch touch = write ? writing(a->first + from, n) : reading(a->first + from, n);
-        touch.order = backward ? SG_BACKWARD : SG_FORWARD;
-        run(&process[p].in, 0, touch, 10 * US);
+        sweep(p, area, from, n, seed);
     } else {
-        run(&process[p].in, 0, moving(a->first + from, n, kind == 5), 1);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t chunk = backward ? from + n - 1 - i : from + i, at = position(p, area, chunk);
-        if (kind == 5 && at < listed) {
-            leaves(at);
-        } else if (kind != 5) {
-            comes(p, area, chunk, write, kind == 4);
-        }
+        prefetch(p, area, from, n, kind == 5);
     }
 }
 
