@@ -75,6 +75,22 @@ func TestImageOfTheEightGPUHost(t *testing.T) {
 	}
 }
 
+func TestImageOfManagedMemory(t *testing.T) {
+	image := imageOf(t, load(t, "p100-16g"), "s")
+	if image.FaultNs != 30_000 || image.FaultBatch != 256 || image.ScatteredRate != 2_900_000_000 || image.HalfDuplex != 1 ||
+		image.NamedTouched != 0 || image.HostBytes != 0 || image.Gpus[0].HostRate != 12_200_000_000 {
+		t.Errorf("%+v", image)
+	}
+	machine := load(t, "t4")
+	if image = imageOf(t, machine, "s"); image.FaultNs != 0 || image.HalfDuplex != 0 {
+		t.Errorf("a machine whose file says nothing of managed memory: %d, %d", image.FaultNs, image.HalfDuplex)
+	}
+	machine.Managed = Managed{Kernels: "named", HostMemory: 1 << 30, Duplex: "full"}
+	if image = imageOf(t, machine, "s"); image.NamedTouched != 1 || image.HostBytes != 1<<30 || image.HalfDuplex != 0 {
+		t.Errorf("named kernels and 1 GiB: %d, %d, %d", image.NamedTouched, image.HostBytes, image.HalfDuplex)
+	}
+}
+
 func TestImageNumbersGPUsByPCIAddress(t *testing.T) {
 	content := file(t, "gpus:", `gpus:
   - {pci: "0001:00:1e.0", hostBridge: "pci0001:00", numaNode: 0}
