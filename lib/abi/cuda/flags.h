@@ -190,12 +190,4 @@ typedef enum CUlibraryOption {
     CU_LIBRARY_BINARY_IS_PRESERVED = 1,
 } CUlibraryOption;
 
-/* Checkpoints (CUDA 12.8). */
-typedef enum CUprocessState {
-    CU_PROCESS_STATE_RUNNING = 0,
-    CU_PROCESS_STATE_LOCKED = 1,
-    CU_PROCESS_STATE_CHECKPOINTED = 2,
-    CU_PROCESS_STATE_FAILED = 3,
-} CUprocessState;
-
 #endif

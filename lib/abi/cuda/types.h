@@ -109,6 +109,7 @@ _Static_assert(sizeof(CUuuid) == 16, "CUuuid");
 _Static_assert(sizeof(CUipcMemHandle) == 64, "CUipcMemHandle");
 _Static_assert(sizeof(CUdevprop) == 56, "CUdevprop");
 
+#include "abi/cuda/checkpoint.h"
 #include "abi/cuda/flags.h"
 #include "abi/cuda/memory.h"
 #include "abi/cuda/opaque.h"
