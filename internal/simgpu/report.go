@@ -84,6 +84,8 @@ type ProcessReport struct {
 	PID     int    `json:"pid"`
 	Tenant  string `json:"tenant"`
 	Command string `json:"command"`
+	// State is running, locked, checkpointed or failed, as the process stands to checkpoints of it.
+	State string `json:"state"`
 	// MPSServer is the process of the MPS server that it is a client of, of a server its own number, else 0.
 	MPSServer int `json:"mpsServer"`
 	// MIG is the UUID of the MIG instance that it uses, empty for one that uses none.

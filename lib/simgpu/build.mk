@@ -60,7 +60,7 @@ $(SIMGPU_SERVER): $(SIMGPU_MPS)
 
 # Tests link a room's objects, so that they can ask the state for the truth. Those of simgpuctl's commands
 # see what the commands do through the simulated libnvidia-ml.
-$(call SIMGPU_TESTS,cuda): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda/test/cuda.o
+$(call SIMGPU_TESTS,cuda): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda/test/cuda.o $(SIMGPU_OBJ)/cuda/test/controlled.o
 $(call SIMGPU_TESTS,nvml): $(call SIMGPU_OBJECTS,nvml)
 # The control daemon and its clients in one program.
 $(call SIMGPU_TESTS,mps): $(filter-out %/main.o,$(call SIMGPU_OBJECTS,mps)) $(SIMGPU_OBJ)/mps/test/daemon.o $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda/test/cuda.o

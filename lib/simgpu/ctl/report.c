@@ -23,6 +23,9 @@ static const char *const compute_modes[] = {
     [SG_COMPUTE_EXCLUSIVE_PROCESS] = "exclusive-process",
 };
 
+/* By enum sg_process_state. */
+static const char *const process_states[] = {"running", "locked", "checkpointed", "failed"};
+
 static const char *const slice_levels[SG_SLICE_LEVELS] = {"default", "short", "medium", "long"};
 
 static void print_uuid(FILE *out, const uint8_t uuid[16]) {
@@ -110,7 +113,8 @@ static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *p
         ctl_print_string(out, in->state->tags[client->tag % SG_TAGS_MAX].name, SG_TAG_BYTES);
         fputs(", \"command\": ", out);
         ctl_print_string(out, client->comm, sizeof client->comm);
-        fprintf(out, ", \"mpsServer\": %d, ", server_of(in, i, pids));
+        fprintf(out, ", \"state\": \"%s\", \"mpsServer\": %d, ",
+                process_states[client->checkpoint.state % 4], server_of(in, i, pids));
         ctl_print_place(out, in, client->place);
         fputs("\"gpus\": [", out);
         for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {

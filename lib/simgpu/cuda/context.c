@@ -87,7 +87,10 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags) {
     link_init(&ctx->arrays);
     link_init(&ctx->mipmaps);
     set_limits(ctx);
+    sg_memory_lock();
     ctx->active = true;
+    link_add(&sg_driver.contexts, &ctx->of_process);
+    sg_memory_unlock();
     if (!ctx->heap || !ctx->variables || streams_start(ctx) != CUDA_SUCCESS) {
         context_finish(ctx);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -105,6 +108,7 @@ void context_finish(CUcontext ctx) {
     libraries_end_context(ctx);
     sg_memory_lock();
     ctx->active = false;
+    link_remove(&ctx->of_process);
     arrays_end_context(ctx);
     host_end_context(ctx);
     while (ctx->ranges.next != &ctx->ranges) {

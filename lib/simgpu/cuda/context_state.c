@@ -134,6 +134,7 @@ CUresult cuCtxSynchronize(void) {
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+    SG_GATE();
     SG_TRY(named(ctx, &ctx));
     SG_TRY(capture_allows(ctx));
     return sg_drain_context(ctx);

@@ -4,6 +4,7 @@
 /* A synchronous copy may not be given while a stream that the default stream waits for is
    captured. */
 CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, const char *name) {
+    SG_GATE();
     CUstream stream;
     bool sync = way == COPY_SYNC || way == COPY_SYNC_PTDS;
 

@@ -60,6 +60,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void 
     if (!p) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    link_init(&p->of_process);
     sg_memory_lock();
     CUresult result = import((int)(intptr_t)os_handle, p);
     if (result == CUDA_SUCCESS) {

@@ -7,6 +7,7 @@
 struct driver sg_driver = {
     .memory = PTHREAD_MUTEX_INITIALIZER,
     .work = PTHREAD_MUTEX_INITIALIZER,
+    .contexts = {&sg_driver.contexts, &sg_driver.contexts},
 };
 
 unsigned long long sg_new_id(void) {

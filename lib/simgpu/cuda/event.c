@@ -141,6 +141,7 @@ static CUresult usable(CUevent event) {
 
 /* Unsafe while a stream is captured, whatever the event, and so is waiting for one. */
 CUresult cuEventQuery(CUevent event) {
+    SG_GATE();
     SG_REQUIRE(event, CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(usable(event));
     SG_TRY(capture_allows(event->ctx));
@@ -154,6 +155,7 @@ CUresult cuEventQuery(CUevent event) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
+    SG_GATE();
     SG_REQUIRE(event, CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(usable(event));
     SG_TRY(capture_allows(event->ctx));
@@ -176,6 +178,7 @@ CUresult cuEventSynchronize(CUevent event) {
 }
 
 CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end) {
+    SG_GATE();
     SG_REQUIRE(start && end, CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(ms, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(usable(start));

@@ -2,6 +2,7 @@
 #include "simgpu/cuda/driver.h"
 
 static CUresult give(struct fill fill, CUstream handle, bool ptds, bool sync, const char *name) {
+    SG_GATE();
     CUstream stream;
 
     SG_TRY(sg_stream(handle, ptds, name, &stream));

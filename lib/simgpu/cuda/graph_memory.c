@@ -160,6 +160,13 @@ CUresult graph_memory_unmap(struct range *range) {
     return CUDA_SUCCESS;
 }
 
+void graph_memory_visit(blocks_visit *visit) {
+    for (int i = 0; i < sg_driver.device_count; i++) {
+        struct store *store = store_of(&sg_driver.devices[i]);
+        visit(sg_driver.devices[i].gpu, (uint32_t)store->spare_count, store->spare);
+    }
+}
+
 CUresult cuDeviceGraphMemTrim(CUdevice ordinal) {
     SG_READY();
     struct device *device = sg_device(ordinal);

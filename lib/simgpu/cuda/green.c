@@ -124,6 +124,7 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int
 }
 
 CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *green) {
+    SG_GATE();
     SG_REQUIRE(green, CUDA_ERROR_INVALID_VALUE);
     CUstream stream;
     SG_TRY(sg_stream(handle, false, __func__, &stream));

@@ -56,6 +56,12 @@ bool pages_hold(
     CUdeviceptr address); /* whether the address can be a device address at all; no lock */
 struct page *page_of(CUdeviceptr address); /* NULL outside; no lock */
 
+/* All places where the process keeps numbers of blocks; the memory lock. `visit` may change the numbers. */
+typedef void blocks_visit(uint32_t gpu, uint32_t n, uint32_t *numbers);
+void pages_visit(blocks_visit *visit);        /* pages, and the ranges behind them */
+void vmm_visit(blocks_visit *visit);          /* vmm.c */
+void graph_memory_visit(blocks_visit *visit); /* graph_memory.c */
+
 /* range.c; the memory lock. Results are CUDA_SUCCESS, OUT_OF_MEMORY or what the fault says. */
 CUresult range_new(struct device *device, CUcontext ctx, enum range_kind kind,
                    enum sg_category category, uint64_t bytes, struct range **out);

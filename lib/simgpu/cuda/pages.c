@@ -198,3 +198,27 @@ struct page *page_of(CUdeviceptr address) {
 
     return s ? &s->pages[(address - s->base) / PAGE] : NULL;
 }
+
+static void visit_page(struct page *page, CUdeviceptr address, blocks_visit *visit) {
+    struct range *range = page->range;
+
+    if (page->block) {
+        uint32_t number = page->block - 1;
+        visit(page->gpu, 1, &number);
+        __atomic_store_n(&page->block, number + 1, __ATOMIC_RELEASE);
+    }
+    if (range && range->base == address && range->count && range->object < 0) {
+        visit(range->device->gpu, range->count, range->blocks);
+    }
+}
+
+static void visit_space(struct space *s, blocks_visit *visit) {
+    for (uint64_t i = 0; s->pages && i < s->unused; i++) {
+        visit_page(&s->pages[i], s->base + i * PAGE, visit);
+    }
+}
+
+void pages_visit(blocks_visit *visit) {
+    visit_space(&wide, visit);
+    visit_space(&narrow, visit);
+}

@@ -1,6 +1,6 @@
 /* Start, end and fork of the driver in a process. */
 #define _GNU_SOURCE
-#include "simgpu/cuda/driver.h"
+#include "simgpu/cuda/checkpoint.h"
 
 #include <stdlib.h>
 
@@ -15,6 +15,7 @@ static void fork_child(void) {
     pthread_mutex_init(&sg_driver.memory, NULL);
     pthread_mutex_init(&sg_driver.work, NULL);
     queue_fork_child();
+    gate_fork_child();
     sg_abandon(&sg_driver.instance);
 }
 
@@ -82,6 +83,9 @@ static CUresult start(void) {
     }
     if (result == CUDA_SUCCESS) {
         result = start_devices(dir);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = checkpoint_start();
     }
     if (result != CUDA_SUCCESS) {
         sg_close(&sg_driver.instance);

@@ -13,6 +13,7 @@
 
 #include "abi/generated/cuda_functions.h"
 #include "abi/generated/machine_layout.h"
+#include "simgpu/cuda/gate.h"
 #include "simgpu/machine/fault.h"
 #include "simgpu/machine/state.h"
 #include "simgpu/machine/visible.h"
@@ -133,7 +134,8 @@ struct CUctx_st {
     struct link events;     /* CUevent_st.of_context; the work lock */
     struct link modules;
     struct link arrays, mipmaps;
-    CUstream legacy; /* the default stream */
+    struct link of_process; /* among sg_driver.contexts while it is active */
+    CUstream legacy;        /* the default stream */
     CUstream
         gathering; /* in which events of the whole context are recorded; NULL before the first */
     uint64_t blocking_tail; /* largest tail of the streams that the legacy stream waits for */
@@ -148,6 +150,7 @@ struct driver {
     struct device devices[SG_GPUS_MAX];
     pthread_mutex_t memory;
     pthread_mutex_t work;
+    struct link contexts; /* all that are active; the memory lock */
     unsigned long long next_id;
 };
 enum { DRIVER_DOWN, DRIVER_UP, DRIVER_ENDED, DRIVER_FORKED };
@@ -170,6 +173,7 @@ CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name);
  * neither happened. */
 CUresult sg_context_result(CUcontext ctx);
 #define SG_ENTER(ctx, class)                                                                       \
+    SG_GATE();                                                                                     \
     CUcontext ctx;                                                                                 \
     {                                                                                              \
         CUresult entered = sg_enter(&ctx, class, __func__);                                        \
@@ -177,11 +181,8 @@ CUresult sg_context_result(CUcontext ctx);
             return entered;                                                                        \
     }
 #define SG_READY()                                                                                 \
-    do {                                                                                           \
-        CUresult ready = sg_ready();                                                               \
-        if (ready != CUDA_SUCCESS)                                                                 \
-            return ready;                                                                          \
-    } while (0)
+    SG_GATE();                                                                                     \
+    SG_TRY(sg_ready())
 #define SG_REQUIRE(condition, result)                                                              \
     do {                                                                                           \
         if (!(condition))                                                                          \

@@ -5,6 +5,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+static struct link all = {&all, &all}; /* physical allocations; the memory lock */
+
+void vmm_visit(blocks_visit *visit) {
+    for (struct link *at = all.next; at != &all; at = at->next) {
+        const struct physical *p = CONTAINER(at, struct physical, of_process);
+        if (p->object < 0) {
+            visit(p->device->gpu, p->count, p->blocks);
+        }
+    }
+}
+
 /* Handles of refs 0 are still told by their mark while something is mapped: cuMemRetain brings them
  * back. */
 struct physical *physical_of(CUmemGenericAllocationHandle handle) {
@@ -27,6 +38,7 @@ static void release_unused(struct physical *p) {
     }
     free(p->blocks);
     p->blocks = NULL;
+    link_remove(&p->of_process);
     handle_end(p, HANDLE_PHYSICAL);
 }
 
@@ -52,6 +64,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
                      const CUmemAllocationProp *prop, unsigned long long flags) {
+    SG_GATE();
     struct device *device;
 
     SG_TRY(check_prop(prop, &device));
@@ -84,6 +97,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
     p->blocks = blocks;
     p->object = -1;
     p->refs = 1;
+    sg_memory_lock();
+    link_add(&all, &p->of_process);
+    sg_memory_unlock();
     *out = (uintptr_t)p;
     return CUDA_SUCCESS;
 }

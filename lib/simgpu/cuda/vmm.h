@@ -14,6 +14,7 @@ struct physical {
     int64_t object;  /* -1 while private */
     unsigned refs;   /* handles: created, imported, retained */
     uint64_t mapped; /* pages */
+    struct link of_process;
 };
 
 /* The memory that a handle means, NULL if it means none; the memory lock. */

@@ -155,6 +155,7 @@ void queue_fork_child(void);
 /* stream.c: the stream of a handle in the current context; ptds tells what NULL means. */
 CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out);
 #define SG_STREAM(stream, handle, ptds)                                                            \
+    SG_GATE();                                                                                     \
     CUstream stream;                                                                               \
     SG_TRY(sg_stream(handle, ptds, __func__, &stream))
 /* A stream of the context; view is the green context's that it is of, or NULL. NULL without memory. */

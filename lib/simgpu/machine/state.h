@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "simgpu/machine/checkpoint.h"
 #include "simgpu/machine/clock.h"
 #include "simgpu/machine/engines.h"
 #include "simgpu/machine/mig.h"
@@ -35,7 +36,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 13u                  /* changes with every change of this file's structures */
+#define SG_LAYOUT 14u                  /* changes with every change of this file's structures */
 #define SG_VISITORS_MAX 1024u          /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u
@@ -96,6 +97,7 @@ struct sg_client {
     uint64_t imported[SG_GPUS_MAX]; /* derived; others' objects it holds, not in bytes */
     uint64_t told[SG_GPUS_MAX];     /* what NVML tells of it, where that is late */
     struct sg_membership membership;
+    struct sg_checkpoint checkpoint;
 };
 
 /* The processes of one tenant directory. bytes includes objects that outlive their creator. */
