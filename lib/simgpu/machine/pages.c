@@ -240,15 +240,21 @@ bool sg_chunks_any(struct sg_instance *in, uint32_t first, uint32_t count) {
     return any;
 }
 
-void sg_pages_end(struct sg_instance *in, uint32_t client) {
-    if (!in->state->clients[client].pages) {
+void sg_pages_end(struct sg_instance *in, uint32_t client, uint32_t generation) {
+    struct sg_client *c = &in->state->clients[client];
+
+    if (!__atomic_load_n(&c->pages, __ATOMIC_ACQUIRE)) {
         return;
     }
     sg_pages_lock(in);
-    for (uint32_t i = 0; i < in->state->pages.end; i++) {
+    bool same = __atomic_load_n(&c->generation, __ATOMIC_ACQUIRE) == generation;
+    for (uint32_t i = 0; same && i < in->state->pages.end; i++) {
         if (sg_chunk(in, i)->owner == client + 1) {
             forget(in, i);
         }
+    }
+    if (same) {
+        __atomic_store_n(&c->pages, 0, __ATOMIC_RELEASE);
     }
     sg_pages_unlock(in);
 }

@@ -127,8 +127,8 @@ void sg_chunks_advise(struct sg_instance *in, uint32_t first, uint32_t count, ui
 uint64_t sg_chunks_host(struct sg_instance *in, uint32_t first, uint32_t count, bool write);
 /* Whether any GPU has one of them. */
 bool sg_chunks_any(struct sg_instance *in, uint32_t first, uint32_t count);
-/* Everything of a client that ends. */
-void sg_pages_end(struct sg_instance *in, uint32_t client);
+/* Everything of a client that ends, unless its slot has another owner by now. */
+void sg_pages_end(struct sg_instance *in, uint32_t client, uint32_t generation);
 /* Derives all counters anew; the lock of pages. */
 void sg_pages_recount(struct sg_instance *in);
 /* Gives up the lock if a dead process held it under the number that is now ours. */

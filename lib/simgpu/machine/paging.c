@@ -319,7 +319,8 @@ uint64_t paging_wake(struct sg_instance *in, uint32_t gpu) {
 }
 
 void paging_drop(struct sg_instance *in, uint32_t gpu, uint32_t client) {
-    if (in->state->clients[client].pages) {
+    /* A wait on one GPU may outlast what ended on another. */
+    if (in->state->clients[client].pages || turn_bit(in->state->gpus[gpu].pages.stalled, client)) {
         struct sg_pager *pager = sg_pager(in, client, gpu);
         pager->head = pager->count = 0;
         set_stalled(in, gpu, client, 0);

@@ -163,9 +163,10 @@ void sg_reap_client(struct sg_instance *in, uint32_t client) {
         free_private(in, gpu, client);
         end_channel(in, gpu, client);
     }
-    sg_pages_end(in, client);
+    sg_pages_end(in, client, st->clients[client].generation);
     /* Objects that outlive it must not be taken for the next owner's. */
-    st->clients[client].generation++;
+    __atomic_store_n(&st->clients[client].generation, st->clients[client].generation + 1,
+                     __ATOMIC_RELEASE);
     st->clients[client].place = 0;
     memset(st->clients[client].bytes, 0, sizeof st->clients[client].bytes);
     __atomic_fetch_and(&st->clients_used[client / 64], ~(UINT64_C(1) << (client % 64)),

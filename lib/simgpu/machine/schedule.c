@@ -262,6 +262,18 @@ void sg_drop_locked(struct sg_instance *in, uint32_t gpu, uint32_t client) {
     turn_set(in, gpu, client, false);
 }
 
+/* Frees managed memory of dead clients: nobody may wait for it to leave. */
+static void end_dead(struct sg_instance *in, uint32_t gpu) {
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        const struct sg_client *client = &in->state->clients[i];
+        uint32_t generation = __atomic_load_n(&client->generation, __ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&client->pages, __ATOMIC_ACQUIRE) && !sg_alive(in, i)) {
+            sg_drop_locked(in, gpu, i);
+            sg_pages_end(in, i, generation);
+        }
+    }
+}
+
 /* Removes dead clients from the GPU, and those of dead servers: nobody waits for their work, and it
    would take others' time. */
 static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
@@ -271,6 +283,9 @@ static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
         return;
     }
     g->checked = now;
+    if (sg_paging(in)) {
+        end_dead(in, gpu);
+    }
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
         if (g->runnable[i / 64] == 0) {
             i |= 63;

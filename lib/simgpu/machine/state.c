@@ -281,7 +281,7 @@ static void claim(struct sg_instance *in, const struct sg_who *who, const char *
     }
     /* The generation only grows. It tells objects of the slot's dead owners from the new
        owner's. */
-    client->generation++;
+    __atomic_store_n(&client->generation, client->generation + 1, __ATOMIC_RELEASE);
     memset(&client->tag, 0, sizeof *client - offsetof(struct sg_client, tag));
     clock_gettime(CLOCK_BOOTTIME, &now);
     client->who = *who;

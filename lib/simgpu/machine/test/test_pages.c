@@ -1,5 +1,6 @@
 /* Managed memory: what single touches cost, who has the GPU meanwhile, what advice changes, host memory that runs out. */
 #include <errno.h>
+#include <unistd.h>
 
 #include "simgpu/machine/test/pages_setting.h"
 
@@ -109,6 +110,45 @@ static void check_group(void) {
     sg_close(&b);
     sg_close(&a);
     sg_close(&server);
+}
+
+/* What a process had that was killed is free: nobody waits for it to leave, nor for what it still wanted. */
+static void check_death(void) {
+    struct sg_instance b;
+    const char *dir = make(0, true);
+    uint32_t other;
+    int ends[2];
+    char byte;
+
+    enter(&b, dir, "b");
+    CHECK_EQUAL(pipe(ends), 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct sg_instance a;
+        uint32_t first;
+        enter(&a, dir, "a");
+        CHECK_EQUAL(take(&a, 2 * BLOCKS, &first), 0);
+        run(&a, 0, writing(first, BLOCKS), 1);
+        struct sg_touch all = moving(first, 2 * BLOCKS, false);
+        struct sg_work work = {.ns = 1, .engine = SG_ON_NONE, .touches = &all, .touch_count = 1};
+        sg_submit(&a, 0, sg_time(&a), &work);
+        sg_clock_move(&a, 10);
+        sg_advance(&a, 0, sg_time(&a));
+        CHECK(sg_pager(&a, a.id, 0)->until);
+        CHECK_EQUAL(write(ends[1], "r", 1), 1);
+        for (;;) {
+            pause();
+        }
+    }
+    CHECK_EQUAL(read(ends[0], &byte, 1), 1);
+    setting_kill(child);
+    sg_clock_move(&b, 3 * MS);
+    sg_advance(&b, 0, sg_time(&b));
+    CHECK_EQUAL(b.state->gpus[0].pages.resident, 0);
+    CHECK_EQUAL(take(&b, 10, &other), 0);
+    CHECK_EQUAL(run(&b, 0, reading(other, 10), 10), 10 + 10 * FAULT_NS);
+    sg_close(&b);
 }
 
 /* ---- advice, and several GPUs ---- */
@@ -233,6 +273,7 @@ int main(void) {
     check_costs(false);
     check_slices();
     check_group();
+    check_death();
     check_advice();
     check_host();
     check_instances();
