@@ -299,7 +299,7 @@ type SimMachine struct {
 	HalfDuplex uint64
 	// 1 where a kernel that is not known by name touches the managed memory that its parameters name
 	NamedTouched uint64
-	// host memory that managed memory may take; 0 is no limit
+	// host memory for managed memory and checkpoints; 0 is no limit
 	HostBytes uint64
 	// for how long the figures of processes stay as they are
 	FiguresLagNs    uint64

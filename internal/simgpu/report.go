@@ -22,7 +22,7 @@ type Report struct {
 	Tenants []TenantReport `json:"tenants"`
 	// DeadHandles counts handles that programs passed after they had ended.
 	DeadHandles int `json:"deadHandles"`
-	// HostBytes is the host memory that managed memory is in.
+	// HostBytes is the host memory that managed memory is in, and memory of checkpointed processes.
 	HostBytes uint64 `json:"hostBytes"`
 	// Visitors is the number of other openings, such as of NVML's library.
 	Visitors int `json:"visitors"`

@@ -284,7 +284,7 @@ typedef struct sim_machine {
     uint64_t half_duplex;
     /* 1 where a kernel that is not known by name touches the managed memory that its parameters name */
     uint64_t named_touched;
-    /* host memory that managed memory may take; 0 is no limit */
+    /* host memory for managed memory and checkpoints; 0 is no limit */
     uint64_t host_bytes;
     /* for how long the figures of processes stay as they are */
     uint64_t figures_lag_ns;

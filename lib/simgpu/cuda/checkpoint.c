@@ -2,7 +2,10 @@
 #define _GNU_SOURCE
 #include "simgpu/cuda/checkpoint.h"
 
+#include <dirent.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -132,6 +135,41 @@ CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state) {
     return CUDA_SUCCESS;
 }
 
+/* The number of a thread in its own pid namespace, or 0 for a folder that is none's. */
+static int32_t own_number(int pid, const char *task) {
+    char path[64 + 256], line[256];
+    const char *last = NULL;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%s/status", pid, task);
+    FILE *file = fopen(path, "re");
+    while (file && !last && fgets(line, sizeof line, file)) {
+        last = strncmp(line, "NSpid:", 6) == 0 ? strrchr(line, '\t') : NULL;
+    }
+    if (file) {
+        fclose(file);
+    }
+    return last ? atoi(last) : 0;
+}
+
+/* The caller's number of a thread of the process; 0 when it is not seen. */
+static int32_t number_here(int pid, int32_t thread) {
+    const struct dirent *entry;
+    char path[64];
+    int32_t found = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *tasks = opendir(path);
+    while (tasks && !found && (entry = readdir(tasks)) != NULL) {
+        if (own_number(pid, entry->d_name) == thread) {
+            found = atoi(entry->d_name);
+        }
+    }
+    if (tasks) {
+        closedir(tasks);
+    }
+    return found;
+}
+
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid) {
     uint32_t state;
     int32_t thread;
@@ -139,6 +177,6 @@ CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid) {
     SG_TRY(sg_ready());
     SG_REQUIRE(tid, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(look(pid, &state, &thread));
-    *tid = thread;
-    return CUDA_SUCCESS;
+    *tid = pid == getpid() ? thread : number_here(pid, thread);
+    return *tid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

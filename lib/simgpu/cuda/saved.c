@@ -152,6 +152,20 @@ static void let_go(const struct device *device, struct saved *s) {
     in->state->clients[in->id].contexts[device->gpu] = 0;
 }
 
+/* Whether host memory has room for all of it. */
+static bool hold(void) {
+    struct sg_instance *in = &sg_driver.instance;
+    uint32_t blocks = 0;
+
+    for (int i = 0; i < sg_driver.device_count; i++) {
+        blocks += saved[i].count;
+    }
+    sg_state_lock(in);
+    bool fits = sg_saved_hold(in, blocks) == 0;
+    sg_state_unlock(in);
+    return fits;
+}
+
 CUresult saved_take(void) {
     struct sg_instance *in = &sg_driver.instance;
     bool ok = true;
@@ -160,7 +174,7 @@ CUresult saved_take(void) {
     for (int i = 0; ok && i < sg_driver.device_count; i++) {
         ok = save(&sg_driver.devices[i], &saved[i]);
     }
-    if (!ok) {
+    if (!ok || !hold()) {
         drop_all();
         sg_memory_unlock();
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -315,6 +329,9 @@ CUresult saved_give_back(const uint32_t places[SG_GPUS_MAX]) {
     }
     renumber_all();
     drop_all();
+    sg_state_lock(in);
+    sg_saved_drop(in, in->id);
+    sg_state_unlock(in);
     sg_memory_unlock();
     return CUDA_SUCCESS;
 }

@@ -36,7 +36,8 @@ struct sg_checkpoint {
     uint32_t asker_generation;
     uint32_t asked,
         answered; /* numbers of the last request and of the last answer; those who wait sleep on them */
-    uint32_t result, pad; /* the answer, a CUresult */
+    uint32_t result; /* the answer, a CUresult */
+    uint32_t blocks; /* of its memory that are in host memory; the lock of pages */
     struct sg_request request;
 };
 

@@ -74,6 +74,9 @@ void sg_pages_recount(struct sg_instance *in) {
     for (uint32_t gpu = 0; gpu < in->state->gpu_count && in->state->pages.end; gpu++) {
         move_list(in, gpu);
     }
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        in->state->pages.host_chunks += in->state->clients[i].checkpoint.blocks;
+    }
     __atomic_store_n(&in->state->pages.used, used, __ATOMIC_RELEASE);
 }
 
@@ -238,6 +241,31 @@ bool sg_chunks_any(struct sg_instance *in, uint32_t first, uint32_t count) {
     }
     sg_pages_unlock(in);
     return any;
+}
+
+int sg_saved_hold(struct sg_instance *in, uint32_t blocks) {
+    struct sg_pages *pages = &in->state->pages;
+    uint64_t most = pages->costs.host_bytes / SG_BLOCK_BYTES;
+
+    sg_pages_lock(in);
+    bool fits = !most || pages->host_chunks + blocks <= most;
+    if (fits) {
+        in->state->clients[in->id].checkpoint.blocks = blocks;
+        pages->host_chunks += blocks;
+    }
+    sg_pages_unlock(in);
+    return fits ? 0 : -ENOMEM;
+}
+
+void sg_saved_drop(struct sg_instance *in, uint32_t client) {
+    struct sg_checkpoint *c = &in->state->clients[client].checkpoint;
+
+    if (c->blocks) {
+        sg_pages_lock(in);
+        in->state->pages.host_chunks -= c->blocks;
+        c->blocks = 0;
+        sg_pages_unlock(in);
+    }
 }
 
 void sg_pages_end(struct sg_instance *in, uint32_t client, uint32_t generation) {

@@ -88,7 +88,7 @@ struct sg_page_costs {
     uint64_t rate;           /* bytes per second over the link */
     uint64_t scattered_rate; /* of what the CPU filled page by page */
     uint64_t half_duplex;    /* 1: one direction at a time */
-    uint64_t host_bytes;     /* host memory for managed memory; 0 is no limit */
+    uint64_t host_bytes;     /* host memory for managed memory and checkpoints; 0 is no limit */
 };
 
 /* What a GPU's driver does with managed memory, first come first served. */
@@ -107,7 +107,7 @@ struct sg_pages {
     uint32_t end;  /* no chunk was ever used at or above this number */
     uint32_t sequence; /* of arrivals */
     uint32_t pad;
-    uint64_t host_chunks; /* with contents in host memory; derived */
+    uint64_t host_chunks; /* with contents in host memory, and blocks of checkpoints; derived */
     uint64_t chunks_offset, pagers_offset;
     struct sg_page_costs costs;
 };
@@ -129,6 +129,10 @@ uint64_t sg_chunks_host(struct sg_instance *in, uint32_t first, uint32_t count, 
 bool sg_chunks_any(struct sg_instance *in, uint32_t first, uint32_t count);
 /* Everything of a client that ends, unless its slot has another owner by now. */
 void sg_pages_end(struct sg_instance *in, uint32_t client, uint32_t generation);
+/* Counts blocks of the caller's that a checkpoint has in host memory. -ENOMEM when that has no room. The state lock. */
+int sg_saved_hold(struct sg_instance *in, uint32_t blocks);
+/* A client has none there any more. The state lock. */
+void sg_saved_drop(struct sg_instance *in, uint32_t client);
 /* Derives all counters anew; the lock of pages. */
 void sg_pages_recount(struct sg_instance *in);
 /* Gives up the lock if a dead process held it under the number that is now ours. */

@@ -164,6 +164,7 @@ void sg_reap_client(struct sg_instance *in, uint32_t client) {
         end_channel(in, gpu, client);
     }
     sg_pages_end(in, client, st->clients[client].generation);
+    sg_saved_drop(in, client);
     /* Objects that outlive it must not be taken for the next owner's. */
     __atomic_store_n(&st->clients[client].generation, st->clients[client].generation + 1,
                      __ATOMIC_RELEASE);

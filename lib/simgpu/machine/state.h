@@ -36,7 +36,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 14u                  /* changes with every change of this file's structures */
+#define SG_LAYOUT 15u                  /* changes with every change of this file's structures */
 #define SG_VISITORS_MAX 1024u          /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u

@@ -26,6 +26,23 @@ static CUdeviceptr map(CUmemGenericAllocationHandle *unmapped) {
     return at + BLOCK;
 }
 
+/* A graph allocates twice and frees once: memory behind an address, and a block that is kept without one. */
+static void launch_graph(struct memory *m) {
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+                                    .bytesize = 3000};
+    CUgraphNode node;
+
+    OK(cuGraphCreate(&m->graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, m->graph, NULL, 0, &p));
+    m->graphed = p.dptr;
+    OK(cuGraphAddMemAllocNode(&node, m->graph, &node, 1, &p));
+    OK(cuGraphAddMemFreeNode(&node, m->graph, &node, 1, p.dptr));
+    OK(cuGraphInstantiateWithFlags(&m->exec, m->graph, 0));
+    OK(cuGraphLaunch(m->exec, NULL));
+    OK(cuStreamSynchronize(NULL));
+}
+
 void memory_allocate(struct memory *m) {
     CUDA_ARRAY_DESCRIPTOR shape = {1000, 100, CU_AD_FORMAT_UNSIGNED_INT8, 1};
 
@@ -35,6 +52,7 @@ void memory_allocate(struct memory *m) {
     OK(cuStreamSynchronize(NULL));
     OK(cuArrayCreate_v2(&m->array, &shape));
     m->mapped = map(&m->spare);
+    launch_graph(m);
 }
 
 void memory_free(const struct memory *m) {
@@ -46,6 +64,10 @@ void memory_free(const struct memory *m) {
     OK(cuMemUnmap(m->mapped, 2 * BLOCK));
     OK(cuMemAddressFree(m->mapped - BLOCK, 4 * BLOCK));
     OK(cuMemRelease(m->spare));
+    OK(cuMemFree_v2(m->graphed));
+    OK(cuGraphExecDestroy(m->exec));
+    OK(cuGraphDestroy(m->graph));
+    OK(cuDeviceGraphMemTrim(0));
 }
 
 void memory_fill(const struct memory *m, unsigned char seed) {
@@ -55,6 +77,7 @@ void memory_fill(const struct memory *m, unsigned char seed) {
     OK(cuMemsetD8_v2(m->own, (unsigned char)(seed + 1), PIECE));
     OK(cuMemsetD8_v2(m->pooled, (unsigned char)(seed + 2), 5000));
     OK(cuMemsetD8_v2(m->mapped, (unsigned char)(seed + 3), 2 * BLOCK));
+    OK(cuMemsetD8_v2(m->graphed, (unsigned char)(seed + 5), 3000));
     memset(row, seed + 4, sizeof row);
     OK(cuMemcpyHtoA_v2(m->array, 0, row, sizeof row));
 }
@@ -77,13 +100,29 @@ uint64_t memory_wrong(const struct memory *m, unsigned char seed) {
     uint64_t count = bytes_wrong(m->small, 1000, seed) +
                      bytes_wrong(m->own, PIECE, (unsigned char)(seed + 1)) +
                      bytes_wrong(m->pooled, 5000, (unsigned char)(seed + 2)) +
-                     bytes_wrong(m->mapped, 2 * BLOCK, (unsigned char)(seed + 3));
+                     bytes_wrong(m->mapped, 2 * BLOCK, (unsigned char)(seed + 3)) +
+                     bytes_wrong(m->graphed, 3000, (unsigned char)(seed + 5));
 
     OK(cuMemcpyAtoH_v2(row, m->array, 0, sizeof row));
     for (size_t i = 0; i < sizeof row; i++) {
         count += row[i] != (unsigned char)(seed + 4);
     }
     return count;
+}
+
+uint64_t gpu_used(void) {
+    struct sg_instance *in = &sg_driver.instance;
+    uint64_t in_table = 0;
+
+    sg_state_lock(in);
+    sg_reap(in);
+    uint64_t bytes = sg_gpu_used(in, 0);
+    for (uint32_t i = 0; i < in->state->gpus[0].block_count; i++) {
+        in_table += sg_blocks(in, 0)[i] ? BLOCK : 0;
+    }
+    sg_state_unlock(in);
+    CHECK_EQUAL(in_table, bytes);
+    return bytes;
 }
 
 /* ---- processes ---- */

@@ -7,8 +7,10 @@
 #define PIECE (BLOCK + 4096)
 
 struct memory {
-    CUdeviceptr small, own, pooled, mapped;
+    CUdeviceptr small, own, pooled, mapped, graphed;
     CUarray array;
+    CUgraph graph;
+    CUgraphExec exec;
     CUmemGenericAllocationHandle spare;
 };
 /* Allocates it in the current context. */
@@ -20,6 +22,9 @@ void memory_fill(const struct memory *m, unsigned char seed);
 uint64_t memory_wrong(const struct memory *m, unsigned char seed);
 /* How many bytes at a device address are others. */
 uint64_t bytes_wrong(CUdeviceptr at, uint64_t bytes, unsigned char want);
+
+/* The true bytes of all processes on GPU 0; the table of blocks says the same. */
+uint64_t gpu_used(void);
 
 /* What a controlled process is told, a letter each. It answers with the same letter when it has done so. */
 enum {

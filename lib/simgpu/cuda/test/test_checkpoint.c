@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PROCESSES 12
+#define PROCESSES 14
 
 static struct controlled fresh[PROCESSES];
 static int begun;
@@ -24,15 +24,21 @@ static CUprocessState state_of(int pid) {
     return state;
 }
 
-/* What all processes have on GPU 0. */
-static uint64_t used(void) {
+/* Contexts of others on GPU 0. */
+static unsigned contexts(void) {
     struct sg_instance *in = &sg_driver.instance;
+    unsigned n = 0;
 
     sg_state_lock(in);
-    sg_reap(in);
-    uint64_t bytes = sg_gpu_used(in, 0);
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        n += i == in->id ? 0 : in->state->clients[i].contexts[0];
+    }
     sg_state_unlock(in);
-    return bytes;
+    return n;
+}
+
+static uint64_t host_bytes(void) {
+    return sg_driver.instance.state->pages.host_chunks * BLOCK;
 }
 
 /* ---- by itself ---- */
@@ -44,7 +50,7 @@ static void check_itself(void) {
 
     memory_allocate(&m);
     memory_fill(&m, 7);
-    uint64_t before = used();
+    uint64_t before = gpu_used();
     CHECK_EQUAL(before, cuda_true_all());
     OK(cuCheckpointProcessGetRestoreThreadId(self, &thread));
     CHECK(thread != self && thread > 0);
@@ -55,12 +61,12 @@ static void check_itself(void) {
     FAILS(cuCheckpointProcessUnlock(self, NULL), CUDA_ERROR_ILLEGAL_STATE);
     OK(cuCheckpointProcessLock(self, NULL));
     CHECK_EQUAL(state_of(self), CU_PROCESS_STATE_LOCKED);
-    CHECK_EQUAL(used(), before);
+    CHECK_EQUAL(gpu_used(), before);
     FAILS(cuCheckpointProcessLock(self, NULL), CUDA_ERROR_ILLEGAL_STATE);
     FAILS(cuCheckpointProcessRestore(self, NULL), CUDA_ERROR_ILLEGAL_STATE);
     OK(cuCheckpointProcessCheckpoint(self, NULL));
     CHECK_EQUAL(state_of(self), CU_PROCESS_STATE_CHECKPOINTED);
-    CHECK_EQUAL(used(), 0);
+    CHECK_EQUAL(gpu_used(), 0);
     FAILS(cuCheckpointProcessLock(self, NULL), CUDA_ERROR_ILLEGAL_STATE);
     FAILS(cuCheckpointProcessCheckpoint(self, NULL), CUDA_ERROR_ILLEGAL_STATE);
     FAILS(cuCheckpointProcessUnlock(self, NULL), CUDA_ERROR_ILLEGAL_STATE);
@@ -68,7 +74,7 @@ static void check_itself(void) {
     pid_t other = setting_process("other", 0, 11, 0);
     OK(cuCheckpointProcessRestore(self, NULL));
     CHECK_EQUAL(state_of(self), CU_PROCESS_STATE_LOCKED);
-    CHECK_EQUAL(used(), before + 11 * BLOCK);
+    CHECK_EQUAL(gpu_used(), before + 11 * BLOCK);
     OK(cuCheckpointProcessUnlock(self, NULL));
     CHECK_EQUAL(memory_wrong(&m, 7), 0);
     for (size_t i = 0; i < 8; i++) {
@@ -81,9 +87,12 @@ static void check_itself(void) {
         CHECK_EQUAL(bytes_wrong(others[i], BLOCK + 1, 99), 0);
         OK(cuMemFree_v2(others[i]));
     }
-    setting_kill(other);
     memory_free(&m);
-    CHECK_EQUAL(used(), 4 * MIB);
+    CHECK_EQUAL(gpu_used(), 4 * MIB + 11 * BLOCK);
+    OK(cuDevicePrimaryCtxRelease_v2(0));
+    CHECK_EQUAL(gpu_used(), 11 * BLOCK);
+    setting_kill(other);
+    CHECK_EQUAL(gpu_used(), 0);
 }
 
 /* ---- by others ---- */
@@ -98,7 +107,7 @@ static struct controlled start(void) {
 }
 
 static void check_other(const struct controlled *c) {
-    uint64_t before = used();
+    uint64_t before = gpu_used();
 
     CHECK(before > 0);
     CHECK_EQUAL(state_of(c->pid), CU_PROCESS_STATE_RUNNING);
@@ -108,16 +117,20 @@ static void check_other(const struct controlled *c) {
     CHECK(controlled_silent(c));
     OK(cuCheckpointProcessCheckpoint(c->pid, NULL));
     CHECK_EQUAL(state_of(c->pid), CU_PROCESS_STATE_CHECKPOINTED);
-    CHECK_EQUAL(used(), 0);
+    CHECK_EQUAL(gpu_used(), 0);
+    CHECK_EQUAL(contexts(), 0); /* with no bytes either, NVML lists nobody */
+    CHECK_EQUAL(host_bytes(), before);
     CHECK(controlled_silent(c));
     OK(cuCheckpointProcessRestore(c->pid, NULL));
-    CHECK_EQUAL(used(), before);
+    CHECK_EQUAL(gpu_used(), before);
+    CHECK_EQUAL(contexts(), 1);
+    CHECK_EQUAL(host_bytes(), 0);
     CHECK(controlled_waits(c));
     CHECK(controlled_silent(c));
     OK(cuCheckpointProcessUnlock(c->pid, NULL));
     controlled_hear(c, TELL_LOOK);
     CHECK_EQUAL(state_of(c->pid), CU_PROCESS_STATE_RUNNING);
-    CHECK_EQUAL(used(), before);
+    CHECK_EQUAL(gpu_used(), before);
 }
 
 /* A call that does not end keeps the process from being locked, and goes on. */
@@ -160,7 +173,7 @@ static void check_refused(char what) {
     FAILS(cuCheckpointProcessCheckpoint(c.pid, NULL), CUDA_ERROR_ILLEGAL_STATE);
     FAILS(cuCheckpointProcessRestore(c.pid, NULL), CUDA_ERROR_OPERATING_SYSTEM);
     controlled_kill(&c);
-    CHECK_EQUAL(used(), 0);
+    CHECK_EQUAL(gpu_used(), 0);
 }
 
 static void check_no_room(void) {
@@ -172,10 +185,35 @@ static void check_no_room(void) {
     pid_t other = setting_process("other", 0, room, 0);
     FAILS(cuCheckpointProcessRestore(c.pid, NULL), CUDA_ERROR_OPERATING_SYSTEM);
     setting_kill(other);
-    CHECK_EQUAL(used(), 0);
+    CHECK_EQUAL(gpu_used(), 0);
     FAILS(cuCheckpointProcessRestore(c.pid, NULL), CUDA_ERROR_OPERATING_SYSTEM);
     CHECK_EQUAL(state_of(c.pid), CU_PROCESS_STATE_FAILED);
     controlled_kill(&c);
+}
+
+/* One that host memory has no room for loses nothing, and is lost. */
+static void check_no_host_memory(void) {
+    struct sg_instance *in = &sg_driver.instance;
+    struct controlled a = start();
+    uint64_t each = gpu_used();
+    struct controlled b = start();
+
+    in->state->pages.costs.host_bytes = each + each / 2;
+    OK(cuCheckpointProcessLock(a.pid, NULL));
+    OK(cuCheckpointProcessCheckpoint(a.pid, NULL));
+    OK(cuCheckpointProcessLock(b.pid, NULL));
+    FAILS(cuCheckpointProcessCheckpoint(b.pid, NULL), CUDA_ERROR_OPERATING_SYSTEM);
+    CHECK_EQUAL(state_of(b.pid), CU_PROCESS_STATE_FAILED);
+    CHECK_EQUAL(gpu_used(), each);
+    controlled_kill(&b);
+    CHECK_EQUAL(gpu_used(), 0);
+    OK(cuCheckpointProcessRestore(a.pid, NULL));
+    OK(cuCheckpointProcessCheckpoint(a.pid, NULL));
+    CHECK_EQUAL(host_bytes(), each);
+    controlled_kill(&a);
+    CHECK_EQUAL(gpu_used(), 0);
+    CHECK_EQUAL(host_bytes(), 0);
+    in->state->pages.costs.host_bytes = 0;
 }
 
 /* Nobody, and who does not use CUDA. */
@@ -213,17 +251,17 @@ static void lock_and_die(int channel) {
 
 /* Another one goes on. */
 static void check_orphan(const struct controlled *c) {
-    uint64_t before = used();
+    uint64_t before = gpu_used();
 
     CHECK_EQUAL(write(second.channel, &c->pid, sizeof c->pid), (ssize_t)sizeof c->pid);
     controlled_hear(&second, 'd');
     controlled_kill(&second);
     CHECK_EQUAL(state_of(c->pid), CU_PROCESS_STATE_CHECKPOINTED);
-    CHECK_EQUAL(used(), 0);
+    CHECK_EQUAL(gpu_used(), 0);
     OK(cuCheckpointProcessRestore(c->pid, NULL));
     OK(cuCheckpointProcessUnlock(c->pid, NULL));
     controlled_tell(c, TELL_LOOK);
-    CHECK_EQUAL(used(), before);
+    CHECK_EQUAL(gpu_used(), before);
 }
 
 /* Killed in any state it leaves nothing. */
@@ -240,7 +278,7 @@ static void check_killed(void) {
             OK(cuCheckpointProcessRestore(c.pid, NULL));
         }
         controlled_kill(&c);
-        CHECK_EQUAL(used(), 0);
+        CHECK_EQUAL(gpu_used(), 0);
     }
 }
 
@@ -265,6 +303,7 @@ int main(void) {
     check_refused(TELL_MANAGED);
     check_refused(TELL_SHARE);
     check_no_room();
+    check_no_host_memory();
     check_strangers();
     check_killed();
     OK(cuDevicePrimaryCtxRetain(&ctx, 0));

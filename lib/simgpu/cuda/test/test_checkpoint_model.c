@@ -8,8 +8,8 @@
 
 #define SLOTS 6
 #define BIRTHS 60 /* processes in all */
-#define STEPS 4000
-#define SUSPENSIONS 1000 /* at least so many come back */
+#define STEPS 1500
+#define SUSPENSIONS 300 /* at least so many come back, or as many as the argument says */
 
 /* A process as the model has it. */
 static struct slot {
@@ -27,7 +27,7 @@ static unsigned suspensions, lost, kills[4];
 static void describe(sim_machine *machine) {
     machine->cuda_version = 12080;
     /* Room for four of the six. */
-    machine->gpus[0].memory_bytes = GPU_RESERVED + 4 * 40 * MIB + 38 * MIB;
+    machine->gpus[0].memory_bytes = GPU_RESERVED + 232 * MIB;
     machine->gpus[0].context_bytes = 4 * MIB;
 }
 
@@ -38,16 +38,6 @@ static uint32_t draw(uint32_t below) {
     seed ^= seed << 25;
     seed ^= seed >> 27;
     return (uint32_t)((seed * UINT64_C(2685821657736338717)) >> 33) % below;
-}
-
-static uint64_t used(void) {
-    struct sg_instance *in = &sg_driver.instance;
-
-    sg_state_lock(in);
-    sg_reap(in);
-    uint64_t bytes = sg_gpu_used(in, 0);
-    sg_state_unlock(in);
-    return bytes;
 }
 
 static uint64_t room(void) {
@@ -115,7 +105,7 @@ static void check_state(const struct slot *s) {
 
     OK(cuCheckpointProcessGetState(s->c.pid, &state));
     CHECK_EQUAL(state, s->state);
-    CHECK_EQUAL(used(), expected());
+    CHECK_EQUAL(gpu_used(), expected());
 }
 
 static void bear(struct slot *s) {
@@ -125,7 +115,7 @@ static void bear(struct slot *s) {
     *s = (struct slot){.c = fresh[born++], .there = true};
     controlled_tell(&s->c, TELL_BEGIN);
     if (each == 0) {
-        each = used();
+        each = gpu_used();
     }
 }
 
@@ -133,7 +123,7 @@ static void end(struct slot *s) {
     kills[s->state]++;
     controlled_kill(&s->c);
     s->there = false;
-    CHECK_EQUAL(used(), expected());
+    CHECK_EQUAL(gpu_used(), expected());
 }
 
 /* Has a process look through its memory, or fill it anew. One that is locked does so when it is unlocked. */
@@ -174,7 +164,7 @@ static void request(struct slot *s, uint32_t which) {
         CHECK_EQUAL(cuCheckpointProcessCheckpoint(pid, NULL), model_checkpoint(s));
         break;
     case 2:
-        if (!loses(s) || draw(40) == 0) {
+        if (!loses(s) || draw(10) == 0) {
             CHECK_EQUAL(cuCheckpointProcessRestore(pid, NULL), model_restore(s));
         }
         break;
@@ -212,7 +202,8 @@ static void step(void) {
     check_state(s);
 }
 
-int main(void) {
+int main(int count, char **words) {
+    unsigned least = count > 1 ? (unsigned)atoi(words[1]) : SUSPENSIONS;
     sim_machine machine;
 
     setting_describe(&machine);
@@ -222,7 +213,7 @@ int main(void) {
         fresh[i] = controlled_fork(controlled_live);
     }
     OK(cuInit(0));
-    for (int i = 0; i < STEPS || suspensions < SUSPENSIONS; i++) {
+    for (int i = 0; i < STEPS || suspensions < least; i++) {
         step();
     }
     for (int i = 0; i < SLOTS; i++) {
@@ -230,7 +221,7 @@ int main(void) {
             end(&slots[i]);
         }
     }
-    CHECK_EQUAL(used(), 0);
+    CHECK_EQUAL(gpu_used(), 0);
     printf(
         "%u suspensions, %d processes, killed %u running, %u locked, %u checkpointed, %u failed\n",
         suspensions, born, kills[0], kills[1], kills[2], kills[3]);
