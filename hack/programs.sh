@@ -24,7 +24,7 @@ binary=(--only-binary=:all: --implementation cp --python-version 3.11)
 for platform in manylinux_2_28 manylinux_2_24 manylinux_2_17 manylinux2014 manylinux1; do
     binary+=(--platform "${platform}_x86_64")
 done
-for list in numba-0.60 numba-0.61 clients cuda; do
+for list in numba-0.60 numba-0.61 clients checkpoint cuda; do
     pip install --require-hashes --no-deps "${binary[@]}" --target "$folder/$list" -r "$lists/$list.txt"
 done
 # One of these comes as source, which needs the tools and no compiler.
