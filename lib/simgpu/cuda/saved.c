@@ -110,7 +110,7 @@ static bool save(const struct device *device, struct saved *s) {
 }
 
 /* The numbers of one category, in order; returns how many. */
-static uint32_t pick(struct saved *s, uint8_t category) {
+static uint32_t pick(struct saved *s, uint32_t category) {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < s->count; i++) {
@@ -146,7 +146,7 @@ static void spend_copies(void) {
 static void let_go(const struct device *device, struct saved *s) {
     struct sg_instance *in = &sg_driver.instance;
 
-    for (uint8_t category = 0; category < SG_CATEGORIES; category++) {
+    for (uint32_t category = 0; category < SG_CATEGORIES; category++) {
         sg_blocks_return(in, device->gpu, pick(s, category), s->numbers);
     }
     in->state->clients[in->id].contexts[device->gpu] = 0;
@@ -213,7 +213,7 @@ static CUresult fits(const uint32_t places[SG_GPUS_MAX]) {
 
 /* Takes a category's blocks on a GPU, and notes which of the old ones each is; *until is when managed memory has made room
  * for them. The state lock. */
-static bool take(uint32_t gpu, struct saved *s, uint8_t category, uint64_t *until) {
+static bool take(uint32_t gpu, struct saved *s, uint32_t category, uint64_t *until) {
     struct sg_instance *in = &sg_driver.instance;
     uint32_t n = pick(s, category), k = 0;
 
@@ -236,7 +236,7 @@ static bool take(uint32_t gpu, struct saved *s, uint8_t category, uint64_t *unti
 static bool take_all(const struct device *device, uint32_t gpu, struct saved *s, uint64_t *until) {
     struct sg_instance *in = &sg_driver.instance;
 
-    for (uint8_t category = 0; category < SG_CATEGORIES; category++) {
+    for (uint32_t category = 0; category < SG_CATEGORIES; category++) {
         if (!take(gpu, s, category, until)) {
             return false;
         }
@@ -249,7 +249,7 @@ static bool take_all(const struct device *device, uint32_t gpu, struct saved *s,
 static void undo(uint32_t gpu, struct saved *s) {
     struct sg_instance *in = &sg_driver.instance;
 
-    for (uint8_t category = 0; category < SG_CATEGORIES; category++) {
+    for (uint32_t category = 0; category < SG_CATEGORIES; category++) {
         if (!(s->taken >> category & 1)) {
             continue;
         }
