@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void check_sight(const sim_machine *machine, const char *list, const char *order,
                         uint32_t hidden, const char *want) {
@@ -252,6 +253,7 @@ int main(void) {
     cuda_start(NULL);
     OK(cuDriverGetVersion(&version));
     CHECK_EQUAL(version, 12040);
+    FAILS(cuCheckpointProcessLock(getpid(), NULL), CUDA_ERROR_NOT_SUPPORTED); /* of 12.8 */
     check_facts();
     check_lookup();
     check_errors();

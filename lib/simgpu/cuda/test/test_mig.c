@@ -83,6 +83,19 @@ static int small(int channel) {
     return 0;
 }
 
+/* In an instance: the driver saves none, and loses the process that it tried to. */
+static int is_not_saved(int channel) {
+    CUprocessState state;
+
+    (void)channel;
+    begin();
+    OK(cuCheckpointProcessLock(getpid(), NULL));
+    FAILS(cuCheckpointProcessCheckpoint(getpid(), NULL), CUDA_ERROR_NOT_SUPPORTED);
+    OK(cuCheckpointProcessGetState(getpid(), &state));
+    CHECK_EQUAL(state, CU_PROCESS_STATE_FAILED);
+    return 0;
+}
+
 static int sees_nothing(int channel) {
     (void)channel;
     FAILS(cuInit(0), CUDA_ERROR_NO_DEVICE);
@@ -345,11 +358,13 @@ int main(void) {
 
     setting_describe(&machine);
     machine.gpus[0].mig = SIM_MIG_ON;
+    machine.cuda_version = 12080;
     const char *directory = setting_make(&machine);
     CHECK_EQUAL(sg_open(&admin, directory, "", false), 0);
     uint32_t first = make(0, 0, 1), second = make(0, 0, 1);
     see(first, false);
     CHECK_EQUAL(cuda_child(small, 0), 0);
+    CHECK_EQUAL(cuda_child(is_not_saved, 0), 0);
     see(second, true);
     CHECK_EQUAL(cuda_child(small, 0), 0);
     CHECK_EQUAL(setenv("CUDA_VISIBLE_DEVICES", "MIG-0", 1), 0);
