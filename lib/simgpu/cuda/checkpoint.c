@@ -81,7 +81,22 @@ static uint32_t gpu_of(const CUuuid *uuid) {
     return gpu;
 }
 
-/* Each GPU may stay itself. */
+/* Whether each GPU has the place of one other, or its own. */
+static bool is_one_each(const uint32_t places[SG_GPUS_MAX]) {
+    uint32_t taken = 0;
+
+    for (uint32_t i = 0; i < sg_driver.machine->gpu_count; i++) {
+        taken |= 1u << (places[i] ? places[i] - 1 : i);
+    }
+    return taken == (1u << sg_driver.machine->gpu_count) - 1;
+}
+
+static bool are_alike(uint32_t a, uint32_t b) {
+    const sim_gpu *one = &sg_driver.machine->gpus[a], *other = &sg_driver.machine->gpus[b];
+
+    return strcmp(one->name, other->name) == 0 && one->memory_bytes == other->memory_bytes;
+}
+
 static CUresult read_pairs(const CUcheckpointRestoreArgs *args, struct sg_request *request) {
     SG_REQUIRE(is_zero(args->reserved, sizeof args->reserved) && args->reserved1 == 0,
                CUDA_ERROR_INVALID_VALUE);
@@ -91,10 +106,10 @@ static CUresult read_pairs(const CUcheckpointRestoreArgs *args, struct sg_reques
         SG_REQUIRE(from < sg_driver.machine->gpu_count && to < sg_driver.machine->gpu_count &&
                        !request->places[from],
                    CUDA_ERROR_INVALID_VALUE);
-        SG_REQUIRE(from == to, CUDA_ERROR_NOT_SUPPORTED);
+        SG_REQUIRE(are_alike(from, to), CUDA_ERROR_NOT_SUPPORTED);
         request->places[from] = to + 1;
     }
-    return CUDA_SUCCESS;
+    return is_one_each(request->places) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) {

@@ -58,9 +58,10 @@ struct page *page_of(CUdeviceptr address); /* NULL outside; no lock */
 
 /* All places where the process keeps numbers of blocks; the memory lock. `visit` may change the numbers. */
 typedef void blocks_visit(uint32_t gpu, uint32_t n, uint32_t *numbers);
-void pages_visit(blocks_visit *visit);        /* pages, and the ranges behind them */
-void vmm_visit(blocks_visit *visit);          /* vmm.c */
-void graph_memory_visit(blocks_visit *visit); /* graph_memory.c */
+void pages_visit(blocks_visit *visit);             /* pages, and the ranges behind them */
+void pages_move(const uint32_t gpus[SG_GPUS_MAX]); /* what is on a GPU is on that one now */
+void vmm_visit(blocks_visit *visit);               /* vmm.c */
+void graph_memory_visit(blocks_visit *visit);      /* graph_memory.c */
 
 /* range.c; the memory lock. Results are CUDA_SUCCESS, OUT_OF_MEMORY or what the fault says. */
 CUresult range_new(struct device *device, CUcontext ctx, enum range_kind kind,

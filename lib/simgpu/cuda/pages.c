@@ -222,3 +222,16 @@ void pages_visit(blocks_visit *visit) {
     visit_space(&wide, visit);
     visit_space(&narrow, visit);
 }
+
+static void move_space(struct space *s, const uint32_t gpus[SG_GPUS_MAX]) {
+    for (uint64_t i = 0; s->pages && i < s->unused; i++) {
+        if (s->pages[i].range) {
+            s->pages[i].gpu = (uint16_t)gpus[s->pages[i].gpu];
+        }
+    }
+}
+
+void pages_move(const uint32_t gpus[SG_GPUS_MAX]) {
+    move_space(&wide, gpus);
+    move_space(&narrow, gpus);
+}

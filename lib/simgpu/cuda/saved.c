@@ -198,13 +198,14 @@ static uint32_t place_of(const struct device *device, const uint32_t places[SG_G
 }
 
 /* The state lock. */
-static CUresult fits(const uint32_t places[SG_GPUS_MAX]) {
+static CUresult fits(const uint32_t places[SG_GPUS_MAX], uint32_t hidden) {
     struct sg_instance *in = &sg_driver.instance;
 
     sg_reap(in);
     for (int i = 0; i < sg_driver.device_count; i++) {
         const struct device *device = &sg_driver.devices[i];
         uint32_t gpu = place_of(device, places);
+        SG_REQUIRE(!(hidden >> gpu & 1), CUDA_ERROR_INVALID_DEVICE);
         SG_REQUIRE(saved[i].count <= sg_blocks_room(in, gpu), CUDA_ERROR_OUT_OF_MEMORY);
         SG_REQUIRE(!device->contexts || sg_admits_context(in, gpu), CUDA_ERROR_DEVICE_UNAVAILABLE);
     }
@@ -264,10 +265,11 @@ static void undo(uint32_t gpu, struct saved *s) {
 }
 
 /* All or nothing; the state lock. */
-static CUresult take_everything(const uint32_t places[SG_GPUS_MAX], uint64_t *until) {
+static CUresult take_everything(const uint32_t places[SG_GPUS_MAX], uint32_t hidden,
+                                uint64_t *until) {
     bool ok = true;
 
-    SG_TRY(fits(places));
+    SG_TRY(fits(places, hidden));
     for (int i = 0; ok && i < sg_driver.device_count; i++) {
         const struct device *device = &sg_driver.devices[i];
         ok = take_all(device, place_of(device, places), &saved[i], until);
@@ -311,13 +313,35 @@ static void renumber_all(void) {
     graph_memory_visit(renumber);
 }
 
+/* Devices become the GPUs that their memory is on by now. No lock: that of work comes before that of memory. */
+static void move_devices(const uint32_t places[SG_GPUS_MAX]) {
+    uint32_t gpus[SG_GPUS_MAX], moved = 0;
+
+    for (uint32_t i = 0; i < SG_GPUS_MAX; i++) {
+        gpus[i] = places[i] ? places[i] - 1 : i;
+    }
+    for (int i = 0; i < sg_driver.device_count; i++) {
+        struct device *device = &sg_driver.devices[i];
+        if (gpus[device->gpu] != device->gpu) {
+            device_move(device, gpus[device->gpu]);
+            moved++;
+        }
+    }
+    if (moved) {
+        sg_memory_lock();
+        pages_move(gpus);
+        sg_memory_unlock();
+    }
+}
+
 CUresult saved_give_back(const uint32_t places[SG_GPUS_MAX]) {
     struct sg_instance *in = &sg_driver.instance;
+    uint32_t hidden = sg_hidden(in, sg_driver.machine, in->dir);
     uint64_t until = 0;
 
     sg_memory_lock();
     sg_state_lock(in);
-    CUresult result = take_everything(places, &until);
+    CUresult result = take_everything(places, hidden, &until);
     sg_state_unlock(in);
     sg_memory_unlock();
     SG_TRY(result);
@@ -333,5 +357,6 @@ CUresult saved_give_back(const uint32_t places[SG_GPUS_MAX]) {
     sg_saved_drop(in, in->id);
     sg_state_unlock(in);
     sg_memory_unlock();
+    move_devices(places);
     return CUDA_SUCCESS;
 }

@@ -11,4 +11,7 @@ CUresult saved_take(void);
  * Nothing has changed unless it is CUDA_SUCCESS: OUT_OF_MEMORY where there is no room. */
 CUresult saved_give_back(const uint32_t places[SG_GPUS_MAX]);
 
+/* moved.c: the device is that GPU, of the same model, from now on. */
+void device_move(struct device *device, uint32_t gpu);
+
 #endif

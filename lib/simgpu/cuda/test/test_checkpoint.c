@@ -3,7 +3,6 @@
 #include "simgpu/cuda/test/controlled.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -149,41 +148,6 @@ static void check_timeout(void) {
     args.reserved0 = 1;
     FAILS(cuCheckpointProcessLock(c.pid, &args), CUDA_ERROR_INVALID_VALUE);
     controlled_kill(&c);
-}
-
-static CUcheckpointGpuPair pair_of(uint32_t from, uint32_t to) {
-    CUcheckpointGpuPair pair;
-
-    memcpy(&pair.oldUuid, sg_driver.machine->gpus[from].uuid, sizeof pair.oldUuid);
-    memcpy(&pair.newUuid, sg_driver.machine->gpus[to].uuid, sizeof pair.newUuid);
-    return pair;
-}
-
-/* CUDA 13 lets GPUs take each other's place. Here each takes its own. */
-static void check_pairs(const struct controlled *c) {
-    sim_machine *machine = (sim_machine *)sg_driver.instance.state->machine;
-    CUcheckpointGpuPair pairs[2] = {pair_of(0, 0), pair_of(1, 1)};
-    CUcheckpointRestoreArgs args = {.gpuPairs = pairs, .gpuPairsCount = 2};
-
-    OK(cuCheckpointProcessLock(c->pid, NULL));
-    OK(cuCheckpointProcessCheckpoint(c->pid, NULL));
-    FAILS(cuCheckpointProcessRestore(c->pid, &args),
-          CUDA_ERROR_INVALID_VALUE); /* all of it is reserved */
-    machine->cuda_version = 13000;
-    pairs[1] = pairs[0];
-    FAILS(cuCheckpointProcessRestore(c->pid, &args), CUDA_ERROR_INVALID_VALUE);
-    memset(&pairs[1].oldUuid, 7, sizeof pairs[1].oldUuid);
-    FAILS(cuCheckpointProcessRestore(c->pid, &args), CUDA_ERROR_INVALID_VALUE);
-    pairs[1] = pair_of(1, 0);
-    FAILS(cuCheckpointProcessRestore(c->pid, &args), CUDA_ERROR_NOT_SUPPORTED);
-    pairs[1] = pair_of(1, 1);
-    args.reserved1 = 1;
-    FAILS(cuCheckpointProcessRestore(c->pid, &args), CUDA_ERROR_INVALID_VALUE);
-    args.reserved1 = 0;
-    OK(cuCheckpointProcessRestore(c->pid, &args));
-    machine->cuda_version = 12080;
-    OK(cuCheckpointProcessUnlock(c->pid, NULL));
-    controlled_tell(c, TELL_LOOK);
 }
 
 /* Work that was given is done before the memory leaves. */
@@ -333,7 +297,6 @@ int main(void) {
     OK(cuInit(0));
     check_other(&c);
     check_work(&c);
-    check_pairs(&c);
     check_timeout();
     check_orphan(&c);
     controlled_kill(&c);
