@@ -118,8 +118,9 @@ func TestSimulatedControlHasServersAsTheDriver(t *testing.T) {
 			compareOfServer(t, real, simulated, first, []string{"shutdown_server SERVER -f"}, nil)
 			second := [2]string{real.another(t, first[0]), simulated.another(t, first[1])}
 			compareOfServer(t, real, simulated, first, endedSessions, nil)
-			compareOfServer(t, real, simulated, second, []string{"shutdown_server SERVER -f"}, nil)
 			for i, c := range []control{real, simulated} {
+				// NVIDIA's answers with status 0 or 1 about a successor, by chance (seen with 550.163.01 and 555.58.02).
+				c.say(t, "shutdown_server "+second[i]+" -f\n", nil)
 				c.without(t, second[i])
 			}
 			compareLogs(t, real.serverLog(t, first[0], second[0]), simulated.serverLog(t, first[1], second[1]))
