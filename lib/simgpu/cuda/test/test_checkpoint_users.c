@@ -49,14 +49,22 @@ static void be_nobody(int channel) {
     answer(channel);
 }
 
-/* The first process of a pid namespace obeys; its maker tells its number outside. */
-static void be_hidden(int channel) {
+/* Becomes the maker of the first process of a pid namespace, which gets 0. */
+static pid_t fork_hidden(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     CHECK_EQUAL(unshare(CLONE_NEWPID), 0);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+    return child;
+}
+
+/* The hidden process obeys; its maker tells its number outside. */
+static void be_hidden(int channel) {
+    pid_t child = fork_hidden();
+    if (child == 0) {
         controlled_live(channel);
     }
     CHECK_EQUAL(write(channel, &child, sizeof child), (ssize_t)sizeof child);
@@ -64,14 +72,10 @@ static void be_hidden(int channel) {
     _exit(0);
 }
 
-/* The same, and it asks. */
+/* The hidden process asks. */
 static void ask_hidden(int channel) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    CHECK_EQUAL(unshare(CLONE_NEWPID), 0);
-    pid_t child = fork();
-    CHECK(child >= 0);
+    pid_t child = fork_hidden();
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         answer(channel);
     }
     waitpid(child, NULL, 0);
