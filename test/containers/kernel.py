@@ -30,8 +30,10 @@ PID = "import os; print(os.getpid())"
 
 def interrupted(manager, client):
     """The error with which a cell ends that is interrupted once it runs."""
+    # Python looks for signals between its instructions, so one that comes just before a long sleep is seen after it.
+    cell = "import time; print('begun', flush=True)\nwhile True: time.sleep(0.01)"
     # Unless told otherwise the kernel drops what it is asked just after an error.
-    cell = client.execute("import time; print('begun', flush=True); time.sleep(1000)", stop_on_error=False)
+    cell = client.execute(cell, stop_on_error=False)
     while client.get_iopub_msg(timeout=TIMEOUT)["content"].get("text", "").strip() != "begun":
         pass
     manager.interrupt_kernel()
