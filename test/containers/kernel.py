@@ -1,6 +1,9 @@
 """Drives the Jupyter kernel gpu-8gi: what it sees, an interrupt, a restart."""
 
+import os
 import sys
+import tempfile
+import time
 
 from jupyter_client.manager import start_new_kernel
 
@@ -30,17 +33,19 @@ PID = "import os; print(os.getpid())"
 
 def interrupted(manager, client):
     """The error with which a cell ends that is interrupted once it runs."""
-    # Python looks for signals between its instructions, so one that comes just before a long sleep is seen after it.
-    cell = "import time; print('begun', flush=True)\nwhile True: time.sleep(0.01)"
-    # Unless told otherwise the kernel drops what it is asked just after an error.
-    cell = client.execute(cell, stop_on_error=False)
-    while client.get_iopub_msg(timeout=TIMEOUT)["content"].get("text", "").strip() != "begun":
-        pass
-    manager.interrupt_kernel()
-    while True:
-        reply = client.get_shell_msg(timeout=TIMEOUT)
-        if reply["parent_header"]["msg_id"] == cell:
-            return reply["content"]["ename"]
+    with tempfile.TemporaryDirectory() as folder:
+        # The cell tells by a file that it runs: an interrupt inside of print, or just before a long sleep, can be lost.
+        begun = os.path.join(folder, "begun")
+        code = f"import os, time\nwhile True: os.close(os.open({begun!r}, os.O_CREAT)); time.sleep(0.01)"
+        # Unless told otherwise the kernel drops what it is asked just after an error.
+        cell = client.execute(code, stop_on_error=False)
+        while not os.path.exists(begun):
+            time.sleep(0.01)
+        manager.interrupt_kernel()
+        while True:
+            reply = client.get_shell_msg(timeout=TIMEOUT)
+            if reply["parent_header"]["msg_id"] == cell:
+                return reply["content"]["ename"]
 
 
 manager, client = start_new_kernel(startup_timeout=TIMEOUT, kernel_name="gpu-8gi")
