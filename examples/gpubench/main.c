@@ -41,6 +41,10 @@ static const struct {
     {"calls", command_calls, "time of calls that wait for an answer, --count of each"},
     {"bulk", command_bulk,
      "copy --bytes from memory that is pinned or pageable and back, --count times"},
+    {"sweep", command_sweep,
+     "allocate --bytes in --pieces, mark them, go through them in --count bursts (0: until\n"
+     "         SIGTERM or --seconds) of --steps, each of --ns GPU time, or to --scatter random\n"
+     "         places, with --pause ms after each burst or one due every --period ms; compare"},
     {"start", command_start, "time of cuInit and of the first context"},
 };
 
@@ -50,6 +54,7 @@ static void usage(FILE *out) {
           "[--live N]\n"
           "                [--grid N] [--graph N] [--streams N] [--work MS] [--pause MS]\n"
           "                [--rate N] [--kernels N] [--loops N] [--threads N] [--different N]\n"
+          "                [--pieces N] [--steps N] [--scatter N] [--period MS]\n"
           "kinds: linear async managed pitch vmm array, of bulk pinned pageable\n\ncommands:\n",
           out);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -68,6 +73,8 @@ int main(int argc, char **argv) {
                               .streams = 1,
                               .threads = 1,
                               .different = 1,
+                              .pieces = 1,
+                              .steps = 1,
                               .rate = 25,
                               .kernels = 20};
     int operands = parse_options(argc, argv, &options);

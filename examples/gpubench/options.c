@@ -44,6 +44,10 @@ static const struct {
     {"pause", NUMBER, offsetof(struct options, pause_ms)},
     {"rate", POSITIVE, offsetof(struct options, rate)},
     {"kernels", POSITIVE, offsetof(struct options, kernels)},
+    {"period", NUMBER, offsetof(struct options, period_ms)},
+    {"pieces", POSITIVE, offsetof(struct options, pieces)},
+    {"steps", POSITIVE, offsetof(struct options, steps)},
+    {"scatter", SMALL, offsetof(struct options, scatter)},
 };
 enum { TABLE = sizeof table / sizeof table[0], HELP = TABLE };
 

@@ -10,11 +10,11 @@ struct options {
     uint64_t ns;         /* GPU time of one kernel; on a real GPU of each of its blocks */
     uint64_t loops;      /* `load`, `spin`, `graph`: a fixed amount of work instead of ns; 0 none */
     uint64_t seed;       /* of the pseudo-random sequence */
-    uint64_t seconds;    /* how long `hold`, `load` and `serve` go on; 0 until told to stop */
+    uint64_t seconds;    /* how long `hold`, `load`, `serve`, `sweep` go on; 0 until told to stop */
     uint64_t live;       /* `cost`: allocations that stay live while one pair is timed */
     uint64_t limit;      /* `storm`: the share's bytes left for allocations, for judging refusals */
     uint64_t work_ms;    /* `load`: how long it works before it pauses; 0 never to pause */
-    uint64_t pause_ms;   /* `load`: how long it pauses then */
+    uint64_t pause_ms;   /* `load`, `sweep`: how long it pauses then */
     unsigned processes;  /* of `storm` */
     unsigned sync_every; /* synchronise after this many launches; 0 only at the end */
     int device;          /* ordinal as the driver shows it */
@@ -25,6 +25,10 @@ struct options {
     unsigned different; /* `load`, `rounds`: kernels of different names that are launched in turn */
     unsigned rate;      /* `serve`: requests per second */
     unsigned kernels;   /* `serve`: kernels of one request */
+    uint64_t period_ms; /* `sweep`: from when one burst is due to the next; 0 only the pause */
+    unsigned pieces;    /* `sweep`: allocations that its memory consists of */
+    unsigned steps;     /* `sweep`: how often it goes through its memory before it pauses */
+    unsigned scatter;   /* `sweep`: random places in place of all of the memory; 0 all */
     const char *kind;   /* linear, async, managed, pitch, vmm, array; `bulk`: pinned, pageable */
 };
 
@@ -52,6 +56,7 @@ int command_cost(const struct options *options);
 int command_step(const struct options *options);
 int command_calls(const struct options *options);
 int command_bulk(const struct options *options);
+int command_sweep(const struct options *options);
 int command_start(const struct options *options);
 int command_info(const struct options *options);
 int command_nvml(const struct options *options);
