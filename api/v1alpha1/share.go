@@ -102,6 +102,14 @@ type ShareConfig struct {
 	Class Class `json:"class,omitempty"`
 	// Backend left out is slice.
 	Backend Backend `json:"backend,omitempty"`
+	// Swap lets the share's linear memory leave the GPU, so that it takes turns there with others. What the share has in
+	// all is its memory.
+	Swap bool `json:"swap,omitempty"`
+	// Kept is the part of a swap share's memory that never leaves the GPU: contexts, code, pools, arrays, graphs. A part is
+	// one of the share's memory. Left out it is a tenth, see [ShareConfig.KeptOf].
+	Kept Memory `json:"kept,omitzero"`
+	// SuspendAfter is how long the share's programs do not use the GPU before they are taken off it; 0 for never.
+	SuspendAfter Duration `json:"suspendAfter,omitempty"`
 	// GPUModels are the models that serve, and GPUPrefer says which are wanted first. Only who chooses among several
 	// GPUs looks at them.
 	GPUModels GPUModels     `json:"gpuModels,omitempty"`
@@ -203,6 +211,9 @@ func (r *ShareRequest) Validate() error {
 	if r.Backend == BackendMPS && r.GPUs > 1 {
 		fault("%d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", r.GPUs)
 	}
+	if r.Swap && r.GPUs > MaxSwapGPUs {
+		fault("%d GPUs with swap: ask for at most %d", r.GPUs, MaxSwapGPUs)
+	}
 	r.validateInstance(fault)
 	config := r.ShareConfig
 	if config.Backend == BackendAuto {
@@ -286,6 +297,7 @@ func (c *ShareConfig) Validate(cores int) error {
 		fault("class offline guarantees nothing, and policy %s guarantees cores: leave out --cores, or add --policy fixed, which makes them a cap", c.Policy)
 	}
 	c.validateBackend(cores, fault)
+	c.validateSwap(fault)
 	_, models := ParseGPUModels(string(c.GPUModels))
 	_, prefer := ParseGPUPreference(string(c.GPUPrefer))
 	return errors.Join(append(faults, models, prefer)...)

@@ -244,6 +244,10 @@ type Tenant struct {
 	Overcommit  bool
 	// Backend makes all of its shares.
 	Backend v1alpha1.Backend
+	// Swap is true for swap shares: linear memory beyond Kept is managed, and has turns on the GPU.
+	Swap bool
+	// Suspends is true for shares that may be suspended, so that their processes tell of their calls.
+	Suspends bool
 	// MPSPipe is where the tenant's processes find the control daemon of their GPU: the pipe directory
 	// as they see it, an absolute path. Only tenants of [v1alpha1.BackendMPS] have one, and all of them.
 	MPSPipe string
@@ -267,6 +271,8 @@ type Share struct {
 	// Limit is in bytes. ProcessLimit bounds each process alone, for backend mps; 0 leaves it at Limit.
 	Limit        uint64
 	ProcessLimit uint64
+	// Kept is the part of the Limit of a swap share that never leaves the GPU; 0 for any other share.
+	Kept uint64
 	// Cores is in percent, 0 to 100.
 	Cores int
 	// MaxCores is the percentage up to which a burst share takes idle time, its

@@ -36,6 +36,8 @@ type Usage struct {
 	Pending uint64
 	// Overhead is the part of Used that the driver took on its own, such as contexts.
 	Overhead uint64
+	// Kept is the part of Used that never leaves the GPU, for a swap share; 0 for any other share.
+	Kept uint64
 	// ByDescriptor is the part of Used that no process of the tenant holds: exported
 	// memory that file descriptors keep, in whatever process.
 	ByDescriptor uint64

@@ -97,7 +97,7 @@ func (b *Budgets) Write(device int, to Budget) error {
 		put(&words.Driven, to.Driven)
 		put(&words.Paid, to.Paid)
 		put(&words.Counted, to.Counted)
-		put(&words.Flags, to.Flags)
+		put(&words.Flags, to.Flags|words.Flags&BudgetTurns) // which is no decision of the arbiter's
 		put(&words.Tick, to.Tick)
 	})
 }

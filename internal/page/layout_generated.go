@@ -12,7 +12,7 @@ const StateMagic = 0x3154415359565644
 const PulseMagic = 0x31534c5059565644
 
 // Version: Version of this layout; a reader refuses any other.
-const Version = 5
+const Version = 6
 
 // Devices: Most GPUs of one tenant.
 const Devices = 16
@@ -58,6 +58,9 @@ const FlagAlone = 32
 
 // FlagRemote: The tenant's processes are workers, which call the driver for the command; agents alone read it.
 const FlagRemote = 64
+
+// FlagSwap: A swap share: the second half of the devices are the kept parts of the GPUs of the first half, in the same order.
+const FlagSwap = 128
 
 // PipeBytes: Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path.
 const PipeBytes = 108
@@ -133,6 +136,39 @@ const BudgetYield = 4
 
 // BudgetCapped: Kernels of this share whose cost nobody knows are launched one at a time, by bucket.turn.
 const BudgetCapped = 8
+
+// BudgetTurns: Calls that use the GPU pass the turn gate, and are told in present.called.
+const BudgetTurns = 16
+
+// TurnOpen: Nobody decides on the share's memory: its gate is open.
+const TurnOpen = 0
+
+// TurnAway: The gate is closed.
+const TurnAway = 1
+
+// TurnEntering: The gate is closed; the library brings memory to the GPU.
+const TurnEntering = 2
+
+// TurnResident: The gate is open.
+const TurnResident = 3
+
+// TurnLeaving: The gate is closed; the library waits for work and moves memory to the host.
+const TurnLeaving = 4
+
+// TurnSuspended: The gate is closed; the share is taken off the GPU, or is off it.
+const TurnSuspended = 5
+
+// TurnStates: How many states of a turn there are. Computed: turn_suspended + 1.
+const TurnStates = 6
+
+// TurnBits: Low bits of turn.order that hold the state; the others count orders.
+const TurnBits = 8
+
+// UnsavedManaged: Bit of present.unsaved: the process has managed memory.
+const UnsavedManaged = 1
+
+// UnsavedIPC: Bit of present.unsaved: the process has memory that other processes may have, or theirs.
+const UnsavedIPC = 2
 
 // StaleNs: Age of budget.tick from which the arbiter counts as dead, and base stands for rate.
 const StaleNs = 100_000_000
@@ -250,6 +286,28 @@ const (
 	OffsetOfBudgetPaid         = 96
 )
 
+// Turn: What the agent decided about the memory of a swap share on one GPU, or of one that is suspended. The words are read without the seqlock; give and room are written before order.
+type Turn struct {
+	// State (low turn_bits) and number of the order; all GPUs of a share have the same.
+	Order uint64
+	// Bytes to move to the host, with turn_leaving.
+	Give uint64
+	// Bytes that the share may have on the GPU, with turn_entering and turn_resident.
+	Room uint64
+	// CLOCK_MONOTONIC ns until which a closed gate stays closed.
+	Valid uint64
+	_     [32]byte
+}
+
+// Size and offsets of Turn in bytes.
+const (
+	SizeOfTurn        = 64
+	OffsetOfTurnOrder = 0
+	OffsetOfTurnGive  = 8
+	OffsetOfTurnRoom  = 16
+	OffsetOfTurnValid = 24
+)
+
 // Pulse: A pulse page, by which a share tells those that give way to it of its work. The tenant maps and writes it; neighbours read it with pread(2), because a tenant that truncates its page would end whoever maps it with SIGBUS.
 type Pulse struct {
 	Header Header
@@ -298,7 +356,9 @@ type Device struct {
 	Budget   Budget
 	// With flag_mig the UUID of the GPU on which the instance lies; zeros without.
 	Parent [16]uint8
-	_      [240]byte
+	_      [48]byte
+	Turn   Turn
+	_      [128]byte
 }
 
 // Size and offsets of Device in bytes.
@@ -319,6 +379,7 @@ const (
 	OffsetOfDeviceMeasured     = 112
 	OffsetOfDeviceBudget       = 128
 	OffsetOfDeviceParent       = 256
+	OffsetOfDeviceTurn         = 320
 )
 
 // Config: The config page.
@@ -625,6 +686,58 @@ const (
 	OffsetOfCostValue = 8
 )
 
+// Residence: What the processes of a share tell of its turns on one GPU.
+type Residence struct {
+	// Bytes that were brought to the GPU when the share entered.
+	MovedIn uint64
+	// Bytes that were moved to the host when it left.
+	MovedOut uint64
+	// ns that both took, the processes' times added up.
+	Moving uint64
+	// ns of real time in which some thread waited at the closed gate, each moment counted once.
+	Held uint64
+	// CLOCK_MONOTONIC ns up to which that has been counted.
+	HeldUntil uint64
+	_         [24]byte
+}
+
+// Size and offsets of Residence in bytes.
+const (
+	SizeOfResidence            = 64
+	OffsetOfResidenceMovedIn   = 0
+	OffsetOfResidenceMovedOut  = 8
+	OffsetOfResidenceMoving    = 16
+	OffsetOfResidenceHeld      = 24
+	OffsetOfResidenceHeldUntil = 32
+)
+
+// Present: What one process tells of itself while its share has turns, or may be suspended. It counts while the slot's lock is held.
+type Present struct {
+	// turn.order that it carried out last.
+	Done uint64
+	// Bytes of its swapped memory that it believes to be on the GPU.
+	There uint64
+	// CLOCK_MONOTONIC ns since which one of its calls waits at the closed gate; 0: none.
+	Waits uint64
+	// CLOCK_MONOTONIC ns of its last call that uses the GPU, to a millisecond.
+	Called uint64
+	// What it has that a checkpoint cannot save, see unsaved_managed.
+	Unsaved uint32
+	// 1 while it has a thread that carries out orders.
+	TakesPart uint32
+}
+
+// Size and offsets of Present in bytes.
+const (
+	SizeOfPresent            = 40
+	OffsetOfPresentDone      = 0
+	OffsetOfPresentThere     = 8
+	OffsetOfPresentWaits     = 16
+	OffsetOfPresentCalled    = 24
+	OffsetOfPresentUnsaved   = 32
+	OffsetOfPresentTakesPart = 36
+)
+
 // GPU: The ledger of one GPU, and how its processes wait for each other.
 type GPU struct {
 	// Units used (low 32 bits) and pending; changed only together with tag, as one 16-byte word.
@@ -667,16 +780,18 @@ type GPU struct {
 	RefusedAt uint64
 	Bucket    Bucket
 	// Per slot its last operation, unless that is the one in tag.
-	Applied [Slots]uint64
-	Gate    [Slots]Gate
-	Journal [Slots]Journal
-	Worker  [Workers]Worker
-	Cost    [Costs]Cost
+	Applied   [Slots]uint64
+	Gate      [Slots]Gate
+	Journal   [Slots]Journal
+	Worker    [Workers]Worker
+	Cost      [Costs]Cost
+	Residence Residence
+	Present   [Slots]Present
 }
 
 // Size and offsets of GPU in bytes.
 const (
-	SizeOfGPU                 = 200960
+	SizeOfGPU                 = 241984
 	OffsetOfGPUAmounts        = 0
 	OffsetOfGPUTag            = 8
 	OffsetOfGPUPeak           = 16
@@ -701,4 +816,6 @@ const (
 	OffsetOfGPUJournal        = 16640
 	OffsetOfGPUWorker         = 82176
 	OffsetOfGPUCost           = 135424
+	OffsetOfGPUResidence      = 200960
+	OffsetOfGPUPresent        = 201024
 )

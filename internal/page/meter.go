@@ -21,11 +21,13 @@ type Balance struct {
 // measured beside them. Methods are not safe for concurrent use.
 type Meter struct {
 	config, state []byte
-	devices       int
+	gpus          int
+	// kept is how far behind the ledger of a GPU that of its kept part is; 0 for a tenant without swap.
+	kept int
 }
 
 // OpenMeter maps a config page that the caller alone writes, and a state page with that
-// many GPUs.
+// many devices.
 func OpenMeter(config, state string, devices int) (*Meter, error) {
 	c, err := mapPage(config, os.O_RDWR, ConfigMagic, SizeOfConfig)
 	if err != nil {
@@ -35,7 +37,11 @@ func OpenMeter(config, state string, devices int) (*Meter, error) {
 	if err != nil {
 		return nil, errors.Join(err, unix.Munmap(c))
 	}
-	return &Meter{config: c, state: s, devices: devices}, nil
+	m := &Meter{config: c, state: s, gpus: devices}
+	if region(c).u32(OffsetOfConfigFlags)&FlagSwap != 0 {
+		m.gpus, m.kept = devices/2, devices/2
+	}
+	return m, nil
 }
 
 func mapPage(path string, flags int, magic uint64, size int64) ([]byte, error) {
@@ -55,8 +61,8 @@ func mapPage(path string, flags int, magic uint64, size int64) ([]byte, error) {
 	return memory, nil
 }
 
-// Devices is how many GPUs the pages have.
-func (m *Meter) Devices() int { return m.devices }
+// Devices is how many GPUs the pages are about.
+func (m *Meter) Devices() int { return m.gpus }
 
 // Close unmaps the pages.
 func (m *Meter) Close() error {
@@ -69,9 +75,21 @@ func (m *Meter) Close() error {
 // balanceTries is how often a ledger that changes meanwhile is read.
 const balanceTries = 16
 
-// Balance reads the ledger of a device, 0 to Devices - 1. One that changes all the time
-// gives a balance that no two calls agree on.
+// Balance reads the ledger of a device, 0 to Devices - 1, for a swap share those of both its parts. One that changes all
+// the time gives a balance that no two calls agree on.
 func (m *Meter) Balance(device int) (b Balance, err error) {
+	b, err = m.balance(device)
+	if err != nil || m.kept == 0 {
+		return b, err
+	}
+	kept, err := m.balance(device + m.kept)
+	return Balance{Used: b.Used + kept.Used, Pending: b.Pending + kept.Pending, Operation: b.Operation*both + kept.Operation}, err
+}
+
+// both makes one number of two that count operations: it changes with each of them.
+const both = 0x9e3779b97f4a7c15
+
+func (m *Meter) balance(device int) (b Balance, err error) {
 	from := SizeOfState + device*SizeOfGPU
 	ledger := region(m.state[from : from+SizeOfGPU])
 	err = guard("read the ledger", func() {
@@ -105,8 +123,9 @@ func (m *Meter) SetOverhead(device int, bytes, began uint64) error {
 	})
 }
 
+// words are where what was measured of a device stands. Overhead is never moved.
 func (m *Meter) words(device int) *Device {
-	return (*Device)(unsafe.Pointer(&m.config[OffsetOfConfigDevice+device*SizeOfDevice]))
+	return (*Device)(unsafe.Pointer(&m.config[OffsetOfConfigDevice+(device+m.kept)*SizeOfDevice]))
 }
 
 // now64 is now32 of a longer word.

@@ -13,6 +13,8 @@ import (
 // written by the tenant.
 type Usage struct {
 	Used, Pending, Overhead uint64
+	// Kept is the part of Used that never leaves the GPU, where both parts of a swap share are added up.
+	Kept uint64
 	// ByDescriptor is the part of Used that no process of the tenant holds: exported
 	// memory that file descriptors elsewhere keep, or kept until a moment ago.
 	ByDescriptor uint64
@@ -33,6 +35,17 @@ type Refusals struct {
 	// At is the CLOCK_MONOTONIC ns of the last one, and LastByGPU whether the driver refused it.
 	At        uint64
 	LastByGPU bool
+}
+
+// With adds the refusals of another ledger.
+func (r Refusals) With(other Refusals) Refusals {
+	sum := r
+	if other.At > r.At {
+		sum = other
+	}
+	sum.ByLimit, sum.ByGPU = r.ByLimit+other.ByLimit, r.ByGPU+other.ByGPU
+	sum.Largest = max(r.Largest, other.Largest)
+	return sum
 }
 
 // Process is a slot of a state page that is in use.

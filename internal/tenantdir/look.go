@@ -20,22 +20,25 @@ import (
 func (ts *Tenants) Look(ctx context.Context, t backend.Tenant) (backend.Figures, error) {
 	d := Dir(t.Dir)
 	figures := backend.Figures{Excess: ts.cut(ctx, t)}
-	now, live, err := d.read(len(t.Shares))
+	now, live, err := d.read(devicesOf(&t))
 	// Nobody is told when the last descriptor of exported memory is closed.
 	if err == nil && (now.Dead() || now.ByDescriptor()) {
 		before, dead := now.Usage, now.Dead()
 		var done bool
 		done, err = ts.reaps.run(ctx, costsOf(t), d, func(ctx context.Context) error { return ts.config.Reap(ctx, d, reaperUID(t)) })
 		if err == nil {
-			now, live, err = d.read(len(t.Shares))
+			now, live, err = d.read(devicesOf(&t))
 		}
 		if err == nil && done && dead { // some may be reaped although others are not yet
-			figures.Reaped, figures.Freed = !now.Dead(), freed(before, now.Usage)
+			figures.Reaped, figures.Freed = !now.Dead(), freed(before, now.Usage)[:len(t.Shares)]
 		}
 	}
 	figures.Live = live
 	if now != nil {
 		ts.strangers.name(costsOf(t), now.Processes, ts.config.PIDNamespace)
+		if t.Swap {
+			fold(now)
+		}
 		ts.fill(&figures, now)
 	}
 	return figures, err
@@ -68,10 +71,29 @@ func exhausted(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
+// fold adds what a swap share keeps on its GPUs to what has turns there.
+func fold(now *page.Snapshot) {
+	gpus := len(now.Usage) / 2
+	for i := range gpus {
+		u, kept := &now.Usage[i], &now.Usage[gpus+i]
+		u.Kept = kept.Used
+		u.Used, u.Pending, u.Overhead = u.Used+kept.Used, u.Pending+kept.Pending, u.Overhead+kept.Overhead
+		u.ByDescriptor, u.Peak = u.ByDescriptor+kept.ByDescriptor, u.Peak+kept.Peak
+		u.Refusals = u.Refusals.With(kept.Refusals)
+		for j := range now.Processes {
+			now.Processes[j].Used[i] += now.Processes[j].Used[gpus+i]
+		}
+	}
+	now.Usage = now.Usage[:gpus]
+	for j := range now.Processes {
+		now.Processes[j].Used = now.Processes[j].Used[:gpus]
+	}
+}
+
 func (ts *Tenants) fill(f *backend.Figures, now *page.Snapshot) {
 	for _, u := range now.Usage {
 		f.Usage = append(f.Usage, backend.Usage{
-			Used: u.Used, Pending: u.Pending, Overhead: u.Overhead, ByDescriptor: u.ByDescriptor, Peak: u.Peak, Copied: u.Copied, Awaited: u.Awaited, Refusals: refusals(&u.Refusals),
+			Used: u.Used, Kept: u.Kept, Pending: u.Pending, Overhead: u.Overhead, ByDescriptor: u.ByDescriptor, Peak: u.Peak, Copied: u.Copied, Awaited: u.Awaited, Refusals: refusals(&u.Refusals),
 		})
 	}
 	for _, p := range now.Processes {
@@ -120,7 +142,7 @@ const slack = 4 << 20
 // otherwise write without end.
 func (ts *Tenants) cut(ctx context.Context, t backend.Tenant) (excess []string) {
 	d := Dir(t.Dir)
-	sizes := map[string]int64{d.State(): page.SizeOfState + int64(len(t.Shares))*page.SizeOfGPU}
+	sizes := map[string]int64{d.State(): page.SizeOfState + int64(devicesOf(&t))*page.SizeOfGPU}
 	for i := range t.Shares {
 		sizes[d.Pulse(i)] = page.SizeOfPulse
 	}

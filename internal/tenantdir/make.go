@@ -63,7 +63,7 @@ func (d Dir) Make(c *page.Config, record []byte, access Access, uid int) error {
 		return page.CreateState(d.State(), devices, uid)
 	}
 	faults := []error{page.CreateOpenState(d.State(), devices)}
-	for i := range devices {
+	for i := range gpusOf(c) {
 		// A running container gets no further mounts, so every pulse page is made
 		// now, even if the tenant never needs it.
 		faults = append(faults, page.CreateOpenPulse(d.Pulse(i)))

@@ -32,14 +32,14 @@ var (
 // of the ledger, so that none gets wider. A share that a page cannot hold gives
 // [backend.ErrTenant]. pidNamespace is the inode of the agent's pid namespace.
 func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
-	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
-		return page.Config{}, fmt.Errorf("%w: %d GPUs, a tenant can have 1 to %d", backend.ErrTenant, len(t.Shares), page.Devices)
+	if most := page.Devices / ledgers(&t); len(t.Shares) < 1 || len(t.Shares) > most {
+		return page.Config{}, fmt.Errorf("%w: %d GPUs, such a tenant can have 1 to %d", backend.ErrTenant, len(t.Shares), most)
 	}
 	if err := errors.Join(checkMPS(&t), checkInstances(&t)); err != nil {
 		return page.Config{}, err
 	}
 	c := page.Config{
-		DeviceCount:  uint32(len(t.Shares)),
+		DeviceCount:  uint32(devicesOf(&t)),
 		Flags:        flags(t),
 		PIDNamespace: pidNamespace,
 		ID:           page.Text64(t.ID),
@@ -52,8 +52,45 @@ func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
 			return page.Config{}, err
 		}
 		c.Device[i].Budget = firstBudget(t.Backend, &t.Shares[i])
+		if t.Swap || t.Suspends {
+			c.Device[i].Budget.Flags |= page.BudgetTurns
+		}
+		if t.Swap {
+			if err := encodeKept(&t.Shares[i], &c.Device[i], &c.Device[len(t.Shares)+i]); err != nil {
+				return page.Config{}, err
+			}
+		}
 	}
 	return c, nil
+}
+
+// ledgers is how many devices of the pages a tenant has for each of its GPUs.
+func ledgers(t *backend.Tenant) int {
+	if t.Swap {
+		return 2
+	}
+	return 1
+}
+
+// devicesOf is how many devices the pages of a tenant have.
+func devicesOf(t *backend.Tenant) int { return len(t.Shares) * ledgers(t) }
+
+// gpusOf is how many GPUs a config page is about.
+func gpusOf(c *page.Config) int {
+	t := backend.Tenant{Swap: c.Flags&page.FlagSwap != 0}
+	return int(c.DeviceCount) / ledgers(&t)
+}
+
+// encodeKept divides a swap share, whose device is written, into what has turns and what never leaves the GPU.
+func encodeKept(s *backend.Share, swapped, kept *page.Device) error {
+	if s.Kept < page.Unit || s.Kept > s.Limit-min(s.Limit, page.Unit) {
+		return fmt.Errorf("%w: GPU %s: %d of %d bytes are kept: both parts need at least %d", backend.ErrTenant, s.GPU.UUID, s.Kept, s.Limit, page.Unit)
+	}
+	*kept = *swapped
+	kept.Budget = page.Budget{Stretch: page.Whole}
+	kept.Limit = s.Kept / page.Unit * page.Unit
+	swapped.Limit -= kept.Limit
+	return nil
 }
 
 func flags(t backend.Tenant) (flags uint32) {
@@ -62,6 +99,9 @@ func flags(t backend.Tenant) (flags uint32) {
 	}
 	if t.Layer == backend.LayerEnv {
 		flags |= page.FlagEnv
+	}
+	if t.Swap {
+		flags |= page.FlagSwap
 	}
 	switch t.Backend {
 	case v1alpha1.BackendTimeslice:
@@ -208,11 +248,21 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 	if c.DeviceCount < 1 || c.DeviceCount > page.Devices {
 		return backend.Tenant{}, fmt.Errorf("%w: %d GPUs", page.ErrCorrupt, c.DeviceCount)
 	}
-	for i := range c.DeviceCount {
+	t.Swap = c.Flags&page.FlagSwap != 0
+	if c.DeviceCount%uint32(ledgers(&t)) != 0 {
+		return backend.Tenant{}, fmt.Errorf("%w: %d devices of a swap share", page.ErrCorrupt, c.DeviceCount)
+	}
+	gpus := c.DeviceCount / uint32(ledgers(&t))
+	for i := range gpus {
 		s, err := decodeShare(&c.Device[i], c.Flags&page.FlagMIG != 0)
 		if err != nil {
 			return backend.Tenant{}, err
 		}
+		if t.Swap {
+			s.Kept = c.Device[gpus+i].Limit
+			s.Limit += s.Kept
+		}
+		t.Suspends = t.Suspends || !t.Swap && c.Device[i].Budget.Flags&page.BudgetTurns != 0
 		t.Shares = append(t.Shares, s)
 	}
 	if err := checkInstances(&t); err != nil {

@@ -348,3 +348,40 @@ func FuzzUUID(f *testing.F) {
 		}
 	})
 }
+
+// A swap share has two ledgers for its GPU, which add up to what it was granted.
+func TestSwapShareHasTwoLedgers(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	wanted := randomTenant(t, r)
+	wanted.Backend, wanted.Swap = v1alpha1.BackendSlice, true
+	wanted.Shares = wanted.Shares[:min(len(wanted.Shares), page.Devices/2)]
+	for i := range wanted.Shares {
+		wanted.Shares[i].Kept = wanted.Shares[i].Limit/4/page.Unit*page.Unit + page.Unit
+		wanted.Shares[i].Limit += 2 * page.Unit
+	}
+	c, err := Encode(wanted, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(wanted.Shares)
+	if int(c.DeviceCount) != 2*n || c.Flags&page.FlagSwap == 0 {
+		t.Fatalf("%d devices with flags %#x for %d GPUs", c.DeviceCount, c.Flags, n)
+	}
+	for i, s := range wanted.Shares {
+		swapped, kept := c.Device[i], c.Device[n+i]
+		if swapped.Limit+kept.Limit != s.Limit/page.Unit*page.Unit || kept.Limit != s.Kept || swapped.UUID != kept.UUID {
+			t.Errorf("share %d of %d bytes, %d kept, is %d and %d", i, s.Limit, s.Kept, swapped.Limit, kept.Limit)
+		}
+		if swapped.Budget.Flags&page.BudgetTurns == 0 || kept.Budget.Flags != 0 {
+			t.Errorf("share %d has budgets %#x and %#x", i, swapped.Budget.Flags, kept.Budget.Flags)
+		}
+	}
+	back, err := Decode(&c)
+	if err != nil || !back.Swap || len(back.Shares) != n || back.Shares[0].Kept != wanted.Shares[0].Kept || back.Shares[0].Limit != c.Device[0].Limit+c.Device[n].Limit {
+		t.Errorf("it comes back as %+v, %v", back, err)
+	}
+	wanted.Shares[0].Kept = wanted.Shares[0].Limit
+	if _, err := Encode(wanted, 1); !errors.Is(err, backend.ErrTenant) {
+		t.Errorf("all of a share is kept: %v", err)
+	}
+}

@@ -27,10 +27,10 @@ func (*Tenants) OpenTime(t backend.Tenant) (*Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	if budgets.Devices() != len(t.Shares) {
+	if budgets.Devices() != devicesOf(&t) {
 		return nil, errors.Join(fmt.Errorf("%w: %d GPUs in the page of %d shares", page.ErrCorrupt, budgets.Devices(), len(t.Shares)), budgets.Close())
 	}
-	times, err := page.OpenTimes(d.State(), len(t.Shares))
+	times, err := page.OpenTimes(d.State(), devicesOf(&t))
 	if err != nil {
 		return nil, errors.Join(err, budgets.Close())
 	}
@@ -41,7 +41,7 @@ func (*Tenants) OpenTime(t backend.Tenant) (*Time, error) {
 func (*Tenants) OpenMeter(t backend.Tenant) (*page.Meter, error) {
 	d := Dir(t.Dir)
 	config, _ := d.heard()
-	return page.OpenMeter(config, d.State(), len(t.Shares))
+	return page.OpenMeter(config, d.State(), devicesOf(&t))
 }
 
 // heard is the config page that the tenant's processes read. That of one that was taken

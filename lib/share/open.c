@@ -213,6 +213,13 @@ static dv_status copy_config(dv_share *share, dv_reason *reason) {
                        "the config page names %u GPUs; stop the share and start it again", count);
     }
     share->device_count = count;
+    share->swap = (config->flags & DV_PAGE_FLAG_SWAP) != 0;
+    if (share->swap && count % 2 != 0) {
+        return because(reason, DV_CORRUPT,
+                       "the config page names %u devices of a swap share; stop the share and "
+                       "start it again",
+                       count);
+    }
     for (unsigned i = 0; i < count; i++) {
         dv_status status = copy_device(&config->device[i], i, &share->device[i], reason);
         if (status != DV_OK) {

@@ -4,7 +4,16 @@
 #include <string.h>
 
 unsigned dv_share_device_count(const dv_share *share) {
-    return share->device_count;
+    return share->swap ? share->device_count / 2 : share->device_count;
+}
+
+bool dv_share_swap(const dv_share *share) {
+    return share->swap;
+}
+
+unsigned dv_share_kept(const dv_share *share, unsigned device) {
+    return share->swap && device < share->device_count / 2 ? device + share->device_count / 2
+                                                           : device;
 }
 
 const dv_page_device *dv_share_device(const dv_share *share, unsigned device) {

@@ -90,8 +90,15 @@ const char *dv_status_name(dv_status status);
  */
 void dv_share_forked(dv_share *share);
 
-/* Number of GPUs or MIG instances, 1..DV_PAGE_DEVICES. Devices are numbered in this order everywhere below. */
+/* Number of GPUs or MIG instances, 1..DV_PAGE_DEVICES. Devices are numbered in this order everywhere below. Behind them a swap
+ * share has as many kept parts, see dv_share_kept. */
 unsigned dv_share_device_count(const dv_share *share);
+
+/* Whether linear memory of the share is managed and has turns on the GPU. */
+bool dv_share_swap(const dv_share *share);
+
+/* The number under which what never leaves device dev is charged: another one in a swap share, dev itself in any other. */
+unsigned dv_share_kept(const dv_share *share, unsigned dev);
 
 /* Device dev as it was configured when the share was opened, or NULL if there is no such device.
  * Valid while the process lives. What the agent changes later is told by dv_share_limit and

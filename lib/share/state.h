@@ -64,7 +64,8 @@ struct dv_share {
     const dv_page_config *config; /* read-only mapping */
     dv_page_state *state;
     dv_page_gpu *gpu; /* the array behind state */
-    unsigned device_count;
+    unsigned device_count; /* with the kept parts */
+    bool swap;
     bool writable;
     size_t config_size, state_size;
     uint64_t state_inode, state_filesystem; /* to recognise the file */

@@ -15,7 +15,7 @@
 #define DV_PAGE_PULSE_MAGIC UINT64_C(0x31534c5059565644)
 
 /* Version of this layout; a reader refuses any other. */
-#define DV_PAGE_VERSION UINT32_C(5)
+#define DV_PAGE_VERSION UINT32_C(6)
 
 /* Most GPUs of one tenant. */
 #define DV_PAGE_DEVICES UINT32_C(16)
@@ -61,6 +61,9 @@
 
 /* The tenant's processes are workers, which call the driver for the command; agents alone read it. */
 #define DV_PAGE_FLAG_REMOTE UINT32_C(64)
+
+/* A swap share: the second half of the devices are the kept parts of the GPUs of the first half, in the same order. */
+#define DV_PAGE_FLAG_SWAP UINT32_C(128)
 
 /* Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path. */
 #define DV_PAGE_PIPE_BYTES UINT32_C(108)
@@ -136,6 +139,39 @@
 
 /* Kernels of this share whose cost nobody knows are launched one at a time, by bucket.turn. */
 #define DV_PAGE_BUDGET_CAPPED UINT32_C(8)
+
+/* Calls that use the GPU pass the turn gate, and are told in present.called. */
+#define DV_PAGE_BUDGET_TURNS UINT32_C(16)
+
+/* Nobody decides on the share's memory: its gate is open. */
+#define DV_PAGE_TURN_OPEN UINT32_C(0)
+
+/* The gate is closed. */
+#define DV_PAGE_TURN_AWAY UINT32_C(1)
+
+/* The gate is closed; the library brings memory to the GPU. */
+#define DV_PAGE_TURN_ENTERING UINT32_C(2)
+
+/* The gate is open. */
+#define DV_PAGE_TURN_RESIDENT UINT32_C(3)
+
+/* The gate is closed; the library waits for work and moves memory to the host. */
+#define DV_PAGE_TURN_LEAVING UINT32_C(4)
+
+/* The gate is closed; the share is taken off the GPU, or is off it. */
+#define DV_PAGE_TURN_SUSPENDED UINT32_C(5)
+
+/* How many states of a turn there are. Computed: turn_suspended + 1. */
+#define DV_PAGE_TURN_STATES UINT32_C(6)
+
+/* Low bits of turn.order that hold the state; the others count orders. */
+#define DV_PAGE_TURN_BITS UINT32_C(8)
+
+/* Bit of present.unsaved: the process has managed memory. */
+#define DV_PAGE_UNSAVED_MANAGED UINT32_C(1)
+
+/* Bit of present.unsaved: the process has memory that other processes may have, or theirs. */
+#define DV_PAGE_UNSAVED_IPC UINT32_C(2)
 
 /* Age of budget.tick from which the arbiter counts as dead, and base stands for rate. */
 #define DV_PAGE_STALE_NS UINT64_C(100000000)
@@ -247,6 +283,25 @@ _Static_assert(offsetof(dv_page_budget, counted) == 80, "dv_page_budget.counted"
 _Static_assert(offsetof(dv_page_budget, driven) == 88, "dv_page_budget.driven");
 _Static_assert(offsetof(dv_page_budget, paid) == 96, "dv_page_budget.paid");
 
+/* What the agent decided about the memory of a swap share on one GPU, or of one that is suspended. The words are read without the seqlock; give and room are written before order. */
+typedef struct dv_page_turn {
+    /* State (low turn_bits) and number of the order; all GPUs of a share have the same. */
+    _Alignas(64) uint64_t order;
+    /* Bytes to move to the host, with turn_leaving. */
+    uint64_t give;
+    /* Bytes that the share may have on the GPU, with turn_entering and turn_resident. */
+    uint64_t room;
+    /* CLOCK_MONOTONIC ns until which a closed gate stays closed. */
+    uint64_t valid;
+    uint8_t pad_32[32];
+} dv_page_turn;
+_Static_assert(sizeof(dv_page_turn) == 64, "dv_page_turn");
+_Static_assert(_Alignof(dv_page_turn) == 64, "dv_page_turn");
+_Static_assert(offsetof(dv_page_turn, order) == 0, "dv_page_turn.order");
+_Static_assert(offsetof(dv_page_turn, give) == 8, "dv_page_turn.give");
+_Static_assert(offsetof(dv_page_turn, room) == 16, "dv_page_turn.room");
+_Static_assert(offsetof(dv_page_turn, valid) == 24, "dv_page_turn.valid");
+
 /* A pulse page, by which a share tells those that give way to it of its work. The tenant maps and writes it; neighbours read it with pread(2), because a tenant that truncates its page would end whoever maps it with SIGBUS. */
 typedef struct dv_page_pulse {
     _Alignas(64) dv_page_header header;
@@ -292,7 +347,9 @@ typedef struct dv_page_device {
     dv_page_budget budget;
     /* With flag_mig the UUID of the GPU on which the instance lies; zeros without. */
     uint8_t parent[16];
-    uint8_t pad_272[240];
+    uint8_t pad_272[48];
+    dv_page_turn turn;
+    uint8_t pad_384[128];
 } dv_page_device;
 _Static_assert(sizeof(dv_page_device) == 512, "dv_page_device");
 _Static_assert(_Alignof(dv_page_device) == 64, "dv_page_device");
@@ -311,6 +368,7 @@ _Static_assert(offsetof(dv_page_device, overhead) == 104, "dv_page_device.overhe
 _Static_assert(offsetof(dv_page_device, measured) == 112, "dv_page_device.measured");
 _Static_assert(offsetof(dv_page_device, budget) == 128, "dv_page_device.budget");
 _Static_assert(offsetof(dv_page_device, parent) == 256, "dv_page_device.parent");
+_Static_assert(offsetof(dv_page_device, turn) == 320, "dv_page_device.turn");
 
 /* The config page. */
 typedef struct dv_page_config {
@@ -583,6 +641,52 @@ _Static_assert(_Alignof(dv_page_cost) == 8, "dv_page_cost");
 _Static_assert(offsetof(dv_page_cost, key) == 0, "dv_page_cost.key");
 _Static_assert(offsetof(dv_page_cost, value) == 8, "dv_page_cost.value");
 
+/* What the processes of a share tell of its turns on one GPU. */
+typedef struct dv_page_residence {
+    /* Bytes that were brought to the GPU when the share entered. */
+    _Alignas(64) uint64_t moved_in;
+    /* Bytes that were moved to the host when it left. */
+    uint64_t moved_out;
+    /* ns that both took, the processes' times added up. */
+    uint64_t moving;
+    /* ns of real time in which some thread waited at the closed gate, each moment counted once. */
+    uint64_t held;
+    /* CLOCK_MONOTONIC ns up to which that has been counted. */
+    uint64_t held_until;
+    uint8_t pad_40[24];
+} dv_page_residence;
+_Static_assert(sizeof(dv_page_residence) == 64, "dv_page_residence");
+_Static_assert(_Alignof(dv_page_residence) == 64, "dv_page_residence");
+_Static_assert(offsetof(dv_page_residence, moved_in) == 0, "dv_page_residence.moved_in");
+_Static_assert(offsetof(dv_page_residence, moved_out) == 8, "dv_page_residence.moved_out");
+_Static_assert(offsetof(dv_page_residence, moving) == 16, "dv_page_residence.moving");
+_Static_assert(offsetof(dv_page_residence, held) == 24, "dv_page_residence.held");
+_Static_assert(offsetof(dv_page_residence, held_until) == 32, "dv_page_residence.held_until");
+
+/* What one process tells of itself while its share has turns, or may be suspended. It counts while the slot's lock is held. */
+typedef struct dv_page_present {
+    /* turn.order that it carried out last. */
+    uint64_t done;
+    /* Bytes of its swapped memory that it believes to be on the GPU. */
+    uint64_t there;
+    /* CLOCK_MONOTONIC ns since which one of its calls waits at the closed gate; 0: none. */
+    uint64_t waits;
+    /* CLOCK_MONOTONIC ns of its last call that uses the GPU, to a millisecond. */
+    uint64_t called;
+    /* What it has that a checkpoint cannot save, see unsaved_managed. */
+    uint32_t unsaved;
+    /* 1 while it has a thread that carries out orders. */
+    uint32_t takes_part;
+} dv_page_present;
+_Static_assert(sizeof(dv_page_present) == 40, "dv_page_present");
+_Static_assert(_Alignof(dv_page_present) == 8, "dv_page_present");
+_Static_assert(offsetof(dv_page_present, done) == 0, "dv_page_present.done");
+_Static_assert(offsetof(dv_page_present, there) == 8, "dv_page_present.there");
+_Static_assert(offsetof(dv_page_present, waits) == 16, "dv_page_present.waits");
+_Static_assert(offsetof(dv_page_present, called) == 24, "dv_page_present.called");
+_Static_assert(offsetof(dv_page_present, unsaved) == 32, "dv_page_present.unsaved");
+_Static_assert(offsetof(dv_page_present, takes_part) == 36, "dv_page_present.takes_part");
+
 /* The ledger of one GPU, and how its processes wait for each other. */
 typedef struct dv_page_gpu {
     /* Units used (low 32 bits) and pending; changed only together with tag, as one 16-byte word. */
@@ -630,8 +734,10 @@ typedef struct dv_page_gpu {
     dv_page_journal journal[DV_PAGE_SLOTS];
     dv_page_worker worker[DV_PAGE_WORKERS];
     dv_page_cost cost[DV_PAGE_COSTS];
+    dv_page_residence residence;
+    dv_page_present present[DV_PAGE_SLOTS];
 } dv_page_gpu;
-_Static_assert(sizeof(dv_page_gpu) == 200960, "dv_page_gpu");
+_Static_assert(sizeof(dv_page_gpu) == 241984, "dv_page_gpu");
 _Static_assert(_Alignof(dv_page_gpu) == 64, "dv_page_gpu");
 _Static_assert(offsetof(dv_page_gpu, amounts) == 0, "dv_page_gpu.amounts");
 _Static_assert(offsetof(dv_page_gpu, tag) == 8, "dv_page_gpu.tag");
@@ -657,5 +763,7 @@ _Static_assert(offsetof(dv_page_gpu, gate) == 8448, "dv_page_gpu.gate");
 _Static_assert(offsetof(dv_page_gpu, journal) == 16640, "dv_page_gpu.journal");
 _Static_assert(offsetof(dv_page_gpu, worker) == 82176, "dv_page_gpu.worker");
 _Static_assert(offsetof(dv_page_gpu, cost) == 135424, "dv_page_gpu.cost");
+_Static_assert(offsetof(dv_page_gpu, residence) == 200960, "dv_page_gpu.residence");
+_Static_assert(offsetof(dv_page_gpu, present) == 201024, "dv_page_gpu.present");
 
 #endif
