@@ -1,9 +1,10 @@
-# divvy-probe, which is linked to no driver but told by path which one to load; and divvy-reap, whose
-# path REAP lib/share/build.mk names for its test.
+# divvy-probe and divvy-checkpoint, which are linked to no driver but told by path which one to load; and
+# divvy-reap, whose path REAP lib/share/build.mk names for its test.
 
 PROBE := $(B)/libexec/divvy/divvy-probe
+CHECKPOINT := $(B)/libexec/divvy/divvy-checkpoint
 
-ALL_C += $(PROBE) $(REAP)
+ALL_C += $(PROBE) $(CHECKPOINT) $(REAP)
 
 -include $(wildcard $(B)/obj/tools/*.d)
 
@@ -13,6 +14,11 @@ $(B)/obj/tools/%.o: lib/tools/%.c
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(PROBE): $(B)/obj/tools/probe.o | $(LIBC_STUB)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) -pie $(LDFLAGS) -o $@ $^ $(LINK_LIBC)
+
+$(CHECKPOINT): $(B)/obj/tools/checkpoint.o | $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) -pie $(LDFLAGS) -o $@ $^ $(LINK_LIBC)

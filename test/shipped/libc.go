@@ -13,7 +13,7 @@ var Loaded = []string{
 	"bin/divvy", "bin/gpubench",
 	"lib/divvy/libcuda.so.1", "lib/divvy/libnvidia-ml.so.1",
 	"lib/remote/libdivvy-remote.so.1", "libexec/divvy/divvy-worker",
-	"libexec/divvy/divvy-enter", "libexec/divvy/divvy-probe", "libexec/divvy/divvy-reap", "libexec/divvy/divvy-cover",
+	"libexec/divvy/divvy-enter", "libexec/divvy/divvy-probe", "libexec/divvy/divvy-checkpoint", "libexec/divvy/divvy-reap", "libexec/divvy/divvy-cover",
 	"lib/simgpu/libcuda.so.1", "lib/simgpu/libnvidia-ml.so.1", "lib/simgpu/nvidia-cuda-mps-control",
 	"lib/simgpu/nvidia-cuda-mps-server", "lib/simgpu/nvidia-smi",
 	"libexec/divvy/simgpuctl",
