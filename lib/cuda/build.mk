@@ -143,6 +143,7 @@ $(CUDA_CLIENT): $(B)/obj/cuda/test/client.o $(CUDA_LIBRARY)
 $(B)/test/cuda/table: $(B)/obj/cuda/table.o
 $(B)/test/cuda/image: $(addprefix $(B)/obj/cuda/memory/,expression.o image.o text.o)
 $(B)/test/cuda/fuzz_visible: $(B)/obj/cuda/visible.o
+$(B)/test/cuda/swapped: $(B)/obj/cuda/memory/swapped.o
 
 # The files themselves; a sanitizer adds names and dependencies of its own.
 ifeq ($(SAN),)
