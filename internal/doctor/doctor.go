@@ -61,6 +61,8 @@ type Host struct {
 	Elsewhere []string
 	// Limited are the PCI functions on whose RDMA adapters containers have or had limits.
 	Limited []pci.Address
+	// SwapMemory is how much host memory an agent here may use for swapped and suspended shares, 0 where none may.
+	SwapMemory uint64
 	// Served is true where a system agent answers, so that this user needs no run directory of their own.
 	Served bool
 }
@@ -76,8 +78,8 @@ func (h Host) Run(ctx context.Context) []Check {
 	checks = append(checks, h.preloaded(os.Getenv("LD_PRELOAD"))...)
 	cdi, shares := h.cdiChecks()
 	checks = append(append(checks, h.runtimeChecks(ctx, shares)...), cdi...)
-	checks = append(checks, h.leftMounts()...)
-	return append(append(checks, h.cgroupChecks()), h.nics()...)
+	checks = append(append(checks, h.leftMounts()...), h.cgroupChecks())
+	return append(append(checks, h.movers()...), h.nics()...)
 }
 
 func (h Host) installation() Check {

@@ -105,6 +105,10 @@ var ofContainers = []Finding{
 
 var ofMachine = []Finding{
 	{"cgroups", "no cgroups are mounted, so processes of containers are known by their mounts alone", "mount them"},
+	{"swap", "whether programs can have more memory than their GPU, by swap", "as the line says; [oversubscription.md](oversubscription.md)"},
+	{"swap.eviction", "heterogeneous memory management is on, with which a driver was seen to evict for ever", "the commands below the line"},
+	{"swap.memory", "tells how much host memory there is for what leaves GPUs; or an agent may use more of it than there is", "lower `swapMemory`"},
+	{"suspend", "tells whether shares can be suspended", "nothing; a newer driver"},
 	{"clock", "the clock is not set or was set back, so limits of time end shares at the wrong moment", "set it: `timedatectl set-ntp true`"},
 }
 
@@ -135,6 +139,7 @@ var inShares = []Finding{
 	{"inside.share", "the share's pages are missing or of another version", "start the command again with `divvy run`"},
 	{"inside.library", "a program that starts here gets another library than Divvy's", "unset what leads to it; start the command again"},
 	{"inside.gpus", "CUDA shows a program no GPU, or fewer than the share has", "correct `CUDA_VISIBLE_DEVICES`: here it counts the share's GPUs from 0"},
+	{"inside.memory", "the container may not have as much host memory as can leave the GPU", "give it more, or the share less"},
 	{"inside.agent", "the agent does not know the share, or cannot be asked from here", "outside: `divvy ls`"},
 }
 
