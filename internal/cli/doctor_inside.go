@@ -84,7 +84,18 @@ func (a *app) insideChecks(ctx context.Context, in *inside) []doctor.Check {
 	case t != nil && in.err == nil && in.library.Ours:
 		checks = append(checks, a.insideGPUs(ctx, t, in.library.Path))
 	}
+	if t != nil && (t.Swap || t.Suspends) {
+		checks = append(checks, doctor.Charge("/", evictable(t)))
+	}
 	return append(checks, a.insideAgent(ctx, in, t))
+}
+
+// evictable is how much of a tenant's shares can be in host memory.
+func evictable(t *backend.Tenant) (sum uint64) {
+	for _, s := range t.Shares {
+		sum += s.Limit - s.Kept
+	}
+	return sum
 }
 
 // isRemote reports whether programs here are kept away from the driver, and so from the share's pages.
@@ -130,6 +141,9 @@ func (in *inside) share() (*backend.Tenant, doctor.Check) {
 	var parts []string
 	for _, s := range t.Shares {
 		text := fmt.Sprintf("%s of GPU %s", size(s.Limit), s.GPU.UUID)
+		if t.Swap {
+			text += fmt.Sprintf(" with swap, %s of it kept there", size(s.Kept))
+		}
 		if s.Cores > 0 {
 			text += fmt.Sprintf(" and %d%% of its time", s.Cores)
 		}
