@@ -63,7 +63,7 @@ typedef struct dv_strangers {
 struct dv_share {
     const dv_page_config *config; /* read-only mapping */
     dv_page_state *state;
-    dv_page_gpu *gpu; /* the array behind state */
+    dv_page_gpu *gpu;      /* the array behind state */
     unsigned device_count; /* with the kept parts */
     bool swap;
     bool writable;

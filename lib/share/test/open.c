@@ -74,7 +74,7 @@ struct damage {
 
 static const struct damage damages[] = {
     {"config", 0, 0, 8, DV_CORRUPT, "not a page"},
-    {"config", 8, 2, 4, DV_OLD_PAGE, "reads 5; stop the share and start it"},
+    {"config", 8, 2, 4, DV_OLD_PAGE, "reads 6; stop the share and start it"},
     {"config", 8, 1, 4, DV_OLD_PAGE, "version 1"},
     {"config", 8, 0, 4, DV_OLD_PAGE, "version 0"},
     {"config", 12, 64, 4, DV_CORRUPT, "bytes"},
@@ -94,6 +94,8 @@ static const struct damage damages[] = {
     {"config", offsetof(dv_page_config, mps_pipe), '/', 1, DV_CORRUPT, "MPS"},
     {"config", offsetof(dv_page_config, flags), DV_PAGE_FLAG_MIG, 4, DV_CORRUPT, "MIG"},
     {"config", DEVICE(parent), 1, 1, DV_CORRUPT, "MIG"},
+    {"config", offsetof(dv_page_config, flags), DV_PAGE_FLAG_SWAP, 4, DV_CORRUPT,
+     "devices of a swap share"},
     {"state", 0, DV_PAGE_CONFIG_MAGIC, 8, DV_CORRUPT, "not a page"},
     {"state", 8, 7, 4, DV_OLD_PAGE, "version 7"},
     {"state", 12, 16, 4, DV_CORRUPT, "bytes"},
