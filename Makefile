@@ -46,7 +46,7 @@ export ONLY
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-containers test-programs fuzz \
-	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-ops bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-remote bench-sched bench-time bench-vm measurements FORCE
+	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-ops bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-remote bench-sched bench-swap bench-time bench-vm measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
@@ -174,7 +174,7 @@ test-deps: ## install the programs that tests and lint drive (as root, from the 
 	hack/grafana.sh .cache/grafana
 
 # What has figures of every area; of an id alone, the one area in whose name it begins.
-BENCHES := bench-mem bench-place bench-mig bench-time bench-promises bench-drivers bench-backends bench-ops bench-remote bench-vm
+BENCHES := bench-mem bench-place bench-mig bench-time bench-promises bench-drivers bench-backends bench-ops bench-remote bench-swap bench-vm
 bench: $(or $(filter bench-$(firstword $(subst ., ,$(ONLY)))%,$(BENCHES)),bench-none) measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
 bench-none:
 	echo "no figure's id begins with $$ONLY" >&2
@@ -209,6 +209,9 @@ bench-ops: build $(B)/bin/gpubench ## seeing a server's GPUs and shares: metrics
 bench-remote: build $(B)/bin/gpubench $(B)/test/remote/worker_garbage $(B)/test/remote/difference ## programs that are kept away from the driver, beside local shares: steps, calls, copies, starts, deaths, commands on another host, limits
 	$(call step,BENCH,the driver elsewhere)
 	$(GO) run ./test/bench/remote -build $(B) -only "$$ONLY"
+bench-swap: build $(B)/bin/gpubench $(B)/test/simgpu/machine/published ## more memory than the GPU has: turns, what they cost and whom, and shares that sleep; published experiments
+	$(call step,BENCH,memory beyond the GPU)
+	$(GO) run ./test/bench/swap -build $(B) -only "$$ONLY"
 bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler ## the scheduler of Kubernetes with our slices on 1,000 nodes, Divvy's own, and the webhook beside 64,000 claims; no root
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
