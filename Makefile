@@ -209,7 +209,7 @@ bench-ops: build $(B)/bin/gpubench ## seeing a server's GPUs and shares: metrics
 bench-remote: build $(B)/bin/gpubench $(B)/test/remote/worker_garbage $(B)/test/remote/difference ## programs that are kept away from the driver, beside local shares: steps, calls, copies, starts, deaths, commands on another host, limits
 	$(call step,BENCH,the driver elsewhere)
 	$(GO) run ./test/bench/remote -build $(B) -only "$$ONLY"
-bench-swap: build $(B)/bin/gpubench $(B)/test/simgpu/machine/published ## more memory than the GPU has: turns, what they cost and whom, and shares that sleep; published experiments
+bench-swap: build $(B)/bin/gpubench $(B)/test/simgpu/machine/published $(B)/test/cuda/steps ## more memory than the GPU has: turns, what they cost and whom, and shares that sleep; published experiments
 	$(call step,BENCH,memory beyond the GPU)
 	$(GO) run ./test/bench/swap -build $(B) -only "$$ONLY"
 bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler ## the scheduler of Kubernetes with our slices on 1,000 nodes, Divvy's own, and the webhook beside 64,000 claims; no root

@@ -103,8 +103,8 @@ $(CUDA_TESTS): $(B)/test/cuda/%: $(B)/obj/cuda/test/test_%.o $(CUDA_SETTING) \
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -pthread -o $@ $^
 
-# Prints costs; not run by make test.
-$(B)/test/cuda/cost: $(B)/obj/cuda/test/cost.o $(CUDA_SETTING) | $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
+# Print costs; not run by make test.
+$(addprefix $(B)/test/cuda/,cost steps): $(B)/test/cuda/%: $(B)/obj/cuda/test/%.o $(CUDA_SETTING) | $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
 	$(call step,LINK)
 	$(CC) $(LDFLAGS) -pthread -o $@ $^
 

@@ -47,6 +47,7 @@ func figures(ctx context.Context, o options) []measurement.Figure {
 	return []measurement.Figure{
 		{IDs: modelID, Measure: virtual(published)},
 		{IDs: turnsID + ".virtual", Measure: virtual(virtualTurns)},
+		{IDs: instructionsID, Measure: virtual(instructions)},
 		{IDs: fairID, Measure: virtual(virtualFair)},
 	}
 }
