@@ -6,7 +6,7 @@
 // Locks: Agent.mu guards the tenants and the queue. It is held while they are
 // saved, and never during a call of the backend that makes or looks at a tenant.
 // Each tenant has a lock that orders the looks at it. The order is preparing, the turn at a GPU's form, sweeping, a tenant's look,
-// Agent.mu, the pacer's lock; the pacer takes none of the others while it holds its own, and whoever holds that of members takes
+// Agent.mu, the lock of turns, the pacer's lock; neither of these two takes any of the others while it holds its own, and whoever holds that of members takes
 // no other. Handlers of the control protocol may wait; loops may not.
 package agent
 
@@ -22,6 +22,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agent/turns"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -105,8 +106,9 @@ type Agent struct {
 	follower atomic.Pointer[func(Tenancy, control.Event)]
 	// listings orders what is listed; it is before sweeping in the order of locks.
 	listings listings
-	// pacer divides GPU time.
+	// pacer divides GPU time, and turns whose memory is on a GPU.
 	pacer   *pacing.Pacer
+	turns   *turns.Loop
 	members members
 	// asking asks the kernel for looks, which may not wait for it.
 	asking asking
@@ -260,7 +262,8 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	if a.notices, err = c.Backends.Notices(); err != nil {
 		return nil, err
 	}
-	a.pacer, err = pacing.New(pacing.Config{GPUs: gpus, Driver: c.Driver, Ledger: ledger{a}, Misuse: c.Misuse, Log: c.Log})
+	a.turns = turns.New(turns.Config{Ledger: ledger{a}, Log: c.Log})
+	a.pacer, err = pacing.New(pacing.Config{GPUs: gpus, Driver: c.Driver, Ledger: ledger{a}, Misuse: c.Misuse, Closed: a.turns.Closed, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -287,10 +290,11 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() {
 		a.notices.Run(ctx, backend.Listener{
-			Death: func(id string) { a.lookSoon(ctx, id) }, Stir: a.pacer.Stir, Lost: func() { a.sweep(ctx) },
+			Death: func(id string) { a.lookSoon(ctx, id) }, Stir: a.stir, Lost: func() { a.sweep(ctx) },
 		})
 	})
 	a.running.Go(func() { a.pacer.Run(ctx) })
+	a.running.Go(func() { a.turns.Run(ctx) })
 	a.running.Go(func() { a.expire(ctx) })
 	a.running.Go(func() { a.keepForms(ctx) })
 	if a.config.History != nil {
@@ -380,21 +384,4 @@ func (a *Agent) patrol(ctx context.Context) {
 	}
 	a.findOutside(ctx, present)
 	a.compare(ctx, snapshots)
-}
-
-// retry looks again at tenants with dead processes that could not be reaped yet, and at
-// those that only wait for the end of a process of which nobody gives notice. Each
-// look has its own goroutine, because reaping may take seconds where a tenant wants it.
-func (a *Agent) retry(ctx context.Context) {
-	a.mu.Lock()
-	var ids []string
-	for _, t := range a.tenants {
-		if t.unreaped || t.lingers {
-			ids = append(ids, t.ID)
-		}
-	}
-	a.mu.Unlock()
-	for _, id := range ids {
-		a.lookSoon(ctx, id)
-	}
 }

@@ -7,6 +7,12 @@ import "github.com/divvy-gpu/divvy/internal/agent/control"
 type highest struct {
 	time     control.Time
 	refusals control.Refusals
+	turns    control.Turns
+}
+
+func raise(kept, shown *uint64) {
+	*kept = max(*kept, *shown)
+	*shown = *kept
 }
 
 // keep raises what is shown to what was shown before.
@@ -22,9 +28,15 @@ func (h *highest) keep(s *control.Share) {
 			{&h.time.Launches, &s.Time.Launches},
 			{&h.time.Overdrawn, &s.Time.Overdrawn},
 		} {
-			*one.kept = max(*one.kept, *one.shown)
-			*one.shown = *one.kept
+			raise(one.kept, one.shown)
 		}
+	}
+	if t := s.Turns; t != nil {
+		raise(&h.turns.Turns, &t.Turns)
+		raise(&h.turns.MovedIn, &t.MovedIn)
+		raise(&h.turns.MovedOut, &t.MovedOut)
+		raise(&h.turns.Moving, &t.Moving)
+		raise(&h.turns.Held, &t.Held)
 	}
 	r := &h.refusals
 	if s.Refusals == nil {

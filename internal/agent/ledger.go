@@ -35,8 +35,8 @@ func (l ledger) Answer(ctx context.Context, tenant, uuid string) {
 // Tell implements [pacing.Ledger].
 func (l ledger) Tell(e control.Event) { l.agent.events.add(e) }
 
-// publish tells the pacer who has shares now. Tenants of a backend whose GPU time
-// cannot be divided are none of its business. Agent.mu is held.
+// publish tells who has shares now. Tenants of a backend whose GPU time cannot be divided are none of the pacer's business.
+// Agent.mu is held.
 func (a *Agent) publish() {
 	members := make([]pacing.Member, 0, len(a.tenants))
 	for _, t := range a.sorted() {
@@ -49,4 +49,11 @@ func (a *Agent) publish() {
 		}
 	}
 	a.pacer.Publish(members)
+	a.publishTurns()
+}
+
+// stir tells that a tenant that did nothing for a while does something.
+func (a *Agent) stir(tenant string) {
+	a.pacer.Stir(tenant)
+	a.turns.Stir()
 }

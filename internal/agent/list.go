@@ -176,6 +176,7 @@ func (a *Agent) listGPUs(ctx context.Context, snapshots []snapshot) []control.GP
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, PCI: gpu.PCI, Total: gpu.Total, Reserved: gpu.Reserved, Reading: a.readings[gpu.UUID],
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Form: v1alpha1.Backend(granted[i].Form), Replicas: given.Replicas, Used: snapshots[i].used, Cores: granted[i].Cores,
 			ContextBytes: gpu.ContextBytes, Open: a.open[gpu.UUID], Fault: cmp.Or(a.faultOf(gpu.UUID), snapshots[i].silent), Misgiven: a.misgiven(gpu), Unwatched: a.pacer.Unwatched(gpu.Index),
+			Thrashing: a.turns.Thrashing(gpu.UUID),
 		}
 		if h, taken := a.machineOf(gpu); taken { // what the driver does not tell of it is no fault
 			one.Fault, one.Misgiven, one.Hidden, one.Unwatched, one.Excess = h.Fault, "", "", "", ""
@@ -231,7 +232,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	if t.Tenancy != nil {
 		v.Namespace, v.Claim, v.Pods, v.Container = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods, t.Tenancy.Container
 	}
-	times := a.pacer.Times(t.ID)
+	times, seen := a.pacer.Times(t.ID), a.turns.Seen(t.ID)
 	for i, s := range t.Shares {
 		one := control.Share{
 			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,
@@ -255,6 +256,10 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 			}
 			boundTime(one.Time, a.config.Now().Sub(t.Created))
 			one.Time.Lately = t.latelyOf(i, one.Time, a.config.Now())
+		}
+		if i < len(seen) {
+			one.Turns = &seen[i]
+			boundTurns(one.Turns, a.config.Now().Sub(t.Created))
 		}
 		boundMemory(&one, a.gpu(s.UUID).Total)
 		if i >= len(t.highest) {

@@ -253,3 +253,20 @@ func (a *Agent) end(ctx context.Context, t *tenant) {
 	a.recordEnd(&last, text)
 	a.happenedTo(ctx, t, control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: text})
 }
+
+// retry looks again at tenants with dead processes that could not be reaped yet, and at
+// those that only wait for the end of a process of which nobody gives notice. Each
+// look has its own goroutine, because reaping may take seconds where a tenant wants it.
+func (a *Agent) retry(ctx context.Context) {
+	a.mu.Lock()
+	var ids []string
+	for _, t := range a.tenants {
+		if t.unreaped || t.lingers {
+			ids = append(ids, t.ID)
+		}
+	}
+	a.mu.Unlock()
+	for _, id := range ids {
+		a.lookSoon(ctx, id)
+	}
+}

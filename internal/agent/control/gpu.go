@@ -32,6 +32,8 @@ type GPU struct {
 	Hidden string `json:"hidden,omitempty"`
 	// Excess says what is in use beyond what anybody may hold, else empty.
 	Excess string `json:"excess,omitempty"`
+	// Thrashing says that memory of swap shares moves there for most of the time, else empty.
+	Thrashing string `json:"thrashing,omitempty"`
 	// Misgiven says that its MIG mode does not fit the form that it is given, for which it takes no new shares.
 	Misgiven string `json:"misgiven,omitempty"`
 	// Fault says why the GPU takes no new shares, as because the driver is silent about it, empty while it does.

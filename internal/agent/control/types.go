@@ -195,6 +195,8 @@ type Share struct {
 	Excess string `json:"excess,omitempty"`
 	// Past says that it is past its limit by overhead alone, else empty.
 	Past string `json:"past,omitempty"`
+	// Turns is what is known of the turns of a swap share's memory; nil for any other share.
+	Turns *Turns `json:"turns,omitempty"`
 	// Time is the share's GPU time; nil where nobody divides it.
 	Time *Time `json:"time,omitempty"`
 	// Signalled counts processes of it that the agent stopped or killed for taking more than the share, since the agent
@@ -280,6 +282,10 @@ const (
 	EventRefused EventKind = "refused"
 	// EventMemory are allocations of a share that were refused: the share's word.
 	EventMemory EventKind = "out-of-memory"
+	// EventTurn is a swap share whose work did not end with its turn.
+	EventTurn EventKind = "turn"
+	// EventThrashing is a swap share or a GPU for which memory moves most of the time.
+	EventThrashing EventKind = "thrashing"
 	// EventHistory is a history that is not written, or is again.
 	EventHistory EventKind = "history"
 	// EventEnded is a tenant whose last process is gone.

@@ -55,6 +55,9 @@ type Config struct {
 	Driver Driver
 	Ledger Ledger
 	Misuse agentconfig.Outside // what is done about misuse of GPU time; empty means report
+	// Closed is since when nothing of a tenant may run on its GPUs, in ns of CLOCK_MONOTONIC; 0 while something may. It may
+	// be nil.
+	Closed func(tenant string) (since uint64)
 	Log    *slog.Logger
 }
 

@@ -1,0 +1,83 @@
+package turns
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/residency"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
+)
+
+// beside lets two honest tenants and a third work for a while, and returns the longest that one of the honest ones waited.
+func beside(h *house, spoil func(o *tenant)) (longest time.Duration) {
+	a, b, c := h.add("a", 10*gib, firstID), h.add("b", 10*gib, firstID), h.add("c", 10*gib, firstID)
+	time.Sleep(10 * time.Second)
+	if spoil != nil {
+		c.set(func() { spoil(c) })
+	}
+	time.Sleep(5 * time.Minute)
+	return max(a.waited(), b.waited())
+}
+
+// Whatever one does to its pages, or does not do, nobody else waits for more than a turn longer than beside an honest one.
+func TestHostile(t *testing.T) {
+	honest := time.Duration(0)
+	bubble(t, 16*gib, func(h *house) { honest = beside(h, nil) })
+	random := rand.New(rand.NewPCG(1, 2))
+	state := func(o *tenant) string { return tenantdir.Dir(o.member.Dir).State() }
+	for name, spoil := range map[string]func(o *tenant){
+		"never reports done":    func(o *tenant) { o.obeys = func(uint64) bool { return false } },
+		"never leaves":          func(o *tenant) { o.obeys = func(state uint64) bool { return state != page.TurnLeaving } },
+		"claims not to wait":    func(o *tenant) { o.meddles = func() { o.present(page.OffsetOfPresentWaits, 0) } },
+		"claims to wait always": func(o *tenant) { o.meddles = func() { o.present(page.OffsetOfPresentWaits, math.MaxUint64) } },
+		"claims to work always": func(o *tenant) { o.meddles = func() { o.present(page.OffsetOfPresentCalled, math.MaxUint64) } },
+		"forges nothing there":  func(o *tenant) { o.meddles = func() { o.present(page.OffsetOfPresentThere, 0) } },
+		"forges all there":      func(o *tenant) { o.meddles = func() { o.present(page.OffsetOfPresentThere, math.MaxUint64) } },
+		"forges a rate": func(o *tenant) {
+			o.meddles = func() {
+				o.each(page.OffsetOfGPUResidence+page.OffsetOfResidenceMovedIn, random.Uint64())
+				o.each(page.OffsetOfGPUResidence+page.OffsetOfResidenceMoving, random.Uint64())
+			}
+		},
+		"forges its ledger": func(o *tenant) { o.meddles = func() { o.charge(random.Uint64()) } },
+		"writes zeros": func(o *tenant) {
+			o.meddles = func() {
+				o.put(make([]byte, page.SizeOfGPU-page.OffsetOfGPUResidence), page.SizeOfState+page.OffsetOfGPUResidence)
+			}
+		},
+		"writes garbage": func(o *tenant) {
+			o.meddles = func() {
+				data := make([]byte, 4096)
+				for i := range data {
+					data[i] = byte(random.Uint32())
+				}
+				o.put(data, page.SizeOfHeader+random.Int64N(page.SizeOfState+page.SizeOfGPU-page.SizeOfHeader-4096))
+			}
+		},
+		"cuts its page short": func(o *tenant) {
+			if err := os.Truncate(state(o), 0); err != nil {
+				t.Error(err)
+			}
+		},
+		"is stopped": func(o *tenant) { o.stopped = true },
+		"dies":       func(o *tenant) { go o.die() },
+		"has a slow link": func(o *tenant) {
+			o.kernel = 4 * time.Second
+		},
+		"never ends its work": func(o *tenant) { o.kernel = time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 16*gib, func(h *house) {
+				if longest := beside(h, spoil); longest > honest+residency.Longest {
+					h.t.Errorf("an honest one waits for %v, and beside an honest one for %v", longest, honest)
+				} else {
+					h.t.Logf("%v, beside an honest one %v", longest, honest)
+				}
+			})
+		})
+	}
+}
