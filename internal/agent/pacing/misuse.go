@@ -26,10 +26,12 @@ type misuse struct {
 	owners  uint64  // of the share's workers, when the watch was last told
 	assumed bool    // the replay takes it to be busy always
 	ignored bool    // the replay gives it no turns
-	fresh   uint64  // what processes that came or went may still have been charged for and not told, ns
-	room    int64   // what of its rate it has neither told nor been excused for, ns
-	belief  arbiter.Belief
-	unseen  float64 // the part of the GPU's time that its processes hid by ending, 0 to 1
+	// trespass is whether it uses the GPU while nothing of it may.
+	trespass bool
+	fresh    uint64 // what processes that came or went may still have been charged for and not told, ns
+	room     int64  // what of its rate it has neither told nor been excused for, ns
+	belief   arbiter.Belief
+	unseen   float64 // the part of the GPU's time that its processes hid by ending, 0 to 1
 	// answered is whether its processes were stopped or killed.
 	answered bool
 	// uncounted is until when the GPU may still work on what was launched while
@@ -170,12 +172,14 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 // concluded from who was seen it pays, and no process is stopped or killed: the driver's
 // figures by process convict, or what it told.
 func (s *shareTime) convicted() bool {
-	return s.misuse.verdict >= arbiter.Understates || s.bill.defies() || s.bill.overdrawn() >= overdrawnMost
+	return s.misuse.trespass || s.misuse.verdict >= arbiter.Understates || s.bill.defies() || s.bill.overdrawn() >= overdrawnMost
 }
 
 func describeMisuse(s *shareTime, answer agentconfig.Outside) string {
 	what := fmt.Sprintf("it uses %.0f%% of the GPU's time and says less", 100*s.misuse.busy)
 	switch {
+	case s.misuse.trespass:
+		what = fmt.Sprintf("it uses %.0f%% of the GPU's time while its memory has no turn there", 100*s.misuse.busy)
 	case s.misuse.verdict < arbiter.Understates && s.bill.defies():
 		what = fmt.Sprintf("it uses the GPU although its user's earlier shares left it a debt of GPU time, %v by now", time.Duration(s.bill.owed()).Round(10*time.Millisecond))
 	case s.misuse.verdict < arbiter.Understates && s.bill.overdrawn() >= overdrawnMost:

@@ -113,6 +113,9 @@ func (w *watcher) round(ctx context.Context) {
 	var since []time.Time
 	for _, gpu := range w.pacer.config.GPUs {
 		every := w.pacer.watched(gpu.UUID)
+		if every > 1 && w.pacer.guards(gpu.UUID) {
+			every = 1
+		}
 		if every == 0 {
 			w.pacer.noteWatch(ctx, gpu.Index, nil) // what was said of it is said no more
 		}
@@ -147,11 +150,13 @@ func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) (ten
 	now, wall := l.clock(), time.Now()
 	newest, count, busy := busyByProcess(samples, w.since[index])
 	if newest.IsZero() {
+		w.pacer.trespass(uuid, 0, nil)
 		// Nobody was busy, as far as the driver can know by now.
 		l.noteOutside(uuid, now, 0)
 		l.observe(uuid, now, now-min(now, uint64(lag)), 1, nil, nil)
 		return nil, newest
 	}
+	earliest := begin(samples, w.since[index])
 	w.since[index] = newest
 	tenants = map[string]float64{}
 	processes := map[string]int{}
@@ -167,6 +172,7 @@ func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) (ten
 	l.noteOutside(uuid, now, outside)
 	age := min(max(wall.Sub(newest), 0), time.Duration(now))
 	l.observe(uuid, now, now-uint64(age), count, tenants, processes)
+	w.pacer.trespass(uuid, now-uint64(min(max(wall.Sub(earliest), 0), time.Duration(now))), tenants)
 	return tenants, newest
 }
 
@@ -295,7 +301,7 @@ func (l *loop) unknow(uuid string) {
 	}
 	for _, s := range g.shares {
 		m := &s.misuse
-		m.busy, m.told = 0, 0
+		m.busy, m.told, m.trespass = 0, 0, false
 		g.absolve(s)
 	}
 }
