@@ -49,6 +49,9 @@ const (
 	CapacityCores = "cores"
 	// CapacitySlots counts shares; every share takes one.
 	CapacitySlots = "slots"
+	// CapacitySwapMemory is memory of the host, in bytes, on nodes whose agents have some for swap shares. Such a share takes
+	// its limit of it, and of [CapacityMemory] what never leaves the GPU.
+	CapacitySwapMemory = "swapMemory"
 )
 
 // SlotsPerGPU is how many shares one GPU has room for. The driver keeps about
@@ -201,6 +204,12 @@ const (
 	// BackendAnnotation names the backend of the shares of a pod in any dialect. Whoever
 	// makes the pod writes it; left out it is slice.
 	BackendAnnotation = Domain + "/backend"
+	// SwapAnnotation is "true" where the shares of a pod, in any dialect, are swap shares, and "false" where they are none
+	// although its dialect says so. KeptAnnotation is how much of each never leaves the GPU, a [Memory], and
+	// SuspendAfterAnnotation after how long without use one is suspended. Whoever makes the pod writes them.
+	SwapAnnotation         = Domain + "/swap"
+	KeptAnnotation         = Domain + "/kept-memory"
+	SuspendAfterAnnotation = Domain + "/suspend-after"
 	// PairsFallbackAnnotation is the [PairReach] of a pod's pairs. Whoever makes the pod writes it.
 	PairsFallbackAnnotation = Domain + "/pairs-fallback"
 	// UsedAnnotation is the time, RFC 3339, at which a pod last asked for a claim

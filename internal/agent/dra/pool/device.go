@@ -34,10 +34,10 @@ func (g *GPU) shared() resourcev1.Device {
 	if g.Location != nil && g.Location.meets() != "" { // MIG instances are none of a pair, and have as many attributes as the API takes
 		device.Attributes[v1alpha1.AttributeSwitch] = resourcev1.DeviceAttribute{StringValue: ptr.To(clip(g.Location.meets()))}
 	}
-	offered := g.Memory
+	offered := g.Memory - g.turn()
 	if g.Held != nil {
 		// What the GPU has gained since then must not look free.
-		offered = min(g.Memory, max(*g.Held, LeastMemory))
+		offered = min(offered, max(*g.Held, LeastMemory))
 	}
 	memory := inBlocks(offered)
 	cores, unasked := g.cores()
@@ -47,6 +47,9 @@ func (g *GPU) shared() resourcev1.Device {
 		v1alpha1.CapacityMemory: capacity(memory, memory, *resource.NewQuantity(mebibyte, resource.BinarySI)),
 		v1alpha1.CapacityCores:  capacity(number(cores), number(unasked), number(1)),
 		v1alpha1.CapacitySlots:  capacity(number(g.slots()), number(1), number(1)),
+	}
+	if g.turn() > 0 {
+		device.Capacity[v1alpha1.CapacitySwapMemory] = g.swap()
 	}
 	if g.NVIDIANames {
 		// No claim takes of it: the amount is there for selectors.

@@ -69,6 +69,9 @@ type GPU struct {
 	Model, Architecture string
 	// Memory is what there is for tenants, in bytes.
 	Memory uint64
+	// SwapMemory is what swap shares of it can have of the node's memory, and Turn how much of Memory they have turns in, which is
+	// the most that one of them can have, in bytes; both are 0 where none can be.
+	SwapMemory, Turn uint64
 	// DriverVersion is written as the driver does, such as 535.104.05.
 	DriverVersion string
 	// CUDA is the newest version that the driver serves, 12040 for 12.4; 0 where unknown.
@@ -193,6 +196,9 @@ func (g *GPU) validate() error {
 	}
 	if g.Memory < LeastMemory {
 		return fmt.Errorf("%w: %s has %d bytes for tenants", ErrGPU, g.UUID, g.Memory)
+	}
+	if err := g.validateSwap(); err != nil {
+		return err
 	}
 	if g.DefaultCores < 0 || g.DefaultCores > v1alpha1.MaxCores {
 		return fmt.Errorf("%w: %s: a share cannot take %d cores by default", ErrGPU, g.UUID, g.DefaultCores)

@@ -281,6 +281,9 @@ func checkPolicy(t *testing.T, what string, value int64, policy *resourcev1.Capa
 	if unasked < least || unasked > value || step <= 0 || unasked%step != 0 || least < 0 || least+step > value {
 		t.Errorf("%s: of %d, default %d, at least %d in steps of %d", what, value, unasked, least, step)
 	}
+	if most := policy.ValidRange.Max; most != nil && (most.Value() < least || most.Value() > value || most.Value() < unasked || (most.Value()-least)%step != 0) {
+		t.Errorf("%s: of %d, default %d, at least %d and at most %d in steps of %d", what, value, unasked, least, most.Value(), step)
+	}
 }
 
 // TestWebhookReadsThePool pins that names and amounts mean the same to those who publish and those who ask.
