@@ -163,12 +163,18 @@ func (d *Duration) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fmt.Errorf("read a duration such as 30s: %w", err)
 	}
+	var err error
+	*d, err = ParseDuration(s)
+	return err
+}
+
+// ParseDuration reads a duration such as 30s or 10m.
+func ParseDuration(s string) (Duration, error) {
 	parsed, err := time.ParseDuration(s)
 	if err != nil {
-		return fmt.Errorf("read a duration such as 30s: %w", err)
+		return 0, fmt.Errorf("read a duration such as 30s: %w", err)
 	}
-	*d = Duration(parsed)
-	return nil
+	return Duration(parsed), nil
 }
 
 var validQueue = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)

@@ -44,10 +44,12 @@ func (r *Request) suits(backend v1alpha1.Backend, container string) error {
 	return nil
 }
 
-// claimConfig is what a request's claim has to say beside its class, which says which backend the share has.
+// claimConfig is what a request's claim has to say beside its class, which says which backend the share has, and its amounts,
+// which say what a swap share keeps.
 func (r *Request) claimConfig() v1alpha1.ShareConfig {
-	if r.Config == (v1alpha1.ShareConfig{Backend: r.Config.Backend}) {
+	config := r.Config
+	if config.Kept = (v1alpha1.Memory{}); config == (v1alpha1.ShareConfig{Backend: config.Backend}) {
 		return v1alpha1.ShareConfig{}
 	}
-	return r.Config
+	return config
 }

@@ -63,10 +63,13 @@ func (t *Translator) Condition() string {
 	return PodCondition(names...)
 }
 
-// ContainerCondition returns the CEL expression that is true of pods whose claims [CheckContainers] has to look at.
+// ContainerCondition returns the CEL expression that is true of pods whose claims [CheckContainers] or [CheckHostMemory] has to
+// look at.
 func ContainerCondition() string {
 	return anyContainer("has(c.resources) && has(c.resources.claims) && (size(c.resources.claims) > 1" +
 		" || has(object.spec.runtimeClassName)" +
+		" || has(c.resources.limits) && 'memory' in c.resources.limits" +
+		" || has(object.spec.resources) && has(object.spec.resources.limits) && 'memory' in object.spec.resources.limits" +
 		" || has(c.securityContext) && has(c.securityContext.privileged) && c.securityContext.privileged)")
 }
 

@@ -109,6 +109,10 @@ func TestContainerCondition(t *testing.T) {
 		`{spec: {containers: [{name: a, resources: {claims: [{name: x}, {name: y}]}}]}}`:                             true,
 		`{spec: {containers: [{name: a}], initContainers: [{name: i, resources: {claims: [{name: x},{name: y}]}}]}}`: true,
 		`{spec: {containers: [{name: a, securityContext: {privileged: true}, resources: {claims: [{name: x}]}}]}}`:   true,
+		`{spec: {containers: [{name: a, resources: {claims: [{name: x}], limits: {memory: 1Gi}}}]}}`:                 true,
+		`{spec: {containers: [{name: a, resources: {claims: [{name: x}], limits: {cpu: 1}}}]}}`:                      false,
+		`{spec: {containers: [{name: a, resources: {limits: {memory: 1Gi}}}]}}`:                                      false,
+		`{spec: {resources: {limits: {memory: 1Gi}}, containers: [{name: a, resources: {claims: [{name: x}]}}]}}`:    true,
 		`{spec: {containers: [{name: a, securityContext: {runAsUser: 1}, resources: {claims: [{name: x}]}}]}}`:       false,
 	} {
 		if got := podMatches(t, matcher, readPod(t, pod)); got != want {

@@ -37,14 +37,15 @@ func (c Classes) CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.R
 	return nil
 }
 
-// CheckedClaims returns the names, in the pod and each once, of the claims that [CheckContainers] has to know: those of
-// containers that use several, are privileged, or run on a kernel of their own.
-func CheckedClaims(pod *corev1.Pod, kernel string) []string {
+// CheckedClaims returns the names, in the pod and each once, of the claims that [CheckContainers] and [CheckHostMemory] have to
+// know: those of containers that use several, are privileged, or run on a kernel of their own, and where shares can leave
+// GPUs, of those with a limit of memory.
+func CheckedClaims(pod *corev1.Pod, kernel string, swaps bool) []string {
 	var names []string
 	seen := make(map[string]bool)
 	for _, ref := range containersOf(pod) {
 		container := ref.of(pod)
-		if len(container.Resources.Claims) < 2 && !Privileged(container) && kernel == "" {
+		if moved := swaps && limitsMemory(pod, container); !moved && len(container.Resources.Claims) < 2 && !Privileged(container) && kernel == "" {
 			continue
 		}
 		for _, use := range container.Resources.Claims {

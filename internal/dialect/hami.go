@@ -15,6 +15,8 @@ type hamiOptions struct {
 	// CorePolicy is fixed, or burst: idle time beyond gpucores may be used. Left out it is the node's, which is fixed
 	// where nobody says otherwise.
 	CorePolicy v1alpha1.Policy `json:"corePolicy,omitempty"`
+	// DeviceMemoryScaling is what that system's device plugin multiplies the memory of GPUs by, 1 by default. Above 1 shares swap.
+	DeviceMemoryScaling float64 `json:"deviceMemoryScaling,omitempty"`
 }
 
 const (
@@ -51,6 +53,9 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 	if o.CorePolicy != "" && o.CorePolicy != v1alpha1.PolicyFixed && o.CorePolicy != v1alpha1.PolicyBurst {
 		return nil, given.fault("corePolicy %q: use fixed or burst", o.CorePolicy)
 	}
+	if scaling := o.DeviceMemoryScaling; scaling != 0 && !(scaling >= 1 && scaling <= mostScaling) {
+		return nil, given.fault("deviceMemoryScaling %g: give 1, or up to %d where GPUs are to have more memory than they have", scaling, mostScaling)
+	}
 	return inContainers{
 		name: given.dialect,
 		names: Names{
@@ -63,11 +68,15 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 		request: func(pod *corev1.Pod, asked *limits) Request {
 			request := o.kind(pod, asked, exclusive)
 			o.behave(asked, &request)
+			request.Config.Swap = o.DeviceMemoryScaling > 1 && !request.Whole && !request.instance()
 			restrict(pod, asked, &request)
 			return request
 		},
 	}, nil
 }
+
+// mostScaling is more than any host has of the memory of its GPUs.
+const mostScaling = 100
 
 // kind reads what is asked: a MIG instance by its profile or by its memory, or shares or whole GPUs.
 func (o hamiOptions) kind(pod *corev1.Pod, asked *limits, exclusive bool) Request {

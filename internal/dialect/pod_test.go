@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -162,7 +163,7 @@ func describeSpec(t testing.TB, spec *resourcev1.ResourceClaimSpec) string {
 	amounts := func(class string, count int64, chosen []resourcev1.DeviceSelector, capacity *resourcev1.CapacityRequirements) string {
 		words := []string{strconv.FormatInt(count, 10), strings.TrimSuffix(class, ".divvy.dev")}
 		if capacity != nil {
-			for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores} {
+			for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacitySwapMemory, v1alpha1.CapacityCores} {
 				if q, ok := capacity.Requests[name]; ok {
 					words = append(words, string(name)+"="+q.String())
 				}
@@ -203,6 +204,12 @@ func describeSpec(t testing.TB, spec *resourcev1.ResourceClaimSpec) string {
 		}
 		if config.Class != "online" {
 			words = append(words, string(config.Class))
+		}
+		if config.Swap {
+			words = append(words, "swap")
+		}
+		if config.SuspendAfter != 0 {
+			words = append(words, "suspended after "+time.Duration(config.SuspendAfter).String())
 		}
 	}
 	return strings.Join(words, " ")

@@ -142,8 +142,11 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	if err := full.Validate(r.Cores); err != nil {
 		return refuse("container %q: %v", name, err)
 	}
-	if r.instance() {
+	switch {
+	case r.instance():
 		return r.settleInstance(name)
+	case r.Config.Swap:
+		return r.settleSwap(name)
 	}
 	return nil
 }

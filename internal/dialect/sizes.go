@@ -16,6 +16,8 @@ type Published struct {
 	Inventory Inventory
 	// Sizes are the different sizes of the slice's devices, in bytes, the smallest first.
 	Sizes []uint64
+	// Swaps is true where swap shares can have memory of the host.
+	Swaps bool
 	// sizes holds the size of each device by its name.
 	sizes map[string]uint64
 	// cores is the largest default of any device for shares that ask for no cores.
@@ -32,6 +34,9 @@ func PublishedOf(slice *resourcev1.ResourceSlice) Published {
 		device := &slice.Spec.Devices[i]
 		memory, ok := device.Capacity[v1alpha1.CapacityMemory]
 		if n, whole := WholeNumber(memory.Value); ok && whole && n > 0 {
+			turn := turnOf(device)
+			n += int64(turn)
+			p.Swaps = p.Swaps || turn > 0
 			if p.sizes == nil {
 				p.sizes = make(map[string]uint64, len(slice.Spec.Devices))
 			}
@@ -49,6 +54,20 @@ func PublishedOf(slice *resourcev1.ResourceSlice) Published {
 	slices.Sort(p.Sizes)
 	p.Sizes = slices.Compact(p.Sizes)
 	return p
+}
+
+// turnOf is how much of a GPU's memory swap shares have turns in, which is as much as one of them can have. It is 0 for a GPU
+// without any.
+func turnOf(device *resourcev1.Device) uint64 {
+	swap, ok := device.Capacity[v1alpha1.CapacitySwapMemory]
+	if !ok || swap.RequestPolicy == nil || swap.RequestPolicy.ValidRange == nil || swap.RequestPolicy.ValidRange.Max == nil {
+		return 0
+	}
+	n, whole := WholeNumber(*swap.RequestPolicy.ValidRange.Max)
+	if !whole || n < 0 {
+		return 0
+	}
+	return uint64(min(n, mostMemory))
 }
 
 // Forms says which devices of ours a device class selects.

@@ -52,7 +52,7 @@ func checkSlotted(t testing.TB, translator *Translator, pod *corev1.Pod, invento
 		if asksForInstance(templates) {
 			return // a slot stands for no instance
 		}
-		if len(templates) > 0 && strings.Contains(err.Error(), "pairs of GPU and card, which need claims") {
+		if len(templates) > 0 && (strings.Contains(err.Error(), "pairs of GPU and card, which need claims") || strings.Contains(err.Error(), "needs claims, ")) {
 			return
 		}
 		if len(templates) > 0 && named(pod) && !slices.ContainsFunc(containersOf(pod), func(p ContainerRef) bool { return Privileged(p.of(pod)) }) {

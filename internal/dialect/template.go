@@ -139,6 +139,10 @@ func configuration(text []byte, requests []string) []resourcev1.DeviceClaimConfi
 // capacity returns what one share takes. Memory 0 means all of the GPU's memory.
 func capacity(r Request, memory uint64) *resourcev1.CapacityRequirements {
 	requests := map[resourcev1.QualifiedName]resource.Quantity{v1alpha1.CapacitySlots: *resource.NewQuantity(1, resource.DecimalSI)}
+	if r.Config.Swap {
+		requests[v1alpha1.CapacitySwapMemory] = *resource.NewQuantity(int64(memory), resource.BinarySI)
+		memory = r.kept()
+	}
 	if memory > 0 {
 		requests[v1alpha1.CapacityMemory] = *resource.NewQuantity(int64(memory), resource.BinarySI)
 	}

@@ -167,6 +167,9 @@ func (t *Translator) ask(pod *corev1.Pod, inventory Inventory) ([]spoken, []Requ
 		if err := t.chooseBackend(pod, requests); err != nil {
 			return nil, nil, err
 		}
+		if err := t.chooseSwap(pod, requests); err != nil {
+			return nil, nil, err
+		}
 		s := spoken{names: dialect.Owns()}
 		for i := range requests {
 			ref := requests[i].Container

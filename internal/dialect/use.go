@@ -133,7 +133,7 @@ func wayOf(class string, mode resourcev1.DeviceAllocationMode, count int64, sele
 	if capacity == nil {
 		return w
 	}
-	w.memory = amount(capacity.Requests, v1alpha1.CapacityMemory)
+	w.memory = limitOf(capacity.Requests)
 	if _, said := capacity.Requests[v1alpha1.CapacityCores]; said {
 		w.noCores, w.cores = false, amount(capacity.Requests, v1alpha1.CapacityCores)
 	}
@@ -176,7 +176,7 @@ func givenBy(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.Allocati
 		all = append(all, given{
 			pool: r.Pool, device: r.Device,
 			whole:  r.ShareID == nil || v1alpha1.IsWholeClass(classOf(spec, r.Request)),
-			memory: amount(r.ConsumedCapacity, v1alpha1.CapacityMemory),
+			memory: limitOf(r.ConsumedCapacity),
 			cores:  amount(r.ConsumedCapacity, v1alpha1.CapacityCores),
 		})
 	}
@@ -320,6 +320,15 @@ func part(n, size uint64) uint64 {
 func UseOf(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.AllocationResult, sizes *Sizes) Use {
 	use, _ := CountedOf(spec, allocation).Use(sizes)
 	return use
+}
+
+// limitOf is the limit of a share with these amounts. That of a swap share counts, and not what it keeps on the GPU: who may have so
+// much memory would have any amount otherwise.
+func limitOf(amounts map[resourcev1.QualifiedName]resource.Quantity) uint64 {
+	if swap := amount(amounts, v1alpha1.CapacitySwapMemory); swap > 0 {
+		return swap
+	}
+	return amount(amounts, v1alpha1.CapacityMemory)
 }
 
 // amount returns a whole quantity, at most 1<<50 so that sums do not overflow, or 0 for any other quantity.

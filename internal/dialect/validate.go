@@ -131,6 +131,21 @@ func (v *validation) share(decoded v1alpha1.ShareConfig, index int, a ask) {
 	if err := full.Validate(cores); err != nil {
 		v.fault("configuration %d of request %s: %s", index, a.name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
+	v.swap(decoded, a)
+}
+
+// swap checks what a request takes of the GPU and of the host.
+func (v *validation) swap(config v1alpha1.ShareConfig, a ask) {
+	var memory, swap uint64
+	if a.capacity != nil {
+		memory, swap = amount(a.capacity.Requests, v1alpha1.CapacityMemory), amount(a.capacity.Requests, v1alpha1.CapacitySwapMemory)
+	}
+	if err := CheckSwap(config, memory, swap); err != nil {
+		v.fault("request %s: %w", a.name, err)
+	}
+	if config.Swap && a.count > v1alpha1.MaxSwapGPUs {
+		v.fault("request %s: %d GPUs with swap: ask for at most %d", a.name, a.count, v1alpha1.MaxSwapGPUs)
+	}
 }
 
 // request checks a request for one of our classes.
@@ -171,6 +186,9 @@ func (v *validation) shareRequest(a ask) {
 	}
 	if shares := v1alpha1.SharesOf(a.class); shares != v1alpha1.BackendSlice && v.configs[a.name] == 0 {
 		v.plainConfig(a, shares, cores)
+	}
+	if v.configs[a.name] == 0 {
+		v.swap(v1alpha1.ShareConfig{}, a)
 	}
 	if a.class == v1alpha1.ClassMPS && a.count > 1 {
 		v.fault("request %s: %d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", a.name, a.count)
@@ -221,16 +239,16 @@ func (v *validation) amounts(a ask) {
 		quantity := a.capacity.Requests[name]
 		switch name {
 		case v1alpha1.CapacityCores:
-		case v1alpha1.CapacityMemory:
+		case v1alpha1.CapacityMemory, v1alpha1.CapacitySwapMemory:
 			if n, ok := WholeNumber(quantity); !ok || n <= 0 || n%mebibyte != 0 {
-				v.fault("request %s: memory %s: give a positive multiple of 1Mi", a.name, quantity.String())
+				v.fault("request %s: %s %s: give a positive multiple of 1Mi", a.name, name, quantity.String())
 			}
 		case v1alpha1.CapacitySlots:
 			if n, ok := WholeNumber(quantity); !ok || n != 1 {
 				v.fault("request %s: slots %s: a share takes exactly 1", a.name, quantity.String())
 			}
 		default:
-			v.fault("request %s: a share has memory, cores and slots, and no %q", a.name, name)
+			v.fault("request %s: a share has memory, cores, slots and swapMemory, and no %q", a.name, name)
 		}
 	}
 }

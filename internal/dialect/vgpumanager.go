@@ -79,7 +79,10 @@ func managerBehaviour(pod *corev1.Pod, asked *limits, request *Request) {
 	}
 	for _, variable := range asked.container.Env {
 		if variable.Name == managerOversold && !strings.EqualFold(variable.Value, "false") {
-			asked.refuse("variable %s is not offered: a GPU's memory is not lent twice", managerOversold)
+			if request.Whole {
+				asked.refuse("variable %s is about vGPUs, and the container asks for whole GPUs: name %s, or leave the variable out", managerOversold, managerMemory)
+			}
+			request.Config.Swap = true
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestVGPUManager(t *testing.T) {
 		annotated(t, `nvidia.com/device-topology-mode: numa-strict`, number+`: 2`).becomes("one NUMA node", "main: 2 gpu same divvy.dev/numaNode"),
 		annotated(t, `nvidia.com/device-topology-mode: numa-strict`, number+`: 1`).becomes("a NUMA node that is known", `main: 1 gpu [has(device.attributes["divvy.dev"].numaNode)]`),
 		annotated(t, `nvidia.com/device-topology-mode: link-strict`, number+`: 2`).becomes("NVLink", `container "main": annotation nvidia.com/device-topology-mode: "link-strict" is not offered: use numa, link or numa-strict`),
-		withEnv(t, "CUDA_MEM_OVERSOLD", "true", number+": 1").becomes("memory of the host", `container "main": variable CUDA_MEM_OVERSOLD is not offered: a GPU's memory is not lent twice`),
+		withEnv(t, "CUDA_MEM_OVERSOLD", "true", number+": 1").becomes("memory of the host", `container "main": variable CUDA_MEM_OVERSOLD is about vGPUs, and the container asks for whole GPUs: name nvidia.com/vgpu-memory, or leave the variable out`),
 		withEnv(t, "CUDA_MEM_OVERSOLD", "false", number+": 1").becomes("none of the host", "main: 1 gpu"),
 	})
 	checkExamples(t, newTranslator(t, "{vgpu-manager: {memoryFactor: 10}}"), sixteen, []example{

@@ -40,6 +40,8 @@ type fleet struct {
 type inventory struct {
 	sizes        *dialect.Sizes
 	translations dialect.Inventory
+	// swaps is true where shares can leave their GPUs.
+	swaps bool
 }
 
 // publishedSlice is what is kept of a resource slice.
@@ -185,6 +187,7 @@ func (f *fleet) publish() {
 	}
 	next := &inventory{sizes: dialect.NewSizes(published, slices.Collect(maps.Keys(f.away)), classes)}
 	for _, s := range f.slices {
+		next.swaps = next.swaps || s.Swaps
 		next.translations.Sizes = append(next.translations.Sizes, s.Inventory.Sizes...)
 	}
 	slices.Sort(next.translations.Sizes)

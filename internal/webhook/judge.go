@@ -74,11 +74,15 @@ func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionR
 		return admission{}, err
 	}
 	kernel := j.translator.OwnKernel(pod, j.runtimes.all())
-	specs, err := j.specs.of(ctx, request.Namespace, pod, dialect.CheckedClaims(pod, kernel))
+	specs, err := j.specs.of(ctx, request.Namespace, pod, dialect.CheckedClaims(pod, kernel, j.fleet.inventory().swaps))
 	if err != nil {
 		return admission{}, err
 	}
-	return admission{}, j.translator.Classes().CheckContainers(pod, specs, kernel)
+	classes := j.translator.Classes()
+	if err := classes.CheckContainers(pod, specs, kernel); err != nil {
+		return admission{}, err
+	}
+	return admission{}, dialect.CheckHostMemory(pod, specs)
 }
 
 // validateClaim checks a claim that is created, and holds the quotas of its namespace.

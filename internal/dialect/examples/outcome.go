@@ -70,7 +70,7 @@ func asked(spec *resourcev1.ResourceClaimSpec) (string, error) {
 	}
 	words := []string{fmt.Sprint(one.Count), strings.TrimSuffix(one.DeviceClassName, "."+v1alpha1.Domain)}
 	if one.Capacity != nil {
-		for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores} {
+		for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacitySwapMemory, v1alpha1.CapacityCores} {
 			if quantity, ok := one.Capacity.Requests[name]; ok {
 				words = append(words, string(name)+"="+quantity.String())
 			}
@@ -86,6 +86,9 @@ func asked(spec *resourcev1.ResourceClaimSpec) (string, error) {
 		}
 		if config.Class != "" {
 			words = append(words, string(config.Class))
+		}
+		if config.Swap {
+			words = append(words, "swap")
 		}
 	}
 	for _, s := range one.Selectors {
