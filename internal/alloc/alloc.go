@@ -32,6 +32,9 @@ type GPU struct {
 	Capacity uint64
 	// Granted is the sum of the limits of its shares.
 	Granted uint64
+	// SwapMemory is the memory of the host that swap shares of a cluster's GPU can have, and MostSwapMemory what one of them can
+	// have. SwapGranted is the sum of what they have.
+	SwapMemory, MostSwapMemory, SwapGranted uint64
 	// Cores is the sum of their guaranteed cores. It exceeds 100 only where
 	// shares are overcommitted.
 	Cores int
@@ -149,6 +152,8 @@ type Share struct {
 	// Limit is in bytes, Cores in percent.
 	Limit uint64
 	Cores int
+	// SwapMemory is the limit of a swap share of a cluster, of which Limit is what never leaves the GPU; 0 for any other share.
+	SwapMemory uint64
 	// Profile and Start place a MIG instance.
 	Profile string
 	Start   int

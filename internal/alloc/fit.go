@@ -13,6 +13,7 @@ const (
 	CauseClass            // no selector lets it
 	CauseProfile          // it has no such MIG profile, or is in MIG mode
 	CauseCapacity         // it is too small even when empty
+	CauseNoSwap           // the host has no memory for swap shares of it, or less for one of them
 	CauseContext          // the limit leaves nothing beside one process's context
 	CauseNoNIC            // no adapter is near enough to it
 	CauseHost             // the node's processors or memory are too few even when idle
@@ -25,6 +26,7 @@ const (
 	CauseClients          // the driver's server there takes no more programs
 	CauseSlots            // it takes no more tenants
 	CauseMemory           // it has too little memory left
+	CauseSwapFull         // the host has too little memory left for swap shares of it
 	CauseCores            // it has too few cores left to guarantee
 	CausePlacement        // it has no room for the MIG profile
 	CauseNIC              // no adapter near enough to it is free
@@ -49,6 +51,8 @@ func impossible(r *Request, g *GPU) Cause {
 		return CauseProfile
 	case r.Profile == "" && !r.Whole && r.Memory.Of(g.Capacity) > g.Capacity:
 		return CauseCapacity
+	case r.SwapMemory > min(g.SwapMemory, g.MostSwapMemory):
+		return CauseNoSwap
 	case r.Profile == "" && !r.Whole && r.Memory.Of(g.Capacity) <= g.ContextBytes:
 		return CauseContext
 	case g.Fault != "":
@@ -92,6 +96,8 @@ func (r *Request) room(g *GPU, n *need, shares int) Cause {
 		return CauseSlots
 	case !r.Overcommit && (n.limit > g.FreeMemory() || n.limit > g.FreeMemory()/uint64(shares)):
 		return CauseMemory
+	case r.SwapMemory > g.FreeSwapMemory()/uint64(shares):
+		return CauseSwapFull
 	case !r.OvercommitCores && r.coresOf(g)*shares > g.FreeCores():
 		return CauseCores
 	}

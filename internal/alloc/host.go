@@ -73,6 +73,8 @@ func (r *Request) miss(g *GPU, cause Cause, need *need) Miss {
 		m.MIG = "has no room for a MIG instance " + r.Profile + ": " + g.room(need.mix.Model(), r.Profile)
 	case CauseCores:
 		m.Need, m.Free, m.All = uint64(r.Cores), uint64(g.FreeCores()), 100
+	case CauseNoSwap, CauseSwapFull:
+		m.Need, m.Free, m.All = r.swapMemory(g, cause)
 	case CauseClients:
 		m.Need, m.Free, m.All = 1, uint64(max(0, g.MostClients-g.Clients)), uint64(g.MostClients)
 	case CauseContext:
@@ -166,6 +168,8 @@ func sentence(group []Miss) string {
 	case CauseMemory:
 		left, need := distinct(most.Free, most.Need)
 		return fmt.Sprintf("%s %s %s of %s not granted%s and the share needs %s", gpus, has, left, v1alpha1.RoundBytes(most.All), at, need)
+	case CauseNoSwap, CauseSwapFull:
+		return most.ofSwapMemory(group, gpus, has, at)
 	case CauseCores:
 		return fmt.Sprintf("%s %s %d of %d cores left to guarantee%s and the share needs %d", gpus, has, most.Free, most.All, at, most.Need)
 	case CauseBusy:

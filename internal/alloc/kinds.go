@@ -43,7 +43,7 @@ func (ks *kinds) id(n *Node) string {
 	fmt.Fprintf(&id, "%d %d", roughly(uint64(n.CPU)), roughly(n.Memory>>20))
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
-		fmt.Fprintf(&id, " %q %d %d %q %v %v %d %d %d", g.Model, g.Capacity, g.ContextBytes, g.Fault, g.Profiles, g.Capability, g.Class, g.DefaultCores, g.Slots)
+		fmt.Fprintf(&id, " %q %d %d %d %d %q %v %v %d %d %d", g.Model, g.Capacity, g.SwapMemory, g.MostSwapMemory, g.ContextBytes, g.Fault, g.Profiles, g.Capability, g.Class, g.DefaultCores, g.Slots)
 	}
 	return id.String()
 }
@@ -64,7 +64,7 @@ func (ks *kinds) kindOf(n *Node, mixes *Mixes) (int32, error) {
 	}
 	k := kind{id: id}
 	for _, g := range n.GPUs {
-		g.UUID, g.Granted, g.Cores, g.Tenants, g.Slices, g.Instances, g.Fence, g.aside = "", 0, 0, 0, 0, 0, "", false
+		g.UUID, g.Granted, g.SwapGranted, g.Cores, g.Tenants, g.Slices, g.Instances, g.Fence, g.aside = "", 0, 0, 0, 0, 0, 0, "", false
 		k.gpus = append(k.gpus, g)
 		k.several = k.several || !alike(&g, &k.gpus[0])
 	}
@@ -86,7 +86,7 @@ func (ks *kinds) kindOf(n *Node, mixes *Mixes) (int32, error) {
 
 // alike reports whether two GPUs of a kind serve every request in the same way.
 func alike(a, b *GPU) bool {
-	return a.Model == b.Model && a.Capacity == b.Capacity && a.ContextBytes == b.ContextBytes && a.Fault == b.Fault &&
+	return a.Model == b.Model && a.Capacity == b.Capacity && a.SwapMemory == b.SwapMemory && a.MostSwapMemory == b.MostSwapMemory && a.ContextBytes == b.ContextBytes && a.Fault == b.Fault &&
 		a.Capability == b.Capability && a.Class == b.Class && a.DefaultCores == b.DefaultCores && a.Slots == b.Slots &&
 		len(a.Profiles) == len(b.Profiles)
 }

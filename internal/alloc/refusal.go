@@ -101,6 +101,8 @@ func (r *Refusal) miss() string {
 		return fmt.Sprintf("%s %s but only %d cores", nodes, wanted, r.Best)
 	case CauseMemory:
 		return fmt.Sprintf("%s room on the host but at most %s left on a GPU", nodes, amount(r.Best))
+	case CauseSwapFull:
+		return fmt.Sprintf("%s %s on a GPU but at most %s of the host's memory left for swap shares of it", nodes, wanted, amount(r.Best))
 	case CauseHostCPU:
 		return fmt.Sprintf("%s %s but only %d.%03d processors", nodes, wanted, r.Best/1000, r.Best%1000)
 	case CauseHostMemory:
@@ -118,6 +120,7 @@ func (c Cause) String() string {
 		CauseProfile: "no such MIG profile", CauseCapacity: "GPUs too small", CauseContext: "less than one process takes",
 		CauseHost: "host too small", CauseFault: "GPUs not healthy", CauseBusy: "no GPU without tenants", CauseForm: "GPUs shared in another way",
 		CauseUser: "GPUs that serve another user", CauseClients: "GPUs whose server takes no more programs",
+		CauseNoSwap: "no memory of the host for a swap share as large", CauseSwapFull: "too little memory of the host left for swap shares",
 		CauseMemory: "too little GPU memory left", CauseCores: "too few cores left", CausePlacement: "no room for the MIG profile",
 		CauseNIC: "no free RDMA card near enough to a GPU", CauseNoNIC: "no RDMA card near enough to a GPU", CauseNear: "GPUs too far apart",
 		CauseTogether: "too few GPUs free together", CauseHostCPU: "too few processors left", CauseHostMemory: "too little host memory left",
@@ -232,6 +235,8 @@ func (inv *Inventory) best(c *shape, node int, cause Cause) (most uint64) {
 			most = max(most, uint64(g.FreeCores()))
 		case cause == CauseMemory && why == cause:
 			most = max(most, g.FreeMemory())
+		case cause == CauseSwapFull && why == cause:
+			most = max(most, g.FreeSwapMemory())
 		}
 	}
 	return most

@@ -68,6 +68,8 @@ type Request struct {
 	AvoidGPUs, Models, AvoidModels Names
 	// Memory is the limit of each share.
 	Memory v1alpha1.Memory
+	// SwapMemory asks for swap shares of a cluster, and is the limit of each in bytes. Memory is then what never leaves the GPU.
+	SwapMemory uint64
 	// Cores to guarantee on each, 0 to 100.
 	Cores int
 	// ZeroCores asks for no cores also where shares get some by default. Cores is 0.
@@ -120,6 +122,7 @@ func (r *Request) Validate() error {
 	fault(r.CPU < 0, "CPU is negative")
 	fault(r.Whole && r.Same && r.Count > 1, "several whole GPUs cannot be the same GPU")
 	fault(r.Profile != "" && (r.Whole || r.Cores != 0 || !r.Memory.IsZero()), "a MIG profile sets memory and cores: leave them out")
+	fault(r.misdividesSwap(), "a swap share keeps less than its limit on the GPU, in bytes, and is no whole GPU and no MIG instance")
 	fault(r.Same && r.Profile != "" && r.Count > 1, "ask for several MIG instances of one GPU one by one")
 	fault(r.Same && r.Pair != RelationNone && r.Count > 1, "one GPU cannot have several adapters")
 	_, err := v1alpha1.ParseGPUPreference(string(r.Prefer))
@@ -140,7 +143,7 @@ func (r *Request) names(g *GPU) bool {
 // plain reports whether any two GPUs of a model with the same amounts free serve
 // the request equally well, so that nodes can be compared by their states.
 func (r *Request) plain() bool {
-	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && r.Together == 0 && r.Pair == RelationNone
+	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && r.Together == 0 && r.Pair == RelationNone && r.SwapMemory == 0
 }
 
 // group sorts requests as the clustering baseline does.

@@ -161,6 +161,8 @@ func (n *Node) misfitGPU(s *Share, gpu int, placed layouts.Layout) string {
 		return "is given whole and has other tenants"
 	case s.Limit > g.Capacity, !s.Overcommit && s.Limit > g.FreeMemory():
 		return "has too little memory left"
+	case s.SwapMemory > g.FreeSwapMemory():
+		return "has too little memory of the host left for swap shares"
 	case !s.OvercommitCores && s.Cores > g.FreeCores():
 		return "has too few cores left"
 	case s.Profile != "" && placed == 0:
@@ -181,6 +183,7 @@ func (n *Node) give(s *Share, gpu int, placed layouts.Layout) {
 	}
 	g := &n.GPUs[gpu]
 	g.Granted += s.Limit
+	g.SwapGranted += s.SwapMemory
 	g.Cores += s.Cores
 	if placed != 0 {
 		g.Slices |= s.slices(g)
@@ -199,6 +202,7 @@ func (n *Node) takeBack(s *Share, gpu int, placed bool) {
 	}
 	g := &n.GPUs[gpu]
 	g.Granted -= s.Limit
+	g.SwapGranted -= s.SwapMemory
 	g.Cores -= s.Cores
 	if placed {
 		g.Slices &^= s.slices(g)

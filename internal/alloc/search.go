@@ -126,7 +126,7 @@ func (inv *Inventory) assignment(c *shape, key uint64, chosen *arrangement) Assi
 		g := &n.GPUs[at]
 		share := &a.Shares[i]
 		*share = Share{
-			UUID: g.UUID, GPU: at, Limit: c.needs[inv.entries[node].state.kind][at].limit, Cores: r.coresOf(g),
+			UUID: g.UUID, GPU: at, Limit: c.needs[inv.entries[node].state.kind][at].limit, SwapMemory: r.SwapMemory, Cores: r.coresOf(g),
 			Whole: r.Whole, Overcommit: r.Overcommit, OvercommitCores: r.OvercommitCores,
 		}
 		if nic := chosen.nics[i]; r.Pair != RelationNone && nic >= 0 {

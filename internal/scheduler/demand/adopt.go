@@ -33,7 +33,8 @@ func Adopt(claim *Claim, published Published) (a alloc.Assignment, ok bool) {
 				share.Limit = uint64(max(0, all.Value.Value()))
 			}
 		default:
-			share.Limit, share.Cores = amountOf(r, v1alpha1.CapacityMemory), int(min(amountOf(r, v1alpha1.CapacityCores), v1alpha1.MaxCores))
+			share.Limit, share.SwapMemory = amountOf(r, v1alpha1.CapacityMemory), amountOf(r, v1alpha1.CapacitySwapMemory)
+			share.Cores = int(min(amountOf(r, v1alpha1.CapacityCores), v1alpha1.MaxCores))
 		}
 		a.Name = node
 		a.Shares = append(a.Shares, share)

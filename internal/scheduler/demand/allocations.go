@@ -155,6 +155,9 @@ func agrees(s *alloc.Share, result *resourcev1.DeviceRequestAllocationResult) er
 		return nil
 	}
 	memory, cores := amountOf(result, v1alpha1.CapacityMemory), amountOf(result, v1alpha1.CapacityCores)
+	if swap := amountOf(result, v1alpha1.CapacitySwapMemory); swap != s.SwapMemory {
+		return fmt.Errorf("%w: device %s gives %d bytes of swapMemory, not %d", ErrPlace, result.Device, swap, s.SwapMemory)
+	}
 	if memory != s.Limit || !s.Whole && cores != uint64(s.Cores) {
 		return fmt.Errorf("%w: device %s gives %d bytes and %d cores, not %d and %d", ErrPlace, result.Device, memory, cores, s.Limit, s.Cores)
 	}

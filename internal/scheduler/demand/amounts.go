@@ -20,6 +20,7 @@ const (
 // amounts are what a request for shares asks of each GPU.
 type amounts struct {
 	memory uint64 // in bytes, rounded up as devices count it; 0 is all
+	swap   uint64 // the limit of a swap share, in bytes and rounded up likewise; 0 for none
 	cores  int
 	// named tells that cores are asked, even 0.
 	named bool
@@ -39,6 +40,11 @@ func asks(capacity *resourcev1.CapacityRequirements) (a amounts, err error) {
 				return a, fmt.Errorf("memory %s: give an amount that a GPU can have, such as 4Gi", quantity.String())
 			}
 			a.memory = (uint64(n) + mebibyte - 1) / mebibyte * mebibyte
+		case v1alpha1.CapacitySwapMemory:
+			if n < 1 || !fits {
+				return a, fmt.Errorf("swapMemory %s: give an amount that the host of a GPU can have, such as 16Gi", quantity.String())
+			}
+			a.swap = (uint64(n) + mebibyte - 1) / mebibyte * mebibyte
 		case v1alpha1.CapacityCores:
 			if n < 0 || n > v1alpha1.MaxCores {
 				return a, fmt.Errorf("cores %s: give 0 to %d percent of the GPU's time", quantity.String(), v1alpha1.MaxCores)
@@ -49,7 +55,7 @@ func asks(capacity *resourcev1.CapacityRequirements) (a amounts, err error) {
 				return a, fmt.Errorf("slots %s: a share takes exactly 1", quantity.String())
 			}
 		default:
-			return a, fmt.Errorf("a share has memory, cores and slots, and no %q", name)
+			return a, fmt.Errorf("a share has memory, cores, slots and swapMemory, and no %q", name)
 		}
 	}
 	return a, nil

@@ -102,6 +102,9 @@ func (c *cluster) enter(t testing.TB, node int, d *resourcev1.Device) {
 		c.locate(g, &one)
 	} else {
 		g.Capacity, g.Slots, g.DefaultCores = uint64(memory), int(slots), int(cores)
+		if swap, ok := d.Capacity[v1alpha1.CapacitySwapMemory]; ok {
+			g.SwapMemory, g.MostSwapMemory = uint64(swap.Value.Value()), uint64(swap.RequestPolicy.ValidRange.Max.Value())
+		}
 		g.Class = c.classOf(d)
 	}
 	for _, taint := range d.Taints {

@@ -118,9 +118,13 @@ func (r *reader) shares(base alloc.Request, w *way, expressions []string, config
 	if err := full.Validate(asked.cores); err != nil {
 		return nil, err
 	}
+	if err := dialect.CheckSwap(config, asked.memory, asked.swap); err != nil {
+		return nil, err
+	}
 	if asked.memory > 0 {
 		base.Memory = v1alpha1.Bytes(asked.memory)
 	}
+	base.SwapMemory = asked.swap
 	base.Cores, base.ZeroCores = asked.cores, asked.named && asked.cores == 0
 	base.Classes, base.Among = r.published.Serving(expressions)
 	return []alloc.Request{base}, nil

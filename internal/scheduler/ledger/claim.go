@@ -22,7 +22,7 @@ type holding struct {
 // taking is what a claim has of one device.
 type taking struct {
 	pool, device string
-	memory       uint64
+	memory, swap uint64
 	cores, slots int
 }
 
@@ -122,7 +122,8 @@ func takingsOf(claim *resourcev1.ResourceClaim) []taking {
 		}
 		t := taking{pool: r.Pool, device: r.Device}
 		memory, cores, slots := r.ConsumedCapacity[v1alpha1.CapacityMemory], r.ConsumedCapacity[v1alpha1.CapacityCores], r.ConsumedCapacity[v1alpha1.CapacitySlots]
-		t.memory = uint64(bounded(memory.Value()))
+		swap := r.ConsumedCapacity[v1alpha1.CapacitySwapMemory]
+		t.memory, t.swap = uint64(bounded(memory.Value())), uint64(bounded(swap.Value()))
 		t.cores = int(min(bounded(cores.Value()), mostCores))
 		t.slots = int(min(bounded(slots.Value()), mostSlots+1))
 		all = append(all, t)
@@ -187,9 +188,9 @@ func (l *Ledger) shares(t *taking) (nodeName string, shares []alloc.Share) {
 		share.Limit = d.gpu.idle.Capacity
 		return nodeName, []alloc.Share{share}
 	}
-	share.Limit, share.Cores = t.memory, t.cores
+	share.Limit, share.SwapMemory, share.Cores = t.memory, t.swap, t.cores
 	shares = append(shares, share)
-	share.Limit, share.Cores = 0, 0
+	share.Limit, share.SwapMemory, share.Cores = 0, 0, 0
 	for range t.slots - 1 {
 		shares = append(shares, share)
 	}

@@ -77,7 +77,7 @@ func (l *Ledger) claimed(a alloc.Assignment) (f flight, devices []*device, err e
 		}
 		devices = append(devices, d)
 		whole := s.Whole
-		*s = alloc.Share{UUID: s.UUID, GPU: s.GPU, Limit: s.Limit, Cores: s.Cores, Profile: s.Profile, Start: s.Start, NIC: s.NIC}
+		*s = alloc.Share{UUID: s.UUID, GPU: s.GPU, Limit: s.Limit, SwapMemory: s.SwapMemory, Cores: s.Cores, Profile: s.Profile, Start: s.Start, NIC: s.NIC}
 		switch {
 		case s.Profile != "":
 			s.Limit, s.Cores = 0, 0
@@ -85,6 +85,7 @@ func (l *Ledger) claimed(a alloc.Assignment) (f flight, devices []*device, err e
 			s.Limit, s.Cores = d.memory, d.cores
 		default:
 			s.Limit = d.rounded(v1alpha1.CapacityMemory, s.Limit)
+			s.SwapMemory = d.rounded(v1alpha1.CapacitySwapMemory, s.SwapMemory)
 			s.Cores = int(min(d.rounded(v1alpha1.CapacityCores, uint64(max(s.Cores, 0))), mostCores))
 		}
 		if !d.shared {

@@ -64,7 +64,7 @@ func (g *gpu) read(has counters, s *sorts) {
 	if shared := slices.IndexFunc(g.devices, func(d *device) bool { return d.shared }); shared >= 0 {
 		first = g.devices[shared]
 	}
-	g.idle = alloc.GPU{UUID: g.uuid, Index: -1, Capacity: first.memory, Slots: first.slots, DefaultCores: first.cores}
+	g.idle = alloc.GPU{UUID: g.uuid, Index: -1, Capacity: first.memory, SwapMemory: first.swap, MostSwapMemory: first.mostSwap, Slots: first.slots, DefaultCores: first.cores}
 	g.idle.Model, _ = first.text(v1alpha1.AttributeModel)
 	if a, ok := first.attribute(v1alpha1.AttributeIndex); ok && a.IntValue != nil {
 		g.idle.Index = int(min(max(*a.IntValue, -1), 1<<16))

@@ -35,8 +35,10 @@ type device struct {
 	profile string // of a MIG instance, which begins at memory slice start
 	start   int
 	memory  uint64 // in bytes
-	cores   int    // what a claim takes that asks for none
-	slots   int
+	// swap is what claims can have of the host for swap shares, and mostSwap what one of them can, in bytes.
+	swap, mostSwap uint64
+	cores          int // what a claim takes that asks for none
+	slots          int
 	// fault is the first taint that keeps pods away.
 	fault   string
 	variety *variety
@@ -160,6 +162,7 @@ func newDevice(p *published, spec *resourcev1.Device) *device {
 	if cores, ok := spec.Capacity[v1alpha1.CapacityCores]; ok && d.shared {
 		d.cores = int(min(unasked(cores), v1alpha1.MaxCores))
 	}
+	d.swap, d.mostSwap = swapOf(spec)
 	if slots, ok := spec.Capacity[v1alpha1.CapacitySlots]; ok {
 		d.slots = int(min(bounded(slots.Value.Value()), mostSlots))
 	}
@@ -184,6 +187,19 @@ func (d *device) instance() (profile string, start int) {
 		profile = named
 	}
 	return profile, start
+}
+
+// swapOf is how much memory of the host a device has for swap shares, and how much one of them can have.
+func swapOf(spec *resourcev1.Device) (all, most uint64) {
+	swap, ok := spec.Capacity[v1alpha1.CapacitySwapMemory]
+	if !ok {
+		return 0, 0
+	}
+	all = uint64(bounded(swap.Value.Value()))
+	if p := swap.RequestPolicy; p != nil && p.ValidRange != nil && p.ValidRange.Max != nil {
+		return all, uint64(bounded(p.ValidRange.Max.Value()))
+	}
+	return all, all
 }
 
 // mostSlots bounds the slots of a GPU, of which every claim that takes several is counted as so many tenants.

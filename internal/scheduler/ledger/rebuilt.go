@@ -178,7 +178,7 @@ func standing(g alloc.GPU, class string) string {
 	if fenced {
 		g.Slices, g.Instances = 0, 0
 	}
-	return fmt.Sprintf("%s %d %q has %d bytes (%d slots, %v): %d bytes, %d cores, %d tenants, slices %b, instances %b, fenced %v, fault %q, class %q, %+v",
-		g.UUID, g.Index, g.Model, g.Capacity, g.Slots, g.Profiles, g.Granted, g.Cores, g.Tenants, g.Slices, g.Instances, fenced,
+	return fmt.Sprintf("%s %d %q has %d bytes (%d slots, %v, swap %d, %d for one): %d bytes, swap %d, %d cores, %d tenants, slices %b, instances %b, fenced %v, fault %q, class %q, %+v",
+		g.UUID, g.Index, g.Model, g.Capacity, g.Slots, g.Profiles, g.SwapMemory, g.MostSwapMemory, g.Granted, g.SwapGranted, g.Cores, g.Tenants, g.Slices, g.Instances, fenced,
 		g.Fault, class, g.Location)
 }
