@@ -14,10 +14,11 @@ const (
 	memory = iota
 	cores
 	slots
+	swapMemory
 	capacities
 )
 
-var capacityNames = [capacities]resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores, v1alpha1.CapacitySlots}
+var capacityNames = [capacities]resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores, v1alpha1.CapacitySlots, v1alpha1.CapacitySwapMemory}
 
 // amounts are of each capacity. An explanation looks at every GPU of the cluster, so that a device's are numbers and no
 // quantities in maps.
@@ -44,6 +45,7 @@ type rule struct {
 	valid       []int64 // if not empty, the least of these that is enough
 	ranged      bool    // from least on in steps
 	least, step int64
+	most        int64 // that one claim takes
 	unasked     int64 // what is taken where nothing is asked
 }
 
@@ -71,7 +73,7 @@ func newDevice(pool, node string, spec *resourcev1.Device) *device {
 }
 
 func newRule(policy *resourcev1.CapacityRequestPolicy, total int64) rule {
-	r := rule{unasked: total}
+	r := rule{unasked: total, most: total}
 	if policy == nil {
 		return r
 	}
@@ -85,6 +87,9 @@ func newRule(policy *resourcev1.CapacityRequestPolicy, total int64) rule {
 		r.ranged, r.least = true, within.Min.Value()
 		if within.Step != nil {
 			r.step = within.Step.Value()
+		}
+		if within.Max != nil {
+			r.most = within.Max.Value()
 		}
 	}
 	return r
@@ -123,7 +128,7 @@ func (d *device) consumption(w *way) (consumed amounts, ok bool) {
 		if w.given[i] {
 			consumed[i] = d.rules[i].rounded(w.asked[i])
 		}
-		if consumed[i] > d.total[i] {
+		if consumed[i] > d.total[i] || consumed[i] > d.rules[i].most {
 			return consumed, false
 		}
 	}

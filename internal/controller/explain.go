@@ -226,12 +226,22 @@ func (l *survey) never(n *need) string {
 		return fmt.Sprintf("no node has an RDMA card that request %s of class %s selects", n.name, n.ways[0].class)
 	case l.selected == 0:
 		return fmt.Sprintf("no GPU is what request %s of class %s selects", n.name, n.ways[0].class)
+	case l.large == 0 && n.ways[0].asked[swapMemory] > l.swap:
+		return l.neverSwaps(n)
 	case l.large == 0:
 		return fmt.Sprintf("no GPU has %s: the largest has %s", amountsOf(n.ways), size(l.largest))
 	case l.healthy == 0:
 		return "no GPU that could serve is healthy: " + l.sick
 	}
 	return ""
+}
+
+// neverSwaps returns why no GPU could have a swap share as large.
+func (l *survey) neverSwaps(n *need) string {
+	if l.swap == 0 {
+		return "no node has memory for swap shares: swapMemory in its agent's configuration says how much"
+	}
+	return fmt.Sprintf("no GPU has turns for a swap share of %s: the largest has %s", size(n.ways[0].asked[swapMemory]), size(l.swap))
 }
 
 // now returns what is missing at this moment.
@@ -276,6 +286,7 @@ type survey struct {
 	open     int // of these, those that are not in use as a whole
 	shares   bool
 	largest  int64  // bytes, of all that are selected
+	swap     int64  // bytes, the most that a swap share can have of any of them
 	sick     string // the first that is not healthy, and why
 	most     int    // GPUs of one node that have everything
 	mostNode string
@@ -318,6 +329,7 @@ func (c *cluster) look(l *survey, d *device, w *way) bool {
 	l.selected++
 	l.shares = l.shares || d.shared
 	l.largest = max(l.largest, d.total[memory])
+	l.swap = max(l.swap, d.rules[swapMemory].most)
 	consumed, large := d.consumption(w)
 	if !large {
 		return false

@@ -45,7 +45,7 @@ func wanted(ways []way) string {
 // amountsOf writes what is asked of one GPU.
 func amountsOf(ways []way) string {
 	var all []string
-	for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores} {
+	for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores, v1alpha1.CapacitySwapMemory} {
 		if text := amountOf(ways, name); text != "" {
 			all = append(all, text)
 		}
@@ -79,15 +79,18 @@ func amountOf(ways []way, name resourcev1.QualifiedName) string {
 	if len(different) > 1 {
 		text += ", by its size,"
 	}
-	if name == v1alpha1.CapacityMemory {
+	switch name {
+	case v1alpha1.CapacityMemory:
 		return text + " of memory"
+	case v1alpha1.CapacitySwapMemory:
+		return text + " of its host's memory for swap shares"
 	}
 	return text + " of its time"
 }
 
 func quantity(name resourcev1.QualifiedName, n int64) string {
 	switch name {
-	case v1alpha1.CapacityMemory:
+	case v1alpha1.CapacityMemory, v1alpha1.CapacitySwapMemory:
 		return size(n)
 	case v1alpha1.CapacityCores:
 		return fmt.Sprintf("%d percent", n)

@@ -132,13 +132,14 @@ func grantsOf(claim *resourcev1.ResourceClaim) []grant {
 			continue
 		}
 		memory, cores := r.ConsumedCapacity[v1alpha1.CapacityMemory], r.ConsumedCapacity[v1alpha1.CapacityCores]
+		swap := r.ConsumedCapacity[v1alpha1.CapacitySwapMemory]
 		node := r.Pool
 		if host, ok := v1alpha1.HostOfPool(r.Pool); ok {
 			node = host
 		}
 		all = append(all, grant{node: node, device: r.Device, share: overview.Share{
 			Name: claim.Name, Namespace: claim.Namespace, Pods: pods, Since: since, Whole: v1alpha1.IsWholeClass(classOf(claim, r.Request)),
-			Memory: uint64(max(0, memory.Value())), Cores: int(cores.Value()),
+			Memory: uint64(max(0, cmp.Or(swap.Value(), memory.Value()))), Cores: int(cores.Value()),
 		}})
 	}
 	return all
