@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -45,6 +46,7 @@ type allocation struct {
 	sharing       dialect.GPUConfig
 	processMemory uint64
 	memory        uint64 // bytes
+	swap          uint64 // bytes; the limit of a swap share, of which memory is what it keeps on the GPU
 	cores         int    // percent
 	config        v1alpha1.ShareConfig
 	// asked is true if the claim names cores, even 0.
@@ -121,12 +123,27 @@ func (g *allocation) complete(requests []string, defaults defaultsOf) error {
 	if err := g.config.Validate(g.cores); err != nil {
 		return fault("%w", err)
 	}
+	return g.completeSwap()
+}
+
+// completeSwap makes the limit of a swap share the memory of the host that it takes, and keeps the memory of the GPU that it
+// takes there.
+func (g *allocation) completeSwap() error {
+	if err := dialect.CheckSwap(g.config, g.memory, g.swap); err != nil {
+		return fault("%w", err)
+	}
+	if g.config.Swap {
+		g.config.Kept, g.memory = v1alpha1.Bytes(g.memory), g.swap
+	}
 	return nil
 }
 
 // completeWhole leaves all of a GPU's time to a tenant that is alone there. Cores that
 // the scheduler counted by default are no cap, whatever the node's default policy is.
 func (g *allocation) completeWhole() error {
+	if g.config.Swap {
+		return fault("a whole GPU has nobody to take turns with: leave out swap, or ask for a share by class %s", v1alpha1.ClassShare)
+	}
 	if g.config.Backend = cmp.Or(g.config.Backend, g.sharing.Backend); g.config.Backend == v1alpha1.BackendMPS || g.config.Backend == v1alpha1.BackendTimeslice {
 		g.cores = g.sharing.Threads
 		g.config.Default(g.cores)
@@ -213,6 +230,13 @@ func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (all
 	cores, err := consumed(r, v1alpha1.CapacityCores)
 	if err != nil {
 		return g, err
+	}
+	if _, swaps := r.ConsumedCapacity[v1alpha1.CapacitySwapMemory]; swaps {
+		swap, err := consumed(r, v1alpha1.CapacitySwapMemory)
+		if err != nil {
+			return g, err
+		}
+		g.swap = uint64(swap)
 	}
 	slots, counted := r.ConsumedCapacity[v1alpha1.CapacitySlots]
 	switch {
@@ -308,6 +332,12 @@ func describe(c *v1alpha1.ShareConfig) string {
 		if n.value != 0 {
 			words = append(words, fmt.Sprintf("%s %d", n.name, n.value))
 		}
+	}
+	if c.Swap {
+		words = append(words, "swap")
+	}
+	if c.SuspendAfter != 0 {
+		words = append(words, "suspendAfter "+time.Duration(c.SuspendAfter).String())
 	}
 	if len(words) == 0 {
 		return "nothing set"

@@ -37,6 +37,13 @@ func result(request, uuid, memory, cores string) resourcev1.DeviceRequestAllocat
 	}
 }
 
+// swapResult is a swap share that takes these amounts of the GPU and of the host.
+func swapResult(request, uuid, memory, swap string) resourcev1.DeviceRequestAllocationResult {
+	r := result(request, uuid, memory, "0")
+	r.ConsumedCapacity[v1alpha1.CapacitySwapMemory] = resource.MustParse(swap)
+	return r
+}
+
 func wholeResult(request, uuid string) resourcev1.DeviceRequestAllocationResult {
 	return resourcev1.DeviceRequestAllocationResult{Request: request, Driver: v1alpha1.Driver, Pool: nodeName, Device: pool.Name(uuid, pool.Whole)}
 }

@@ -74,13 +74,22 @@ func add(shares []agent.TenancyShare, g *allocation) ([]agent.TenancyShare, erro
 	switch {
 	case s.Whole || s.Exclusive || g.whole || g.exclusive:
 		return nil, fault("GPU %s is allocated to it twice, once as a whole: give each request a GPU of its own", g.uuid)
-	case s.Config != g.config:
+	case !sameButKept(s.Config, g.config):
 		return nil, fault("two of its shares are of GPU %s and have different configurations (%s and %s): give them one, or ask for different GPUs by distinctAttribute",
 			g.uuid, describe(&s.Config), describe(&g.config))
 	}
 	s.Memory += g.memory
 	s.Cores += g.cores
+	if s.Config.Swap {
+		s.Config.Kept = v1alpha1.Bytes(s.Config.Kept.InBytes() + g.config.Kept.InBytes())
+	}
 	return shares, nil
+}
+
+// sameButKept reports whether two shares behave alike. What each keeps on the GPU is an amount, as its memory is.
+func sameButKept(a, b v1alpha1.ShareConfig) bool {
+	a.Kept, b.Kept = v1alpha1.Memory{}, v1alpha1.Memory{}
+	return a == b
 }
 
 // keyOf is the key of a view's tenancy.

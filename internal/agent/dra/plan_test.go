@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -65,21 +66,47 @@ func TestAllocationsRefuse(t *testing.T) {
 		"no slots": {changed(func(r *resourcev1.DeviceRequestAllocationResult) {
 			r.ConsumedCapacity[v1alpha1.CapacitySlots] = resource.MustParse("0")
 		}), "slots 0: a share takes 1"},
-		"no amounts":           {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.ConsumedCapacity = nil }), "DRAConsumableCapacity"},
-		"no memory":            {claimWith(result("r", firstID, "0", "30")), "memory must be greater than zero"},
-		"negative memory":      {claimWith(result("r", firstID, "-4Gi", "30")), "memory -4Gi: the amount must be a whole number"},
-		"parts of a byte":      {claimWith(result("r", firstID, "1500m", "30")), "memory 1500m: the amount must be a whole number"},
-		"too many cores":       {claimWith(result("r", firstID, "4Gi", "101")), "cores 101"},
-		"parts of a core":      {claimWith(result("r", firstID, "4Gi", "500m")), "cores 500m: the amount must be a whole number"},
-		"fixed without cores":  {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"policy":"fixed"`)), "policy fixed needs cores"},
-		"whole with a policy":  {withConfig(claimWith(wholeResult("r", firstID)), configured(fromClass, `,"policy":"burst"`)), "policy burst needs the cores"},
-		"a document of others": {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"backend":"remote"`)), `asks for backend remote and was given gpu-`},
+		"no amounts":              {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.ConsumedCapacity = nil }), "DRAConsumableCapacity"},
+		"no memory":               {claimWith(result("r", firstID, "0", "30")), "memory must be greater than zero"},
+		"negative memory":         {claimWith(result("r", firstID, "-4Gi", "30")), "memory -4Gi: the amount must be a whole number"},
+		"parts of a byte":         {claimWith(result("r", firstID, "1500m", "30")), "memory 1500m: the amount must be a whole number"},
+		"too many cores":          {claimWith(result("r", firstID, "4Gi", "101")), "cores 101"},
+		"parts of a core":         {claimWith(result("r", firstID, "4Gi", "500m")), "cores 500m: the amount must be a whole number"},
+		"fixed without cores":     {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"policy":"fixed"`)), "policy fixed needs cores"},
+		"whole with a policy":     {withConfig(claimWith(wholeResult("r", firstID)), configured(fromClass, `,"policy":"burst"`)), "policy burst needs the cores"},
+		"swap without the host's": {withConfig(claimWith(result("r", firstID, "1Gi", "0")), configured(fromClaim, `,"swap":true`)), "a swap share takes its limit of swapMemory"},
+		"the host's without swap": {claimWith(swapResult("r", firstID, "1Gi", "4Gi")), "it takes swapMemory, which is for swap shares"},
+		"kept twice":              {withConfig(claimWith(swapResult("r", firstID, "1Gi", "4Gi")), configured(fromClaim, `,"swap":true,"kept":"1Gi"`)), "leave out kept"},
+		"all is kept":             {withConfig(claimWith(swapResult("r", firstID, "4Gi", "4Gi")), configured(fromClaim, `,"swap":true`)), "would keep 4Gi of it on the GPU"},
+		"a whole one that swaps":  {withConfig(claimWith(wholeResult("r", firstID)), configured(fromClaim, `,"swap":true`)), "a whole GPU has nobody to take turns with"},
+		"part of the host's":      {withConfig(claimWith(swapResult("r", firstID, "1Gi", "1500m")), configured(fromClaim, `,"swap":true`)), "swapMemory 1500m: the amount must be a whole number"},
+		"a document of others":    {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"backend":"remote"`)), `asks for backend remote and was given gpu-`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := allocationsOf(c.claim, nodeName, noDefaults); !errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), c.fault) {
 				t.Errorf("%v, want %q", err, c.fault)
 			}
 		})
+	}
+}
+
+// What a swap share takes of the host is its limit, and what it takes of the GPU is what it keeps there. Requests of one GPU add up.
+func TestAllocationsOfSwapShares(t *testing.T) {
+	claim := withConfig(claimWith(swapResult("r", firstID, "1Gi", "4Gi"), swapResult("q", firstID, "2Gi", "8Gi")), configured(fromClaim, `,"swap":true`))
+	allocations, err := allocationsOf(claim, nodeName, noDefaults)
+	if err != nil || len(allocations) != 2 || allocations[0].memory != 4*gib || allocations[0].config.Kept != v1alpha1.Bytes(gib) || !allocations[0].config.Swap {
+		t.Fatalf("%+v, %v", allocations, err)
+	}
+	p, err := planOf(claim, nodeName, allocations, []view{{"q", "r"}}, nil)
+	if err != nil || len(p.tenancies) != 1 || len(p.tenancies[0].Shares) != 1 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if s := p.tenancies[0].Shares[0]; s.Memory != 12*gib || s.Config.Kept != v1alpha1.Bytes(3*gib) || !s.Config.Swap {
+		t.Errorf("the tenancy has %+v", s)
+	}
+	claim = withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"suspendAfter":"10m"`))
+	if allocations, err = allocationsOf(claim, nodeName, noDefaults); err != nil || allocations[0].config.SuspendAfter != v1alpha1.Duration(10*time.Minute) || allocations[0].memory != 4*gib {
+		t.Errorf("one that is suspended: %+v, %v", allocations, err)
 	}
 }
 
