@@ -105,6 +105,7 @@ type Config struct {
 	// outside is empty for report.
 	outside       Outside
 	defaultMemory v1alpha1.Memory
+	turnMemory    v1alpha1.Memory
 	idle          Idle
 	overcommit    members
 	backends      backends

@@ -126,7 +126,7 @@ func TestFaults(t *testing.T) {
 		{"apiVersion: divvy.dev/v1\nkind: AgentConfig\nshares: 3", `agent.yaml:1: apiVersion: "divvy.dev/v1" is not what this version of Divvy reads, which is divvy.dev/v1alpha1`},
 		{"apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\n", `agent.yaml:2: kind: "WebhookConfig" is not what this version of Divvy reads, which is AgentConfig`},
 		{head + "---\n" + head, "agent.yaml: more than one document: a file holds one configuration"},
-		{head + "limits: {}", "agent.yaml:3: limits: unknown field; known here: apiVersion, backends, defaultMemory, groups, history, idle, kind, metrics, nicShares, nics, others, outside, overcommit, users, web, workers"},
+		{head + "limits: {}", "agent.yaml:3: limits: unknown field; known here: apiVersion, backends, defaultMemory, groups, history, idle, kind, metrics, nicShares, nics, others, outside, overcommit, turnMemory, users, web, workers"},
 		{head + "outside: kill\noutside: stop", "agent.yaml:4: outside: given twice"},
 		{head + "outside: punish", `agent.yaml:3: outside: "punish" is not one of report, stop, kill`},
 		{head + "outside: [kill]", "agent.yaml:3: outside: must be one word of report, stop, kill"},

@@ -79,6 +79,7 @@ func (r *reader) top(root *yaml.Node) {
 		"apiVersion": checked, "kind": checked,
 		"outside":       func(n *yaml.Node, f string) { c.outside = choice(r, n, f, OutsideReport, OutsideStop, OutsideKill) },
 		"defaultMemory": r.defaultMemory,
+		"turnMemory":    r.turnMemory,
 		"overcommit":    r.overcommit,
 		"idle":          r.idle,
 		"backends":      r.backends,

@@ -153,6 +153,9 @@ func (c *Config) compare(m Machine) (faults []error) {
 	if !c.defaultMemory.IsZero() && c.defaultMemory.Of(m.Largest) <= m.Context {
 		fault("defaultMemory", small, c.defaultMemory, v1alpha1.FormatBytes(m.Context))
 	}
+	if c.turnMemory.InBytes() >= m.Largest && m.Largest > 0 {
+		fault("turnMemory", "%s leaves nothing of a GPU of this machine to what swap shares keep there: each has %s at most for tenants", c.turnMemory, v1alpha1.FormatBytes(m.Largest))
+	}
 	c.compareBackends(m, fault)
 	for _, e := range c.entries() {
 		if e.limits.Memory > 0 && e.limits.Memory <= m.Context {
