@@ -120,7 +120,8 @@ uid_t dv_share_owner(const dv_share *share);
 int dv_share_find(const dv_share *share, const uint8_t uuid[16]);
 
 /* Present limit of device dev in bytes; 0 if there is no such device, and if the page has been
- * damaged so that it allows more than the GPU has. A single load of the page. */
+ * damaged so that it allows more than the GPU has. A single load of the page. Memory that leaves the
+ * GPU may be more than it has. */
 uint64_t dv_share_limit(const dv_share *share, unsigned dev);
 
 /* Reserves bytes on device dev. Refuses (DV_NO_MEMORY) only if the bytes do not fit beside what is

@@ -147,11 +147,15 @@ static inline uint64_t units_of(uint64_t bytes) {
 }
 
 /* The present limit in bytes. The page is read each time, and may have been damaged since the share
- * was opened. No share is larger than its GPU, so a page that says so allows nothing. */
+ * was opened. No share has more of a GPU than there is, so a page that says so allows nothing. Only
+ * memory that has turns may be more. */
 static inline uint64_t present_limit(const dv_share *share, unsigned device) {
     uint64_t limit = load64(&share->config->device[device].limit);
     uint64_t total = share->device[device].total; /* our copy; 0 if nobody told */
-    return total == 0 || limit <= total ? limit : 0;
+    if (__builtin_expect(total == 0 || limit <= total, 1)) {
+        return limit;
+    }
+    return share->swap && device < share->device_count / 2 ? limit : 0;
 }
 
 static inline uint64_t limit_units(const dv_share *share, unsigned device) {
