@@ -12,6 +12,7 @@
 struct collection {
     struct tenant *tenant;
     unsigned device;
+    unsigned kept; /* where what stays on the GPU is charged, which may be the same */
 };
 
 static bool collect(const dv_process *process, void *argument) {
@@ -27,17 +28,20 @@ static bool collect(const dv_process *process, void *argument) {
         tenant->processes = grown;
         tenant->room = room;
     }
+    uint64_t used = process->used[collection->device];
+    used += collection->kept != collection->device ? process->used[collection->kept] : 0;
     tenant->processes[tenant->count++] = (struct tenant_process){
         .pid = (unsigned int)process->pid,
         .host_pid = (unsigned int)process->host_pid,
-        .used = process->used[collection->device],
+        .used = used,
     };
     return true;
 }
 
 nvmlReturn_t tenant_read(const struct gpu *gpu, struct tenant *tenant) {
     *tenant = (struct tenant){.processes = NULL};
-    struct collection collection = {.tenant = tenant, .device = gpu->device};
+    struct collection collection = {
+        .tenant = tenant, .device = gpu->device, .kept = dv_share_kept(gpu->share, gpu->device)};
     dv_processes(gpu->share, collect, &collection);
     return tenant->exhausted ? NVML_ERROR_MEMORY : NVML_SUCCESS;
 }
