@@ -27,6 +27,7 @@ var shapes = map[string]shape{
 	"follows":      {kinds: []Kind{Copy, Sync, Pass}, stream: true},
 	"instantiates": {kinds: []Kind{Graph}, first: []string{"CUgraphExec *", "CUgraph"}},
 	"launches":     {kinds: []Kind{Launch}, stream: true, calls: []string{"cost_kernel"}},
+	"migrates":     {kinds: []Kind{Copy, Pass}, stream: true, calls: []string{"told", "told_all"}},
 	"records":      {kinds: []Kind{Pass}, first: []string{"CUevent", "CUstream"}, stream: true},
 	"waits":        {kinds: []Kind{Sync}, first: []string{"CUstream"}, only: true, stream: true},
 }
@@ -48,6 +49,8 @@ var calls = map[string][]string{
 	"described":   {`const CUDA_MEMCPY(2D|3D)(_v1)? \*|const CUDA_MEMCPY3D_PEER \*`},
 	"filling":     {aValue, anAmount, aCount},
 	"pairs":       {aPointer + ` \*`, aPointer + ` \*`, `size_t \*`, anAmount},
+	"told":        {aPointer},
+	"told_all":    {aPointer + ` \*`, `size_t`},
 	"within":      {anAmount},
 }
 

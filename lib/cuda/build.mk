@@ -53,9 +53,12 @@ $(B)/obj/cuda/test/sim.o: CFLAGS += -DSIM_DRIVER='"$(abspath $(B))/lib/simgpu/li
 	-DSIM_CTL='"$(abspath $(B))/libexec/divvy/simgpuctl"'
 $(CUDA_SIM_TESTS): $(B)/obj/cuda/test/sim.o $(B)/obj/cuda/test/busy.o | $(SIM_DRIVER_FILES)
 
-# The API suite in a share.
-$(B)/obj/cuda/test/test_sim_api.o: CFLAGS += -DAPI_SUITE='"$(abspath $(B)/test/api/apisuite)"' -DDRIVER_LACKS='"$(abspath lib/simgpu/api_lacks.txt)"' -DAPI_LACKS='"$(abspath lib/cuda/test/api_lacks.txt)"'
-$(B)/test/cuda/sim_api: | $(B)/test/api/apisuite
+# The API suite in a share, and in a swap share.
+$(B)/obj/cuda/test/suite.o: CFLAGS += -DAPI_SUITE='"$(abspath $(B)/test/api/apisuite)"'
+$(B)/obj/cuda/test/test_sim_api.o $(B)/obj/cuda/test/test_sim_swap_api.o: CFLAGS += \
+	-DDRIVER_LACKS='"$(abspath lib/simgpu/api_lacks.txt)"' -DAPI_LACKS='"$(abspath lib/cuda/test/api_lacks.txt)"' \
+	-DSWAP_LACKS='"$(abspath lib/cuda/test/swap_lacks.txt)"'
+$(B)/test/cuda/sim_api $(B)/test/cuda/sim_swap_api: $(B)/obj/cuda/test/suite.o | $(B)/test/api/apisuite
 
 $(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
 $(B)/test/cuda/sim_growth $(B)/test/cuda/sim_variables: $(B)/obj/cuda/test/code.o

@@ -5,9 +5,12 @@
 #include "cuda/memory/limbo.h"
 #include "cuda/memory/linear.h"
 #include "cuda/memory/overhead.h"
+#include "cuda/memory/swapped.h"
 
-/* Frees that wait for a stream come first: they are of allocations that are then taken out. */
+/* Frees that wait for a stream come before what they are of is taken out. The driver is not asked for
+ * them any more: it may have given the addresses again. */
 static void memory_emptied(struct home home) {
+    swapped_context_ended(home.owner);
     limbo_context_done(home.owner);
     linear_context_ended(home.owner);
     arrays_context_ended(home.owner);

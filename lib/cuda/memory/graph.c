@@ -116,7 +116,8 @@ static void settle_all(struct graph_reservation *reservation, CUresult result) {
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if (reservation->open >> i & 1) {
             if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-                dv_refused(attached_share(), i, reservation->reservations[i].bytes, true);
+                const struct reservation *refused = &reservation->reservations[i];
+                dv_refused(attached_share(), refused->account, refused->bytes, true);
             }
             int64_t more = follow(i);
             reservation_settle(&reservation->reservations[i], more > 0 ? (uint64_t)more : 0);
@@ -226,7 +227,7 @@ static bool reread(unsigned device) {
     }
     int64_t more = follow(device);
     if (more > 0) {
-        dv_settle(attached_share(), device, 0, (uint64_t)more);
+        reservation_charge(device, (uint64_t)more);
     } else {
         reservation_release(device, (uint64_t)-more);
     }

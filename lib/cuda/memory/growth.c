@@ -290,8 +290,7 @@ void growth_end(struct growth *growth, bool done) {
         i++;
     }
     if (more > 0) {
-        struct reservation none = {.home = growth->home};
-        reservation_settle(&none, (uint64_t)more);
+        reservation_charge(growth->home.device, (uint64_t)more);
     } else {
         reservation_release(growth->home.device, (uint64_t)-more);
     }

@@ -50,7 +50,7 @@ static CUresult made(struct reservation *reservation, CUresult result, CUarray g
             return DV_REAL(fn)(array, what);                                                       \
         }                                                                                          \
         CUDA_ARRAY3D_DESCRIPTOR full = as3d;                                                       \
-        CUresult result = reservation_open(&reservation, array_bytes(&full, 1));                   \
+        CUresult result = reservation_open_kept(&reservation, array_bytes(&full, 1));              \
         if (result == CUDA_SUCCESS) {                                                              \
             result = DV_CALL(fn, &got, what);                                                      \
             result = made(&reservation, result, got, array);                                       \
@@ -83,7 +83,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
     if (DV_INNER() || array == NULL || what == NULL) {
         return DV_REAL(cuMipmappedArrayCreate)(array, what, levels);
     }
-    CUresult result = reservation_open(&reservation, array_bytes(what, levels));
+    CUresult result = reservation_open_kept(&reservation, array_bytes(what, levels));
     if (result != CUDA_SUCCESS) {
         return result;
     }

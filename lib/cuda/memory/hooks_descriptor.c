@@ -15,6 +15,7 @@
 #include "cuda/device.h"
 #include "cuda/memory/ipc.h"
 #include "cuda/memory/object.h"
+#include "cuda/memory/swapped.h"
 #include "cuda/memory/vmm.h"
 
 /* Moves the charge of memory to the share. */
@@ -22,7 +23,8 @@ static CUresult share_object(const struct object_use *use) {
     uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
     dv_mark_key(use->mark, key);
     if (use->mark == 0 ||
-        dv_export_publish(attached_share(), use->device, key, use->bytes) != DV_OK) {
+        dv_export_publish(attached_share(), dv_share_kept(attached_share(), use->device), key,
+                          use->bytes) != DV_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     object_shared(use);
@@ -92,10 +94,12 @@ static CUresult mark_mapped(const struct object_use *use, int fd) {
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
                                        CUmemRangeHandleType type, unsigned long long flags) {
     uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
+    struct swapped memory;
     bool linear = false;
     int fd = -1;
     if (DV_INNER() || handle == NULL || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD ||
-        bytes > UINT64_MAX - address || attach_share() != CUDA_SUCCESS) {
+        bytes > UINT64_MAX - address || attach_share() != CUDA_SUCCESS ||
+        swapped_find(address, &memory)) { /* managed memory, which the driver refuses */
         return DV_REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags);
     }
     CUresult result = ipc_share(address, key, &linear);
@@ -132,7 +136,8 @@ static uint64_t join(unsigned device, int fd) {
         mark = mark != 0 && dv_mark_put(fd, mark) ? mark : 0;
     }
     dv_mark_key(mark, key);
-    return mark != 0 && dv_export_join(attached_share(), device, key) == DV_OK ? mark : 0;
+    unsigned account = dv_share_kept(attached_share(), device);
+    return mark != 0 && dv_export_join(attached_share(), account, key) == DV_OK ? mark : 0;
 }
 
 static void part(uint64_t mark) {

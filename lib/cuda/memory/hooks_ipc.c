@@ -78,18 +78,18 @@ static CUresult publish(uint64_t address, const struct entry *note, const void *
     struct exported export = {
         .address = address, .bytes = span.whole + common, .owner = note->owner};
     memcpy(export.key, key, sizeof export.key);
-    CUresult result = reservation_open_number(&reservation, note->device, common);
+    CUresult result = reservation_open_account(&reservation, note->device, common);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     reservation_settle(&reservation, common);
     if (!note_export(&export)) {
-        reservation_release(note->device, common);
+        reservation_release_account(note->device, common);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (dv_export_publish(attached_share(), note->device, export.key, export.bytes) != DV_OK) {
         take_export(address, &export);
-        reservation_release(note->device, common);
+        reservation_release_account(note->device, common);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
@@ -208,7 +208,7 @@ static CUresult charge(struct opened *open, CUdeviceptr address) {
     CUdeviceptr base;
     size_t bytes = 0;
     DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, address);
-    CUresult result = reservation_open(&reservation, blocks_worst(bytes));
+    CUresult result = reservation_open_kept(&reservation, blocks_worst(bytes));
     if (result == CUDA_SUCCESS) {
         reservation_settle(&reservation, reservation.bytes);
         lock_take(&guard);

@@ -3,6 +3,7 @@
 #include "cuda/memory/blocks.h"
 #include "cuda/memory/linear.h"
 #include "cuda/memory/pool.h"
+#include "cuda/memory/swap.h"
 
 /* Largest alignment of rows (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is smaller on every GPU).
  * Used only for what is reserved before the driver tells the pitch. */
@@ -37,10 +38,14 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    if (swaps()) {
+        return swap_alloc(&reservation, address, bytes);
+    }
     result = DV_CALL(cuMemAlloc_v2, &got, bytes);
     return kept(&reservation, result, got, bytes, address);
 }
 
+/* Managed memory has no address of 32 bits, so in a swap share this memory is kept on the GPU. */
 CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
     struct reservation reservation;
     CUdeviceptr_v1 got = 0;
@@ -49,7 +54,7 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
         return DV_REAL(cuMemAlloc)(address, bytes);
     }
     *address = 0;
-    CUresult result = reservation_open(&reservation, blocks_worst(bytes));
+    CUresult result = reservation_open_kept(&reservation, blocks_worst(bytes));
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -86,6 +91,9 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    if (swaps()) {
+        return swap_alloc_pitch(&reservation, address, pitch, width, height, element);
+    }
     result = DV_CALL(cuMemAllocPitch_v2, &got, &got_pitch, width, height, element);
     result = kept(&reservation, result, got, got_pitch * height, address);
     if (result == CUDA_SUCCESS) {
@@ -105,7 +113,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned widt
     }
     *address = 0;
     *pitch = 0;
-    CUresult result = reservation_open(&reservation, worst_pitched(width, height));
+    CUresult result = reservation_open_kept(&reservation, worst_pitched(width, height));
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -136,6 +144,10 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
         return result;
     }
     result = DV_CALL(cuMemAllocManaged, &got, bytes, flags);
+    if (swaps()) {
+        struct swapped memory = {.address = got, .bytes = bytes};
+        return swap_made(&reservation, result, &memory, address);
+    }
     return kept(&reservation, result, got, bytes, address);
 }
 
@@ -162,23 +174,41 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, struct entry
 
 /* An address in neither table may be imported or external memory, or invalid. The driver
    decides. */
-CUresult cuMemFree_v2(CUdeviceptr address) {
+static inline __attribute__((always_inline)) CUresult free_any(CUdeviceptr address) {
     struct freeing freeing;
     struct entry note;
-    if (!DV_INNER() && linear_is_counted(address) && !pools_have_pointers()) {
+    if (linear_is_counted(address) && !pools_have_pointers()) {
         CUresult result = DV_CALL(cuMemFree_v2, address);
         if (result == CUDA_SUCCESS) {
             linear_counted_freed(address);
         }
         return result;
     }
-    if (!DV_INNER() && linear_take(address, &freeing)) {
+    if (linear_take(address, &freeing)) {
         return freed(DV_CALL(cuMemFree_v2, address), &freeing);
     }
-    if (!DV_INNER() && pool_take(address, &note)) {
+    if (pool_take(address, &note)) {
         return freed_to_pool(DV_CALL(cuMemFree_v2, address), address, note);
     }
     return DV_REAL(cuMemFree_v2)(address);
+}
+
+/* Is taken from the list first, because another thread may get the address at once. */
+static __attribute__((noinline, cold)) CUresult free_swapped(CUdeviceptr address) {
+    struct swapped memory;
+    bool listed = swapped_take(address, &memory);
+    CUresult result = listed && memory.ending ? CUDA_ERROR_INVALID_VALUE : free_any(address);
+    if (listed && result != CUDA_SUCCESS) {
+        swapped_add(&memory);
+    }
+    return result;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    if (DV_INNER()) {
+        return DV_REAL(cuMemFree_v2)(address);
+    }
+    return swaps() ? free_swapped(address) : free_any(address);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 address) {

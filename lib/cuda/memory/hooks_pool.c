@@ -12,6 +12,7 @@
 #include "cuda/memory/limbo.h"
 #include "cuda/memory/linear.h"
 #include "cuda/memory/pool.h"
+#include "cuda/memory/swap.h"
 #include "cuda/stream.h"
 
 /* If the driver does not know a pool, the call is refused, because it would not tell what an
@@ -142,6 +143,9 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
         }                                                                                          \
         if (address != 0 && linear_find(address, &note)) {                                         \
             CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
+            if (swaps()) {                                                                         \
+                result = swap_free_async(result, address, DEFAULT##suffix(stream));                \
+            }                                                                                      \
             return freed_in_order(result, address, note, DEFAULT##suffix(stream));                 \
         }                                                                                          \
         return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                                   \

@@ -34,7 +34,7 @@ static bool is_on_host(const CUmemLocation *location) {
 static CUresult open_reservation(struct reservation *reservation, size_t bytes,
                                  const CUmemAllocationProp *prop) {
     return is_on_host(&prop->location)
-               ? reservation_open(reservation, blocks_worst(bytes))
+               ? reservation_open_kept(reservation, blocks_worst(bytes))
                : reservation_open_on(reservation, prop->location.id, blocks_worst(bytes));
 }
 
@@ -90,7 +90,8 @@ static void charge_more(const struct object_use *use, uint64_t end) {
     uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
     if (use->imported && use->mark != 0) {
         dv_mark_key(use->mark, key);
-        dv_export_grow(attached_share(), use->device, key, blocks_worst(end), use->more);
+        dv_export_grow(attached_share(), dv_share_kept(attached_share(), use->device), key,
+                       blocks_worst(end), use->more);
     }
 }
 

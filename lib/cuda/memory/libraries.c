@@ -31,6 +31,7 @@ uint64_t libraries_bytes(void) {
 /* Charges what there is now, and ends the reservation. */
 static void follow(struct reservation *reservation) {
     unsigned device = reservation->home.device;
+    reservation->account = dv_share_kept(attached_share(), device);
     lock_take(&all.lock);
     uint64_t now = each() * all.contexts[device], before = all.charged[device];
     all.charged[device] = now;

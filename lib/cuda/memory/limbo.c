@@ -1,6 +1,7 @@
 #include "cuda/memory/limbo.h"
 
 #include "cuda/fork.h"
+#include "cuda/memory/swap.h"
 #include "cuda/stream.h"
 
 #define STREAMS_MAX 64 /* asked in one pass */
@@ -54,7 +55,11 @@ static void release(uint64_t address) {
     table_take(&in_streams, address, NULL);
     table_take(&waiting, address, &note);
     for (uint32_t i = 0; i < note.amount && linear_take(address, &freeing); i++) {
-        linear_freed(&freeing);
+        if (swap_free_ending(address)) {
+            linear_freed(&freeing);
+        } else {
+            linear_put_back(&freeing);
+        }
     }
     __atomic_sub_fetch(&count, note.amount, __ATOMIC_RELAXED);
 }

@@ -47,7 +47,7 @@ static bool enter_with_entry(uint64_t address, struct entry note, uint64_t *adde
          * stream got to its free, or its context ended without a call to us. */
         struct span gone = span_of(address, entry_bytes(old));
         TELL(linear_reused, (address));
-        reservation_release(old.device, gone.whole + edges_drop(&gone));
+        reservation_release_account(old.device, gone.whole + edges_drop(&gone));
     }
     return true;
 }
@@ -61,8 +61,7 @@ bool linear_keep(struct reservation *reservation, uint64_t address, uint64_t byt
     uint64_t added = 0;
     bool done = false;
     if (bytes <= GRAINS_MAX_BYTES) {
-        struct entry note =
-            entry_of_bytes(bytes, reservation->home.owner, reservation->home.device);
+        struct entry note = entry_of_bytes(bytes, reservation->home.owner, reservation->account);
         done = (is_small(&span) && small_enter(span.edges[0], &note, &added)) ||
                enter_with_entry(address, note, &added);
     }
@@ -120,11 +119,11 @@ bool linear_is_counted(uint64_t address) {
 void linear_counted_freed(uint64_t address) {
     unsigned device = 0;
     uint64_t bytes = small_gone(address, &device);
-    reservation_release(device, bytes);
+    reservation_release_account(device, bytes);
 }
 
 void linear_freed(const struct freeing *freeing) {
-    reservation_release(freeing->note.device, end_free(freeing));
+    reservation_release_account(freeing->note.device, end_free(freeing));
     if (freeing->retired > 0) {
         dv_settle(attached_share(), freeing->note.device, freeing->retired, 0);
     }
@@ -153,7 +152,7 @@ void linear_put_back(const struct freeing *freeing) {
         added -= span_of(freeing->address, entry_bytes(note)).whole;
     }
     dv_settle(attached_share(), note.device, freeing->retired, added);
-    reservation_release(note.device, end_free(freeing));
+    reservation_release_account(note.device, end_free(freeing));
 }
 
 bool linear_find(uint64_t address, struct entry *note) {
@@ -255,7 +254,7 @@ void linear_context_ended(uint32_t owner) {
         }
     } while (remains.size == 256);
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
-        reservation_release(device, remains.bytes[device]);
+        reservation_release_account(device, remains.bytes[device]);
     }
 }
 

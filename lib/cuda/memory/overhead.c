@@ -9,6 +9,9 @@
 #include "cuda/memory/measure.h"
 #include "share/share.h"
 
+/* Makes one number of two that count operations: it changes with each of them. */
+#define BOTH UINT64_C(0x9e3779b97f4a7c15)
+
 #define MEASUREMENTS_MAX 4 /* tries, until no allocation of another thread disturbs one */
 
 static struct {
@@ -17,12 +20,23 @@ static struct {
     uint64_t least;    /* bytes: what the first context was measured to take; atomic */
 } figures[DV_PAGE_DEVICES];
 
+/* Overhead never leaves the GPU. */
+static unsigned account_of(unsigned device) {
+    return dv_share_kept(attached_share(), device);
+}
+
 /* Bytes that are charged for allocations of this process, to itself or to the share, and bytes that
- * are reserved for calls under way. */
+ * are reserved for calls under way: in a swap share of both accounts, because the driver's figure
+ * has what is on the GPU of either. */
 static dv_own_t own_figures(unsigned device) {
-    dv_own_t own;
-    dv_own(attached_share(), device, &own);
+    dv_own_t own, turning;
+    dv_own(attached_share(), account_of(device), &own);
     own.charged += own.exported;
+    if (account_of(device) != device && dv_own(attached_share(), device, &turning)) {
+        own.charged += turning.charged + turning.exported;
+        own.pending += turning.pending;
+        own.operation = own.operation * BOTH + turning.operation;
+    }
     return own;
 }
 
@@ -85,7 +99,7 @@ static void begin_anew(unsigned device, uint64_t unmeasured) {
     set_due(device, !told || most);
     bytes = told && !none ? bytes : unmeasured;
     __atomic_store_n(&figures[device].least, unmeasured != 0 ? bytes : 0, __ATOMIC_RELAXED);
-    dv_overhead(attached_share(), device, bytes);
+    dv_overhead(attached_share(), account_of(device), bytes);
 }
 
 /* Charges may be more than the driver has of them: managed memory that is on the host, buffers that
@@ -99,7 +113,7 @@ static uint64_t beyond(unsigned device, uint64_t bytes) {
 void overhead_look(unsigned device) {
     uint64_t bytes, agents;
     bool none, most;
-    if (dv_measured(attached_share(), device, &agents)) {
+    if (dv_measured(attached_share(), account_of(device), &agents)) {
         set_due(device, false); /* what is new, the agent sees */
         return;
     }
@@ -110,13 +124,14 @@ void overhead_look(unsigned device) {
     set_due(device, most);
     if (!none) {
         /* What an agent found before it left may be part of it, and counts already. */
-        dv_overhead(attached_share(), device, beyond(device, bytes > agents ? bytes - agents : 0));
+        dv_overhead(attached_share(), account_of(device),
+                    beyond(device, bytes > agents ? bytes - agents : 0));
     }
 }
 ON(measure_overdue, overhead_look);
 
 void overhead_lessened(unsigned device) {
-    dv_eased(attached_share(), device);
+    dv_eased(attached_share(), account_of(device));
     overhead_look(device);
 }
 
@@ -156,7 +171,7 @@ void overhead_appeared(unsigned device) {
 /* The agent may have counted a context that we did not see made. */
 static void overhead_met(unsigned device) {
     overhead_appeared(device);
-    dv_eased(attached_share(), device);
+    dv_eased(attached_share(), account_of(device));
 }
 ON(context_met, overhead_met);
 
@@ -165,7 +180,7 @@ void overhead_ended(unsigned device) {
     libraries_contexts(device, contexts);
     if (contexts == 0) {
         begin_anew(device, 0);
-        dv_eased(attached_share(), device);
+        dv_eased(attached_share(), account_of(device));
     } else {
         overhead_lessened(device);
     }

@@ -296,7 +296,7 @@ void pool_freed(struct entry note) {
 static bool charge_difference(struct pool *pool) {
     int64_t more = follow(pool);
     if (more > 0) {
-        dv_settle(attached_share(), device_of(pool), 0, (uint64_t)more);
+        reservation_charge(device_of(pool), (uint64_t)more);
     } else {
         reservation_release(device_of(pool), (uint64_t)-more);
     }

@@ -10,11 +10,12 @@ static bool gives_back(unsigned device) {
     return less;
 }
 
-static CUresult reserve(dv_share *share, unsigned device, uint64_t bytes) {
-    measure_refresh(device);
-    dv_status status = dv_reserve(share, device, bytes);
-    if (status == DV_NO_MEMORY && gives_back(device)) {
-        status = dv_reserve(share, device, bytes);
+static CUresult reserve(const struct reservation *reservation) {
+    dv_share *share = attached_share();
+    measure_refresh(reservation->home.device);
+    dv_status status = dv_reserve(share, reservation->account, reservation->bytes);
+    if (status == DV_NO_MEMORY && gives_back(reservation->home.device)) {
+        status = dv_reserve(share, reservation->account, reservation->bytes);
     }
     switch (status) {
     case DV_OK:
@@ -29,23 +30,24 @@ static CUresult reserve(dv_share *share, unsigned device, uint64_t bytes) {
 }
 
 /* The same, and counts an answer for want of memory. */
-static CUresult reserve_counted(dv_share *share, unsigned device, uint64_t bytes) {
-    CUresult result = reserve(share, device, bytes);
+static CUresult reserve_counted(const struct reservation *reservation) {
+    CUresult result = reserve(reservation);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        dv_refused(share, device, bytes, false);
+        dv_refused(attached_share(), reservation->account, reservation->bytes, false);
     }
     return result;
 }
 
 static CUresult open_number(struct reservation *reservation, unsigned number, uint64_t worst,
-                            CUresult (*ask)(dv_share *, unsigned, uint64_t)) {
-    dv_share *share = attached_share();
+                            CUresult (*ask)(const struct reservation *)) {
+    const dv_share *share = attached_share();
     if (share == NULL) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
     reservation->home = (struct home){.device = number};
+    reservation->account = dv_share_kept(share, number);
     reservation->bytes = worst;
-    return ask(share, number, worst);
+    return ask(reservation);
 }
 
 CUresult reservation_open_number(struct reservation *reservation, unsigned number, uint64_t worst) {
@@ -54,6 +56,18 @@ CUresult reservation_open_number(struct reservation *reservation, unsigned numbe
 
 CUresult reservation_try_number(struct reservation *reservation, unsigned number, uint64_t worst) {
     return open_number(reservation, number, worst, reserve);
+}
+
+CUresult reservation_open_account(struct reservation *reservation, unsigned account,
+                                  uint64_t worst) {
+    const dv_share *share = attached_share();
+    if (share == NULL) {
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    reservation->home = (struct home){.device = account % dv_share_device_count(share)};
+    reservation->account = account;
+    reservation->bytes = worst;
+    return reserve_counted(reservation);
 }
 
 CUresult reservation_why_unknown(void) {
@@ -71,34 +85,58 @@ CUresult reservation_open_on(struct reservation *reservation, CUdevice device, u
                       : reservation_open_number(reservation, (unsigned)number, worst);
 }
 
-CUresult reservation_open(struct reservation *reservation, uint64_t worst) {
+/* The device of the current context. */
+static CUresult find_home(struct reservation *reservation, uint64_t worst) {
     if (attached_share() == NULL && attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
     CUresult result = context_current(&reservation->home);
+    reservation->account = reservation->home.device;
     reservation->bytes = worst;
-    return result == CUDA_SUCCESS
-               ? reserve_counted(attached_share(), reservation->home.device, worst)
-               : result;
+    return result;
+}
+
+CUresult reservation_open(struct reservation *reservation, uint64_t worst) {
+    CUresult result = find_home(reservation, worst);
+    return result == CUDA_SUCCESS ? reserve_counted(reservation) : result;
+}
+
+CUresult reservation_open_kept(struct reservation *reservation, uint64_t worst) {
+    CUresult result = find_home(reservation, worst);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    reservation->account = dv_share_kept(attached_share(), reservation->home.device);
+    return reserve_counted(reservation);
 }
 
 void reservation_settle(struct reservation *reservation, uint64_t charged) {
-    dv_settle(attached_share(), reservation->home.device, reservation->bytes, charged);
+    dv_settle(attached_share(), reservation->account, reservation->bytes, charged);
 }
 
 void reservation_fail(struct reservation *reservation, CUresult result) {
     reservation_settle(reservation, 0);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && reservation->bytes > 0) {
-        dv_refused(attached_share(), reservation->home.device, reservation->bytes, true);
+        dv_refused(attached_share(), reservation->account, reservation->bytes, true);
     }
 }
 
 void reservation_refused(unsigned device, uint64_t bytes) {
-    dv_refused(attached_share(), device, bytes, false);
+    dv_refused(attached_share(), dv_share_kept(attached_share(), device), bytes, false);
+}
+
+void reservation_charge(unsigned device, uint64_t bytes) {
+    dv_settle(attached_share(), dv_share_kept(attached_share(), device), 0, bytes);
 }
 
 void reservation_release(unsigned device, uint64_t bytes) {
     if (bytes > 0) {
-        dv_release(attached_share(), device, bytes);
+        dv_release(attached_share(), dv_share_kept(attached_share(), device), bytes);
+    }
+}
+
+void reservation_release_account(unsigned account, uint64_t bytes) {
+    if (bytes > 0) {
+        dv_release(attached_share(), account, bytes);
     }
 }

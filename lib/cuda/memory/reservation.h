@@ -15,8 +15,12 @@
 #include "cuda/driver.h"
 #include "cuda/event.h"
 
+/* In a swap share a GPU has two accounts: linear, pitched and managed memory is charged to its number
+ * in the share, all that never leaves the GPU to dv_share_kept of it. In any other share the two are
+ * one. */
 struct reservation {
     struct home home;
+    unsigned account; /* the number under which it is charged */
     uint64_t bytes;
 };
 
@@ -25,12 +29,16 @@ struct reservation {
  * what they hold on the device now, charge that, and set *less if they gave charges back. */
 EVENT(memory_short, (unsigned device, bool *less));
 
-/* Reserves on the device of the calling thread's current context. CUDA_ERROR_OUT_OF_MEMORY if worst
- * bytes do not fit into the limit, CUDA_ERROR_SYSTEM_NOT_READY without a share, and what the driver
- * says of the current context if there is none. Nothing is reserved then. */
+/* Reserves linear memory on the device of the calling thread's current context.
+ * CUDA_ERROR_OUT_OF_MEMORY if worst bytes do not fit into the limit, CUDA_ERROR_SYSTEM_NOT_READY
+ * without a share, and what the driver says of the current context if there is none. Nothing is
+ * reserved then. */
 DV_HIDDEN CUresult reservation_open(struct reservation *reservation, uint64_t worst);
 
-/* Reserves on a device that the call names. The current context does not matter. */
+/* The same for memory that never leaves the GPU. */
+DV_HIDDEN CUresult reservation_open_kept(struct reservation *reservation, uint64_t worst);
+
+/* Reserves such memory on a device that the call names. The current context does not matter. */
 DV_HIDDEN CUresult reservation_open_on(struct reservation *reservation, CUdevice device,
                                        uint64_t worst);
 DV_HIDDEN CUresult reservation_open_number(struct reservation *reservation, unsigned number,
@@ -46,6 +54,10 @@ DV_HIDDEN void reservation_refused(unsigned device, uint64_t bytes);
  * CUDA_ERROR_INVALID_DEVICE. */
 DV_HIDDEN CUresult reservation_why_unknown(void);
 
+/* The same in an account. */
+DV_HIDDEN CUresult reservation_open_account(struct reservation *reservation, unsigned account,
+                                            uint64_t worst);
+
 /* Ends the reservation. charged may be more than what was reserved. */
 DV_HIDDEN void reservation_settle(struct reservation *reservation, uint64_t charged);
 
@@ -53,7 +65,12 @@ DV_HIDDEN void reservation_settle(struct reservation *reservation, uint64_t char
  * want of memory is counted if something was reserved. */
 DV_HIDDEN void reservation_fail(struct reservation *reservation, CUresult result);
 
-/* Gives back bytes that were charged. */
+/* Charges memory that never leaves the GPU and that nobody reserved, also past the limit; gives such
+ * memory back. */
+DV_HIDDEN void reservation_charge(unsigned device, uint64_t bytes);
 DV_HIDDEN void reservation_release(unsigned device, uint64_t bytes);
+
+/* Gives back bytes of an account. */
+DV_HIDDEN void reservation_release_account(unsigned account, uint64_t bytes);
 
 #endif

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 
 #include "abi/generated/page_layout.h"
-#include "cuda/context.h"
 #include "cuda/fork.h"
 #include "cuda/lock.h"
 #include "cuda/table.h"
@@ -210,6 +209,27 @@ void swapped_moved(uint64_t address, uint64_t there) {
     lock_give(&guard);
 }
 
+void swapped_synchronous(uint64_t address, bool synchronous) {
+    lock_take(&guard);
+    uint32_t index = *place_of(address);
+    if (index != 0) {
+        at(index)->memory.synchronous = synchronous;
+    }
+    lock_give(&guard);
+}
+
+bool swapped_ending(uint64_t address) {
+    lock_take(&guard);
+    uint32_t index = *place_of(address);
+    struct swapped *memory = index != 0 ? &at(index)->memory : NULL;
+    bool fresh = memory != NULL && memory->converted && !memory->ending;
+    if (fresh) {
+        memory->ending = true;
+    }
+    lock_give(&guard);
+    return fresh;
+}
+
 static struct sums sums_of(unsigned device) {
     lock_take(&guard);
     struct sums of = sums[device];
@@ -303,21 +323,19 @@ void swapped_list_end(struct swapped_list *list) {
     *list = (struct swapped_list){.at = NULL};
 }
 
-/* The memory of a context has gone with it. */
-static void swapped_emptied(struct home home) {
+void swapped_context_ended(uint32_t owner) {
     struct swapped out;
     if (!swapped_any()) {
         return;
     }
     lock_take(&guard);
     for (uint32_t index = 1; index <= made; index++) {
-        if (at(index)->used && at(index)->memory.owner == home.owner) {
+        if (at(index)->used && at(index)->memory.owner == owner) {
             take_out(key_of(index), &out);
         }
     }
     lock_give(&guard);
 }
-ON(context_emptied, swapped_emptied);
 
 /* Another thread of the parent may have been changing the nodes, so they are not used again. */
 static void swapped_forked(void) {

@@ -17,12 +17,14 @@
 
 struct swapped {
     uint64_t address;
-    uint64_t bytes;  /* as the program asked, for pitched memory all rows */
-    uint64_t turn;   /* in which it was used last; 0: in none yet */
-    uint64_t there;  /* bytes that are believed to be on the GPU */
-    unsigned device; /* number in the share */
-    uint32_t owner;  /* the life of its context */
-    bool converted;  /* told to the program as device memory */
+    uint64_t bytes;   /* as the program asked, for pitched memory all rows */
+    uint64_t turn;    /* in which it was used last; 0: in none yet */
+    uint64_t there;   /* bytes that are believed to be on the GPU */
+    unsigned device;  /* number in the share */
+    uint32_t owner;   /* the life of its context */
+    bool converted;   /* told to the program as device memory */
+    bool synchronous; /* the program's CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
+    bool ending;      /* freed in the order of a stream that may not have got there */
 };
 
 /* Whether there is any; one load. */
@@ -46,6 +48,15 @@ DV_HIDDEN bool swapped_use(uint64_t address, uint64_t turn);
 
 /* So many bytes of what begins at this address are on the GPU now, all of it at most. */
 DV_HIDDEN void swapped_moved(uint64_t address, uint64_t there);
+
+DV_HIDDEN void swapped_synchronous(uint64_t address, bool synchronous);
+
+/* Notes that converted memory, which begins at this address, is freed in the order of a stream.
+ * False if there is none, or it is noted already. */
+DV_HIDDEN bool swapped_ending(uint64_t address);
+
+/* The memory of a context has gone with it. */
+DV_HIDDEN void swapped_context_ended(uint32_t owner);
 
 /* Sums over a device of the share: bytes that are believed to be on the GPU, and all bytes. */
 DV_HIDDEN uint64_t swapped_there(unsigned device);

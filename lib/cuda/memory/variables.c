@@ -105,7 +105,7 @@ CUresult variables_open(struct variables *variables, const struct image *image) 
     variables->counted = variables_small(variables->bytes) &&
                          fits(variables->reservation.home.owner, variables->bytes);
     if (!variables->counted) {
-        result = reservation_open(&variables->reservation, variables_worst(variables->bytes));
+        result = reservation_open_kept(&variables->reservation, variables_worst(variables->bytes));
     }
     if (result != CUDA_SUCCESS) {
         variables_grown(variables->growths, result);

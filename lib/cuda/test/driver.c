@@ -298,8 +298,8 @@ CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-LOOKED_UP(cuMemAdvise, (CUdeviceptr a, size_t n, CUmem_advise w, CUdevice d), 901)
-LOOKED_UP(cuMemAdvise_v2, (CUdeviceptr a, size_t n, CUmem_advise w, CUmemLocation l), 902)
+LOOKED_UP(cuDevicePrimaryCtxSetFlags, (CUdevice d, unsigned f), 901)
+LOOKED_UP(cuDevicePrimaryCtxSetFlags_v2, (CUdevice d, unsigned f), 902)
 LOOKED_UP(cuMemFreeAsync, (CUdeviceptr a, CUstream s), 903)
 LOOKED_UP(cuMemFreeAsync_ptsz, (CUdeviceptr a, CUstream s), 904)
 LOOKED_UP(cuLaunchKernel_ptsz,
@@ -328,8 +328,8 @@ static CUresult free_inside(CUdeviceptr address) {
 #define OWN(fn) extern __typeof__(fn) own_##fn __attribute__((alias(#fn), visibility("hidden")));
 OWN(cuMemAlloc_v2)
 OWN(cuMemAlloc_v9)
-OWN(cuMemAdvise)
-OWN(cuMemAdvise_v2)
+OWN(cuDevicePrimaryCtxSetFlags)
+OWN(cuDevicePrimaryCtxSetFlags_v2)
 OWN(cuMemFreeAsync)
 OWN(cuMemFreeAsync_ptsz)
 OWN(cuLaunchKernel_ptsz)
@@ -352,8 +352,8 @@ static void *answer(const char *base, int version, cuuint64_t flags) {
         {"cuMemAlloc", 3020, 14000, 0, (void *)own_cuMemAlloc_v2},
         {"cuMemAlloc", 14000, 99000, 0, (void *)own_cuMemAlloc_v9},
         {"cuMemFree", 3020, 99000, 0, (void *)free_inside},
-        {"cuMemAdvise", 8000, 12020, 0, (void *)own_cuMemAdvise},
-        {"cuMemAdvise", 12020, 99000, 0, (void *)own_cuMemAdvise_v2},
+        {"cuDevicePrimaryCtxSetFlags", 7000, 11000, 0, (void *)own_cuDevicePrimaryCtxSetFlags},
+        {"cuDevicePrimaryCtxSetFlags", 11000, 99000, 0, (void *)own_cuDevicePrimaryCtxSetFlags_v2},
         {"cuMemFreeAsync", 11020, 99000, 0, (void *)own_cuMemFreeAsync},
         {"cuMemFreeAsync", 11020, 99000, 2, (void *)own_cuMemFreeAsync_ptsz},
         {"cuLaunchKernel", 7000, 99000, 2, (void *)own_cuLaunchKernel_ptsz},

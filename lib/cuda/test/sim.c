@@ -125,6 +125,23 @@ void sim_make_neighbour(struct setting *setting, unsigned gpus, uint64_t limit) 
     setting_install(setting, OUR_NVML, "libnvidia-ml.so.1");
 }
 
+void sim_make_swap_closed(struct setting *setting, unsigned gpus, uint64_t limit, uint64_t kept) {
+    uint32_t flags = DV_PAGE_FLAG_SWAP;
+    sim_make_closed(setting, 2 * gpus, limit - kept);
+    tenant_write(&setting->tenant, "config", offsetof(dv_page_config, flags), &flags, sizeof flags);
+    for (unsigned i = 0; i < gpus; i++) {
+        uint8_t uuid[16];
+        memset(uuid, (int)(i + 1), sizeof uuid);
+        setting_uuid(setting, gpus + i, uuid);
+        setting_write(setting, gpus + i, offsetof(dv_page_device, limit), &kept, sizeof kept);
+    }
+}
+
+void sim_make_swap(struct setting *setting, unsigned gpus, uint64_t limit, uint64_t kept) {
+    sim_make_swap_closed(setting, gpus, limit, kept);
+    setting_open(setting);
+}
+
 void sim_make_closed(struct setting *setting, unsigned gpus, uint64_t limit) {
     make_machine();
     sim_make_neighbour(setting, gpus, limit);

@@ -28,7 +28,11 @@ extern const char *sim_driver;
  * slices of 2 GiB and ten multiprocessors in parts of one for each compute slice. */
 extern bool sim_mig;
 
-/* The same without opening it. */
+/* A swap share of `limit` bytes on each of the first so many GPUs, of which `kept` never leave one. */
+void sim_make_swap(struct setting *setting, unsigned gpus, uint64_t limit, uint64_t kept);
+void sim_make_swap_closed(struct setting *setting, unsigned gpus, uint64_t limit, uint64_t kept);
+
+/* The same as sim_make without opening it. */
 void sim_make_closed(struct setting *setting, unsigned gpus, uint64_t limit);
 
 /* A second tenant on the machine of the first, not opened. */

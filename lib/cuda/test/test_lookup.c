@@ -40,8 +40,10 @@ int main(void) {
 
     /* What we do not stand in front of is the driver's own: no jump in between, no other
        version. */
-    CHECK(ask("cuMemAdvise", 8000, 0) == setting_real(&s, "cuMemAdvise"));
-    CHECK(ask("cuMemAdvise", 12020, 0) == setting_real(&s, "cuMemAdvise_v2"));
+    CHECK(ask("cuDevicePrimaryCtxSetFlags", 7000, 0) ==
+          setting_real(&s, "cuDevicePrimaryCtxSetFlags"));
+    CHECK(ask("cuDevicePrimaryCtxSetFlags", 12000, 0) ==
+          setting_real(&s, "cuDevicePrimaryCtxSetFlags_v2"));
 
     /* Two names for one function of the driver: the name decides. */
     CHECK(setting_real(&s, "cuStreamQuery") == setting_real(&s, "cuStreamSynchronize"));

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "cuda/context.h"
 #include "cuda/fork.h"
 #include "test/check.h"
 
@@ -33,6 +32,8 @@ static void check_same(const struct swapped *a, const struct swapped *b) {
     CHECK_EQUAL(a->device, b->device);
     CHECK_EQUAL(a->owner, b->owner);
     CHECK_EQUAL(a->converted, b->converted);
+    CHECK_EQUAL(a->synchronous, b->synchronous);
+    CHECK_EQUAL(a->ending, b->ending);
 }
 
 static void check_place(uint32_t i, uint64_t offset) {
@@ -87,7 +88,7 @@ static void add(uint64_t *state, uint32_t i) {
 static void one_step(uint64_t *state, uint32_t i) {
     struct swapped out, *m = &model[i];
     uint64_t turn = random_below(state, 20), there = random_below(state, (uint32_t)STEP_BYTES);
-    switch (random_below(state, 5)) {
+    switch (random_below(state, 7)) {
     case 0:
     case 1:
         add(state, i);
@@ -105,6 +106,14 @@ static void one_step(uint64_t *state, uint32_t i) {
             m->turn = turn;
             m->there = m->bytes;
         }
+        break;
+    case 4:
+        CHECK_EQUAL(swapped_ending(place(i)), m->address != 0 && m->converted && !m->ending);
+        m->ending = m->ending || m->converted;
+        break;
+    case 5:
+        swapped_synchronous(place(i), turn % 2);
+        m->synchronous = turn % 2;
         break;
     default:
         swapped_moved(place(i), there);
@@ -142,7 +151,7 @@ static void rising(void) {
 }
 
 static void context_ends(void) {
-    TELL(context_emptied, ((struct home){.device = 0, .owner = 3}));
+    swapped_context_ended(3);
     for (uint32_t i = 0; i < PLACES; i++) {
         model[i].address = model[i].owner == 3 ? 0 : model[i].address;
     }

@@ -8,12 +8,26 @@
  * And functions that make streams for which the legacy stream is a barrier.
  */
 #include "cuda/memory/primary.h"
+#include "cuda/memory/swap.h"
 #include "cuda/time/launch.h"
 
 #define CUDA_HOOK_FOLLOWS(fn, null, stream, in_order, what, parameters, arguments)                 \
     CUresult fn parameters {                                                                       \
         if (launch_counts()) {                                                                     \
             launch_follows(launch_##null(stream));                                                 \
+        }                                                                                          \
+        return DV_REAL(fn) arguments;                                                              \
+    }
+/* A function that moves managed memory, or says who may use it. */
+#define told(address) (address) = swap_told(address)
+#define told_all(addresses, count) (addresses) = swap_told_all(addresses, &(count))
+#define CUDA_HOOK_MIGRATES(fn, null, stream, in_order, what, parameters, arguments)                \
+    CUresult fn parameters {                                                                       \
+        if (launch_counts()) {                                                                     \
+            launch_follows(launch_##null(stream));                                                 \
+        }                                                                                          \
+        if (swaps() && !DV_INNER()) {                                                              \
+            what;                                                                                  \
         }                                                                                          \
         return DV_REAL(fn) arguments;                                                              \
     }

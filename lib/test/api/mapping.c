@@ -53,7 +53,7 @@ void api_case_mapping(void) {
     INVALID(cuMemCreate, &h, block, NULL, 0);
     OK(cuMemCreate, &h, 4 * block, &prop, 0);
     OK(cuMemGetInfo_v2, &after, &total);
-    SAME(before - after, 4 * block);
+    SAME(before - after, api_lacks("one-account") ? 0 : 4 * block);
     OK(cuMemGetAllocationPropertiesFromHandle, &got, h);
     TRUE(got.type == prop.type && got.location.type == prop.location.type && got.location.id == 0);
     OK(cuMemAddressReserve, &at, 16 * block, 0, 0, 0);
@@ -110,9 +110,13 @@ void api_case_sharing(void) {
                 (void *)(intptr_t)0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     }
     OK(cuMemAlloc_v2, &p, 4096);
-    SERVED(cuIpcGetMemHandle, &memory, p) {
-        INVALID(cuIpcGetMemHandle, &memory, ABSENT);
-        INVALID(cuIpcGetMemHandle, NULL, p);
+    if (api_lacks("linear-exports")) {
+        INVALID(cuIpcGetMemHandle, &memory, p);
+    } else {
+        SERVED(cuIpcGetMemHandle, &memory, p) {
+            INVALID(cuIpcGetMemHandle, &memory, ABSENT);
+            INVALID(cuIpcGetMemHandle, NULL, p);
+        }
     }
     if (!api_lacks("cuIpcGetEventHandle")) {
         OK(cuEventCreate, &e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
