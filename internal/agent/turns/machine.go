@@ -66,6 +66,46 @@ func (m *machine) measure(tenants map[string]*share) {
 	}
 }
 
+// correct takes from what shares believe to be on a GPU what cannot be there beside the rest. The driver tells nobody whose
+// memory it displaced; of those that are away it is the memory that came longest ago.
+func (m *machine) correct(groups []*group) {
+	excess := make([]uint64, len(m.gpus))
+	for _, g := range groups {
+		order := slices.Clone(g.shares)
+		slices.SortStableFunc(order, func(a, b *share) int {
+			return cmp.Or(compareBool(a.state != residency.Away, b.state != residency.Away), cmp.Compare(a.since, b.since))
+		})
+		for n := range excess {
+			excess[n] = 0
+		}
+		for _, s := range order {
+			for i, n := range s.numbers {
+				excess[n] += s.there[i]
+			}
+		}
+		for n := range excess {
+			excess[n] -= min(excess[n], m.gpus[n].Room)
+		}
+		for _, s := range order {
+			for i, n := range s.numbers {
+				gone := min(excess[n], s.there[i])
+				s.there[i], excess[n] = s.there[i]-gone, excess[n]-gone
+			}
+		}
+	}
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
 // rate is what one share's moves tell of the rate on one GPU.
 type rate struct {
 	value         uint64 // bytes a second, 0 before the first

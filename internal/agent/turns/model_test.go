@@ -142,7 +142,7 @@ func (h *house) add(id string, bytes uint64, gpus ...string) *tenant {
 	}
 	one := &tenant{house: h, member: m, bytes: bytes, works: func(uint64) bool { return true }, order: make([]page.Turn, len(gpus)), closed: true}
 	one.begin()
-	h.members, h.tenants = append(h.members, m), append(h.tenants, one)
+	one.set(func() { h.members, h.tenants = append(h.members, m), append(h.tenants, one) })
 	h.loop.Publish(h.members, h.rooms)
 	return one
 }
@@ -263,6 +263,7 @@ func (o *tenant) carry(now, state uint64) {
 	case state == page.TurnEntering:
 		piece = min(piece, left)
 		o.there, o.in = o.there+piece, o.in+piece
+		o.displace()
 	}
 	left -= min(piece, left)
 	o.goal = left
@@ -277,6 +278,38 @@ func (o *tenant) carry(now, state uint64) {
 		o.present(page.OffsetOfPresentDone, o.order[0].Order)
 		o.told = true
 	}
+}
+
+// displace has the driver take the room for what came to its GPUs from others, those first whose gates are closed. Nobody
+// tells these.
+func (o *tenant) displace() {
+	for g := range o.member.Shares {
+		uuid := o.member.Shares[g].GPU.UUID
+		sum := uint64(0)
+		for _, other := range o.house.on(uuid) {
+			sum += other.there
+		}
+		for _, closed := range []bool{true, false} {
+			for _, other := range o.house.on(uuid) {
+				if excess := sum - min(sum, o.house.rooms[uuid]); other != o && other.closed == closed {
+					gone := min(excess, other.there)
+					other.there, sum = other.there-gone, sum-gone
+				}
+			}
+		}
+	}
+}
+
+// on are the tenants that have a GPU.
+func (h *house) on(uuid string) (found []*tenant) {
+	for _, o := range h.tenants {
+		for i := range o.member.Shares {
+			if o.member.Shares[i].GPU.UUID == uuid {
+				found = append(found, o)
+			}
+		}
+	}
+	return found
 }
 
 // goalOf is how much is to move.
@@ -302,6 +335,7 @@ func (o *tenant) use(now uint64, closed bool) {
 	case wants && !closed:
 		o.ran += step
 		o.there = o.bytes
+		o.displace()
 		o.present(page.OffsetOfPresentThere, o.there)
 		o.present(page.OffsetOfPresentCalled, now)
 		o.wait(now, 0)

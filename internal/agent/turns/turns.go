@@ -155,6 +155,7 @@ func (l *Loop) decide(ctx context.Context) (next time.Duration, told []tale) {
 		}
 	}
 	l.gpus.measure(l.tenants)
+	l.gpus.correct(l.groups)
 	at, tick := uint64(math.MaxUint64), calmTick
 	for _, g := range l.groups {
 		at = min(at, g.decide(now, l.gpus))
