@@ -84,6 +84,16 @@ static void raise_slot_count(dv_page_state *state, uint32_t count) {
     }
 }
 
+/* What the last process of the slot told of its turns. */
+static void forget_present(dv_page_present *present) {
+    store32(&present->takes_part, 0);
+    store32(&present->unsaved, 0);
+    store64(&present->done, 0);
+    store64(&present->there, 0);
+    store64(&present->waits, 0);
+    store64(&present->called, 0);
+}
+
 /* Writes this process into the slot that it has locked. The pid comes last, because a slot without
  * a pid counts as empty. */
 static void describe_self(dv_share *share, unsigned slot, uint32_t pid, uint64_t image) {
@@ -92,6 +102,7 @@ static void describe_self(dv_share *share, unsigned slot, uint32_t pid, uint64_t
     for (unsigned device = 0; device < share->device_count; device++) {
         store32(&share->gpu[device].gate[slot].waiters, 0);
         store32(&share->gpu[device].gate[slot].lock, 0);
+        forget_present(&share->gpu[device].present[slot]);
     }
     store32(&info->host_pid, share->pid_namespace == share->config->pid_namespace ? pid : 0);
     store64(&info->start_time, share->start_time);

@@ -1,5 +1,7 @@
 #include "cuda/time/capture.h"
 
+#include <sched.h>
+
 #include "cuda/fork.h"
 #include "cuda/time/flight.h"
 #include "cuda/time/launch.h"
@@ -26,15 +28,44 @@ void capture_restore(CUstreamCaptureMode mode) {
     }
 }
 
+/* Either who asks sees that a capture begins, or the capture waits. */
+static uint32_t joining, asking;
+
+void capture_joins(void) {
+    __atomic_add_fetch(&joining, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&asking, __ATOMIC_SEQ_CST) != 0) {
+        sched_yield();
+    }
+}
+
+void capture_joined(void) {
+    __atomic_sub_fetch(&joining, 1, __ATOMIC_SEQ_CST);
+}
+
+bool capture_keep_off(void) {
+    __atomic_add_fetch(&asking, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&joining, __ATOMIC_SEQ_CST) == 0) {
+        return true;
+    }
+    capture_allow();
+    return false;
+}
+
+void capture_allow(void) {
+    __atomic_sub_fetch(&asking, 1, __ATOMIC_SEQ_CST);
+}
+
 static void begin(CUstream stream) {
     struct flight *flight = flight_find(stream);
     if (flight != NULL) {
         flight_break(flight);
     }
     __atomic_add_fetch(&captures_under_way, 1, __ATOMIC_SEQ_CST);
+    capture_joins();
 }
 
 static CUresult begun(CUresult result) {
+    capture_joined();
     if (result != CUDA_SUCCESS) {
         __atomic_sub_fetch(&captures_under_way, 1, __ATOMIC_SEQ_CST);
     }
@@ -74,6 +105,6 @@ static bool is_capturing(CUstream stream) {
 #include "abi/generated/cuda_hooks.inc"
 
 static void captures_forked(void) {
-    captures_under_way = 0;
+    captures_under_way = joining = asking = 0;
 }
 ON(forked, captures_forked);

@@ -22,6 +22,16 @@ static inline bool capture_has(CUstream stream) {
     return capture_possible() && capture_asked(stream);
 }
 
+/* Around a call by which a stream begins to be captured, or may join a capture. Waits while another
+ * thread asks streams what they are doing, which would end a capture. Not in calls of the driver's. */
+DV_HIDDEN void capture_joins(void);
+DV_HIDDEN void capture_joined(void);
+
+/* Keeps all streams from being captured anew until capture_allow, so that those which are not
+ * captured may be asked. False if one begins to be just now. */
+DV_HIDDEN bool capture_keep_off(void);
+DV_HIDDEN void capture_allow(void);
+
 /* Lets the calling thread ask for events while other threads capture. Returns the mode for
  * capture_restore. */
 DV_HIDDEN CUstreamCaptureMode capture_relax(void);

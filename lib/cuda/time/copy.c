@@ -28,19 +28,19 @@ CUresult copy_begin(struct copy *copy, CUstream stream, struct move move, bool b
         struct work work = cost_moved(move.kind, cost_bytes(move.bytes));
         return launch_begin(&copy->launch, stream, work, OVERHEAD_NS + move.bytes / BYTES_PER_NS);
     }
+    CUresult result = launch_passes(&copy->launch, stream);
     if (blocks) {
         launch_waits(&copy->wait, stream);
         copy->since = launch_blocks();
     } else {
         launch_follows(stream);
     }
-    return CUDA_SUCCESS;
+    return result;
 }
 
 void copy_end(struct copy *copy, CUresult result) {
-    if (!copy->crosses) {
-        launch_end(&copy->launch, result);
-    } else if (copy->blocks) {
+    launch_end(&copy->launch, result);
+    if (copy->crosses && copy->blocks) {
         launch_blocked(copy->since, true);
         launch_waited(&copy->wait, result);
     }

@@ -2,9 +2,9 @@
  * Copies and memsets, and which of them are work of the GPU itself.
  *
  * The multiprocessors do, as a rule, a copy within the device: it counts as a launch whose cost is
- * learned by its bytes. Copy engines do a copy to or from the host: it costs no GPU time and never
- * waits. But work that follows it in the stream follows later, and without a stream the call
- * returns only when all work before it is done.
+ * learned by its bytes. Copy engines do a copy to or from the host: it costs no GPU time and waits
+ * for no budget. But work that follows it in the stream follows later, and without a stream the call
+ * returns only when all work before it is done. Each of them waits for the share's turn.
  */
 #ifndef DIVVY_CUDA_TIME_COPY_H
 #define DIVVY_CUDA_TIME_COPY_H
@@ -21,8 +21,8 @@ struct move {
 struct copy {
     bool crosses, blocks;
     struct launch launch;
-    struct wait wait;
-    uint64_t since; /* of one that crosses and blocks */
+    struct wait wait; /* of one that crosses and blocks */
+    uint64_t since;   /* the same */
 };
 
 /* Fails if the copy waited, and its stream ended meanwhile. */

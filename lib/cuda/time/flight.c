@@ -327,6 +327,7 @@ static void flights_ending(struct home home) {
     struct stamps *stamps = flights_owned(home.owner);
     if (stamps != NULL) {
         end_all(stamps);
+        TELL(context_left, (home.owner, false));
         stamps_await(stamps);
         __atomic_store_n(&stamps->state, STAMPS_ENDING, __ATOMIC_RELEASE);
         stamps_end(stamps);
@@ -381,6 +382,7 @@ static void flights_emptied(struct home home) {
     if (stamps != NULL) {
         __atomic_store_n(&stamps->state, STAMPS_LOST, __ATOMIC_RELEASE);
         end_all(stamps);
+        TELL(context_left, (home.owner, true));
     }
     settle(home, false);
 }

@@ -110,12 +110,18 @@ struct launch {
     bool apart;   /* it is in no order with the flight's stream, whose events cannot measure it */
     bool alone;   /* has to be measured alone; only then also: */
     bool loads;   /* its code may be loaded inside the driver's call */
+    /* Whether flight is NULL or not: */
+    uint32_t turns; /* see turns.h */
 };
 
 /* The flight of a stream; NULL stands for CU_STREAM_LEGACY. flight_of makes one if there is none,
  * flight_find does not. Both return NULL if the context or its GPU is not known. */
 DV_HIDDEN struct flight *flight_of(CUstream stream);
 DV_HIDDEN struct flight *flight_find(CUstream stream);
+
+/* No stream of this context is used any more, except by the program. `lost`: the context has ended
+ * already, and its streams and events with it. */
+EVENT(context_left, (uint32_t owner, bool lost));
 
 /* All flights that were ever made. */
 DV_HIDDEN extern struct flight *flights_made;
@@ -209,6 +215,11 @@ DV_HIDDEN void flights_follow(uint32_t owner);
  * one alone. */
 DV_HIDDEN void flights_note(uint32_t owner);
 DV_HIDDEN void flights_finish(uint32_t owner, CUcontext only);
+
+/* Whether any stream of this process has work, asked in a thread that has a relaxed capture mode and no
+ * context. Streams that are captured have none. Per-thread default streams of other threads cannot be
+ * asked; of them only what is measured is known. */
+DV_HIDDEN bool flights_busy(void);
 
 /* Tells the arbiter what is known about the work on a GPU. */
 DV_HIDDEN void flights_tell(struct gpu *gpu);

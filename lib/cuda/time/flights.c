@@ -2,6 +2,7 @@
 #include "cuda/time/flight.h"
 
 #include "cuda/stream.h"
+#include "cuda/time/capture.h"
 #include "cuda/time/notes.h"
 #include "cuda/time/now.h"
 
@@ -142,4 +143,42 @@ void flights_tell(struct gpu *gpu) {
         }
     }
     gpu_tell(gpu, horizon, horizon != UINT64_MAX, until);
+}
+
+/* The flight is pinned, so its stream and context live; no stream begins to be captured. */
+static bool has_work(const struct flight *flight) {
+    bool named = stream_is_default(flight->stream), green = context_is_green(flight->context);
+    CUcontext popped;
+    if (flight->stream == CU_STREAM_PER_THREAD) {
+        return unfinished(flight, now_ns()) > 0;
+    }
+    if (named && green) {
+        return false; /* its context would have to be current here */
+    }
+    if (!green && DV_CALL(cuCtxPushCurrent_v2, flight->context) != CUDA_SUCCESS) {
+        return false;
+    }
+    bool busy = !capture_has(flight->stream) &&
+                DV_CALL(cuStreamQuery, flight->stream) == CUDA_ERROR_NOT_READY;
+    if (!green) {
+        DV_CALL(cuCtxPopCurrent_v2, &popped);
+    }
+    return busy;
+}
+
+bool flights_busy(void) {
+    bool busy = false;
+    for (struct flight *flight = flights_all(); flight != NULL && !busy; flight = flight->next) {
+        if (!flight_pin(flight)) {
+            continue;
+        }
+        /* In doubt it is asked again. */
+        busy = !capture_keep_off();
+        if (!busy) {
+            busy = has_work(flight);
+            capture_allow();
+        }
+        flight_unpin(flight);
+    }
+    return busy;
 }

@@ -2,11 +2,11 @@
 
 #include "cuda/attach.h"
 #include "cuda/memory/overhead.h"
-#include "cuda/stream.h"
 #include "cuda/time/capture.h"
 #include "cuda/time/launch.h"
 #include "cuda/time/now.h"
 #include "cuda/time/precedence.h"
+#include "cuda/time/target.h"
 #include "share/pulse.h"
 
 #define NAP_NS 1000000u    /* longest nap, so that a change of the budget is seen in time */
@@ -172,28 +172,6 @@ static void escape(struct launch *launch) {
     }
 }
 
-/* Where a launch goes, as it was when the launch began to wait. */
-struct target {
-    CUstream stream;
-    uint32_t ends;
-    bool green; /* of a green context, whose streams stay handles when it ends */
-};
-
-static struct target target_of(const struct flight *flight) {
-    return (struct target){.stream = flight->stream,
-                           .ends = flight_ends(flight),
-                           .green = context_is_green(flight->context)};
-}
-
-/* What a launch answers whose stream has ended: default streams end with their context. */
-static CUresult answer_of_ended(const struct target *target) {
-    if (target->green) {
-        return CUDA_SUCCESS; /* the driver has the answer */
-    }
-    return stream_is_default(target->stream) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
-                                             : CUDA_ERROR_INVALID_HANDLE;
-}
-
 /* Looks at a launch again that has waited since `began`. Returns for how long it has to go on
  * waiting; 0: no longer, and it has a flight if it is charged. */
 static uint64_t look(struct launch *launch, const struct target *target, uint64_t began,
@@ -201,7 +179,7 @@ static uint64_t look(struct launch *launch, const struct target *target, uint64_
     struct flight *flight = launch->flight;
     uint64_t nap = 0;
     if (!flight_pin_still(flight, target->ends)) {
-        *answer = answer_of_ended(target);
+        *answer = target_answer(target);
         launch->flight = NULL;
         return 0;
     }

@@ -1,6 +1,7 @@
 /* Memory that is copied or filled, by all the driver's functions for it. Those without a stream
  * work in the default one. */
 #include "cuda/time/copy.h"
+#include "cuda/time/named.h"
 
 /* What abi/cuda.yaml tells of a copy: that it crosses to or from the host, or how many bytes it
  * moves on the device or fills; or the addresses or the description that have to tell. */
@@ -80,6 +81,7 @@ static struct move boxes(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
         }                                                                                          \
         CUresult result = copy_begin(&copying, launch_##null(stream), move, !(in_order));          \
         if (result == CUDA_SUCCESS) {                                                              \
+            NAMED(&copying.launch, arguments);                                                     \
             result = DV_CALL(fn, ARGUMENTS arguments);                                             \
         }                                                                                          \
         copy_end(&copying, result);                                                                \

@@ -4,6 +4,7 @@
 #include "cuda/memory/local.h"
 #include "cuda/stream.h"
 #include "cuda/time/launch.h"
+#include "cuda/time/uses.h"
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
                                 size_t afters, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
@@ -16,17 +17,27 @@ static void note_nothing(const void *params) {
     (void)params;
 }
 
+/* What a kernel of a graph names is used by it. */
+static void note_uses(const void *function, void *const *parameters, void *const *extra) {
+    if (launch_watched()) {
+        uses_kernel(TURNS_CAPTURED, function, parameters, extra);
+    }
+}
+
 static void note_kernel_v1(const void *at) {
     const CUDA_KERNEL_NODE_PARAMS_v1 *params = *(const CUDA_KERNEL_NODE_PARAMS_v1 *const *)at;
     if (params != NULL) {
         local_in_graph(params->func);
+        note_uses(params->func, params->kernelParams, params->extra);
     }
 }
 
 static void note_kernel(const void *at) {
     const CUDA_KERNEL_NODE_PARAMS *params = *(const CUDA_KERNEL_NODE_PARAMS *const *)at;
     if (params != NULL) {
-        local_in_graph(params->func != NULL ? (const void *)params->func : params->kern);
+        const void *function = params->func != NULL ? (const void *)params->func : params->kern;
+        local_in_graph(function);
+        note_uses(function, params->kernelParams, params->extra);
     }
 }
 
@@ -140,6 +151,9 @@ static uint64_t key_of(CUgraphExec exec) {
         CUresult result =                                                                          \
             launch_begin(&launch, stream_of(stream), cost_graph(exec), COST_PRIOR_NS);             \
         if (result == CUDA_SUCCESS) {                                                              \
+            if (uses_matter(&launch)) {                                                            \
+                uses_graph(launch.turns);                                                          \
+            }                                                                                      \
             result = fn##_grown(exec, stream);                                                     \
         }                                                                                          \
         launch_end(&launch, result);                                                               \
@@ -155,6 +169,7 @@ LAUNCHES(cuGraphLaunch_ptsz, launch_own)
             return DV_REAL(fn)(exec, stream);                                                      \
         }                                                                                          \
         if (launch_watched()) {                                                                    \
+            turns_pause();                                                                         \
             launch_follows(stream_of(stream));                                                     \
         }                                                                                          \
         return fn##_grown(exec, stream);                                                           \

@@ -1,7 +1,10 @@
 /*
  * Functions that put something into a stream that is not work of the multiprocessors: host
- * functions, waits, writes that others wait for, migrations. None of them is ever delayed. The
- * batch before it ends there, because the time that such a thing takes is not charged.
+ * functions, waits, writes that others wait for. None of them is ever delayed, except while the share
+ * is suspended. The batch before it ends there, because the time that such a thing takes is not
+ * charged. A wait can make the stream part of a capture.
+ *
+ * Migrations, which are not work either, and wait for the share's turn.
  *
  * Records of events, for which the GPU takes about as long as for the smallest launch.
  *
@@ -9,27 +12,48 @@
  */
 #include "cuda/memory/primary.h"
 #include "cuda/memory/swap.h"
+#include "cuda/time/capture.h"
 #include "cuda/time/launch.h"
+#include "cuda/time/named.h"
+#include "cuda/time/turns.h"
 
 #define CUDA_HOOK_FOLLOWS(fn, null, stream, in_order, what, parameters, arguments)                 \
     CUresult fn parameters {                                                                       \
-        if (launch_counts()) {                                                                     \
-            launch_follows(launch_##null(stream));                                                 \
+        if (!launch_counts()) {                                                                    \
+            return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
-        return DV_REAL(fn) arguments;                                                              \
+        turns_pause();                                                                             \
+        launch_follows(launch_##null(stream));                                                     \
+        bool joins = capture_possible();                                                           \
+        if (joins) {                                                                               \
+            capture_joins();                                                                       \
+        }                                                                                          \
+        CUresult result = DV_CALL(fn, ARGUMENTS arguments);                                        \
+        if (joins) {                                                                               \
+            capture_joined();                                                                      \
+        }                                                                                          \
+        return result;                                                                             \
     }
-/* A function that moves managed memory, or says who may use it. */
+/* A function that moves managed memory, or says who may use it. It waits for the share's turn. */
 #define told(address) (address) = swap_told(address)
 #define told_all(addresses, count) (addresses) = swap_told_all(addresses, &(count))
 #define CUDA_HOOK_MIGRATES(fn, null, stream, in_order, what, parameters, arguments)                \
     CUresult fn parameters {                                                                       \
-        if (launch_counts()) {                                                                     \
-            launch_follows(launch_##null(stream));                                                 \
-        }                                                                                          \
+        struct launch moving;                                                                      \
         if (swaps() && !DV_INNER()) {                                                              \
             what;                                                                                  \
         }                                                                                          \
-        return DV_REAL(fn) arguments;                                                              \
+        if (!launch_counts()) {                                                                    \
+            return DV_REAL(fn) arguments;                                                          \
+        }                                                                                          \
+        launch_follows(launch_##null(stream));                                                     \
+        CUresult result = launch_passes(&moving, launch_##null(stream));                           \
+        if (result == CUDA_SUCCESS) {                                                              \
+            NAMED(&moving, arguments);                                                             \
+            result = DV_CALL(fn, ARGUMENTS arguments);                                             \
+        }                                                                                          \
+        launch_end(&moving, result);                                                               \
+        return result;                                                                             \
     }
 /* A function that records an event. */
 #define CUDA_HOOK_RECORDS(fn, null, stream, in_order, what, parameters, arguments)                 \

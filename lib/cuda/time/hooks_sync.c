@@ -7,6 +7,13 @@
 #include "cuda/memory/pool.h"
 #include "cuda/stream.h"
 #include "cuda/time/launch.h"
+#include "cuda/time/turns.h"
+
+static void pause_watched(void) {
+    if (launch_watched()) {
+        turns_pause();
+    }
+}
 
 static CUresult stream_done(CUresult result, CUstream stream) {
     if (result == CUDA_SUCCESS) {
@@ -35,6 +42,7 @@ static CUstream limbo_legacy(CUstream stream) {
         if (!launch_watched()) {                                                                   \
             return stream_done(DV_CALL(fn, stream), limbo_##which(stream));                        \
         }                                                                                          \
+        turns_pause();                                                                             \
         launch_waits(&wait, launch_##which(stream));                                               \
         uint64_t since = launch_blocks();                                                          \
         CUresult result = DV_CALL(fn, stream);                                                     \
@@ -50,6 +58,7 @@ static CUstream limbo_legacy(CUstream stream) {
         if (!launch_counts()) {                                                                    \
             return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
+        turns_pause();                                                                             \
         launch_waits(&wait, launch_##which(stream));                                               \
         CUresult result = DV_CALL(fn, stream);                                                     \
         launch_waited(&wait, result);                                                              \
@@ -75,6 +84,7 @@ CUresult cuCtxSynchronize(void) {
     if (DV_INNER()) {
         return DV_REAL(cuCtxSynchronize)();
     }
+    pause_watched();
     bool watched = launch_watched() && context_current(&home) == CUDA_SUCCESS;
     uint64_t since = 0;
     if (watched) {
@@ -116,6 +126,9 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
 
 CUresult cuEventSynchronize(CUevent event) {
     bool watched = launch_counts();
+    if (watched) {
+        turns_pause();
+    }
     uint64_t since = watched ? launch_blocks() : 0;
     CUresult result = DV_CALL(cuEventSynchronize, event);
     if (watched) {
@@ -131,8 +144,12 @@ CUresult cuEventSynchronize(CUevent event) {
 }
 
 CUresult cuEventQuery(CUevent event) {
+    bool watched = launch_counts();
+    if (watched) {
+        turns_pause();
+    }
     CUresult result = DV_CALL(cuEventQuery, event);
-    if (result == CUDA_SUCCESS && launch_counts()) {
+    if (result == CUDA_SUCCESS && watched) {
         launch_looked();
     }
     return result;

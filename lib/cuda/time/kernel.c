@@ -132,6 +132,12 @@ struct kernel kernel_load(const void *function) {
     return kernel;
 }
 
+bool kernel_is_contextless(const void *function) {
+    struct entry entry;
+    return table_get(&kernels, (uint64_t)(uintptr_t)function, &entry) &&
+           (entry.flags & CONTEXTLESS);
+}
+
 bool kernel_gone(const void *function) {
     struct entry entry;
     return table_get(&kernels, (uint64_t)(uintptr_t)function, &entry) && (entry.flags & GONE);

@@ -19,6 +19,9 @@ struct kernel {
 /* Loads the kernel if the driver can, and describes it. The driver is called. */
 DV_HIDDEN struct kernel kernel_load(const void *function);
 
+/* Whether a handle is that of a kernel of no context, as far as we saw where it came from. */
+DV_HIDDEN bool kernel_is_contextless(const void *function);
+
 /* Whether the module or library of a kernel was unloaded, as far as we saw where it came from. */
 DV_HIDDEN bool kernel_gone(const void *function);
 

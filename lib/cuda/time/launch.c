@@ -5,6 +5,7 @@
 #include "cuda/time/gate.h"
 #include "cuda/time/kernel.h"
 #include "cuda/time/now.h"
+#include "cuda/time/turns.h"
 
 #define EVENT_NS 1000u /* of an event's record, until it is learned */
 
@@ -72,25 +73,22 @@ static __attribute__((noinline, cold)) bool is_unknown(struct launch *launch, st
     return launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0;
 }
 
-enum kind { WORK, RECORD, RECORD_APART };
+/* What a call does that is counted here. */
+enum kind { WORK, WORK_JOINED, RECORD, RECORD_APART, PASSAGE };
 
-static CUresult begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior,
-                      enum kind kind) {
-    struct flight *flight = capture_has(stream) ? NULL : flight_of(stream);
-    launch->flight = NULL;
-    if (flight == NULL) {
-        return CUDA_SUCCESS;
-    }
-    const struct gpu *gpu = flight->gpu;
-    uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
-    if (flags == 0) {
-        return CUDA_SUCCESS;
-    }
+/* The flags for which launches are charged, wait and are measured. */
+#define MEASURED                                                                                   \
+    (DV_PAGE_BUDGET_LIMITED | DV_PAGE_BUDGET_BEAT | DV_PAGE_BUDGET_YIELD | DV_PAGE_BUDGET_CAPPED)
+
+/* Charges a launch, which may wait. It has no flight afterwards if it must not be given, and the
+ * answer says why. */
+static CUresult charge(struct launch *launch, struct flight *flight, struct work work,
+                       uint64_t prior, uint32_t flags, enum kind kind) {
     launch->flight = flight;
     launch->cost = cost_find(cost_key(work), prior);
     launch->taken = launch->waited = launch->unknown = launch->alone = false;
     launch->turn = 0;
-    launch->records = kind != WORK;
+    launch->records = kind == RECORD || kind == RECORD_APART;
     launch->apart = kind == RECORD_APART;
     bool unknown =
         __builtin_expect(cost_samples(launch->cost) == 0, 0) && is_unknown(launch, work, flags);
@@ -100,24 +98,90 @@ static CUresult begin(struct launch *launch, CUstream stream, struct work work, 
     notes->last = flight;
     launch_price(launch, flags);
     if (unknown || must_look(launch, flags)) {
-        CUresult answer = gate_wait(launch);
-        if (launch->flight == NULL) {
-            return answer;
-        }
-        if (work.of != NULL && kernel_gone(work.of)) {
+        gone = gate_wait(launch);
+        if (launch->flight != NULL && work.of != NULL && kernel_gone(work.of)) {
             gone = CUDA_ERROR_INVALID_HANDLE;
         }
     }
+    return gone;
+}
+
+/* The launch is given to the driver next, or its answer is known already. */
+static void give(struct launch *launch, uint32_t flags) {
     if (flags & DV_PAGE_BUDGET_BEAT) {
         gate_beat(launch);
     }
-    __atomic_store_n(&notes->launching, flight, __ATOMIC_RELAXED);
-    flight_give(flight, launch);
+    __atomic_store_n(&notes_here->launching, launch->flight, __ATOMIC_RELAXED);
+    flight_give(launch->flight, launch);
+}
+
+/* In a share that has turns. It waits for its turn before it is charged, so that what is charged
+ * goes at once, and looks at the order again when nothing else can hold it up. */
+static CUresult begin_turn(struct launch *launch, struct flight *flight, struct work work,
+                           uint64_t prior, uint32_t flags, enum kind kind) {
+    bool counts = kind != PASSAGE && (flags & MEASURED) != 0;
+    bool waits = kind == WORK || kind == PASSAGE, late = false;
+    CUresult answer = CUDA_SUCCESS;
+    if (kind == RECORD || kind == RECORD_APART) {
+        turns_pause();
+    } else {
+        turns_called(flight->gpu);
+        launch->turns = TURNS_USES;
+    }
+    if (waits) {
+        answer = turns_wait(&flight, &late);
+    }
+    if (flight != NULL && counts) {
+        answer = charge(launch, flight, work, prior, flags, kind);
+        flight = launch->flight;
+    }
+    if (flight != NULL && answer == CUDA_SUCCESS && waits) {
+        answer = turns_enter(&flight, &late);
+        launch->turns |= flight != NULL ? TURNS_INSIDE : 0;
+    }
+    if (flight != NULL && late && work.of != NULL && kernel_gone(work.of)) {
+        answer = CUDA_ERROR_INVALID_HANDLE;
+    }
+    launch->flight = counts ? flight : NULL;
+    if (launch->flight != NULL) {
+        give(launch, flags);
+    }
+    return answer;
+}
+
+static CUresult begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior,
+                      enum kind kind) {
+    bool captured = capture_has(stream);
+    struct flight *flight = captured ? NULL : flight_of(stream);
+    launch->flight = NULL;
+    launch->turns = captured ? TURNS_CAPTURED : 0;
+    if (flight == NULL) {
+        return CUDA_SUCCESS;
+    }
+    uint32_t flags = __atomic_load_n(launch_flags[flight->gpu->number], __ATOMIC_RELAXED);
+    if (__builtin_expect(flags & DV_PAGE_BUDGET_TURNS, 0)) {
+        return begin_turn(launch, flight, work, prior, flags, kind);
+    }
+    if (flags == 0 || kind == PASSAGE) {
+        return CUDA_SUCCESS;
+    }
+    CUresult gone = charge(launch, flight, work, prior, flags, kind);
+    if (launch->flight != NULL) {
+        give(launch, flags);
+    }
     return gone;
 }
 
 CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
     return begin(launch, stream, work, prior, WORK);
+}
+
+CUresult launch_joins(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
+    return begin(launch, stream, work, prior, WORK_JOINED);
+}
+
+CUresult launch_passes(struct launch *launch, CUstream stream) {
+    return begin(launch, stream, (struct work){.of = NULL}, 0, PASSAGE);
 }
 
 CUresult launch_records(struct launch *launch, CUstream stream) {
@@ -130,6 +194,9 @@ CUresult launch_records_apart(struct launch *launch) {
 }
 
 void launch_end(struct launch *launch, CUresult result) {
+    if (__builtin_expect(launch->turns & TURNS_INSIDE, 0)) {
+        turns_leave();
+    }
     if (launch->flight != NULL) {
         __atomic_store_n(&notes_here->launching, NULL, __ATOMIC_RELEASE);
         if (__builtin_expect(result != CUDA_SUCCESS || launch->ends_batch, 0)) {

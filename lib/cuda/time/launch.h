@@ -72,6 +72,13 @@ DV_HIDDEN CUresult launch_begin(struct launch *launch, CUstream stream, struct w
                                 uint64_t prior);
 DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
 
+/* The same for one of several launches of one call, behind the first: that has passed the turn gate for all. */
+DV_HIDDEN CUresult launch_joins(struct launch *launch, CUstream stream, struct work work,
+                                uint64_t prior);
+
+/* The same for what moves memory and is no work of the GPU itself: it passes the turn gate alone. */
+DV_HIDDEN CUresult launch_passes(struct launch *launch, CUstream stream);
+
 /* The same for the record of an event, which is charged, and waits only in a stream that gets hardly anything else. */
 DV_HIDDEN CUresult launch_records(struct launch *launch, CUstream stream);
 /* The same where the event is of no stream: it is charged to the legacy one of the current context, and not measured there. */

@@ -92,6 +92,15 @@ bool notes_launching(const struct flight *flight) {
     return false;
 }
 
+bool notes_inside(void) {
+    for (struct notes *at = __atomic_load_n(&made, __ATOMIC_ACQUIRE); at != NULL; at = at->made) {
+        if (__atomic_load_n(&at->inside, __ATOMIC_SEQ_CST) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void notes_forked(void) {
     keeping = (lock){0};
     unused = made = NULL;

@@ -30,6 +30,7 @@ struct notes {
     /* Into which it launches just now. A batch that counts this launch must not end before the
      * driver has it. */
     const struct flight *launching;
+    uint32_t inside;    /* 1 from passing the turn gate until the driver has answered; atomic */
     struct notes *next; /* in the list of unused notes */
     struct notes *made; /* in the list of all that were ever used; stays when the thread ends */
     bool listed;
@@ -42,6 +43,9 @@ DV_HIDDEN struct notes *notes_make(void);
 /* Whether any other thread is between the two halves of a launch into the flight. The caller holds the
  * flight's lock. */
 DV_HIDDEN bool notes_launching(const struct flight *flight);
+
+/* Whether any thread is between the turn gate and the end of its call. */
+DV_HIDDEN bool notes_inside(void);
 
 /* The calling thread's; NULL if there is no memory. */
 static inline struct notes *notes_own(void) {

@@ -1,0 +1,135 @@
+#include "share/residence.h"
+
+#include "share/state.h"
+
+#define STEP_NS 1000000u /* present.called is told so exactly */
+
+/* Whether a device is a GPU. Behind the GPUs are the kept parts, which have no turns. */
+static bool is_gpu(const dv_share *share, unsigned device) {
+    return device < dv_share_device_count(share);
+}
+
+static const dv_page_turn *turn_of(const dv_share *share, unsigned device) {
+    return &share->config->device[device].turn;
+}
+
+/* NULL without a slot. */
+static dv_page_present *present_of(const dv_share *share, unsigned device) {
+    int slot = is_gpu(share, device) ? own_slot(share) : SLOT_NONE;
+    return slot != SLOT_NONE ? &share->gpu[device].present[slot] : NULL;
+}
+
+const uint64_t *dv_turn_word(const dv_share *share, unsigned device) {
+    static const uint64_t open = DV_PAGE_TURN_OPEN;
+    return is_gpu(share, device) ? &turn_of(share, device)->order : &open;
+}
+
+uint64_t dv_turn_order(const dv_share *share, unsigned device) {
+    return __atomic_load_n(dv_turn_word(share, device), __ATOMIC_SEQ_CST);
+}
+
+bool dv_turn_closed(const dv_share *share, unsigned device, uint64_t now) {
+    if (dv_turn_opens(dv_turn_order(share, device))) {
+        return false;
+    }
+    uint64_t valid = load64(&turn_of(share, device)->valid);
+    return now <= valid && valid - now <= DV_TURN_AHEAD_NS;
+}
+
+uint64_t dv_turn_give(const dv_share *share, unsigned device) {
+    return is_gpu(share, device) ? load64(&turn_of(share, device)->give) : 0;
+}
+
+uint64_t dv_turn_room(const dv_share *share, unsigned device) {
+    return is_gpu(share, device) ? load64(&turn_of(share, device)->room) : 0;
+}
+
+/* What the tenant's pages say may be anything. */
+static uint64_t part(uint64_t bytes, uint64_t own, uint64_t all) {
+    if (own >= all) {
+        return bytes;
+    }
+    double share = (double)own / (double)all;
+    uint64_t rounded = (uint64_t)((double)bytes * share) + DV_PAGE_UNIT;
+    return rounded < bytes ? rounded : bytes;
+}
+
+uint64_t dv_turn_part_there(const dv_share *share, unsigned device, uint64_t bytes) {
+    const dv_page_present *own = present_of(share, device);
+    uint64_t all = 0;
+    unsigned count = own != NULL ? slot_count(share) : 0;
+    for (unsigned slot = 0; slot < count; slot++) {
+        if (load32(&share->state->slot[slot].pid) != 0) {
+            all += load64(&share->gpu[device].present[slot].there);
+        }
+    }
+    return own != NULL ? part(bytes, load64(&own->there), all) : bytes;
+}
+
+uint64_t dv_turn_part_charged(dv_share *share, unsigned device, uint64_t bytes) {
+    dv_own_t own;
+    dv_usage_t usage;
+    if (!is_gpu(share, device) || !dv_own(share, device, &own) ||
+        !dv_usage(share, device, &usage)) {
+        return bytes;
+    }
+    return part(bytes, own.charged + own.exported, usage.used);
+}
+
+void dv_present_takes_part(dv_share *share, unsigned device, bool takes_part) {
+    dv_page_present *own = present_of(share, device);
+    if (own != NULL) {
+        store32(&own->takes_part, takes_part);
+    }
+}
+
+void dv_present_done(dv_share *share, unsigned device, uint64_t order) {
+    dv_page_present *own = present_of(share, device);
+    if (own != NULL) {
+        store64(&own->done, order);
+    }
+}
+
+void dv_present_there(dv_share *share, unsigned device, uint64_t bytes) {
+    dv_page_present *own = present_of(share, device);
+    if (own != NULL) {
+        store64(&own->there, bytes);
+    }
+}
+
+void dv_present_called(dv_share *share, unsigned device, uint64_t now) {
+    dv_page_present *own = present_of(share, device);
+    if (own != NULL && now - load64(&own->called) + STEP_NS > 2ull * STEP_NS) {
+        store64(&own->called, now);
+    }
+}
+
+void dv_present_waits(dv_share *share, unsigned device, uint64_t since) {
+    dv_page_present *own = present_of(share, device);
+    if (own != NULL) {
+        store64(&own->waits, since);
+    }
+}
+
+/* A span that began before what is counted already is counted from there on. */
+void dv_residence_held(dv_share *share, unsigned device, uint64_t from, uint64_t now) {
+    if (!is_gpu(share, device)) {
+        return;
+    }
+    dv_page_residence *residence = &share->gpu[device].residence;
+    uint64_t until = load64(&residence->held_until);
+    /* One far in the future is another clock's, or damage. */
+    uint64_t begin = until > from && until <= now + DV_TURN_AHEAD_NS ? until : from;
+    if (now > begin && swap64(&residence->held_until, until, now)) {
+        __atomic_fetch_add(&residence->held, now - begin, __ATOMIC_RELAXED);
+    }
+}
+
+void dv_residence_moved(dv_share *share, unsigned device, uint64_t in, uint64_t out, uint64_t ns) {
+    if (is_gpu(share, device)) {
+        dv_page_residence *residence = &share->gpu[device].residence;
+        __atomic_fetch_add(&residence->moved_in, in, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&residence->moved_out, out, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&residence->moving, ns, __ATOMIC_RELAXED);
+    }
+}
