@@ -3,6 +3,23 @@
 #include "cuda/attach.h"
 #include "cuda/device.h"
 #include "cuda/memory/measure.h"
+#include "share/time.h"
+
+/* Where the flags of the first GPU's budget stand; shares without turns pay one branch. */
+static const uint32_t no_flags;
+static const uint32_t *flags = &no_flags;
+
+static void reservation_attached(const dv_share *share) {
+    __atomic_store_n(&flags, dv_time_flags_word(share, 0), __ATOMIC_RELEASE);
+}
+ON(attached, reservation_attached);
+
+static inline void wanted(void) {
+    const uint32_t *word = __atomic_load_n(&flags, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(__atomic_load_n(word, __ATOMIC_RELAXED) & DV_PAGE_BUDGET_TURNS, 0)) {
+        TELL(memory_wanted, ());
+    }
+}
 
 static bool gives_back(unsigned device) {
     bool less = false;
@@ -44,6 +61,7 @@ static CUresult open_number(struct reservation *reservation, unsigned number, ui
     if (share == NULL) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
+    wanted();
     reservation->home = (struct home){.device = number};
     reservation->account = dv_share_kept(share, number);
     reservation->bytes = worst;
@@ -90,6 +108,7 @@ static CUresult find_home(struct reservation *reservation, uint64_t worst) {
     if (attached_share() == NULL && attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
+    wanted();
     CUresult result = context_current(&reservation->home);
     reservation->account = reservation->home.device;
     reservation->bytes = worst;

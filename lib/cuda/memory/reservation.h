@@ -29,6 +29,10 @@ struct reservation {
  * what they hold on the device now, charge that, and set *less if they gave charges back. */
 EVENT(memory_short, (unsigned device, bool *less));
 
+/* Memory is about to be reserved for the program, in a share that has turns or may be suspended. A
+ * listener may wait. */
+EVENT(memory_wanted, (void));
+
 /* Reserves linear memory on the device of the calling thread's current context.
  * CUDA_ERROR_OUT_OF_MEMORY if worst bytes do not fit into the limit, CUDA_ERROR_SYSTEM_NOT_READY
  * without a share, and what the driver says of the current context if there is none. Nothing is

@@ -3,6 +3,7 @@
 #include "cuda/attach.h"
 #include "cuda/fork.h"
 #include "cuda/memory/overhead.h"
+#include "cuda/memory/reservation.h"
 #include "cuda/time/capture.h"
 #include "cuda/time/now.h"
 #include "cuda/time/target.h"
@@ -145,6 +146,11 @@ void turns_pause(void) {
     }
     end_wait(share, 0);
 }
+
+static void turns_memory_wanted(void) {
+    turns_pause();
+}
+ON(memory_wanted, turns_memory_wanted);
 
 static void turns_context_wanted(unsigned device) {
     (void)device;
