@@ -30,11 +30,14 @@ type GPU struct {
 	Model string
 	// Capacity is the memory that tenants can have.
 	Capacity uint64
-	// Granted is the sum of the limits of its shares.
+	// Granted is the sum of the limits of its shares, and of what swap shares keep.
 	Granted uint64
 	// SwapMemory is the memory of the host that swap shares of a cluster's GPU can have, and MostSwapMemory what one of them can
 	// have. SwapGranted is the sum of what they have.
 	SwapMemory, MostSwapMemory, SwapGranted uint64
+	// Turn is the room in which swap shares take turns that others granted, see [GPU.TurnRoom]. Swapped is the sum of what
+	// all swap shares do not keep.
+	Turn, Swapped uint64
 	// Cores is the sum of their guaranteed cores. It exceeds 100 only where
 	// shares are overcommitted.
 	Cores int
@@ -74,6 +77,8 @@ type GPU struct {
 
 	// aside keeps it from all requests, see [Inventory.SetAside].
 	aside bool
+	// turns are those of the swap shares that are held of it, in order.
+	turns []uint64
 }
 
 // Profile is a MIG profile that a GPU can be cut into.
@@ -89,7 +94,7 @@ type Capability struct {
 
 // FreeMemory is what can still be granted without overcommit.
 func (g *GPU) FreeMemory() uint64 {
-	return g.Capacity - min(g.Granted, g.Capacity)
+	return g.Capacity - min(g.Granted+g.TurnRoom(), g.Capacity)
 }
 
 // FreeCores is how much GPU time can still be guaranteed, in percent.
@@ -154,6 +159,8 @@ type Share struct {
 	Cores int
 	// SwapMemory is the limit of a swap share of a cluster, of which Limit is what never leaves the GPU; 0 for any other share.
 	SwapMemory uint64
+	// Kept is what a swap share keeps of its Limit, and Turn for how much of the rest there is room; 0 for other shares.
+	Kept, Turn uint64
 	// Profile and Start place a MIG instance.
 	Profile string
 	Start   int

@@ -84,6 +84,10 @@ func (inv *Inventory) arrangeWithout(c *shape, node int, without uint32) (a arra
 	case s.count < s.wanted:
 		return a, max(cause, CauseTogether)
 	}
+	if c.request.Swap {
+		crowding := func(at uint8) uint64 { return n.GPUs[at].crowding(c.needs[r.state.kind][at].limit) }
+		slices.SortStableFunc(s.fitting[:s.count], func(a, b uint8) int { return cmp.Compare(crowding(a), crowding(b)) })
+	}
 	if c.request.Prefer != "" {
 		needs := c.needs[r.state.kind]
 		slices.SortStableFunc(s.fitting[:s.count], func(a, b uint8) int { return cmp.Compare(needs[a].rank, needs[b].rank) })

@@ -1,5 +1,7 @@
 package alloc
 
+import "cmp"
+
 // Cause says why a share does not fit on a GPU, or a request on a node. Causes are
 // in the order in which they are checked, so a later one is a nearer miss.
 type Cause uint8
@@ -15,6 +17,7 @@ const (
 	CauseCapacity         // it is too small even when empty
 	CauseNoSwap           // the host has no memory for swap shares of it, or less for one of them
 	CauseContext          // the limit leaves nothing beside one process's context
+	CauseKept             // a swap share would keep all of its memory on the GPU
 	CauseNoNIC            // no adapter is near enough to it
 	CauseHost             // the node's processors or memory are too few even when idle
 	CauseFault            // it is not healthy
@@ -49,13 +52,20 @@ func impossible(r *Request, g *GPU) Cause {
 		return CauseClass
 	case (r.Profile != "") != (len(g.Profiles) > 0), r.Profile != "" && g.profile(r.Profile) < 0:
 		return CauseProfile
+	case r.Swap:
+		return cmp.Or(r.neverSwaps(g, r.Memory.Of(g.Capacity)), faultOf(g))
 	case r.Profile == "" && !r.Whole && r.Memory.Of(g.Capacity) > g.Capacity:
 		return CauseCapacity
 	case r.SwapMemory > min(g.SwapMemory, g.MostSwapMemory):
 		return CauseNoSwap
 	case r.Profile == "" && !r.Whole && r.Memory.Of(g.Capacity) <= g.ContextBytes:
 		return CauseContext
-	case g.Fault != "":
+	}
+	return faultOf(g)
+}
+
+func faultOf(g *GPU) Cause {
+	if g.Fault != "" {
 		return CauseFault
 	}
 	return CauseNone
@@ -94,7 +104,7 @@ func (r *Request) room(g *GPU, n *need, shares int) Cause {
 		}
 	case g.Slots > 0 && g.Tenants+shares > g.Slots:
 		return CauseSlots
-	case !r.Overcommit && (n.limit > g.FreeMemory() || n.limit > g.FreeMemory()/uint64(shares)):
+	case r.lacksMemory(g, n.limit, shares):
 		return CauseMemory
 	case r.SwapMemory > g.FreeSwapMemory()/uint64(shares):
 		return CauseSwapFull

@@ -82,6 +82,12 @@ func (r *Request) miss(g *GPU, cause Cause, need *need) Miss {
 	default:
 		m.Need, m.Free, m.All = r.Memory.Of(g.Capacity), g.FreeMemory(), g.Capacity
 	}
+	if r.Swap {
+		m.Kept, _ = r.parts(r.Memory.Of(g.Capacity))
+		if cause == CauseMemory {
+			m.Need = r.Needs(g, r.Memory.Of(g.Capacity))
+		}
+	}
 	return m
 }
 
@@ -133,7 +139,7 @@ func describe(misses []Miss) string {
 	var texts []string
 	for len(misses) > 0 {
 		same := func(m Miss) bool {
-			return m.Cause == misses[0].Cause && m.Name == misses[0].Name && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.MIG == misses[0].MIG && m.User == misses[0].User && m.Need == misses[0].Need &&
+			return m.Cause == misses[0].Cause && m.Name == misses[0].Name && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.MIG == misses[0].MIG && m.User == misses[0].User && m.Need == misses[0].Need && m.Kept == misses[0].Kept &&
 				(m.Cause != CauseMemory || m.All == misses[0].All)
 		}
 		var group []Miss
@@ -158,6 +164,11 @@ func sentence(group []Miss) string {
 		gpus = "each of " + gpus
 	default:
 		has, at = "have at most", fmt.Sprintf(" (GPU %d)", most.Index)
+	}
+	if most.Kept > 0 {
+		if text := most.ofSwap(gpus, has, at); text != "" {
+			return text
+		}
 	}
 	switch most.Cause {
 	case CauseCapacity:

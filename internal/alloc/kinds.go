@@ -65,6 +65,7 @@ func (ks *kinds) kindOf(n *Node, mixes *Mixes) (int32, error) {
 	k := kind{id: id}
 	for _, g := range n.GPUs {
 		g.UUID, g.Granted, g.SwapGranted, g.Cores, g.Tenants, g.Slices, g.Instances, g.Fence, g.aside = "", 0, 0, 0, 0, 0, 0, "", false
+		g.Turn, g.Swapped, g.turns = 0, 0, nil
 		k.gpus = append(k.gpus, g)
 		k.several = k.several || !alike(&g, &k.gpus[0])
 	}

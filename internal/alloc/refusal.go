@@ -51,6 +51,8 @@ type Miss struct {
 	// Need is what the share needs and Free what is left of All: bytes or, of cores,
 	// percent. Of CauseContext, Free is what the context takes.
 	Need, Free, All uint64
+	// Kept is what a swap share would keep there, 0 for any other share.
+	Kept uint64
 	// Tenants is how many shares the GPU has, Form how they are made real, and User whose they are where that matters.
 	Tenants    int
 	Form, User string
@@ -117,7 +119,7 @@ func (r *Refusal) miss() string {
 func (c Cause) String() string {
 	return [causes]string{
 		CauseNone: "fits", CauseCount: "too few GPUs", CauseNamed: "not the GPU asked for", CauseModel: "another model", CauseClass: "GPUs that no selector lets", CauseFence: "GPUs given twice", CauseAside: "GPUs that other members have", CauseSlots: "GPUs with no slot left",
-		CauseProfile: "no such MIG profile", CauseCapacity: "GPUs too small", CauseContext: "less than one process takes",
+		CauseProfile: "no such MIG profile", CauseCapacity: "GPUs too small", CauseContext: "less than one process takes", CauseKept: "nothing to swap",
 		CauseHost: "host too small", CauseFault: "GPUs not healthy", CauseBusy: "no GPU without tenants", CauseForm: "GPUs shared in another way",
 		CauseUser: "GPUs that serve another user", CauseClients: "GPUs whose server takes no more programs",
 		CauseNoSwap: "no memory of the host for a swap share as large", CauseSwapFull: "too little memory of the host left for swap shares",

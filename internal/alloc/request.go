@@ -70,6 +70,9 @@ type Request struct {
 	Memory v1alpha1.Memory
 	// SwapMemory asks for swap shares of a cluster, and is the limit of each in bytes. Memory is then what never leaves the GPU.
 	SwapMemory uint64
+	// Swap asks for swap shares, which keep Kept of the limit, as [v1alpha1.ShareConfig.KeptOf] has it.
+	Swap bool
+	Kept v1alpha1.Memory
 	// Cores to guarantee on each, 0 to 100.
 	Cores int
 	// ZeroCores asks for no cores also where shares get some by default. Cores is 0.
@@ -100,7 +103,8 @@ type Request struct {
 	// CPU is in thousandths of a processor, HostMemory in bytes.
 	CPU        int64
 	HostMemory uint64
-	// Overcommit lets the sum of limits exceed a GPU's memory. A single limit never may.
+	// Overcommit lets the sum of limits exceed a GPU's memory. A single limit never may. What swap shares keep never
+	// does; one of them may be larger than the GPU, and have a turn that does not hold all of it.
 	Overcommit bool
 	// OvercommitCores lets the sum of guaranteed cores exceed 100.
 	OvercommitCores bool
@@ -131,6 +135,7 @@ func (r *Request) Validate() error {
 	fault(r.Together > allPlaces, fmt.Sprintf("unknown places %b", r.Together))
 	fault(r.Pair > RelationSwitches, fmt.Sprintf("no adapter has relation %d to a GPU", r.Pair))
 	fault(r.Pair != RelationNone && r.Profile != "", "a MIG instance has no adapter of its own")
+	fault(r.Swap && (r.Whole || r.Profile != ""), "a swap share is a part of a GPU, and no whole one nor a MIG instance")
 	fault(r.Near > RelationNVLink, fmt.Sprintf("unknown relation %d", r.Near))
 	return errors.Join(faults...)
 }
@@ -143,7 +148,7 @@ func (r *Request) names(g *GPU) bool {
 // plain reports whether any two GPUs of a model with the same amounts free serve
 // the request equally well, so that nodes can be compared by their states.
 func (r *Request) plain() bool {
-	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && r.Together == 0 && r.Pair == RelationNone && r.SwapMemory == 0
+	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Swap && !r.Same && r.Near == RelationNone && r.Together == 0 && r.Pair == RelationNone && r.SwapMemory == 0
 }
 
 // group sorts requests as the clustering baseline does.

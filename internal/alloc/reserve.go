@@ -159,7 +159,7 @@ func (n *Node) misfitGPU(s *Share, gpu int, placed layouts.Layout) string {
 	switch {
 	case s.Whole && (g.Tenants > 0 || g.Granted > 0 || g.Cores > 0):
 		return "is given whole and has other tenants"
-	case s.Limit > g.Capacity, !s.Overcommit && s.Limit > g.FreeMemory():
+	case s.lacksMemory(g):
 		return "has too little memory left"
 	case s.SwapMemory > g.FreeSwapMemory():
 		return "has too little memory of the host left for swap shares"
@@ -182,8 +182,13 @@ func (n *Node) give(s *Share, gpu int, placed layouts.Layout) {
 		return
 	}
 	g := &n.GPUs[gpu]
-	g.Granted += s.Limit
 	g.SwapGranted += s.SwapMemory
+	if s.Kept > 0 {
+		g.Granted += s.Kept
+		g.addTurn(s.Turn, s.Limit-s.Kept)
+	} else {
+		g.Granted += s.Limit
+	}
 	g.Cores += s.Cores
 	if placed != 0 {
 		g.Slices |= s.slices(g)
@@ -201,8 +206,13 @@ func (n *Node) takeBack(s *Share, gpu int, placed bool) {
 		return
 	}
 	g := &n.GPUs[gpu]
-	g.Granted -= s.Limit
 	g.SwapGranted -= s.SwapMemory
+	if s.Kept > 0 {
+		g.Granted -= s.Kept
+		g.dropTurn(s.Turn, s.Limit-s.Kept)
+	} else {
+		g.Granted -= s.Limit
+	}
 	g.Cores -= s.Cores
 	if placed {
 		g.Slices &^= s.slices(g)

@@ -129,6 +129,11 @@ func (inv *Inventory) assignment(c *shape, key uint64, chosen *arrangement) Assi
 			UUID: g.UUID, GPU: at, Limit: c.needs[inv.entries[node].state.kind][at].limit, SwapMemory: r.SwapMemory, Cores: r.coresOf(g),
 			Whole: r.Whole, Overcommit: r.Overcommit, OvercommitCores: r.OvercommitCores,
 		}
+		if r.Swap {
+			kept, turn := r.parts(share.Limit)
+			share.Kept = kept
+			share.Turn, _ = g.turnFor(kept, turn, 1, r.Overcommit)
+		}
 		if nic := chosen.nics[i]; r.Pair != RelationNone && nic >= 0 {
 			share.NIC = n.NICs[nic].Name
 		}

@@ -95,10 +95,10 @@ func needOf(r *Request, g *GPU) need {
 	if r.Whole {
 		n.limit = g.Capacity
 	}
-	if n.limit <= g.Capacity {
-		n.memory = uint16(1000 - thousandths(g.Capacity-n.limit, g.Capacity))
+	if kept, _ := r.parts(n.limit); kept <= g.Capacity {
+		n.memory = uint16(1000 - thousandths(g.Capacity-kept, g.Capacity))
 	}
-	if r.Overcommit {
+	if r.Overcommit && !r.Swap {
 		n.memory = 0
 	}
 	if r.OvercommitCores {
