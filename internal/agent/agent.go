@@ -56,6 +56,12 @@ type Config struct {
 	Modes Modes
 	// Gauges tells what GPUs do for listings; it may be nil.
 	Gauges Gauges
+	// SwapMemory is how much host memory swapped and suspended shares may have together, in bytes; 0 allows none.
+	SwapMemory uint64
+	// Unswappable is why a GPU can have no swap shares, and Unsuspendable why no share of the machine can be suspended, ""
+	// where that is possible; nil is possible.
+	Unswappable   func(gpu backend.GPU) string
+	Unsuspendable func() string
 	// Misuse is what is done about shares that take more of a GPU than they may, and about processes without a share of listed users.
 	Misuse agentconfig.Outside
 	// Listed reports whether processes of a user that are on a GPU without a share are

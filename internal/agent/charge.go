@@ -60,6 +60,8 @@ func (a *Agent) percentOf(i backend.Instance) int {
 type need struct {
 	memory uint64
 	cores  int
+	// host is host memory.
+	host uint64
 	// made is the profile of an instance that is made for it, "" where none is.
 	made string
 }
@@ -67,6 +69,9 @@ type need struct {
 // leastNeed is what a request takes at least, wherever it is placed. Agent.mu is held.
 func (a *Agent) leastNeed(uid int, r alloc.Request) need {
 	n := need{memory: uint64(r.Count) * r.Memory.Of(a.smallest()), cores: r.Count * r.Cores}
+	if r.Swap {
+		n.host = n.memory
+	}
 	if r.Profile == "" {
 		return n
 	}
@@ -116,6 +121,7 @@ func (a *Agent) percentWithin(profile string, whole bool, cores int) int {
 // needOf is what a request takes of its user's limits where it was placed. Agent.mu is held.
 func (a *Agent) needOf(uid int, r alloc.Request, grants []alloc.Share) (n need) {
 	had := a.madeFor(uid, nil)
+	n.host = hostNeed(r, grants)
 	for _, g := range grants {
 		s := share{UUID: g.UUID, Limit: g.Limit, Cores: r.Cores, Instance: a.instanceFor(g)}
 		s.Backend = v1alpha1.Backend(r.Form)

@@ -139,7 +139,7 @@ func (a *Agent) decided(ctx context.Context, who requester, r v1alpha1.ShareRequ
 	if r.Among, err = a.suitable(r); err != nil {
 		return r, err
 	}
-	return r, cmp.Or(a.otherBackend(r), a.never(who, r))
+	return r, cmp.Or(a.otherBackend(r), a.neverOnHost(r), a.never(who, r))
 }
 
 // tryAdmit enters a tenant or returns why it does not fit on the GPUs that nobody awaits
@@ -176,7 +176,7 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 		Unmade: lasting, Remote: p.Remote,
 	}}
 	for _, grant := range grants {
-		s := share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig, Instance: a.instanceFor(grant)}
+		s := share{UUID: grant.UUID, Limit: grant.Limit, Turn: grant.Turn, Cores: r.Cores, ShareConfig: r.ShareConfig, Instance: a.instanceFor(grant)}
 		s.Made = a.makes(s)
 		t.Shares = append(t.Shares, s)
 	}

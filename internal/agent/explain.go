@@ -115,7 +115,7 @@ func (a *Agent) findForm(ctx context.Context, who requester, r v1alpha1.ShareReq
 		r, never = a.withProfile(ctx, who, r)
 	}
 	if never == nil {
-		never = cmp.Or(who.denied(r.Overcommit), a.otherBackend(r), a.never(who, r), a.config.Backends.Of(b).Health(ctx))
+		never = cmp.Or(who.denied(r.Overcommit), a.otherBackend(r), a.neverOnHost(r), a.never(who, r), a.config.Backends.Of(b).Health(ctx))
 	}
 	if never == nil {
 		r.Among, never = a.suitable(r)
@@ -133,11 +133,12 @@ func (a *Agent) findForm(ctx context.Context, who requester, r v1alpha1.ShareReq
 	request, awaited := who.request, a.awaited(ctx, nil)
 	request.AvoidGPUs = a.uuidsOf(awaited)
 	had := a.heldBy(who.uid, nil)
-	err := who.roomFor(had, request.Count, a.leastNeed(who.uid, request))
+	who.ahead = a.hostAhead(nil)
+	err := a.roomFor(who, had, request.Count, a.leastNeed(who.uid, request))
 	if err == nil {
 		var grants []alloc.Share
 		if grants, err = a.search(ctx, nil, request); err == nil {
-			err = who.roomFor(had, request.Count, a.needOf(who.uid, request, grants))
+			err = a.roomFor(who, had, request.Count, a.needOf(who.uid, request, grants))
 		}
 	}
 	if err != nil {
@@ -155,7 +156,7 @@ func (a *Agent) findOn(ctx context.Context, r v1alpha1.ShareRequest, request all
 	request.Count = 1
 	one := request
 	one.Among = alloc.Names(gpu.UUID)
-	why := a.unsuited(r.Backend, gpu)
+	why := a.unfit(r, gpu)
 	switch {
 	case why != "" && a.serves(gpu, r.Backend, r.Profile):
 		g.Reason = fmt.Sprintf("GPU %d: %s", gpu.Index, why)
@@ -183,7 +184,7 @@ func (a *Agent) findOn(ctx context.Context, r v1alpha1.ShareRequest, request all
 func (a *Agent) requestOf(uid int, r v1alpha1.ShareRequest) alloc.Request {
 	request := alloc.Request{
 		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
-		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend.Form()),
+		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend.Form()), Swap: r.Swap, Kept: r.Kept,
 	}
 	if request.Profile = r.Profile; r.Profile != "" { // the amounts are relative to the instance
 		request.Memory = v1alpha1.Bytes(max(1, r.Memory.Of(a.capacityFor(r))))

@@ -23,8 +23,9 @@ type kept struct {
 
 // keptFile encodes what is kept. The version is raised with every change of record for
 // which the checkpoint's is.
-var keptFile = checkpoint.NewFile("a tenant's record", "tenant", 3,
-	checkpoint.Older[kept]{Version: 1, Decode: checkpoint.Strict[kept]}, checkpoint.Older[kept]{Version: 2, Decode: checkpoint.Strict[kept]})
+var keptFile = checkpoint.NewFile("a tenant's record", "tenant", 4,
+	checkpoint.Older[kept]{Version: 1, Decode: checkpoint.Strict[kept]}, checkpoint.Older[kept]{Version: 2, Decode: checkpoint.Strict[kept]},
+	checkpoint.Older[kept]{Version: 3, Decode: checkpoint.Strict[kept]})
 
 // keptOf is a record as a backend keeps it.
 func (a *Agent) keptOf(r *record) ([]byte, error) {

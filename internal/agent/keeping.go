@@ -18,6 +18,8 @@ type keeping struct {
 	// keepers count, for each GPU, the requests so far that keep it.
 	keepers []int
 	users   map[int]*waitingUser
+	// host is the host memory that tenants have and the requests so far need.
+	host uint64
 }
 
 // waitingUser is a user whose requests wait: what they may have, and what they have
@@ -37,7 +39,7 @@ func (a *Agent) arrange(ctx context.Context) {
 	if len(a.queue) == 0 {
 		return
 	}
-	k := keeping{agent: a, gpus: a.granted(ctx, nil), keepers: make([]int, len(a.gpus)), users: map[int]*waitingUser{}}
+	k := keeping{agent: a, gpus: a.granted(ctx, nil), keepers: make([]int, len(a.gpus)), users: map[int]*waitingUser{}, host: a.hostTaken(nil)}
 	for _, t := range a.queue {
 		k.next(t)
 	}
@@ -48,7 +50,7 @@ func (a *Agent) arrange(ctx context.Context) {
 // nobody keeps more than they may have at once.
 func (k *keeping) next(t *ticket) {
 	before := t.lacks
-	t.keeps, t.may, t.lacks = 0, 0, nil
+	t.keeps, t.may, t.lacks, t.host = 0, 0, nil, 0
 	who := k.user(t.UID)
 	had := &who.had
 	chosen, may := k.choose(t, before, who)
@@ -65,6 +67,15 @@ func (k *keeping) next(t *ticket) {
 	}
 	if who.room(*had, len(chosen), sum, cores) != nil {
 		return
+	}
+	if t.Request.Swap {
+		if who.roomOnHost(*had, sum) != nil {
+			return
+		}
+		t.host, had.host = sum, had.host+sum
+		if k.host += sum; k.host > k.agent.config.SwapMemory {
+			return // no GPU can serve it before there is host memory
+		}
 	}
 	had.memory, had.cores = had.memory+sum, had.cores+cores
 	t.may, t.lacks = may, map[int]lack{}
@@ -157,10 +168,11 @@ func (k *keeping) lack(t *ticket, place int) (l lack) {
 		return k.agent.lacksInstance(gpu, t)
 	}
 	other := gpu.Form != "" && gpu.Form != string(t.Request.Backend.Form()) || gpu.User != "" && gpu.User != t.User
-	if t.Request.Overcommit && !other {
+	if t.Request.Overcommit && !other && !t.Request.Swap {
 		return l
 	}
-	memory, cores := t.Request.Memory.Of(gpu.Capacity), t.Request.Guaranteed(t.Request.Cores)
+	request := k.agent.requestOf(t.UID, t.Request)
+	memory, cores := request.Needs(gpu, t.Request.Memory.Of(gpu.Capacity)), t.Request.Guaranteed(t.Request.Cores)
 	l.memory = memory - min(memory, gpu.FreeMemory())
 	if other {
 		l.memory = max(l.memory, gpu.Granted) // all shares there have to end first

@@ -1,10 +1,25 @@
 package agent
 
-// counted is how many bytes of its GPU a share takes from the others: its limit or, while
-// it has more in use because the limit was lowered below that, what it may still have.
-// Agent.mu is held.
+// counted is how many bytes of its GPU a share takes from the others: what it is granted, of which a swap share keeps a part
+// there and a suspended one nothing. Agent.mu is held.
 func (t *tenant) counted(share int) uint64 {
-	return max(t.Shares[share].Limit, t.Shares[share].Before)
+	s := &t.Shares[share]
+	switch {
+	case t.Away.off():
+		return 0
+	case s.Swap:
+		return max(s.kept(), s.BeforeKept)
+	}
+	return t.granted(share)
+}
+
+// turn is the room in which a swap share has its turns on its GPU, 0 for any other share. Agent.mu is held.
+func (t *tenant) turn(share int) uint64 {
+	s := &t.Shares[share]
+	if !s.Swap || s.Turn == 0 {
+		return s.swapped()
+	}
+	return s.Turn
 }
 
 // giveBack lets others have what the tenant no longer has in use since a limit was lowered,

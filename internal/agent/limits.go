@@ -27,6 +27,8 @@ type requester struct {
 	unsized bool
 	// open is true for a request that leaves its backend to the agent: nobody is told then to leave out what they did not ask for.
 	open bool
+	// ahead is the host memory that is kept for requests that came before.
+	ahead uint64
 	// request is what is asked of the allocator, and except the tenant whose share it is
 	// to be, nil for a new one.
 	request alloc.Request
@@ -69,6 +71,7 @@ func (a *Agent) deniedBackend(who requester, b v1alpha1.Backend, profile string)
 type held struct {
 	memory uint64
 	cores  int
+	host   uint64
 	gpus   []int // indexes, sorted
 	names  []string
 }
@@ -83,9 +86,10 @@ func (a *Agent) heldBy(uid int, except *tenant) (h held) {
 		h.names = append(h.names, t.Name)
 		for i, s := range t.Shares {
 			if s.Instance == nil || s.Made || made[keyOf(s)] == "" { // else another share counts the whole instance
-				memory, cores := a.charge(s, t.counted(i), s.Made)
+				memory, cores := a.charge(s, t.granted(i), s.Made)
 				h.memory, h.cores = h.memory+memory, h.cores+cores
 			}
+			h.host += t.onHost(i)
 			if index := a.gpu(s.UUID).Index; !slices.Contains(h.gpus, index) {
 				h.gpus = append(h.gpus, index)
 			}
@@ -149,6 +153,8 @@ func (a *Agent) never(who requester, r v1alpha1.ShareRequest) error {
 	case l.Memory > 0 && memory > l.Memory/uint64(r.GPUs):
 		return refuse("%s of memory in all, and the request needs %s%s%s", amount(l.Memory), amount(memory), onEach(r.GPUs),
 			a.atMost(who, func(had held) string { return some(who.left(had, r.GPUs), amount) }))
+	case r.Swap && l.SwapMemory > 0 && memory > l.SwapMemory/uint64(r.GPUs):
+		return refuse("%s for swapped and suspended shares, and the request needs %s%s: ask for at most %s", amount(l.SwapMemory), amount(memory), onEach(r.GPUs), amount(blocks(l.SwapMemory/uint64(r.GPUs))))
 	case l.Cores > 0 && cores > l.Cores/r.GPUs:
 		return refuse("%d cores in all, and the request needs %d%s%s", l.Cores, cores, onEach(r.GPUs),
 			a.atMost(who, func(had held) string { return some((l.Cores-min(had.cores, l.Cores))/r.GPUs, strconv.Itoa) }))
@@ -239,6 +245,15 @@ func (w requester) room(had held, shares int, memory uint64, cores int) error {
 	return nil
 }
 
+// roomOnHost returns an error if so much host memory would exceed what a user may have beside what they have.
+func (w requester) roomOnHost(had held, need uint64) error {
+	if l := w.limits.SwapMemory; l > 0 && need > 0 && had.host+need > l {
+		e := limited("you have %s in swapped and suspended shares, this needs %s more, and %s %s of these", amount(had.host), amount(need), lets, amount(l))
+		return e
+	}
+	return nil
+}
+
 // left is the memory that each of so many shares can have beside what a user has.
 func (w requester) left(had held, shares int) uint64 {
 	return blocks((w.limits.Memory - min(had.memory, w.limits.Memory)) / uint64(shares))
@@ -247,17 +262,29 @@ func (w requester) left(had held, shares int) uint64 {
 // placeFor finds GPUs for a request within what its user may have. Agent.mu is held.
 func (a *Agent) placeFor(ctx context.Context, who requester, r alloc.Request) ([]alloc.Share, error) {
 	had := a.heldBy(who.uid, nil)
-	if err := who.roomFor(had, r.Count, a.leastNeed(who.uid, r)); err != nil {
+	if err := a.roomFor(who, had, r.Count, a.leastNeed(who.uid, r)); err != nil {
 		return nil, err
 	}
 	grants, err := a.within(ctx, who, had, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := who.roomFor(had, r.Count, a.needOf(who.uid, r, grants)); err != nil {
+	if err := a.roomFor(who, had, r.Count, a.needOf(who.uid, r, grants)); err != nil {
 		return nil, err
 	}
 	return grants, nil
+}
+
+// roomFor returns an error if a need would exceed what a user may have beside what they have, or the host memory that is
+// left. Agent.mu is held.
+func (a *Agent) roomFor(who requester, had held, shares int, n need) error {
+	if err := who.roomFor(had, shares, n); err != nil {
+		return err
+	}
+	if err := who.roomOnHost(had, n.host); err != nil {
+		return err
+	}
+	return a.hostRoom(who.except, shares, n.host, who.ahead)
 }
 
 // within finds GPUs such that the user has shares on no more of them than they may.

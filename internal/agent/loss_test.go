@@ -44,7 +44,7 @@ var damages = map[string]func(data []byte) []byte{
 	"missing":    func([]byte) []byte { return nil },
 	"zeros":      func(data []byte) []byte { return make([]byte, len(data)) },
 	"one bit":    func(data []byte) []byte { data[len(data)/2] ^= 2; return data },
-	"of version": func(data []byte) []byte { return bytes.Replace(data, []byte(`"version":4`), []byte(`"version":99`), 1) },
+	"of version": func(data []byte) []byte { return bytes.Replace(data, []byte(`"version":5`), []byte(`"version":99`), 1) },
 	"of another": func(data []byte) []byte { return bytes.Replace(data, []byte(`"tenants"`), []byte(`"strangers"`), 1) },
 }
 
@@ -326,8 +326,8 @@ func FuzzLostCheckpoint(f *testing.F) {
 	f.Add(9, byte(0x20), []byte(nil))
 	f.Add(40, byte(4), []byte(nil))
 	f.Add(300, byte(0xff), []byte(nil))
-	f.Add(0, byte(0), []byte(`{"kind":"tenants","version":4,"sha256":"","state":null}`))
-	f.Add(0, byte(0), []byte(`{"kind":"tenants","version":4,"sha256":"74234e98afe7498fb5daf1f36ac2d78acc339464f950703b8c019892f982b90b","state":null}`))
+	f.Add(0, byte(0), []byte(`{"kind":"tenants","version":5,"sha256":"","state":null}`))
+	f.Add(0, byte(0), []byte(`{"kind":"tenants","version":5,"sha256":"74234e98afe7498fb5daf1f36ac2d78acc339464f950703b8c019892f982b90b","state":null}`))
 	f.Fuzz(func(t *testing.T, at int, change byte, other []byte) {
 		n := newNode(t)
 		r := n.start()

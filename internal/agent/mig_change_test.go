@@ -129,7 +129,7 @@ func TestAutoChoosesAnInstance(t *testing.T) {
 
 // A checkpoint with an instance and with what was learnt is what it was, and those of the versions before are read as ever.
 func TestCheckpointOfAnInstance(t *testing.T) {
-	golden := filepath.Join("testdata/checkpoint", "v4-mig.json")
+	golden := filepath.Join("testdata/checkpoint", "v5-mig.json")
 	i := backend.Instance{UUID: "MIG-00000000-0000-4000-8000-000000000001", Parent: firstID, Profile: "2g.20gb", Start: 2, Size: 2, GPUInstance: 5, Bytes: 20 * gib, Multiprocessors: 32}
 	s := share{UUID: firstID, Limit: 20 * gib, Instance: &i, ShareConfig: v1alpha1.ShareConfig{Backend: v1alpha1.BackendMIG}}
 	s.Default(0)
@@ -151,8 +151,10 @@ func TestCheckpointOfAnInstance(t *testing.T) {
 	if got, err := newCheckpoint(golden).Load(); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read is %+v, %v", got, err)
 	}
-	if got, err := newCheckpoint(filepath.Join("testdata/checkpoint", "v3-mig.json")).Load(); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("version 3 is read as %+v, %v", got, err)
+	for _, version := range []string{"v4", "v3"} {
+		if got, err := newCheckpoint(filepath.Join("testdata/checkpoint", version+"-mig.json")).Load(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("version %s is read as %+v, %v", version, got, err)
+		}
 	}
 	if got, err := newCheckpoint(filepath.Join("testdata/checkpoint", "v2-mig.json")).Load(); err != nil || !reflect.DeepEqual(got, before) {
 		t.Errorf("version 2 is read as %+v, %v", got, err)

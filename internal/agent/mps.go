@@ -88,6 +88,15 @@ func (a *Agent) unsuited(b v1alpha1.Backend, gpu backend.GPU) string {
 	return ""
 }
 
+// unfit is why a GPU can never serve a request because of what it is, "" where it can.
+func (a *Agent) unfit(r v1alpha1.ShareRequest, gpu backend.GPU) string {
+	why := a.unsuited(r.Backend, gpu)
+	if why == "" && r.Swap {
+		why = a.unswappable(gpu)
+	}
+	return why
+}
+
 // suitable are the UUIDs of the GPUs that a request may have: those that it names, which the backend may leave out where
 // they do not suit it.
 func (a *Agent) suitable(r v1alpha1.ShareRequest) ([]string, error) {
@@ -97,7 +106,7 @@ func (a *Agent) suitable(r v1alpha1.ShareRequest) ([]string, error) {
 		if len(r.Among) > 0 && !slices.Contains(r.Among, gpu.UUID) {
 			continue
 		}
-		if text := a.unsuited(r.Backend, gpu); text != "" {
+		if text := a.unfit(r, gpu); text != "" {
 			why = cmp.Or(why, fmt.Sprintf("GPU %d: %s", gpu.Index, text))
 			continue
 		}
@@ -106,6 +115,8 @@ func (a *Agent) suitable(r v1alpha1.ShareRequest) ([]string, error) {
 	switch {
 	case why == "":
 		return r.Among, nil
+	case len(left) < r.GPUs && r.Swap:
+		return nil, control.Errorf(control.CodeInvalid, "too few GPUs can have swap shares: %s: leave out --swap, or name other GPUs", why)
 	case len(left) < r.GPUs:
 		return nil, control.Errorf(control.CodeInvalid, "too few GPUs can have shares of backend %s: %s: use another backend, or name other GPUs", r.Backend, why)
 	}

@@ -35,6 +35,8 @@ type ticket struct {
 	// lacks is what the GPUs that it keeps, by their places, had too little of when that
 	// was last decided.
 	lacks map[int]lack
+	// host is the host memory that is kept for the request: all that it needs.
+	host uint64
 	// due is until when an asker must come back who waited for an earlier agent, zero
 	// once they are here.
 	due time.Time
@@ -87,7 +89,7 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p 
 // tenant nor an error for one that waits, which is in the queue. Agent.mu is held.
 func (a *Agent) try(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams, mine *ticket) (*tenant, *ticket, error) {
 	awaited := a.awaited(ctx, mine)
-	who.request.AvoidGPUs = a.uuidsOf(awaited)
+	who.request.AvoidGPUs, who.ahead = a.uuidsOf(awaited), a.hostAhead(mine)
 	t, err := a.tryAdmit(ctx, peer, who, p, mine, awaited)
 	if err == nil && mine != nil { // before anybody looks what it keeps
 		a.queue = slices.DeleteFunc(a.queue, func(o *ticket) bool { return o == mine })

@@ -45,6 +45,8 @@ type record struct {
 	Cooperative bool `json:"cooperative,omitempty"`
 	// Remote is who uses the shares from another host, nil for a command of this one.
 	Remote *control.Remote `json:"remote,omitempty"`
+	// Away is where the tenant's memory counts while it is suspended.
+	Away Away `json:"away,omitempty"`
 	// Rebuilt is true if the checkpoint and the record were lost, and only what was
 	// granted was found.
 	Rebuilt bool `json:"rebuilt,omitempty"`
@@ -55,9 +57,12 @@ type share struct {
 	UUID  string `json:"uuid"`
 	Limit uint64 `json:"limit"`
 	// Before is what the share may still have in use since its limit was lowered below
-	// that, 0 where it was not. It counts, and only shrinks: see giveBack.
-	Before uint64 `json:"before,omitempty"`
-	Cores  int    `json:"cores,omitempty"`
+	// that, 0 where it was not. It counts, and only shrinks: see giveBack. BeforeKept is the same of what a swap share keeps.
+	Before     uint64 `json:"before,omitempty"`
+	BeforeKept uint64 `json:"beforeKept,omitempty"`
+	// Turn is for how much of what a swap share does not keep its GPU has room, 0 where that is not known: as much as is left.
+	Turn  uint64 `json:"turn,omitempty"`
+	Cores int    `json:"cores,omitempty"`
 	// Owed is the GPU time in ns that the share had to pay when it was made.
 	Owed uint64 `json:"owed,omitempty"`
 	// Peak is the largest use that was ever seen.
@@ -98,10 +103,11 @@ type saved struct {
 
 // newCheckpoint names the agent's checkpoint.
 func newCheckpoint(path string) *checkpoint.File[saved] {
-	// Version 2 lacks what was learnt, the layouts, and for whom instances were made; version 3 who uses shares from other hosts.
-	return checkpoint.NewFile(path, "tenants", 4,
+	// Version 2 lacks what was learnt, the layouts, and for whom instances were made; version 3 who uses shares from other hosts;
+	// version 4 what of shares is in host memory.
+	return checkpoint.NewFile(path, "tenants", 5,
 		checkpoint.Older[saved]{Version: 1, Decode: decodeV1}, checkpoint.Older[saved]{Version: 2, Decode: checkpoint.Strict[saved]},
-		checkpoint.Older[saved]{Version: 3, Decode: checkpoint.Strict[saved]})
+		checkpoint.Older[saved]{Version: 3, Decode: checkpoint.Strict[saved]}, checkpoint.Older[saved]{Version: 4, Decode: checkpoint.Strict[saved]})
 }
 
 // The types of version 1, frozen: tenants of one machine only.

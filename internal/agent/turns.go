@@ -60,6 +60,13 @@ func (a *Agent) candidates(r v1alpha1.ShareRequest) (set gpuSet) {
 			size, _ := d.size(r.Profile)
 			capacity = size.Bytes
 		}
+		if r.Swap {
+			able := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: capacity, ContextBytes: gpu.ContextBytes}
+			if named && a.serves(gpu, r.Backend, "") && a.requestOf(0, r).Possible(&able) {
+				set |= 1 << i
+			}
+			continue
+		}
 		if memory := r.Memory.Of(capacity); named && a.serves(gpu, r.Backend, r.Profile) && memory <= capacity && memory > gpu.ContextBytes {
 			set |= 1 << i
 		}
@@ -91,6 +98,7 @@ func (a *Agent) neverFits(ctx context.Context, who requester) error {
 // not in the queue. Agent.mu is held.
 func (a *Agent) awaited(ctx context.Context, mine *ticket) (set gpuSet) {
 	a.arrange(ctx)
+	set = a.awaitedBySuspended()
 	for _, t := range a.queue {
 		if t == mine {
 			break

@@ -51,6 +51,8 @@ type Limits struct {
 	Time time.Duration
 	// Weight is the most of one share.
 	Weight int
+	// SwapMemory is the sum of the user's swapped and suspended shares, in bytes.
+	SwapMemory uint64
 }
 
 // String says for people what the limits allow.
@@ -68,6 +70,7 @@ func (l Limits) String() string {
 	add(l.Cores > 1, "%d cores", l.Cores)
 	add(l.Time > 0, "%s for a share", Duration(l.Time))
 	add(l.Weight > 0, "weight %d", l.Weight)
+	add(l.SwapMemory > 0, "%s in swapped and suspended shares", v1alpha1.FormatBytes(l.SwapMemory))
 	if len(most) == 0 {
 		return "no limits"
 	}
@@ -105,6 +108,7 @@ type Config struct {
 	// outside is empty for report.
 	outside       Outside
 	defaultMemory v1alpha1.Memory
+	swapMemory    uint64
 	turnMemory    v1alpha1.Memory
 	idle          Idle
 	overcommit    members
@@ -153,6 +157,14 @@ func (c *Config) Idle() Idle {
 		return Idle{}
 	}
 	return c.idle
+}
+
+// SwapMemory is how much host memory swapped and suspended shares may have together, 0 where there are none.
+func (c *Config) SwapMemory() uint64 {
+	if c == nil {
+		return 0
+	}
+	return c.swapMemory
 }
 
 // DefaultMemory is what who names no amount gets of each GPU; a zero amount means all
@@ -225,7 +237,7 @@ func (c *Config) strictest() (l Limits) {
 func (l Limits) or(o Limits) Limits {
 	return Limits{
 		Memory: wider(l.Memory, o.Memory), GPUs: wider(l.GPUs, o.GPUs), Cores: wider(l.Cores, o.Cores),
-		Time: wider(l.Time, o.Time), Weight: wider(l.Weight, o.Weight),
+		Time: wider(l.Time, o.Time), Weight: wider(l.Weight, o.Weight), SwapMemory: wider(l.SwapMemory, o.SwapMemory),
 	}
 }
 
@@ -240,7 +252,7 @@ func wider[N int | uint64 | time.Duration](a, b N) N {
 func (l Limits) and(o Limits) Limits {
 	return Limits{
 		Memory: narrower(l.Memory, o.Memory), GPUs: narrower(l.GPUs, o.GPUs), Cores: narrower(l.Cores, o.Cores),
-		Time: narrower(l.Time, o.Time), Weight: narrower(l.Weight, o.Weight),
+		Time: narrower(l.Time, o.Time), Weight: narrower(l.Weight, o.Weight), SwapMemory: narrower(l.SwapMemory, o.SwapMemory),
 	}
 }
 

@@ -39,6 +39,7 @@ func Fields() []Field {
 		{"kind", typeWord, "", Kind, "kind of the file, never left out"},
 		{"outside", typeWord, string(OutsideReport), words(OutsideReport, OutsideStop, OutsideKill), "what is done about a share that takes more of a GPU than it was granted, and about processes of listed users without a share: shown, stopped (SIGSTOP) or killed (SIGKILL)"},
 		{"defaultMemory", typeMemory, "100%", "above a program's context, at most a GPU's memory", "what a request that names no memory gets of each GPU, within its user's limit"},
+		{"swapMemory", typeMemory, "", "bytes", "how much host memory swap shares and suspended shares may have together. Without it there are none ([oversubscription.md](../oversubscription.md))"},
 		{"turnMemory", typeMemory, "50%", "less than a GPU's memory", "how much of each GPU's memory a node of a cluster keeps for the turns of swap shares, which is the most that one of them can have ([kubernetes.md](../kubernetes.md#more-memory-than-the-gpu-has))"},
 		{"overcommit.users", typeNames, "", "", "users who may let the shares of a GPU add up to more than it has, beside root"},
 		{"overcommit.groups", typeNames, "", "", "groups whose users may"},
@@ -91,6 +92,7 @@ func LimitFields() []Field {
 		{"cores", typeNumber, "", fmt.Sprintf("from 1, at most %d for each GPU", v1alpha1.MaxCores), "the guaranteed cores of all shares together, in percent of one GPU's time: 200 is two GPUs"},
 		{"time", typeTime, "", "from " + Duration(leastTime), "the time from the start of a share to its end. Then it ends as with `divvy stop`, and a line on its terminal and `divvy ls` say why"},
 		{"weight", typeNumber, "", fmt.Sprintf("1 to %d", v1alpha1.MaxWeight), "the weight of one share"},
+		{"swapMemory", typeMemory, "", "bytes, at most the field of that name above", "the host memory of all swap shares and suspended shares together"},
 	}
 }
 

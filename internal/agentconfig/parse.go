@@ -80,6 +80,7 @@ func (r *reader) top(root *yaml.Node) {
 		"outside":       func(n *yaml.Node, f string) { c.outside = choice(r, n, f, OutsideReport, OutsideStop, OutsideKill) },
 		"defaultMemory": r.defaultMemory,
 		"turnMemory":    r.turnMemory,
+		"swapMemory":    r.swapMemory,
 		"overcommit":    r.overcommit,
 		"idle":          r.idle,
 		"backends":      r.backends,

@@ -25,6 +25,10 @@ func (r *reader) limits(node *yaml.Node, path string) (l Limits) {
 		"cores":  func(n *yaml.Node, f string) { l.Cores = r.number(n, f, 0); place(n, f) },
 		"time":   func(n *yaml.Node, f string) { l.Time = r.duration(n, f, leastTime) },
 		"weight": func(n *yaml.Node, f string) { l.Weight = r.number(n, f, v1alpha1.MaxWeight) },
+		"swapMemory": func(n *yaml.Node, f string) {
+			l.SwapMemory = r.bytesFor(n, f, hostMemory)
+			place(n, f)
+		},
 	})
 	return l
 }
@@ -58,9 +62,14 @@ func (r *reader) number(node *yaml.Node, field string, most int) int {
 
 // bytes reads an amount of memory that is no part of a GPU.
 func (r *reader) bytes(node *yaml.Node, field string) uint64 {
+	return r.bytesFor(node, field, "this is the sum of shares that may be on several GPUs")
+}
+
+// bytesFor is bytes with what the amount is, for who writes a part of a GPU.
+func (r *reader) bytesFor(node *yaml.Node, field, what string) uint64 {
 	amount, ok := r.memory(node, field)
 	if ok && amount.InBytes() == 0 {
-		r.Fault(node, field, "%q: give an amount such as 48Gi: this is the sum of shares that may be on several GPUs", node.Value)
+		r.Fault(node, field, "%q: give an amount such as 48Gi: %s", node.Value, what)
 	}
 	return amount.InBytes()
 }
@@ -82,6 +91,13 @@ func (r *reader) defaultMemory(node *yaml.Node, field string) {
 	r.config.defaultMemory, _ = r.memory(node, field)
 	r.config.places[field] = node.Line
 }
+
+func (r *reader) swapMemory(node *yaml.Node, field string) {
+	r.config.swapMemory = r.bytesFor(node, field, hostMemory)
+}
+
+// hostMemory is what the amounts of swapMemory are.
+const hostMemory = "this is host memory, for shares on any GPU"
 
 func (r *reader) duration(node *yaml.Node, field string, least time.Duration) time.Duration {
 	text, ok := r.scalar(node, field, "a duration such as 90m or 72h")

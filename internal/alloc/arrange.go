@@ -84,17 +84,7 @@ func (inv *Inventory) arrangeWithout(c *shape, node int, without uint32) (a arra
 	case s.count < s.wanted:
 		return a, max(cause, CauseTogether)
 	}
-	if c.request.Swap {
-		crowding := func(at uint8) uint64 { return n.GPUs[at].crowding(c.needs[r.state.kind][at].limit) }
-		slices.SortStableFunc(s.fitting[:s.count], func(a, b uint8) int { return cmp.Compare(crowding(a), crowding(b)) })
-	}
-	if c.request.Prefer != "" {
-		needs := c.needs[r.state.kind]
-		slices.SortStableFunc(s.fitting[:s.count], func(a, b uint8) int { return cmp.Compare(needs[a].rank, needs[b].rank) })
-	}
-	if c.request.Profile != "" {
-		inv.cheapest(c, node, s.fitting[:s.count])
-	}
+	inv.order(c, node, s.fitting[:s.count])
 	s.best.spread = -1
 	if !s.bound() {
 		return a, CauseNIC
@@ -107,6 +97,21 @@ func (inv *Inventory) arrangeWithout(c *shape, node int, without uint32) (a arra
 		s.best.gpus[i], s.best.nics[i] = s.best.gpus[0], -1
 	}
 	return s.best, CauseNone
+}
+
+// order puts GPUs of a node that fit, the fullest first, into the order in which a request wants them.
+func (inv *Inventory) order(c *shape, node int, fitting []uint8) {
+	needs, gpus := c.needs[inv.entries[node].state.kind], inv.nodes[node].GPUs
+	if c.request.Swap {
+		crowding := func(at uint8) uint64 { return gpus[at].crowding(needs[at].limit) }
+		slices.SortStableFunc(fitting, func(a, b uint8) int { return cmp.Compare(crowding(a), crowding(b)) })
+	}
+	if c.request.Prefer != "" {
+		slices.SortStableFunc(fitting, func(a, b uint8) int { return cmp.Compare(needs[a].rank, needs[b].rank) })
+	}
+	if c.request.Profile != "" {
+		inv.cheapest(c, node, fitting)
+	}
 }
 
 // fits is check, and beside it what only some requests ask for: a GPU by name and an adapter.

@@ -135,7 +135,7 @@ func (r *Request) Validate() error {
 	fault(r.Together > allPlaces, fmt.Sprintf("unknown places %b", r.Together))
 	fault(r.Pair > RelationSwitches, fmt.Sprintf("no adapter has relation %d to a GPU", r.Pair))
 	fault(r.Pair != RelationNone && r.Profile != "", "a MIG instance has no adapter of its own")
-	fault(r.Swap && (r.Whole || r.Profile != ""), "a swap share is a part of a GPU, and no whole one nor a MIG instance")
+	fault(r.contradictsSwap(), "a swap share is a part of a GPU, and no whole one nor a MIG instance")
 	fault(r.Near > RelationNVLink, fmt.Sprintf("unknown relation %d", r.Near))
 	return errors.Join(faults...)
 }

@@ -23,16 +23,19 @@ func (g *GPU) TurnRoom() uint64 {
 // share keeps then. shares is how many of equal shares the GPU would take.
 func (g *GPU) turnFor(kept, turn uint64, shares int, overcommit bool) (room uint64, ok bool) {
 	left := g.Capacity - min(g.Granted, g.Capacity)
-	if n := uint64(max(1, shares)); kept > left/n {
+	n := uint64(max(1, shares))
+	if kept > left/n {
 		return 0, false
-	} else {
-		left -= kept * n
 	}
+	left -= kept * n
 	if overcommit && turn > left {
 		return left, left >= max(min(kept, turn), g.TurnRoom())
 	}
 	return turn, max(turn, g.TurnRoom()) <= left
 }
+
+// contradictsSwap reports whether a request for swap shares asks for what they never have.
+func (r *Request) contradictsSwap() bool { return r.Swap && (r.Whole || r.Profile != "") }
 
 // parts divides the limit of a share: into what it keeps and what has turns. Of a share without swap all is kept.
 func (r *Request) parts(limit uint64) (kept, turn uint64) {
@@ -57,6 +60,9 @@ func (r *Request) neverSwaps(g *GPU, limit uint64) Cause {
 	}
 	return CauseNone
 }
+
+// Possible reports whether one share of the request fits on such a GPU without tenants.
+func (r Request) Possible(g *GPU) bool { return impossible(&r, g) == CauseNone }
 
 // lacksMemory reports whether so many shares with a limit do not fit into what a GPU has left.
 func (r *Request) lacksMemory(g *GPU, limit uint64, shares int) bool {

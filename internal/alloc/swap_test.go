@@ -12,11 +12,9 @@ import (
 
 // granted is a share as the oracle keeps it: in amounts alone.
 type granted struct {
-	gpu                int
-	kept, turn, limit  uint64
-	overcommitted      bool
-	assignment         Assignment
-	ordinary, reserved bool
+	gpu               int
+	kept, turn, limit uint64
+	assignment        Assignment
 }
 
 // held is what shares need of a GPU: all of ordinary ones, what swap shares keep, and room for the largest turn.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/exposition"
@@ -61,6 +62,7 @@ more flags: 'divvy agent --kubernetes --help' lists them.`
 type agentFlags struct {
 	instance, machine, driver, config, address, containers string
 	ephemeral, kubernetes, check, machines                 bool
+	swapMemory                                             v1alpha1.Memory
 }
 
 func newAgent(a *app) *cobra.Command {
@@ -81,12 +83,16 @@ func newAgent(a *app) *cobra.Command {
 			if f.address != "" && !agentconfig.IsMetricsAddress(f.address) {
 				return usage(fmt.Errorf("--metrics-address %q: give an address and a port, such as %s or :9410, or none", f.address, exposition.DefaultAddress))
 			}
+			if !f.swapMemory.IsZero() && f.swapMemory.InBytes() == 0 {
+				return usage(fmt.Errorf("--swap-memory %s: give an amount of host memory, such as 64Gi: it is no part of a GPU", f.swapMemory))
+			}
 			return a.serve(cmd.Context(), f)
 		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.config, "config", "", "the configuration, a `FILE` (default: "+daemon.DefaultConfig+" if it exists)")
 	flags.StringVar(&f.address, "metrics-address", "", "`ADDRESS` where Prometheus reads metrics, such as "+exposition.DefaultAddress+", or none (default: that of the configuration, or "+exposition.DefaultAddress+" of a system agent)")
+	flags.Var(&memoryFlag{&f.swapMemory}, "swap-memory", "host memory that swapped and suspended shares may have together, such as 64Gi (default: that of the configuration, or none, and then there are no such shares)")
 	flags.StringVar(&f.containers, "cdi-dir", cdi.DefaultDir, "`DIR` of the devices by which containers get the shares of 'divvy share create'")
 	flags.StringVar(&f.machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
 	flags.StringVar(&f.driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
@@ -145,7 +151,7 @@ func (a *app) serve(ctx context.Context, f agentFlags) error {
 		Supervisor: supervisor,
 		Log:        slog.New(slog.NewTextHandler(a.err, nil)),
 
-		MetricsAddress: f.address, Version: version.Full(),
+		MetricsAddress: f.address, Version: version.Full(), SwapMemory: f.swapMemory.InBytes(),
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -179,4 +180,23 @@ func (f *layerFlag) String() string {
 		return "auto"
 	}
 	return string(f.layer)
+}
+
+// swapFlags are the flags by which the memory of a share may leave the GPU.
+type swapFlags struct {
+	swap         bool
+	kept         v1alpha1.Memory
+	suspendAfter time.Duration
+}
+
+// add defines the flags.
+func (f *swapFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.swap, "swap", false, "let the share's memory leave the GPU for host memory, and come back, in turns with that of other such shares; --memory is what it has in all")
+	flags.Var(&memoryFlag{&f.kept}, "kept", "with --swap the part of --memory that never leaves the GPU, for contexts, code, pools, arrays and graphs (default: a tenth, at least 1Gi, at most half)")
+	flags.DurationVar(&f.suspendAfter, "suspend-after", 0, "take the share's programs off the GPU when they have not used it for this `TIME`, such as 10m, and back at their next call (default: never)")
+}
+
+// ask asks for what the flags say.
+func (f *swapFlags) ask(c *v1alpha1.ShareConfig) {
+	c.Swap, c.Kept, c.SuspendAfter = f.swap, f.kept, v1alpha1.Duration(f.suspendAfter)
 }

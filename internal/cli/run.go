@@ -28,6 +28,7 @@ type runOptions struct {
 	simgpu string
 	wait   bool
 	sum    bool
+	swap   swapFlags
 	// remote are other hosts of which one has the share, and whenUsed takes it there when it is used first.
 	remote   hostsFlag
 	whenUsed bool
@@ -54,6 +55,7 @@ func (o *runOptions) add(flags *pflag.FlagSet) {
 	flags.Var(&word{"WHAT", &o.isolate}, "isolate", "what neighbours must not reach: faults, memory, bandwidth, or none for many small programs that belong together (default: what the backend leaves open is accepted)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
+	o.swap.add(flags)
 	flags.Var(&o.layer, "layer", "how the driver is covered: namespace, env or auto")
 }
 
@@ -149,7 +151,7 @@ func newRun(a *app) *cobra.Command {
 
 // request is what the flags ask for.
 func (o *runOptions) request() v1alpha1.ShareRequest {
-	return v1alpha1.ShareRequest{
+	r := v1alpha1.ShareRequest{
 		Name:       o.name,
 		GPUs:       o.choice.count.n,
 		Among:      o.choice.names.list,
@@ -166,6 +168,8 @@ func (o *runOptions) request() v1alpha1.ShareRequest {
 			Backend:  v1alpha1.Backend(o.backend),
 		},
 	}
+	o.swap.ask(&r.ShareConfig)
+	return r
 }
 
 // runElsewhere does what the flags ask for that name another host. It reports whether they name one.

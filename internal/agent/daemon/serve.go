@@ -4,6 +4,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,6 +70,8 @@ type Options struct {
 	// MetricsAddress is where metrics are answered where no face does: see [Options.metricsAddress]. Version of Divvy is
 	// told there.
 	MetricsAddress, Version string
+	// SwapMemory is how much host memory swapped and suspended shares may have, in bytes; 0 is what the configuration says.
+	SwapMemory uint64
 	// Step, if not nil, is called after each step of preparing and releasing a tenancy,
 	// for tests that end the agent there.
 	Step func(name string)
@@ -284,6 +287,7 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		Log:        o.Log, Rules: s.rules, Misuse: s.rules.Outside(), Listed: s.rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 		Tell: terminal.NewWriter(program).Tell,
 	}
+	config.SwapMemory = cmp.Or(o.SwapMemory, s.rules.SwapMemory())
 	config.Devices, config.Commands = o.devices(), s.rules.History().Commands
 	if kept := o.history(s.rules); kept != nil {
 		config.History = kept
