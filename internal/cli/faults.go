@@ -47,6 +47,7 @@ func faultsOf(t control.Tenant, now time.Time) []string {
 		if s.Past != "" {
 			faults = append(faults, fmt.Sprintf("! %s on GPU %d: %s", share, s.Index, s.Past))
 		}
+		faults = append(faults, turnFaults(share, s)...)
 		if s.Time != nil && s.Time.Fault != "" {
 			faults = append(faults, fmt.Sprintf("! %s on GPU %d: %s", share, s.Index, s.Time.Fault))
 		}

@@ -151,7 +151,10 @@ they say themselves, is the part of USED that the driver takes for itself: conte
 modules. TIME is the part of the GPU's time that the share had in the last
 second. CORES is what it is guaranteed; with policy fixed it is also the most it
 gets. A share that is "held back" had to wait for GPU time lately, for HELD of the
-last second. REFUSED counts its allocations that were refused. LAYER is what
+last second. RESIDENT is the part of a swap share's memory that can leave the GPU
+which is there, and TURN says whether the share may use the GPU: "in" or "out",
+"entering" or "leaving", and in how long others may have its room, or it has theirs.
+REFUSED counts its allocations that were refused. LAYER is what
 stands between the tenant and the driver: "namespace" covers the driver's files, "env"
 relies on LD_LIBRARY_PATH. CLIENT is who uses a share from another host. Of other
 users' commands you see the program alone.

@@ -226,7 +226,7 @@ func percentOf(percent *float64) string {
 
 // usual is what shares have whose request says nothing of it. A column that says
 // nothing else is left out.
-var usual = map[string][]string{"CLIENT": {"-"}, "INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}, "HELD": {"-"}, "REFUSED": {"-"}}
+var usual = map[string][]string{"CLIENT": {"-"}, "INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}, "HELD": {"-"}, "REFUSED": {"-"}, "RESIDENT": {"-"}, "TURN": {"-"}}
 
 // spare are the columns that a narrow terminal misses least; JSON and -o wide have them.
 var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "CLASS", "POLICY", "BACKEND", "INSTANCE", "CORES", "CLIENT"}
@@ -234,10 +234,10 @@ var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "CLASS", "POLICY", "
 // printTenants writes one row for each share of tenants, as they were at a time.
 func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, as look) {
 	shares := columns.Table{Most: columns.MostOfName, Elastic: "COMMAND", Paint: as.paint, Colours: stateColour}
-	shares.Row("SHARE", "USER", "CLIENT", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
+	shares.Row("SHARE", "USER", "CLIENT", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "RESIDENT", "TURN", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
-			shares.Row(tenant.Name, tenant.User, clientOf(tenant), age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), size(s.Overhead),
+			shares.Row(tenant.Name, tenant.User, clientOf(tenant), age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), residentOf(s), turnOf(s, at), size(s.Overhead),
 				spent(s.Time), heldBack(s), refused(s), coresOf(s), string(s.Backend), policyOf(s), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s),
 				orDash(strings.Join(tenant.Command, " ")))
 		}
@@ -267,6 +267,26 @@ func heldBack(s control.Share) string {
 	return strconv.FormatFloat(s.Time.HeldBackPercent, 'f', 0, 64) + "%"
 }
 
+// residentOf is how much of a swap share's memory that can leave the GPU is there.
+func residentOf(s control.Share) string {
+	if s.Turns == nil {
+		return "-"
+	}
+	return size(s.Turns.OnGPU) + "/" + size(s.Turns.Swapped)
+}
+
+// turnOf says whether a swap share has its turn, and in how long that changes.
+func turnOf(s control.Share, now time.Time) string {
+	switch t := s.Turns; {
+	case t == nil:
+		return "-"
+	case t.Until == nil || !t.Until.After(now):
+		return string(t.State)
+	default:
+		return fmt.Sprintf("%s, %s", t.State, age(t.Until.Sub(now)))
+	}
+}
+
 // refused is how many allocations of a share were refused.
 func refused(s control.Share) string {
 	if s.Refusals == nil || s.Refusals.Count == 0 {
@@ -282,7 +302,7 @@ func stateColour(column, cell string) columns.Colour {
 		return ""
 	case cell == "fault", strings.HasPrefix(cell, "over"):
 		return columns.Alarm
-	case cell == "held back":
+	case cell == "held back", cell == string(control.TurnOut):
 		return columns.Notice
 	}
 	return ""

@@ -175,6 +175,15 @@ func state(t control.Tenant, s control.Share) string {
 			return "over, co-operative"
 		}
 		return "over"
+	}
+	return activity(t, s)
+}
+
+// activity is the state of a share with which nothing is wrong.
+func activity(t control.Tenant, s control.Share) string {
+	switch {
+	case s.Turns != nil && s.Turns.State != control.TurnIn && len(s.Process) > 0:
+		return string(s.Turns.State)
 	case s.Time != nil && s.Time.HeldBack:
 		return "held back"
 	case len(s.Process) > 0 && t.Cooperative, t.Held && t.Cooperative:
@@ -259,6 +268,9 @@ func gpuNotes(l listing) (notes []string) {
 		}
 		if g.Hidden != "" && len(l.Tenants) > 0 {
 			note("GPU %d: %s", g.Index, g.Hidden)
+		}
+		if g.Thrashing != "" {
+			note("! GPU %d: %s", g.Index, g.Thrashing)
 		}
 		if g.Excess != "" {
 			note("! GPU %d: %s", g.Index, g.Excess)

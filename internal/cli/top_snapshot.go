@@ -101,6 +101,7 @@ func detailsOf(t control.Tenant, s control.Share, one top.Share, now time.Time) 
 		fmt.Sprintf("refused   %s", refusedOf(s)),
 		"layer     " + string(t.Layer),
 	}
+	lines = append(lines, turnLines(s, now)...)
 	if t.Remote != nil {
 		lines = append(lines, "client    "+t.Remote.Text())
 	}

@@ -29,6 +29,7 @@ func why(l *control.Listing, t *control.Tenant, reader int) []string {
 		a.say("")
 		a.granted(s)
 		a.memory(s)
+		a.turns(s)
 		a.time(s)
 	}
 	a.happened()
