@@ -75,7 +75,13 @@ func sample() control.Listing {
 			},
 			{
 				ID: "c-2", Name: "team-a/both", Layer: backend.LayerContainer, User: "team-a", Namespace: "team-a", Claim: "both", Pods: []string{"one", "two"},
-				Shares: []control.Share{{UUID: "GPU-0", Limit: 8 << 30, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline}},
+				Shares: []control.Share{{
+					UUID: "GPU-0", Limit: 8 << 30, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline,
+					Turns: &control.Turns{
+						State: control.TurnIn, Swapped: 6 << 30, OnGPU: 5 << 30, Room: 70 << 30, Turns: 3, MovedIn: 40 << 30, MovedOut: 28 << 30, Moving: 5_500_000_000, Held: 61_000_000_000,
+						Thrashing: "it moves",
+					},
+				}},
 			},
 			{
 				ID: "m-4", Name: "side", User: "ada", Layer: control.LayerNamespace, Shares: []control.Share{{

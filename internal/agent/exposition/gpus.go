@@ -60,6 +60,8 @@ var gpuFamilies = []gpuFamily{
 		func(g *shownGPU) (float64, bool) { return bytesOf(g.Used) }),
 	ofGPU("memory_excess", "1 if more of the GPU's memory is in use than anybody accounts for, else 0.",
 		func(g *shownGPU) (float64, bool) { return truth(g.Excess != ""), true }),
+	ofGPU("thrashing", "1 if memory of swap shares moved there for more than half of the last minute, else 0.",
+		func(g *shownGPU) (float64, bool) { return truth(g.Thrashing != ""), true }),
 	ofGPU("granted_cores", "Sum of the guaranteed cores of the GPU's shares; 100 is all of its time.",
 		func(g *shownGPU) (float64, bool) { return float64(g.Cores), true }),
 	ofGPU("tenants", "Tenants with a share of the GPU.",

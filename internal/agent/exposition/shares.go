@@ -40,6 +40,16 @@ func timed(of func(t *control.Time) float64) func(s *shownShare) (float64, bool)
 	}
 }
 
+// turned is a figure of a swap share's turns.
+func turned(of func(t *control.Turns) float64) func(s *shownShare) (float64, bool) {
+	return func(s *shownShare) (float64, bool) {
+		if s.Turns == nil {
+			return 0, false
+		}
+		return of(s.Turns), true
+	}
+}
+
 // refused is a figure of refused allocations, 0 without any.
 func refused(of func(r *control.Refusals) uint64) func(s *shownShare) (float64, bool) {
 	return func(s *shownShare) (float64, bool) {
@@ -96,6 +106,24 @@ var shareFamilies = []shareFamily{
 		refused(func(r *control.Refusals) uint64 { return r.ByGPU })),
 	ofShare("refused_largest_bytes", gauge, "The largest allocation that was refused to the share, 0 without any.",
 		refused(func(r *control.Refusals) uint64 { return r.Largest })),
+	ofShare("swapped_bytes", gauge, "Memory of a swap share that can leave the GPU: the word of its own processes. This and what follows about turns is absent for other shares.",
+		turned(func(t *control.Turns) float64 { return float64(t.Swapped) })),
+	ofShare("swapped_on_gpu_bytes", gauge, "The part of it that is on the GPU, as far as the share's own processes know.",
+		turned(func(t *control.Turns) float64 { return float64(t.OnGPU) })),
+	ofShare("swapped_in_bytes_total", counter, "Memory that the share brought to the GPU at the beginning of its turns, without what the driver moved on its own.",
+		turned(func(t *control.Turns) float64 { return float64(t.MovedIn) })),
+	ofShare("swapped_out_bytes_total", counter, "Memory that the share moved to the host at the end of its turns, without what the driver moved on its own.",
+		turned(func(t *control.Turns) float64 { return float64(t.MovedOut) })),
+	ofShare("moving_seconds_total", counter, "Time that this took, added up over the share's processes.",
+		turned(func(t *control.Turns) float64 { return seconds(t.Moving) })),
+	ofShare("turn", gauge, "1 while the share may use the GPU, 0 while it waits for its turn, enters or leaves.",
+		turned(func(t *control.Turns) float64 { return truth(t.State == control.TurnIn) })),
+	ofShare("turns_total", counter, "Turns of the share that began since the agent started.",
+		turned(func(t *control.Turns) float64 { return float64(t.Turns) })),
+	ofShare("turn_waited_seconds_total", counter, "Time in which calls of the share waited for its turn: each moment counts once.",
+		turned(func(t *control.Turns) float64 { return seconds(t.Held) })),
+	ofShare("thrashing", gauge, "1 if the memory of the share moved for longer than it was used in the last minute, else 0.",
+		turned(func(t *control.Turns) float64 { return truth(t.Thrashing != "") })),
 	ofShare("cores", gauge, "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee; absent under MPS, which guarantees none, and for a share that has a MIG instance alone.",
 		func(s *shownShare) (float64, bool) { return float64(s.Cores), s.divided() }),
 	ofShare("sm_ceiling_ratio", gauge, "Part of the GPU's SMs that the share can use at most, as MPS limits it; absent under other backends.",

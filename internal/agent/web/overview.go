@@ -117,12 +117,20 @@ func shareOf(t *control.Tenant, s *control.Share) overview.Share {
 	if s.Refusals != nil {
 		v.Refused = s.Refusals.Count
 	}
-	for _, text := range []string{t.Fault, s.Excess, s.Past} {
+	for _, text := range []string{t.Fault, s.Excess, s.Past, thrashing(s)} {
 		if text != "" {
 			v.Notes = append(v.Notes, cut(text))
 		}
 	}
 	return v
+}
+
+// thrashing says that a share's memory moves for most of the time, "" while it does not.
+func thrashing(s *control.Share) string {
+	if s.Turns == nil {
+		return ""
+	}
+	return s.Turns.Thrashing
 }
 
 // longest is how many bytes of a text are kept that others chose.
