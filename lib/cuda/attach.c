@@ -21,8 +21,8 @@ CUresult attach_share(void) {
     lock_take(&opening);
     if (share == NULL && dv_share_open(dv_substitute_directory(), &opened, &reason) == DV_OK) {
         fork_watch();
+        TELL(attached, (opened)); /* first: who sees the share sees what they noted of it */
         __atomic_store_n(&share, opened, __ATOMIC_RELEASE);
-        TELL(attached, (opened));
     }
     lock_give(&opening);
     if (reason.text[0] != '\0') {

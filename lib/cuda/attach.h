@@ -15,7 +15,7 @@ CUresult attach_share(void);
 /* The share; NULL while it is not open. */
 dv_share *attached_share(void);
 
-/* The share has been opened. */
+/* The share has been opened. attached_share tells it afterwards. */
 EVENT(attached, (const dv_share *share));
 
 #endif

@@ -124,3 +124,19 @@ REFUSES(cuMemRangeGetAttributes,
         (void **data, size_t *rooms, CUmem_range_attribute *attributes, size_t count,
          CUdeviceptr address, size_t bytes),
         data, rooms, attributes, count, address, bytes)
+
+/* Functions for memory of the host, whose pointers have no device memory behind them. */
+#define REFUSES_POINTER(fn, parameters, ...)                                                       \
+    CUresult fn parameters {                                                                       \
+        struct swapped memory;                                                                     \
+        if (swaps() && !DV_INNER() && swap_converted((uintptr_t)host, &memory)) {                  \
+            host = NULL;                                                                           \
+        }                                                                                          \
+        return DV_REAL(fn)(__VA_ARGS__);                                                           \
+    }
+
+REFUSES_POINTER(cuMemHostGetDevicePointer_v2, (CUdeviceptr * address, void *host, unsigned flags),
+                address, host, flags)
+REFUSES_POINTER(cuMemHostRegister, (void *host, size_t bytes, unsigned flags), host, bytes, flags)
+REFUSES_POINTER(cuMemHostRegister_v2, (void *host, size_t bytes, unsigned flags), host, bytes,
+                flags)

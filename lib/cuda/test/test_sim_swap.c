@@ -182,6 +182,18 @@ static void pitch_is_the_drivers(void) {
     check_account(0);
 }
 
+static bool add_turning(const dv_process *process, void *sum) {
+    *(uint64_t *)sum += process->used[0];
+    return true;
+}
+
+/* What processes are charged, without what the share is charged for exports. */
+static uint64_t turning_of_processes(void) {
+    uint64_t sum = 0;
+    dv_processes(s.share, add_turning, &sum);
+    return sum;
+}
+
 /* Nothing that is converted leaves the process, and an attempt changes no charge. */
 static void exports_are_refused(void) {
     CUdeviceptr address = alloc(6 * MIB);
@@ -194,6 +206,7 @@ static void exports_are_refused(void) {
     CHECK_EQUAL(file, -1);
     CHECK_EQUAL(attribute_of(address, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) & 0xff, 0);
     check_account(6 * MIB);
+    CHECK_EQUAL(turning_of_processes(), 6 * MIB);
     release(address);
     check_account(0);
 }
@@ -215,6 +228,7 @@ static void synchronous_is_remembered(void) {
 static void frees_follow_their_stream(void) {
     CUdeviceptr address = alloc(TURNING), again = 0;
     CUstream stream;
+    unsigned type;
     CHECK_EQUAL(CUDA(&s, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuMemFreeAsync)(address + 1, stream), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQUAL(CUDA(&s, cuMemFreeAsync)(address, stream), CUDA_SUCCESS);
@@ -225,6 +239,8 @@ static void frees_follow_their_stream(void) {
     CHECK_EQUAL(CUDA(&s, cuMemFreeAsync)(again, stream), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuStreamSynchronize)(stream), CUDA_SUCCESS);
     check_account(0);
+    CHECK_EQUAL(REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, again),
+                CUDA_ERROR_INVALID_VALUE); /* the driver has freed it */
     CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(again), CUDA_ERROR_INVALID_VALUE);
     again = alloc(2 * MIB);
     CHECK_EQUAL(CUDA(&s, cuMemFreeAsync)(again, stream), CUDA_SUCCESS);

@@ -76,6 +76,11 @@ static void check_refused(CUdeviceptr p, size_t bytes) {
     SAME(value, 77);
     SAME(other, 77);
     INVALID(cuStreamAttachMemAsync, NULL, p, 0, CU_MEM_ATTACH_GLOBAL);
+    CUdeviceptr mapped = 77;
+    unsigned flags = 77;
+    INVALID(cuMemHostGetDevicePointer_v2, &mapped, (void *)(uintptr_t)p, 0);
+    INVALID(cuMemHostGetFlags, &flags, (void *)(uintptr_t)p);
+    INVALID(cuMemHostRegister_v2, (void *)(uintptr_t)p, 4096, 0);
 }
 
 /* Lists of which one place is device memory. */
