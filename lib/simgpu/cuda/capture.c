@@ -56,7 +56,7 @@ static bool arm_new(CUstream stream, struct recording *recording) {
     arm->recording = recording;
     arm->stream = stream;
     link_add(&recording->arms, &arm->of_recording);
-    stream->capture = arm;
+    __atomic_store_n(&stream->capture, arm, __ATOMIC_RELAXED);
     return true;
 }
 
@@ -64,7 +64,7 @@ static void arm_end(CUstream stream) {
     struct capture *arm = stream->capture;
     struct recording *recording = arm->recording;
 
-    stream->capture = NULL;
+    __atomic_store_n(&stream->capture, NULL, __ATOMIC_RELAXED);
     link_remove(&arm->of_recording);
     free(arm->before);
     free(arm);
@@ -158,14 +158,20 @@ CUresult capture_implicit(CUstream stream) {
     return result;
 }
 
-CUresult capture_blocks(CUstream stream) {
-    if (!stream->capture) {
-        return capture_implicit(stream);
-    }
+/* Another thread may end the capture meanwhile. */
+static bool capture_spoil(CUstream stream) {
     pthread_mutex_lock(&graph_lock);
-    stream->capture->recording->invalid = true;
+    bool captured = stream->capture;
+    if (captured) {
+        stream->capture->recording->invalid = true;
+    }
     pthread_mutex_unlock(&graph_lock);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return captured;
+}
+
+CUresult capture_blocks(CUstream stream) {
+    bool captured = __atomic_load_n(&stream->capture, __ATOMIC_RELAXED) && capture_spoil(stream);
+    return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : capture_implicit(stream);
 }
 
 void capture_abandon(CUstream stream) {
