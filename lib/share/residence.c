@@ -2,6 +2,12 @@
 
 #include "share/state.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "libc/cancel.h"
+
 #define STEP_NS 1000000u /* present.called is told so exactly */
 
 /* Whether a device is a GPU. Behind the GPUs are the kept parts, which have no turns. */
@@ -44,36 +50,38 @@ uint64_t dv_turn_room(const dv_share *share, unsigned device) {
     return is_gpu(share, device) ? load64(&turn_of(share, device)->room) : 0;
 }
 
-/* What the tenant's pages say may be anything. */
-static uint64_t part(uint64_t bytes, uint64_t own, uint64_t all) {
+/* What all processes were charged that live, as far as their locks tell. */
+static uint64_t charged_to_living(const dv_share *share, unsigned device) {
+    UNCANCELLED;
+    int saved = errno, file = open_state(share, O_RDONLY);
+    unsigned count = slot_count(share);
+    uint64_t sum = 0;
+    for (unsigned slot = 0; slot < count; slot++) {
+        uint64_t charged = amounts_used(journal_read(&share->gpu[device], slot).amounts);
+        bool counts = load32(&share->state->slot[slot].pid) != 0 && charged > 0;
+        if (counts && (file < 0 || look_at(share, file, slot) != FOUND_DEAD)) {
+            sum += charged;
+        }
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    errno = saved;
+    return sum;
+}
+
+uint64_t dv_turn_part(const dv_share *share, unsigned device, uint64_t bytes) {
+    int self = is_gpu(share, device) ? own_slot(share) : SLOT_NONE;
+    if (self == SLOT_NONE) {
+        return bytes;
+    }
+    uint64_t all = charged_to_living(share, device);
+    uint64_t own = amounts_used(journal_read(&share->gpu[device], (unsigned)self).amounts);
     if (own >= all) {
         return bytes;
     }
-    double share = (double)own / (double)all;
-    uint64_t rounded = (uint64_t)((double)bytes * share) + DV_PAGE_UNIT;
-    return rounded < bytes ? rounded : bytes;
-}
-
-uint64_t dv_turn_part_there(const dv_share *share, unsigned device, uint64_t bytes) {
-    const dv_page_present *own = present_of(share, device);
-    uint64_t all = 0;
-    unsigned count = own != NULL ? slot_count(share) : 0;
-    for (unsigned slot = 0; slot < count; slot++) {
-        if (load32(&share->state->slot[slot].pid) != 0) {
-            all += load64(&share->gpu[device].present[slot].there);
-        }
-    }
-    return own != NULL ? part(bytes, load64(&own->there), all) : bytes;
-}
-
-uint64_t dv_turn_part_charged(dv_share *share, unsigned device, uint64_t bytes) {
-    dv_own_t own;
-    dv_usage_t usage;
-    if (!is_gpu(share, device) || !dv_own(share, device, &own) ||
-        !dv_usage(share, device, &usage)) {
-        return bytes;
-    }
-    return part(bytes, own.charged + own.exported, usage.used);
+    uint64_t part = (uint64_t)((double)bytes * ((double)own / (double)all));
+    return part < bytes ? part : bytes;
 }
 
 void dv_present_takes_part(dv_share *share, unsigned device, bool takes_part) {

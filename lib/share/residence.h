@@ -39,9 +39,9 @@ uint64_t dv_turn_give(const dv_share *share, unsigned dev);
 uint64_t dv_turn_room(const dv_share *share, unsigned dev);
 
 /* The part of an amount for the whole share that falls on this process: by what each living process
- * believes to be on the GPU, or by what each was charged. All of it if nothing is known. */
-uint64_t dv_turn_part_there(const dv_share *share, unsigned dev, uint64_t bytes);
-uint64_t dv_turn_part_charged(dv_share *share, unsigned dev, uint64_t bytes);
+ * was charged, because that stands still while memory moves. All of it if nothing is known. Costs a
+ * system call for each of them. */
+uint64_t dv_turn_part(const dv_share *share, unsigned dev, uint64_t bytes);
 
 /* This process has a thread that carries out orders; it carried out this one, and has so many bytes
  * on the GPU by now. */

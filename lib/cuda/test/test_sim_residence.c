@@ -77,6 +77,7 @@ static void begin(void) {
 
 static void what_was_used_longest_ago_leaves_first(void) {
     use(1);
+    leave(0);
     use(6);
     CHECK_EQUAL(resident(), 3 * PART);
     uint64_t in = sim_seen(&s, 0, "bytesIn"), out = sim_seen(&s, 0, "bytesOut");

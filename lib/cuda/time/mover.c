@@ -45,8 +45,10 @@ static uint32_t asking;  /* the thread may be in the driver; atomic */
 static bool farewell_known;
 
 /* Of the thread alone. */
-static uint64_t carried;    /* the order that was carried out last */
-static uint64_t turn_since; /* the period in which the last turn began */
+static uint64_t carried; /* the order that was carried out last */
+/* The period in which the last turn began, and that in which the next one begins. That is fixed while
+ * the gate is closed, so that no use is taken for one of the turn before. */
+static uint64_t turn_since, next_since;
 static uint64_t period_began, looked;
 static bool works;
 
@@ -100,11 +102,11 @@ static bool await_work(const dv_share *share, uint64_t order) {
     return false;
 }
 
-static uint64_t amount(dv_share *share, unsigned number, enum move_way direction) {
+static uint64_t amount(const dv_share *share, unsigned number, enum move_way direction) {
     if (direction == MOVE_OUT) {
-        return dv_turn_part_there(share, number, dv_turn_give(share, number));
+        return dv_turn_part(share, number, dv_turn_give(share, number));
     }
-    uint64_t room = dv_turn_part_charged(share, number, dv_turn_room(share, number));
+    uint64_t room = dv_turn_part(share, number, dv_turn_room(share, number));
     uint64_t there = swapped_there(number);
     return room > there ? room - there : 0;
 }
@@ -152,13 +154,18 @@ static bool carry_out(dv_share *share, uint64_t order) {
             return false;
         }
         move_all(share, order, MOVE_OUT);
-        return stands(share, order);
+        if (!stands(share, order)) {
+            return false;
+        }
+        uses_next();
+        next_since = uses_period();
+        return true;
     case DV_PAGE_TURN_ENTERING:
         move_all(share, order, MOVE_IN);
         return stands(share, order);
     case DV_PAGE_TURN_RESIDENT:
         uses_next();
-        turn_since = uses_period();
+        turn_since = next_since;
         return true;
     default:
         return true;
@@ -300,7 +307,7 @@ ON(attached, mover_attached);
 static void mover_forked(void) {
     starting = (lock){0};
     asking = leaving = 0;
-    retry = carried = turn_since = 0;
+    retry = carried = turn_since = next_since = 0;
     works = false;
 }
 ON(forked, mover_forked);
