@@ -169,6 +169,12 @@ profiles:
 apiVersion: divvy.dev/v1alpha1
 kind: AgentConfig
 outside: {{ .Values.agent.outside }}
+{{- with .Values.agent.swapMemory }}
+swapMemory: {{ . }}
+{{- end }}
+{{- with .Values.agent.turnMemory }}
+turnMemory: {{ . }}
+{{- end }}
 {{- with .Values.agent.backends }}
 backends: {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
@@ -114,6 +115,37 @@ func TestPoolByDefaults(t *testing.T) {
 					t.Errorf("%v: %s cores by default, taints %v", step.fault, cores, device.Taints)
 				}
 			}
+		}
+	}
+}
+
+// What the configuration has of the host for swap shares is published with the GPUs that can have such shares.
+func TestPoolOfANodeThatSwaps(t *testing.T) {
+	const uuid = "GPU-00000000-0000-4000-8000-000000000001"
+	rules, err := agentconfig.Parse("agent.yaml", []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\nswapMemory: 64Gi\nturnMemory: 25%\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for capability, want := range map[string]string{"6.0": "12Gi 64Gi 4Gi", "5.2": "16Gi 0 0"} {
+		o := &publisher{
+			Node: daemon.Node{Agent: new(agent.Agent), Health: &health.Monitor{}, Library: &nvml.Library{}, Rules: rules},
+			gpus: []backend.GPU{{UUID: uuid, Total: 16 << 30}}, kinds: map[string]kind{uuid: {capability: capability}},
+		}
+		o.forms = newForms("n1", nil, nil, slog.New(slog.DiscardHandler))
+		o.forms.set(map[string]published{uuid: {form: pool.Shared}})
+		d := newDefaults(v1alpha1.NodeDefaults{}, nil, "n1", slog.New(slog.DiscardHandler))
+		d.set(v1alpha1.NodeDefaults{}, nil)
+		resources, _, err := o.claims(t.Context(), "n1", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		device := resources.Pools["n1"].Slices[0].Devices[0]
+		memory, swap, most := device.Capacity[v1alpha1.CapacityMemory].Value, device.Capacity[v1alpha1.CapacitySwapMemory], "0"
+		if swap.RequestPolicy != nil {
+			most = swap.RequestPolicy.ValidRange.Max.String()
+		}
+		if got := memory.String() + " " + swap.Value.String() + " " + most; got != want {
+			t.Errorf("capability %s: memory, swapMemory and the most of it are %s, want %s", capability, got, want)
 		}
 	}
 }
