@@ -12,6 +12,7 @@ import (
 // calculator is a program that allocates, copies and launches, as a script has it do. The script asks at last for as
 // many bytes as its argument says.
 type calculator struct {
+	Name   string
 	script string
 	// modules is the folder of its modules, and environment what it needs for its own sake.
 	modules     string
@@ -22,22 +23,22 @@ type calculator struct {
 
 const calculatorLimit = 2 << 30
 
-var calculators = []Program{
-	compute("numba 0.56", calculator{
-		script: "compute_numba.py", modules: debianNumba, environment: numba, refusal: "CUDA_ERROR_OUT_OF_MEMORY",
-	}),
-	compute("numba 0.60", calculator{
-		script: "compute_numba.py", modules: "numba-0.60", environment: numba, refusal: "CUDA_ERROR_OUT_OF_MEMORY",
-	}),
-	compute("numba 0.61", calculator{
-		script: "compute_numba.py", modules: "numba-0.61", environment: numba, refusal: "CUDA_ERROR_OUT_OF_MEMORY",
-	}),
-	compute("cuda-bindings", calculator{
-		script: "compute_bindings.py", modules: "clients", refusal: "CUDA_ERROR_OUT_OF_MEMORY",
-	}),
-	compute("tinygrad", calculator{
-		script: "compute_tinygrad.py", modules: "clients", environment: tinygrad, refusal: "MemoryError: Allocation of 2.00 GB failed",
-	}),
+var calculators = []calculator{
+	{
+		Name: "numba 0.56", script: "compute_numba.py", modules: debianNumba, environment: numba, refusal: "CUDA_ERROR_OUT_OF_MEMORY",
+	},
+	{
+		Name: "numba 0.60", script: "compute_numba.py", modules: "numba-0.60", environment: numba, refusal: "CUDA_ERROR_OUT_OF_MEMORY",
+	},
+	{
+		Name: "numba 0.61", script: "compute_numba.py", modules: "numba-0.61", environment: numba, refusal: "CUDA_ERROR_OUT_OF_MEMORY",
+	},
+	{
+		Name: "cuda-bindings", script: "compute_bindings.py", modules: "clients", refusal: "CUDA_ERROR_OUT_OF_MEMORY",
+	},
+	{
+		Name: "tinygrad", script: "compute_tinygrad.py", modules: "clients", environment: tinygrad, refusal: "MemoryError: Allocation of ",
+	},
 }
 
 // numba compiles for the GPU's architecture when it is told it; to find it out it asks the runtime library.
@@ -56,8 +57,9 @@ func tinygrad(p *place) []string {
 	return environment
 }
 
-func compute(name string, c calculator) Program {
-	return Program{Name: name, machine: "a100-80g", limit: calculatorLimit, check: c.check}
+// program is the calculator in places of its own.
+func (c calculator) program() Program {
+	return Program{Name: c.Name, machine: "a100-80g", limit: calculatorLimit, check: c.check}
 }
 
 // calculated is what the scripts print.
@@ -69,6 +71,8 @@ type calculated struct {
 	Again    bool   `json:"again"`
 	Launched int    `json:"launched"`
 	Refusal  string `json:"refusal"`
+	// Held tells whether what it held on the GPU meanwhile was as it had been.
+	Held bool `json:"held"`
 }
 
 func (c calculator) check(ctx context.Context, p *place) error {

@@ -59,9 +59,9 @@ type place struct {
 // time in which the GPU was busy tells how many kernels ran.
 const kernelTime = 10 * time.Millisecond
 
-// open starts a simulated machine.
-func (s Setting) open(ctx context.Context, machine, way string, gpu int, limit uint64) (p *place, err error) {
-	model, err := simgpu.Load(machine, "costs.kernel="+kernelTime.String())
+// open starts a simulated machine, whose file is changed as told.
+func (s Setting) open(ctx context.Context, machine, way string, gpu int, limit uint64, changes ...string) (p *place, err error) {
+	model, err := simgpu.Load(machine, append(changes, "costs.kernel="+kernelTime.String())...)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -45,18 +46,23 @@ var monitors = []Program{
 		args: func(*place) []string { return []string{"-m", "gpustat", "--json"} },
 		read: readGpustat, precision: 1 << 20,
 	}),
-	watch("nvitop", monitor{
-		args: func(*place) []string { return []string{"-m", "nvitop", "--once", "--ascii"} },
-		read: readNvitop, precision: 1 << 30 / 100,
-	}),
-	watch("nvidia-ml-py", monitor{
-		args: func(p *place) []string { return []string{p.script("look.py"), "pynvml"} },
-		read: readBindings, precision: 1, reserved: true,
-	}),
+	watch("nvitop", nvitop),
+	watch("nvidia-ml-py", bindings),
 	watch("py3nvml", monitor{
 		args: func(p *place) []string { return []string{p.script("look.py"), "py3nvml.py3nvml"} },
 		read: readBindings, precision: 1, reserved: true,
 	}),
+}
+
+var nvitop = monitor{
+	args: func(*place) []string { return []string{"-m", "nvitop", "--once", "--ascii"} },
+	read: readNvitop, precision: 1 << 30 / 100,
+}
+
+// bindings are NVIDIA's own for Python.
+var bindings = monitor{
+	args: func(p *place) []string { return []string{p.script("look.py"), "pynvml"} },
+	read: readBindings, precision: 1, reserved: true,
 }
 
 func watch(name string, m monitor) Program {
@@ -95,7 +101,7 @@ func (m monitor) check(ctx context.Context, p *place) (err error) {
 	cmd := p.command(ctx, append([]string{
 		"sh", "-c", beside, "sh", bench, device, strconv.Itoa(ownBytes), strconv.Itoa(monitorLimit),
 	}, p.python("monitors", m.args(p)...)...)...)
-	cmd.Env = append(cmd.Env, "COLUMNS=120", "LINES=100", "TERM=dumb")
+	onWideTerminal(cmd)
 	input, err := cmd.StdinPipe() // which the holder reads to its end
 	if err != nil {
 		return err
@@ -122,6 +128,12 @@ func (m monitor) check(ctx context.Context, p *place) (err error) {
 		err = errors.Join(err, fmt.Errorf("beside it a request of %d bytes ends with %s, want %s", monitorLimit, asked.Result, want))
 	}
 	return err
+}
+
+// onWideTerminal has a monitor print everything.
+func onWideTerminal(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Env = append(cmd.Env, "COLUMNS=120", "LINES=100", "TERM=dumb")
+	return cmd
 }
 
 // answers divides the output of [beside] into what gpubench said twice and what the program said.

@@ -49,5 +49,8 @@ func output(cmd *exec.Cmd) (string, error) {
 // All are the programs that must run right.
 func All() []Program {
 	all := []Program{video, hashes}
-	return append(append(all, calculators...), monitors...)
+	for _, c := range calculators {
+		all = append(all, c.program())
+	}
+	return append(all, monitors...)
 }

@@ -55,3 +55,20 @@ func TestPrograms(t *testing.T) {
 		})
 	}
 }
+
+// The memory of a program leaves the GPU and comes back, by turns or as the driver likes, and its output is the same.
+func TestProgramsWhoseMemoryLeavesTheGPU(t *testing.T) {
+	s := setting(t)
+	for name, ruled := range map[string]bool{"turns": true, "no agent": false} {
+		t.Run(name, func(t *testing.T) {
+			skipUnable(t, s, "namespace")
+			for _, swapper := range Swappers() {
+				t.Run(swapper.Name, func(t *testing.T) {
+					if err := swapper.Check(t.Context(), s, ruled); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+	}
+}

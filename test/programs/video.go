@@ -60,19 +60,8 @@ func refusedVideo(ctx context.Context, p *place) error {
 
 // frames runs ffmpeg with a filter on a moving test picture and returns a line with the MD5 of each frame.
 func frames(run func(context.Context, ...string) *exec.Cmd, ctx context.Context, size, filter string) ([]string, error) {
-	text, err := output(run(ctx, "ffmpeg", "-nostdin", "-loglevel", "error",
+	return onlyFrames(output(run(ctx, "ffmpeg", "-nostdin", "-loglevel", "error",
 		"-init_hw_device", "cuda=gpu:0", "-filter_hw_device", "gpu",
 		"-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=%s:rate=%d:duration=1", size, framesOf),
-		"-vf", filter, "-f", "framemd5", "-"))
-	if err != nil {
-		return nil, err
-	}
-	var sums []string
-	for line := range strings.Lines(text) {
-		// A line that begins otherwise names the program's version.
-		if !strings.HasPrefix(line, "#") {
-			sums = append(sums, line)
-		}
-	}
-	return sums, nil
+		"-vf", filter, "-f", "framemd5", "-")))
 }

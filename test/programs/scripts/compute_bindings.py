@@ -1,4 +1,5 @@
-"""Uses a GPU through cuda-bindings and prints as JSON what came of it. The argument is the number of bytes to ask for at last."""
+"""Uses a GPU through cuda-bindings and prints as JSON what came of it. The first argument is the number of bytes to ask for
+at last. With a second one it first puts so many bytes on the GPU, says "held", and goes on when its input ends."""
 
 import ctypes
 import json
@@ -70,10 +71,26 @@ def refusal(size):
     return result.name
 
 
+def held(size):
+    """A look at what stays on the GPU from now on: whether it is as it was, and ordinary memory of the GPU as it is told."""
+    data = bytes(range(256)) * (size // 256)
+    address = upload(data)
+    print("held", flush=True)
+    sys.stdin.read()
+    attribute = driver.CUpointer_attribute
+    told = [
+        check(driver.cuPointerGetAttribute(one, address))
+        for one in (attribute.CU_POINTER_ATTRIBUTE_IS_MANAGED, attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+    ]
+    ordinary = not told[0] and told[1] == driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    return lambda: ordinary and download(address, size) == data
+
+
 def main():
     check(driver.cuInit(0))
     device = check(driver.cuDeviceGet(0))
     check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(device))))
+    look = held(int(sys.argv[2])) if len(sys.argv) > 2 else lambda: True
     told = {
         "device": check(driver.cuDeviceGetName(100, device)).rstrip(b"\0 ").decode(),
         "total": check(driver.cuMemGetInfo())[1],
@@ -81,6 +98,7 @@ def main():
         "launched": 10,
         "refusal": refusal(int(sys.argv[1])),
         "again": copied(),
+        "held": look(),
     }
     json.dump(told, sys.stdout)
 

@@ -1,4 +1,5 @@
-"""Uses a GPU through numba and prints as JSON what came of it. The argument is the number of bytes to ask for at last."""
+"""Uses a GPU through numba and prints as JSON what came of it. The first argument is the number of bytes to ask for at last.
+With a second one it first puts so many bytes on the GPU, says "held", and goes on when its input ends."""
 
 import json
 import sys
@@ -44,7 +45,17 @@ def refusal(size):
     return ""
 
 
+def held(size):
+    """A look at what stays on the GPU from now on: whether it is as it was."""
+    data = numpy.arange(size // 4, dtype=numpy.uint32)
+    there = cuda.to_device(data)
+    print("held", flush=True)
+    sys.stdin.read()
+    return lambda: bool((there.copy_to_host() == data).all())
+
+
 def main():
+    look = held(int(sys.argv[2])) if len(sys.argv) > 2 else lambda: True
     data = numpy.arange(LENGTH, dtype=numpy.float32)
     told = {
         "device": cuda.get_current_device().name.decode(),
@@ -53,6 +64,7 @@ def main():
         "launched": launched(data),
         "refusal": refusal(int(sys.argv[1])),
         "again": copied(data),
+        "held": look(),
     }
     json.dump(told, sys.stdout)
 

@@ -1,4 +1,5 @@
-"""Uses a GPU through tinygrad and prints as JSON what came of it. The argument is the number of bytes to ask for at last."""
+"""Uses a GPU through tinygrad and prints as JSON what came of it. The first argument is the number of bytes to ask for at last.
+With a second one it first puts so many bytes on the GPU, says "held", and goes on when its input ends."""
 
 import ctypes
 import json
@@ -34,7 +35,18 @@ def refusal(size):
     return ""
 
 
+def held(size):
+    """A look at what stays on the GPU from now on: whether it is as it was."""
+    data = bytes(range(256)) * (size // 256)
+    there = Tensor(data, dtype=dtypes.uint8).realize()
+    Device[Device.DEFAULT].synchronize()
+    print("held", flush=True)
+    sys.stdin.read()
+    return lambda: bytes(there.data()) == data
+
+
 def main():
+    look = held(int(sys.argv[2])) if len(sys.argv) > 2 else lambda: True
     Device[Device.DEFAULT]  # makes the context
     name = ctypes.create_string_buffer(100)
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -47,6 +59,7 @@ def main():
         "launched": launched(),
         "refusal": refusal(int(sys.argv[1])),
         "again": copied(),
+        "held": look(),
     }
     json.dump(told, sys.stdout)
 
