@@ -234,6 +234,9 @@ func (r *ShareRequest) validateInstance(fault func(format string, args ...any)) 
 	if r.Profile != "" && !validProfile.MatchString(r.Profile) {
 		fault("profile %q is no MIG profile: `divvy gpu ls --profiles` lists those of each GPU, such as 1g.10gb", r.Profile)
 	}
+	if what := r.away(); r.Profile != "" && what != "" {
+		fault("%s with profile %s: the driver moves no memory of MIG instances to the host: leave out one of both", what, r.Profile)
+	}
 	if (r.Profile != "" || r.Backend == BackendMIG) && r.GPUs > 1 {
 		fault("%d GPUs with MIG instances: ask for one, because a process can use one instance only", r.GPUs)
 	}

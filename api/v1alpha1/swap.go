@@ -42,3 +42,14 @@ func (c *ShareConfig) validateSwap(fault func(format string, args ...any)) {
 		fault("swap and suspendAfter need backend slice, not %s: leave out the backend", c.Backend)
 	}
 }
+
+// away says what of a share may leave the GPU, "" for nothing.
+func (c *ShareConfig) away() string {
+	switch {
+	case c.Swap:
+		return "swap"
+	case c.SuspendAfter != 0:
+		return "suspendAfter"
+	}
+	return ""
+}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -125,28 +126,86 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 			Count: 1, Among: alloc.Names(s.UUID), Memory: v1alpha1.Bytes(s.Limit), Cores: wanted, Form: string(s.Backend.Form()),
 			// What was overcommitted once may stay, and not grow.
 			Overcommit: p.Overcommit || s.Limit <= t.Shares[i].Limit, OvercommitCores: p.Overcommit || wanted <= before,
+			Swap: s.Swap, Kept: s.Kept,
 		}
-		if _, err := a.searchFor(ctx, t, s, who.request); err != nil {
+		if err := a.changeMemory(ctx, who, t, i, s); err != nil {
 			return record{}, a.refused(ctx, err, who)
 		}
 		if ahead := a.awaited(ctx, nil) & a.setOf([]string{s.UUID}); ahead != 0 && (s.Limit > t.Shares[i].Limit || wanted > before) {
 			return record{}, control.Errorf(control.CodeRefused, "requests wait for %s and came before: a share there cannot grow until they are served", a.namesOf(ahead))
 		}
-		used := t.used(i)
-		s.Before = 0
-		if s.Limit < t.inUse(i) {
-			s.Before = max(t.Shares[i].Limit, t.Shares[i].Before)
-		}
-		if s.Limit < used && s.Limit < t.Shares[i].Limit && !p.BelowUsed {
+		if text := t.lowered(i, s); text != "" && !p.BelowUsed {
 			return record{}, control.Errorf(control.CodeRefused,
-				"%s uses %d MiB of GPU %d, more than the new limit of %d MiB: free some of it first, or add --below-used, after which nothing can be allocated until enough is freed",
-				t.Name, used>>20, gpu.Index, s.Limit>>20)
+				"%s uses %s: free some of it first, or add --below-used, after which nothing can be allocated until enough is freed", t.Name, fmt.Sprintf(text, gpu.Index))
 		}
+	}
+	if err := a.changeOnHost(t, &r); err != nil {
+		return record{}, a.refused(ctx, err, who)
 	}
 	if err := a.grown(who, t, r); err != nil {
 		return record{}, a.refused(ctx, err, who)
 	}
 	return r, nil
+}
+
+// changeMemory finds out whether a share of a tenant can be as it is in a changed record, and for how large a turn there is
+// room. A swap share whose memory stays keeps its turn. Agent.mu is held.
+func (a *Agent) changeMemory(ctx context.Context, who requester, t *tenant, number int, s *share) error {
+	if t.Away.off() { // its room is looked for when it comes back
+		return a.neverOn(a.gpu(s.UUID), who.request)
+	}
+	grants, err := a.searchFor(ctx, t, s, who.request)
+	if err == nil && s.Swap && (s.Limit != t.Shares[number].Limit || s.kept() != t.Shares[number].kept()) {
+		s.Turn = grants[0].Turn
+	}
+	return err
+}
+
+// neverOn returns an error for a request that would not fit on a GPU without tenants.
+func (a *Agent) neverOn(gpu backend.GPU, r alloc.Request) error {
+	_, err := searchIn([]alloc.GPU{{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}}, r)
+	return err
+}
+
+// lowered notes in a share of a changed record what the tenant may still have in use of what it had. It returns what it uses
+// beyond a part that is lower now, with a verb for the index of the GPU, "" for nothing. Agent.mu is held.
+func (t *tenant) lowered(number int, s *share) (beyond string) {
+	had, used := t.Shares[number], t.used(number)
+	s.Before = 0
+	if s.Limit < t.inUse(number) {
+		s.Before = max(had.Limit, had.Before)
+	}
+	if s.Limit < used && s.Limit < had.Limit {
+		beyond = fmt.Sprintf("%d MiB of GPU %%d, more than the new limit of %d MiB", used>>20, s.Limit>>20)
+	}
+	if !s.Swap {
+		return beyond
+	}
+	s.BeforeKept = 0
+	kept := t.keeps(number)
+	if s.kept() < kept {
+		s.BeforeKept = max(had.kept(), had.BeforeKept)
+	}
+	switch swapped := used - min(used, kept); {
+	case s.kept() < kept && s.kept() < had.kept():
+		return fmt.Sprintf("%d MiB of what stays on GPU %%d, more than the new %d MiB of that", kept>>20, s.kept()>>20)
+	case s.swapped() < swapped && s.swapped() < had.swapped():
+		return fmt.Sprintf("%d MiB of what can leave GPU %%d, more than the new %d MiB of that", swapped>>20, s.swapped()>>20)
+	}
+	return beyond
+}
+
+// changeOnHost returns an error if a changed tenant takes more host memory than before and than there is. Agent.mu is held.
+func (a *Agent) changeOnHost(t *tenant, changed *record) error {
+	var before, need uint64
+	to := tenant{record: *changed}
+	for i := range changed.Shares {
+		before, need = before+t.onHost(i), need+to.onHost(i)
+	}
+	if need <= before {
+		return nil
+	}
+	return a.hostRoom(t, len(changed.Shares), need, a.hostAhead(nil))
 }
 
 // changeOn applies a change to a share on a GPU that is served. Agent.mu is held.
@@ -165,6 +224,14 @@ func (a *Agent) searchFor(ctx context.Context, t *tenant, s *share, r alloc.Requ
 	gpu := a.gpu(s.UUID)
 	parent := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}
 	return searchIn([]alloc.GPU{a.grantedOn(*s.Instance, &parent, t)}, ofInstance(r))
+}
+
+// keeps is how many bytes of what never leaves the GPU a swap share was last seen to use.
+func (t *tenant) keeps(share int) uint64 {
+	if share >= len(t.seen.Usage) {
+		return 0
+	}
+	return t.seen.Usage[share].Kept
 }
 
 // used is how many bytes of a share the tenant was last seen to use or to be about

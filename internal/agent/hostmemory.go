@@ -95,6 +95,25 @@ func (a *Agent) neverOnHost(r v1alpha1.ShareRequest) error {
 	return nil
 }
 
+// fitOnHost checks what a tenancy takes of the host. Agent.mu is held.
+func (a *Agent) fitOnHost(wanted Tenancy) error {
+	need := uint64(0)
+	for _, s := range wanted.Shares {
+		r := v1alpha1.ShareRequest{GPUs: 1, Memory: v1alpha1.Bytes(s.Memory), ShareConfig: s.Config}
+		if err := a.neverOnHost(r); err != nil {
+			return &alloc.Refusal{Reason: alloc.ReasonNever, Text: err.Error()}
+		}
+		if !s.Config.Swap {
+			continue
+		}
+		need += s.Memory
+		if why := a.unswappable(a.gpu(s.UUID)); why != "" {
+			return &alloc.Refusal{Reason: alloc.ReasonNever, Text: fmt.Sprintf("GPU %s can have no swap shares: %s", s.UUID, why)}
+		}
+	}
+	return a.hostRoom(nil, len(wanted.Shares), need, a.hostAhead(nil))
+}
+
 // hostNeed is what a request needs of host memory when it is granted. Agent.mu is held.
 func hostNeed(r alloc.Request, grants []alloc.Share) (need uint64) {
 	if !r.Swap {

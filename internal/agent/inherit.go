@@ -194,7 +194,12 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 			return nil, fmt.Errorf("%w: it has two shares of GPU %s", errForeign, s.GPU.UUID)
 		}
 		with := a.inherits(uid, s.GPU.UUID, f.Tenant.Backend)
-		r.Shares = append(r.Shares, toldShare(withoutCeiling(s, f.Tenant.Backend, with), with))
+		one := toldShare(&f.Tenant, withoutCeiling(s, f.Tenant.Backend, with), with)
+		one.SuspendAfter = saidToSuspend(said, s.GPU.UUID, &one)
+		r.Shares = append(r.Shares, one)
+	}
+	if said.Away != AwayNot {
+		r.Away = AwayLeaving // where its memory is, is its user's word: it counts everywhere
 	}
 	r.Holder = a.strangerHolder(uid, said.Holder, f.Tenant)
 	r.Created = started(r, said.Created, f.Since)
@@ -202,6 +207,19 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 		return nil, nil
 	}
 	return r, nil
+}
+
+// saidToSuspend is after how long a user's own agent suspended a share, 0 where it did not or the share cannot be.
+func saidToSuspend(said *record, uuid string, one *share) v1alpha1.Duration {
+	at := slices.IndexFunc(said.Shares, func(s share) bool { return s.UUID == uuid })
+	if at < 0 {
+		return 0
+	}
+	config := one.ShareConfig
+	if config.SuspendAfter = said.Shares[at].SuspendAfter; config.Validate(one.Cores) != nil {
+		return 0
+	}
+	return config.SuspendAfter
 }
 
 // inherits is the backend that a user's share of a GPU goes on with. Only who may choose

@@ -22,12 +22,32 @@ func (t *tenant) turn(share int) uint64 {
 	return s.Turn
 }
 
+// turnsOf is the room for turns on a share's GPU, for the first of the swap shares that need all of it, 0 for any other share.
+// Agent.mu is held.
+func (a *Agent) turnsOf(t *tenant, share int) (room uint64) {
+	var first *tenant
+	for _, o := range a.sorted() {
+		for i, s := range o.Shares {
+			if s.UUID == t.Shares[share].UUID && o.turn(i) > room {
+				room, first = o.turn(i), o
+			}
+		}
+	}
+	if first != t {
+		return 0
+	}
+	return room
+}
+
 // giveBack lets others have what the tenant no longer has in use since a limit was lowered,
 // and reports whether that is anything. It does not come back to the tenant: whoever is
 // granted it has it. Agent.mu is held.
 func (t *tenant) giveBack() (anything bool) {
 	for i := range t.Shares {
 		s := &t.Shares[i]
+		if keeps := max(s.kept(), t.keeps(i)); i < len(t.seen.Usage) && keeps < s.BeforeKept {
+			s.BeforeKept, anything = keeps, true
+		}
 		if s.Before <= s.Limit {
 			continue
 		}
@@ -46,7 +66,7 @@ func (t *tenant) holds(share int) uint64 {
 	switch {
 	case on != nil && on.pending:
 		return s.Before // of some process it is not known yet whether it is the tenant's
-	case on != nil && on.observed != nil:
+	case on != nil && on.observed != nil && !s.Swap: // of which a part may be where the driver does not show it
 		// Pages can tell less than there is, and the driver's figures can be late.
 		return max(*on.observed, t.used(share))
 	case told && t.used(share) <= s.Limit:

@@ -350,8 +350,9 @@ func (a *Agent) listed(indexes []int) string {
 func (a *Agent) grown(who requester, t *tenant, changed record) error {
 	had, made := a.heldBy(who.uid, t), a.madeFor(who.uid, nil)
 	var before, after held
-	weight, weightBefore := 0, 0
+	weight, weightBefore, to := 0, 0, tenant{record: changed}
 	for i, s := range changed.Shares {
+		before.host, after.host = before.host+t.onHost(i), after.host+to.onHost(i)
 		whole := s.Instance != nil && made[keyOf(s)] != "" // which counts as before
 		memory, cores := a.charge(t.Shares[i], t.Shares[i].Limit, whole)
 		before.memory, before.cores = before.memory+memory, before.cores+cores
@@ -360,6 +361,11 @@ func (a *Agent) grown(who requester, t *tenant, changed record) error {
 		weight, weightBefore = max(weight, s.Weight), max(weightBefore, t.Shares[i].Weight)
 	}
 	l, n := who.limits, len(changed.Shares)
+	if after.host > before.host {
+		if err := who.roomOnHost(had, after.host); err != nil {
+			return err
+		}
+	}
 	switch {
 	case l.Weight > 0 && weight > l.Weight && weight > weightBefore:
 		return control.Errorf(control.CodeInvalid, "the share has weight %d, this change asks for %d, and %s %d: ask for at most %[4]d", weightBefore, weight, lets, l.Weight)

@@ -149,6 +149,9 @@ func (a *Agent) listFrom(ctx context.Context, snapshots []snapshot) *control.Lis
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l.MetricsTaken = a.metricsTaken
+	if a.config.SwapMemory > 0 || a.hostTaken(nil) > 0 {
+		l.SwapMemory = &control.HostMemory{Allowed: a.config.SwapMemory, Granted: a.hostTaken(nil)}
+	}
 	l.Outside, l.LeftOut, l.Refused = a.measured(a.outside), slices.Clone(a.leftOut), maps.Clone(a.refusedGPUs)
 	a.arrange(ctx)
 	for _, t := range a.queue {
@@ -174,7 +177,7 @@ func (a *Agent) listGPUs(ctx context.Context, snapshots []snapshot) []control.GP
 			MIG: mode, Instances: instances,
 			Hidden: all.unseen, Excess: all.text,
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, PCI: gpu.PCI, Total: gpu.Total, Reserved: gpu.Reserved, Reading: a.readings[gpu.UUID],
-			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Form: v1alpha1.Backend(granted[i].Form), Replicas: given.Replicas, Used: snapshots[i].used, Cores: granted[i].Cores,
+			Capacity: gpu.Capacity(), Granted: granted[i].Granted + granted[i].TurnRoom(), TurnRoom: granted[i].TurnRoom(), Swapped: granted[i].Swapped, Form: v1alpha1.Backend(granted[i].Form), Replicas: given.Replicas, Used: snapshots[i].used, Cores: granted[i].Cores,
 			ContextBytes: gpu.ContextBytes, Open: a.open[gpu.UUID], Fault: cmp.Or(a.faultOf(gpu.UUID), snapshots[i].silent), Misgiven: a.misgiven(gpu), Unwatched: a.pacer.Unwatched(gpu.Index),
 			Thrashing: a.turns.Thrashing(gpu.UUID),
 		}
@@ -237,6 +240,10 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		one := control.Share{
 			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,
 			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend, Mechanism: a.mechanism(s), Whole: s.Whole, Instance: s.Instance,
+		}
+		one.SuspendAfter = s.SuspendAfter
+		if s.Swap {
+			one.Swap = &control.Swap{Kept: s.kept(), KeptUsed: t.keeps(i), Room: t.turn(i)}
 		}
 		if i < len(t.seen.Usage) {
 			u := t.seen.Usage[i]
@@ -309,10 +316,13 @@ func boundTime(t *control.Time, age time.Duration) {
 	t.Overdrawn = min(t.Overdrawn, t.Launches)
 }
 
-// boundMemory cuts what a page tells of memory to what the GPU has, 0 where that is not known.
+// boundMemory cuts what a page tells of memory to what the GPU has, 0 where that is not known, or a swap share in all.
 func boundMemory(s *control.Share, total uint64) {
 	if total == 0 {
 		return
+	}
+	if s.Swap != nil {
+		total = max(total, s.Limit)
 	}
 	for _, told := range []*uint64{&s.Used, &s.Pending, &s.Overhead, &s.Peak, &s.ByDescriptor} {
 		*told = min(*told, total)

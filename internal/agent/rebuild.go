@@ -80,6 +80,9 @@ func (a *Agent) rebuildFromGrant(f backend.Found) *record {
 			UUID: found.GPU.UUID, Limit: found.Limit, Cores: found.Cores,
 			ShareConfig: v1alpha1.ShareConfig{Policy: found.Policy, MaxCores: found.MaxCores, Weight: found.Weight, Class: found.Class, Backend: t.Backend},
 		}
+		if t.Swap {
+			s.Swap, s.Kept = true, v1alpha1.Bytes(found.Kept)
+		}
 		s.Default(s.Cores)
 		r.Shares = append(r.Shares, s)
 	}

@@ -99,7 +99,7 @@ func (a *Agent) holders(misses []alloc.Miss, except *tenant) string {
 			}
 			switch cause {
 			case alloc.CauseMemory, alloc.CauseBusy, alloc.CauseForm, alloc.CauseUser:
-				h.memory += t.counted(i)
+				h.memory += t.counted(i) + a.turnsOf(t, i)
 			case alloc.CauseCores:
 				h.cores += s.Guaranteed(s.Cores)
 			}
@@ -158,12 +158,18 @@ func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal,
 	case who.waits:
 		ways = append(ways, "add --wait to queue")
 	}
-	over := who.request
-	over.Overcommit, over.OvercommitCores = true, true
-	if who.overcommit && !who.request.Overcommit && a.fits(ctx, who, over) {
+	if limit.Refusal == nil && a.fitsOver(ctx, who) {
 		ways = append(ways, "add --overcommit")
 	}
 	return ways
+}
+
+// fitsOver reports whether a requester has the right to overcommit, does not use it, and would be served with it. Agent.mu is
+// held.
+func (a *Agent) fitsOver(ctx context.Context, who requester) bool {
+	over := who.request
+	over.Overcommit, over.OvercommitCores = true, true
+	return who.overcommit && !who.request.Overcommit && a.fits(ctx, who, over)
 }
 
 // waysWithin are what the requester can do about a limit. Agent.mu is held.
@@ -243,7 +249,7 @@ func most(refusal *alloc.Refusal, cause alloc.Cause) uint64 {
 	var free []uint64
 	for _, m := range refusal.Misses {
 		if m.Cause == cause {
-			free = append(free, m.Free)
+			free = append(free, max(m.Free, m.Most))
 		}
 	}
 	if refusal.Short < 1 || len(free) < refusal.Short {

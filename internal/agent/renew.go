@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -50,4 +51,22 @@ func (t *tenant) adopt(wanted Tenancy) {
 	for i, w := range wanted.Shares {
 		t.Shares[i].Whole, t.Shares[i].ShareConfig = w.alone(), w.Config
 	}
+}
+
+func describeShares(shares []TenancyShare) string {
+	text := ""
+	for i, s := range shares {
+		if i > 0 {
+			text += " and "
+		}
+		if s.alone() {
+			text += "all of " + s.UUID
+			continue
+		}
+		if s.Instance != nil {
+			text += fmt.Sprintf("MIG instance %s at memory slice %d of %s by backend %s, ", s.Instance.Profile, s.Instance.Start, s.UUID, s.Config.Backend)
+		}
+		text += fmt.Sprintf("%s, %d cores, %s of %s", v1alpha1.FormatBytes(s.Memory), s.Cores, s.Config.Policy, s.UUID)
+	}
+	return text
 }

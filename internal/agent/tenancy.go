@@ -240,6 +240,9 @@ func (a *Agent) planEntered(t *tenant) (err error) {
 
 // fit checks the sums on every GPU. Agent.mu is held.
 func (a *Agent) fit(ctx context.Context, wanted Tenancy) ([]share, error) {
+	if err := a.fitOnHost(wanted); err != nil {
+		return nil, err
+	}
 	var granted []share
 	for _, s := range wanted.Shares {
 		if a.gpu(s.UUID).Index < 0 {
@@ -257,13 +260,14 @@ func (a *Agent) fit(ctx context.Context, wanted Tenancy) ([]share, error) {
 		r := alloc.Request{Count: 1, Among: alloc.Names(s.UUID), Whole: s.alone(), Form: string(s.Config.Backend)}
 		if !r.Whole {
 			r.Memory, r.Cores = v1alpha1.Bytes(s.Memory), s.Config.Guaranteed(s.Cores)
+			r.Swap, r.Kept = s.Config.Swap, s.Config.Kept
 		}
 		// What is published follows what the administrator says, and a claim may have been allocated before that changed.
 		grants, err := searchIn(a.grantedBy(ctx, nil, a.ofTenants), r)
 		if err != nil {
 			return nil, err
 		}
-		granted = append(granted, share{UUID: s.UUID, Limit: grants[0].Limit, Cores: s.Cores, Whole: r.Whole, ShareConfig: s.Config})
+		granted = append(granted, share{UUID: s.UUID, Limit: grants[0].Limit, Turn: grants[0].Turn, Cores: s.Cores, Whole: r.Whole, ShareConfig: s.Config})
 	}
 	return granted, nil
 }
@@ -372,24 +376,6 @@ func (a *Agent) tenancy(key string) *tenant {
 func tenancyID(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return tenancyPrefix + hex.EncodeToString(sum[:8])
-}
-
-func describeShares(shares []TenancyShare) string {
-	text := ""
-	for i, s := range shares {
-		if i > 0 {
-			text += " and "
-		}
-		if s.alone() {
-			text += "all of " + s.UUID
-			continue
-		}
-		if s.Instance != nil {
-			text += fmt.Sprintf("MIG instance %s at memory slice %d of %s by backend %s, ", s.Instance.Profile, s.Instance.Start, s.UUID, s.Config.Backend)
-		}
-		text += fmt.Sprintf("%s, %d cores, %s of %s", v1alpha1.FormatBytes(s.Memory), s.Cores, s.Config.Policy, s.UUID)
-	}
-	return text
 }
 
 // step tells a test how far the agent is.

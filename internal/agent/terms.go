@@ -38,7 +38,10 @@ func (a *Agent) hear(t *tenant) bool {
 	for i := range r.Shares {
 		at := slices.IndexFunc(told.Shares, func(s backend.Share) bool { return s.GPU.UUID == r.Shares[i].UUID })
 		if at >= 0 {
-			r.Shares[i] = t.Shares[i].with(toldShare(told.Shares[at], t.backend()))
+			told.Swap = t.Shares[i].Swap // a share is one or the other for all of its life
+			terms := toldShare(&told, told.Shares[at], t.backend())
+			terms.SuspendAfter = t.Shares[i].SuspendAfter // which pages do not tell
+			r.Shares[i] = t.Shares[i].with(terms)
 		}
 	}
 	if t.Origin != "" {
@@ -51,9 +54,9 @@ func (a *Agent) hear(t *tenant) bool {
 	return true
 }
 
-// toldShare is a share of a backend as a page tells it, of which everything but the memory
+// toldShare is a share of a tenant of a backend as a page tells it, of which everything but the memory
 // is left out unless a request could have it.
-func toldShare(s backend.Share, made v1alpha1.Backend) share {
+func toldShare(t *backend.Tenant, s backend.Share, made v1alpha1.Backend) share {
 	one := share{
 		UUID: s.GPU.UUID, Limit: s.Limit, Cores: s.Cores,
 		ShareConfig: v1alpha1.ShareConfig{Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: made},
@@ -63,16 +66,25 @@ func toldShare(s backend.Share, made v1alpha1.Backend) share {
 		one.Cores, one.ShareConfig = 0, v1alpha1.ShareConfig{Backend: made}
 		one.Default(0)
 	}
+	if one.Swap = t.Swap; t.Swap && s.Kept > 0 && s.Kept < s.Limit {
+		one.Kept = v1alpha1.Bytes(s.Kept)
+	}
 	return one
 }
 
 // with is the share with other terms. It counts with what it had as long as it may have
 // more in use than it has now.
 func (s share) with(terms share) share {
-	had := max(s.Limit, s.Before)
-	s.Limit, s.Cores, s.ShareConfig, s.Before = terms.Limit, terms.Cores, terms.ShareConfig, 0
+	had, kept, turned := max(s.Limit, s.Before), max(s.kept(), s.BeforeKept), s.swapped()
+	s.Limit, s.Cores, s.ShareConfig, s.Before, s.BeforeKept = terms.Limit, terms.Cores, terms.ShareConfig, 0, 0
 	if s.Limit < had {
 		s.Before = had
+	}
+	if s.Swap && s.kept() < kept {
+		s.BeforeKept = kept
+	}
+	if s.swapped() != turned {
+		s.Turn = 0 // how large the room for its turns is, is not known
 	}
 	return s
 }
@@ -85,17 +97,21 @@ func (a *Agent) squeeze(t *tenant, r *record) {
 		if a.gpu(s.UUID).Index < 0 {
 			continue
 		}
-		room, cores := a.gpu(s.UUID).Capacity(), v1alpha1.MaxCores
+		room, turns, cores := a.gpu(s.UUID).Capacity(), uint64(0), v1alpha1.MaxCores
 		for _, other := range a.tenants {
 			for j, o := range other.Shares {
 				if other != t && o.UUID == s.UUID {
 					room -= min(room, other.counted(j))
+					turns = max(turns, other.turn(j))
 					cores -= o.Guaranteed(o.Cores)
 				}
 			}
 		}
-		if most := max(room, was.Limit); s.Limit > most {
+		if most := max(room-min(room, turns), was.Limit); s.Limit > most && !s.Swap {
 			s.Limit = most
+			r.stamp(a.config.Now())
+		}
+		if s.Swap && a.squeezeSwap(s, &was, room, turns) {
 			r.stamp(a.config.Now())
 		}
 		if g := s.Guaranteed(s.Cores); g > max(cores, was.Guaranteed(was.Cores)) {
@@ -105,35 +121,47 @@ func (a *Agent) squeeze(t *tenant, r *record) {
 	}
 }
 
+// squeezeSwap takes back from a swap share what it was given more than there is: what it keeps fits into the room beside the
+// turns of others, and all of it into host memory. It reports whether it did. Agent.mu is held.
+func (a *Agent) squeezeSwap(s, was *share, room, turns uint64) bool {
+	grew := s.kept() > was.kept() && s.kept() > room-min(room, turns)
+	if more := s.Limit - min(s.Limit, was.Limit); more > 0 {
+		grew = grew || a.hostRoom(nil, 1, more, a.hostAhead(nil)) != nil
+	}
+	if !grew {
+		return false
+	}
+	s.Limit, s.Kept, s.Turn = was.Limit, v1alpha1.Bytes(was.kept()), was.Turn
+	return true
+}
+
 // bound lowers what a user granted themselves to what the machine has and the
 // administrator allows, together with what the user has already beside except. It says what is beyond
 // that, "" if nothing. Agent.mu is held.
 func (a *Agent) bound(r *record, except *tenant, most agentconfig.Limits) (beyond string) {
 	had := a.heldBy(r.UID, except)
 	memory, cores := most.Memory-min(most.Memory, had.memory), most.Cores-min(most.Cores, had.cores)
+	host := a.config.SwapMemory - min(a.config.SwapMemory, a.hostTaken(except))
 	for i := range r.Shares {
 		s := &r.Shares[i]
 		gpu := a.gpu(s.UUID)
 		if gpu.Index < 0 {
 			continue
 		}
-		if s.Limit > gpu.Capacity() {
-			s.Limit = gpu.Capacity()
+		least := leastOf(gpu, s)
+		if there := thereIs(gpu, s, &host); s.Limit > there {
+			*s = s.limited(there)
 			r.stamp(a.config.Now())
 		}
 		terms := *s
-		// One context is the least that a share can be: it runs already.
-		least := gpu.ContextBytes + gpu.Unit
 		if most.Memory > 0 {
-			terms.Limit = min(terms.Limit, max(memory, least))
+			terms = terms.limited(max(memory, least))
 		}
 		if !slices.Contains(had.gpus, gpu.Index) {
 			had.gpus = append(had.gpus, gpu.Index)
 		}
 		if at := slices.Index(had.gpus, gpu.Index); most.GPUs > 0 && at >= most.GPUs {
-			terms.Limit = min(terms.Limit, least)
-			terms.Cores, terms.ShareConfig = 0, v1alpha1.ShareConfig{Class: s.Class}
-			terms.Default(0)
+			terms = terms.limited(least).unguaranteed()
 			beyond = fmt.Sprintf("it has a share of GPU %d, and the administrator allows shares on %d GPUs", gpu.Index, most.GPUs)
 		}
 		memory -= min(memory, terms.Limit)
@@ -141,8 +169,7 @@ func (a *Agent) bound(r *record, except *tenant, most agentconfig.Limits) (beyon
 			terms.Weight = min(terms.Weight, most.Weight)
 		}
 		if guaranteed := terms.Guaranteed(terms.Cores); most.Cores > 0 && guaranteed > cores {
-			terms.Cores, terms.ShareConfig = 0, v1alpha1.ShareConfig{Class: s.Class}
-			terms.Default(0)
+			terms = terms.unguaranteed()
 		} else {
 			cores -= min(cores, guaranteed)
 		}
@@ -155,6 +182,43 @@ func (a *Agent) bound(r *record, except *tenant, most agentconfig.Limits) (beyon
 		}
 	}
 	return beyond
+}
+
+// leastOf is the least that a share which runs can be: it has one context already, and a swap share what it keeps.
+func leastOf(gpu backend.GPU, s *share) uint64 {
+	if s.Swap {
+		return s.kept() + v1alpha1.BlockBytes
+	}
+	return gpu.ContextBytes + gpu.Unit
+}
+
+// thereIs is the most that the machine has for a share: its GPU, and for a swap share host memory, of which it takes so much.
+func thereIs(gpu backend.GPU, s *share, host *uint64) uint64 {
+	if !s.Swap {
+		return gpu.Capacity()
+	}
+	there := max(*host, leastOf(gpu, s))
+	*host -= min(*host, s.Limit)
+	return there
+}
+
+// limited is the share with no more memory than that. A swap share keeps as much of it as before.
+func (s share) limited(most uint64) share {
+	if s.Limit <= most {
+		return s
+	}
+	if s.Swap {
+		s.Kept = v1alpha1.Bytes(s.kept())
+	}
+	s.Limit = most
+	return s
+}
+
+// unguaranteed is the share without a part of the GPU's time that is its own.
+func (s share) unguaranteed() share {
+	s.Cores, s.ShareConfig = 0, v1alpha1.ShareConfig{Class: s.Class, Swap: s.Swap, Kept: s.Kept, SuspendAfter: s.SuspendAfter}
+	s.Default(0)
+	return s
 }
 
 // tellBound says that a share that was taken over is beyond what its user may have.

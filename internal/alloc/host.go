@@ -85,7 +85,7 @@ func (r *Request) miss(g *GPU, cause Cause, need *need) Miss {
 	if r.Swap {
 		m.Kept, _ = r.parts(r.Memory.Of(g.Capacity))
 		if cause == CauseMemory {
-			m.Need = r.Needs(g, r.Memory.Of(g.Capacity))
+			m.Need, m.Most = r.Needs(g, r.Memory.Of(g.Capacity)), r.mostOn(g)
 		}
 	}
 	return m
@@ -165,10 +165,8 @@ func sentence(group []Miss) string {
 	default:
 		has, at = "have at most", fmt.Sprintf(" (GPU %d)", most.Index)
 	}
-	if most.Kept > 0 {
-		if text := most.ofSwap(gpus, has, at); text != "" {
-			return text
-		}
+	if text := most.ofSwap(gpus, has, at); text != "" {
+		return text
 	}
 	switch most.Cause {
 	case CauseCapacity:

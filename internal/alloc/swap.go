@@ -3,6 +3,7 @@ package alloc
 import (
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
@@ -84,6 +85,14 @@ func (r *Request) Needs(g *GPU, limit uint64) uint64 {
 	return kept + turn - min(turn, g.TurnRoom())
 }
 
+// mostOn is the largest limit, in whole blocks, of a swap share for which a GPU has room now.
+func (r *Request) mostOn(g *GPU) uint64 {
+	blocks := sort.Search(int(g.Capacity/v1alpha1.BlockBytes)+1, func(n int) bool {
+		return r.lacksMemory(g, uint64(n+1)*v1alpha1.BlockBytes, 1)
+	})
+	return min(uint64(blocks)*v1alpha1.BlockBytes, g.Capacity)
+}
+
 // crowding is by how much all shares of a GPU together exceed it with one more: where that is 0 nobody waits for a turn.
 func (g *GPU) crowding(limit uint64) uint64 {
 	all := g.Granted + g.Swapped + limit
@@ -115,6 +124,9 @@ func (s *Share) lacksMemory(g *GPU) bool {
 
 // ofSwap describes GPUs on which a swap share does not fit, "" where that has nothing to do with swapping.
 func (m *Miss) ofSwap(gpus, has, at string) string {
+	if m.Kept == 0 {
+		return ""
+	}
 	switch m.Cause {
 	case CauseCapacity:
 		return fmt.Sprintf("memory %s, of which %s stay on the GPU, is more than %s can hold in a turn: ask for at most %s, or add --overcommit, if you may, for turns that hold a part of it",

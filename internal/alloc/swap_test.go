@@ -175,6 +175,12 @@ func TestSwapRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	less := Request{Count: 1, Memory: bytes(12 * gib), Swap: true} // of which a tenth is kept, at least 1 GiB
+	_, err := Search(host(t, gpu), less)
+	var refusal *Refusal
+	if !errors.As(err, &refusal) || refusal.Misses[0].Most != 8*gib {
+		t.Errorf("%v: %+v", err, refusal)
+	}
 	for _, r := range []Request{{Memory: bytes(8 * gib), Kept: bytes(4 * gib)}, {Memory: bytes(40 * gib), Kept: bytes(4 * gib), Overcommit: true}} {
 		r.Count, r.Swap = 1, true
 		a, err := Search(host(t, gpu), r)

@@ -45,10 +45,21 @@ func (f Finder) Order(ctx context.Context, probe string, d *Driver) ([]string, e
 
 // Order is [Finder.Order] of the library at a path.
 func Order(ctx context.Context, probe, library string) ([]string, error) {
+	return ask(ctx, probe, "--order", library)
+}
+
+// Faulting asks CUDA, as Order does, on which GPUs it brings managed memory that a kernel touches, so that there may be more
+// of it than the GPU has.
+func (f Finder) Faulting(ctx context.Context, probe string, d *Driver) ([]string, error) {
+	return ask(ctx, probe, "--managed", f.Loadable(d, CUDA))
+}
+
+// ask asks a library for GPUs.
+func ask(ctx context.Context, probe, what, library string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, orderTime)
 	defer cancel()
 	var out, said bytes.Buffer
-	cmd := exec.CommandContext(ctx, probe, "--order", library)
+	cmd := exec.CommandContext(ctx, probe, what, library)
 	cmd.WaitDelay = time.Second // a driver may keep it from ending
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {

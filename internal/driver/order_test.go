@@ -90,6 +90,10 @@ func TestOrder(t *testing.T) {
 	if err != nil || got[1] != "/run/m/libcuda.so.1" {
 		t.Errorf("%v, %v", got, err)
 	}
+	got, err = Finder{}.Faulting(t.Context(), program, d)
+	if want := []string{"--managed", "/lib/libcuda.so.1", "unset", "PCI_BUS_ID"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
 	for script, says := range map[string]string{
 		"echo 'initialise CUDA: result 999' >&2; exit 1": "result 999",
 		"echo no JSON": "read divvy-probe's answer",

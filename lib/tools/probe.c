@@ -10,6 +10,9 @@
  *
  * with an empty list where CUDA shows none.
  *
+ * divvy-probe --managed CUDA: lists in the same way those on which a program and the GPU can use managed memory at the same
+ * time, so that the driver brings what a kernel touches (CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS).
+ *
  * divvy-probe CUDA NVML UUID: measures what the first context of a process takes on a GPU.
  *
  * CUDA and NVML are the driver's libraries, by path, UUID is as NVML prints it: that of a GPU, or of
@@ -50,6 +53,7 @@ static struct {
     CUresult (*instance)(CUuuid *,
                          CUdevice); /* a MIG instance's own, else the GPU's; may be NULL */
     CUresult (*retain)(CUcontext *, CUdevice);
+    CUresult (*attribute)(int *, CUdevice_attribute, CUdevice);
 } cuda;
 static struct {
     nvmlReturn_t (*init)(void);
@@ -126,6 +130,7 @@ static void load_cuda(const char *path) {
     require(from, "cuDeviceGetCount", &cuda.count);
     require(from, "cuDeviceGetUuid", &cuda.uuid);
     require(from, "cuDevicePrimaryCtxRetain", &cuda.retain);
+    require(from, "cuDeviceGetAttribute", &cuda.attribute);
     (void)symbol(from, "cuDeviceGetUuid_v2", &cuda.instance);
 }
 
@@ -169,8 +174,18 @@ static CUdevice find_device(const char *wanted) {
     give_up("find the GPU in CUDA", (int)result);
 }
 
-static int list_devices(const char *cuda_path) {
+static bool brings_managed(CUdevice device) {
+    int value = 0;
+    CUresult result = cuda.attribute(&value, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
+    if (result != CUDA_SUCCESS) {
+        give_up("read an attribute of a GPU", (int)result);
+    }
+    return value != 0;
+}
+
+static int list_devices(const char *cuda_path, bool managed) {
     int count = 0;
+    const char *between = "";
     load_cuda(cuda_path);
     CUresult result = start_cuda(cuda_path);
     if (result == CUDA_SUCCESS) {
@@ -182,10 +197,14 @@ static int list_devices(const char *cuda_path) {
     printf("{\"uuids\": [");
     for (CUdevice device = 0; device < count; device++) {
         char text[UUID_BYTES];
+        if (managed && !brings_managed(device)) {
+            continue;
+        }
         if ((result = name_device(device, false, text)) != CUDA_SUCCESS) {
             give_up("name a GPU", (int)result);
         }
-        printf("%s\"%s\"", device > 0 ? ", " : "", text);
+        printf("%s\"%s\"", between, text);
+        between = ", ";
     }
     printf("]}\n");
     return 0;
@@ -238,11 +257,15 @@ int main(int argc, char **argv) {
         return print_path(argv[2]);
     }
     if (argc == 3 && strcmp(argv[1], "--order") == 0) {
-        return list_devices(argv[2]);
+        return list_devices(argv[2], false);
+    }
+    if (argc == 3 && strcmp(argv[1], "--managed") == 0) {
+        return list_devices(argv[2], true);
     }
     if (argc != 4 || argv[1][0] == '-') {
         fprintf(stderr, "usage: divvy-probe CUDA-LIBRARY NVML-LIBRARY GPU-UUID\n"
                         "       divvy-probe --order CUDA-LIBRARY\n"
+                        "       divvy-probe --managed CUDA-LIBRARY\n"
                         "       divvy-probe --library CUDA-LIBRARY\n");
         return 2;
     }

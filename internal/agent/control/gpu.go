@@ -16,8 +16,11 @@ type GPU struct {
 	Reserved uint64 `json:"reserved"`
 	// Capacity is what the GPU has for tenants: Total less Reserved.
 	Capacity uint64 `json:"capacity"`
-	// Granted is the sum of the shares' limits.
+	// Granted is the sum of the shares' limits, but for swap shares of what they keep and the room for their turns.
 	Granted uint64 `json:"granted"`
+	// TurnRoom is the part of Granted in which swap shares take turns, and Swapped the sum of what they do not keep.
+	TurnRoom uint64 `json:"turnRoom,omitempty"`
+	Swapped  uint64 `json:"swapped,omitempty"`
 	// Used is what the driver says is in use, by anybody; nil where it does not tell.
 	Used *uint64 `json:"used,omitempty"`
 	// Reading is what the driver tells of what the GPU does and how it is set, at most a second before the listing; nil where

@@ -167,6 +167,10 @@ type Share struct {
 	UUID  string `json:"uuid"`
 	Index int    `json:"index"`
 	Limit uint64 `json:"limit"`
+	// Swap is there for a swap share.
+	Swap *Swap `json:"swap,omitempty"`
+	// SuspendAfter is how long its programs do not use the GPU before they are taken off it; 0 for never.
+	SuspendAfter v1alpha1.Duration `json:"suspendAfter,omitempty"`
 	// Observed is what its processes have as the driver tells; nil where it does not.
 	Observed *uint64 `json:"observed,omitempty"`
 	Used     uint64  `json:"used"`
@@ -207,6 +211,23 @@ type Share struct {
 	ByDescriptor uint64 `json:"byDescriptor,omitempty"`
 	// Refusals are its refused allocations, nil without any.
 	Refusals *Refusals `json:"refusals,omitempty"`
+}
+
+// Swap is what of a swap share is where. Amounts are bytes.
+type Swap struct {
+	// Kept is the part of the share's limit that never leaves the GPU, and KeptUsed what of it is used, which is a part of
+	// the share's Used too.
+	Kept     uint64 `json:"kept"`
+	KeptUsed uint64 `json:"keptUsed"`
+	// Room is for how much of the rest the GPU has room in the share's turn: less than all of it only with overcommit.
+	Room uint64 `json:"room"`
+}
+
+// HostMemory is what the agent gives out of the host's memory. Amounts are bytes.
+type HostMemory struct {
+	// Allowed is how much swapped and suspended shares may have together, and Granted what they have.
+	Allowed uint64 `json:"allowed"`
+	Granted uint64 `json:"granted"`
 }
 
 // Process is one process of a tenant on one GPU.
@@ -319,6 +340,8 @@ type Listing struct {
 	// it did, by index.
 	Refused map[int]string `json:"refused,omitempty"`
 	Tenants []Tenant       `json:"tenants"`
+	// SwapMemory is what swapped and suspended shares have of the host, nil where the agent gives them nothing.
+	SwapMemory *HostMemory `json:"swapMemory,omitempty"`
 	// Devices are those that virtual machines have.
 	Devices []DeviceClaim `json:"devices,omitempty"`
 	// Waiting are queued requests, oldest first.

@@ -288,6 +288,7 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		Tell: terminal.NewWriter(program).Tell,
 	}
 	config.SwapMemory = cmp.Or(o.SwapMemory, s.rules.SwapMemory())
+	s.letAway(ctx, &config)
 	config.Devices, config.Commands = o.devices(), s.rules.History().Commands
 	if kept := o.history(s.rules); kept != nil {
 		config.History = kept

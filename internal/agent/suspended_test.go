@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+)
+
+func (n *node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// A tenant counts on its GPUs, then there and on the host, then on the host alone, and back; so it does for the next agent.
+func TestSuspendedCounts(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(20 * gib)
+	id := n.grant(r, n.asker(0), suspending("1", 16*gib)).Tenant.ID
+	counts := func(state Away, gpu, host uint64) {
+		t.Helper()
+		r.stopAgent()
+		r = n.swapping(20 * gib)
+		l := n.list(r)
+		if got, err := r.AwayOf(id); err != nil || got != state || l.GPUs[1].Granted != gpu || l.SwapMemory.Granted != host {
+			t.Errorf("%q, %v: %d of the GPU and %d of the host, want %q with %d and %d", got, err, l.GPUs[1].Granted, l.SwapMemory.Granted, state, gpu, host)
+		}
+	}
+	counts(AwayNot, 16*gib, 0)
+	n.must(r.ReserveHost(t.Context(), id))
+	counts(AwayLeaving, 16*gib, 16*gib)
+	n.must(r.LeaveGPUs(t.Context(), id))
+	counts(AwayOut, 0, 16*gib)
+	n.must(r.EnterGPUs(t.Context(), id))
+	counts(AwayEntering, 16*gib, 16*gib)
+	n.must(r.ReturnHost(t.Context(), id))
+	counts(AwayNot, 16*gib, 0)
+	n.must(r.ReserveHost(t.Context(), id))
+	n.must(r.ReturnHost(t.Context(), id)) // it was not suspended after all
+	counts(AwayNot, 16*gib, 0)
+	for name, err := range map[string]error{
+		"leave": r.LeaveGPUs(t.Context(), id), "enter": r.EnterGPUs(t.Context(), id), "stay": r.StayAway(t.Context(), id),
+	} {
+		if !errors.Is(err, ErrNotAway) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := r.ReserveHost(t.Context(), "nobody"); control.CodeOf(err) != control.CodeNotFound {
+		t.Error(err)
+	}
+}
+
+// Host memory for a suspended tenant is given as that for swap shares is.
+func TestSuspendedNeedsHostMemory(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(20 * gib)
+	swaps := n.grant(r, n.asker(0), swap("0", 8*gib, 0)).Tenant.ID
+	id := n.grant(r, n.asker(0), suspending("1", 16*gib)).Tenant.ID
+	if err := r.ReserveHost(t.Context(), id); !alloc.Waits(err) || !strings.Contains(err.Error(), "12Gi of the 20Gi of host memory for swapped and suspended shares is left, and this needs 16Gi") {
+		t.Errorf("%v", err)
+	}
+	if err := r.ReserveHost(t.Context(), swaps); control.CodeOf(err) != control.CodeInvalid || !strings.Contains(err.Error(), "the driver cannot suspend") {
+		t.Errorf("%v", err)
+	}
+	r.stopAgent()
+	r = n.swapping(0)
+	if err := r.ReserveHost(t.Context(), id); control.CodeOf(err) != control.CodeInvalid || !strings.Contains(err.Error(), "gives shares no host memory") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Others may have the GPU of a suspended tenant. It waits for its room then, is told for what, and nobody gets in before it.
+func TestSuspendedWaitsForItsRoom(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(64 * gib)
+	id := n.grant(r, n.asker(0), suspending("1", 16*gib)).Tenant.ID
+	waiting := n.wait(r, n.asker(0), askOn("1", 12*gib))
+	n.must(r.ReserveHost(t.Context(), id))
+	changed := r.Changed()
+	n.must(r.LeaveGPUs(t.Context(), id))
+	<-changed
+	if err := <-waiting.done; err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // as often as it asks
+		if err := r.EnterGPUs(t.Context(), id); !alloc.Waits(err) || !strings.Contains(err.Error(), "GPU 1 has 12Gi of 24Gi not granted and the share needs 16Gi; root/train_it-2 holds 12Gi") {
+			t.Fatal(err)
+		}
+	}
+	if got, _ := n.refusal(r, 0, askOn("1", gib)); !strings.Contains(got, "other requests have waited longer for GPU 1") {
+		t.Errorf("another one: %q", got)
+	}
+	n.grant(r, n.asker(0), askOn("0", gib))
+	changed = r.Changed()
+	waiting.asker.leave()
+	for err := r.EnterGPUs(t.Context(), id); err != nil; err = r.EnterGPUs(t.Context(), id) {
+		if !alloc.Waits(err) {
+			t.Fatal(err)
+		}
+		<-changed
+		changed = r.Changed()
+	}
+	n.must(r.ReturnHost(t.Context(), id))
+	n.grant(r, n.asker(0), askOn("1", gib))
+	n.must(r.ReserveHost(t.Context(), id))
+	n.must(r.LeaveGPUs(t.Context(), id))
+	n.grant(r, n.asker(0), askOn("1", 20*gib))
+	if err := r.EnterGPUs(t.Context(), id); !alloc.Waits(err) {
+		t.Fatal(err)
+	}
+	n.must(r.StayAway(t.Context(), id)) // and keeps nobody away any more
+	n.grant(r, n.asker(0), askOn("1", gib))
+}
+
+// A suspended tenant can be changed; that there is room is seen when it comes back.
+func TestSetOfASuspendedShare(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(24 * gib)
+	id := n.grant(r, n.asker(0), suspending("1", 16*gib)).Tenant.ID
+	n.must(r.ReserveHost(t.Context(), id))
+	n.must(r.LeaveGPUs(t.Context(), id))
+	n.grant(r, n.asker(0), askOn("1", 20*gib))
+	for memory, want := range map[string]string{"20Gi": "", "25Gi": "memory 25Gi is more than GPU 1 has for tenants", "4Gi": ""} {
+		amount, err := v1alpha1.ParseMemory(memory)
+		n.must(err)
+		_, err = r.set(t.Context(), root, control.SetParams{Tenant: id, Memory: &amount})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", memory, err, want)
+		}
+	}
+}
