@@ -27,22 +27,34 @@ static CUresult kept(struct reservation *reservation, CUresult result, CUdevicep
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
-    struct reservation reservation;
+/* Serves a reserved allocation. */
+static inline CUresult alloc(struct reservation *reservation, CUdeviceptr *address, size_t bytes) {
     CUdeviceptr got = 0;
-    if (DV_INNER() || address == NULL || bytes == 0) {
-        return DV_REAL(cuMemAlloc_v2)(address, bytes);
-    }
-    *address = 0;
+    CUresult result = DV_CALL(cuMemAlloc_v2, &got, bytes);
+    return kept(reservation, result, got, bytes, address);
+}
+
+/* In a share that has turns or may be suspended. */
+static __attribute__((noinline, cold)) CUresult alloc_turning(CUdeviceptr *address, size_t bytes) {
+    struct reservation reservation;
     CUresult result = reservation_open(&reservation, blocks_worst(bytes));
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (swaps()) {
-        return swap_alloc(&reservation, address, bytes);
+    return swaps() ? swap_alloc(&reservation, address, bytes) : alloc(&reservation, address, bytes);
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+    struct reservation reservation;
+    if (DV_INNER() || address == NULL || bytes == 0) {
+        return DV_REAL(cuMemAlloc_v2)(address, bytes);
     }
-    result = DV_CALL(cuMemAlloc_v2, &got, bytes);
-    return kept(&reservation, result, got, bytes, address);
+    *address = 0;
+    if (reservation_turns()) {
+        return alloc_turning(address, bytes);
+    }
+    CUresult result = reservation_open_now(&reservation, blocks_worst(bytes));
+    return result == CUDA_SUCCESS ? alloc(&reservation, address, bytes) : result;
 }
 
 /* Managed memory has no address of 32 bits, so in a swap share this memory is kept on the GPU. */

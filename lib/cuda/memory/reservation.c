@@ -5,18 +5,17 @@
 #include "cuda/memory/measure.h"
 #include "share/time.h"
 
-/* Where the flags of the first GPU's budget stand; shares without turns pay one branch. */
-static const uint32_t no_flags;
-static const uint32_t *flags = &no_flags;
+static const uint32_t always = DV_PAGE_BUDGET_TURNS;
+const uint32_t *reservation_flags = &always;
 
 static void reservation_attached(const dv_share *share) {
-    __atomic_store_n(&flags, dv_time_flags_word(share, 0), __ATOMIC_RELEASE);
+    const uint32_t *flags = dv_share_swap(share) ? &always : dv_time_flags_word(share, 0);
+    __atomic_store_n(&reservation_flags, flags, __ATOMIC_RELEASE);
 }
 ON(attached, reservation_attached);
 
-static inline void wanted(void) {
-    const uint32_t *word = __atomic_load_n(&flags, __ATOMIC_ACQUIRE);
-    if (__builtin_expect(__atomic_load_n(word, __ATOMIC_RELAXED) & DV_PAGE_BUDGET_TURNS, 0)) {
+static void wanted(void) {
+    if (reservation_turns()) {
         TELL(memory_wanted, ());
     }
 }
@@ -103,25 +102,37 @@ CUresult reservation_open_on(struct reservation *reservation, CUdevice device, u
                       : reservation_open_number(reservation, (unsigned)number, worst);
 }
 
-/* The device of the current context. */
-static CUresult find_home(struct reservation *reservation, uint64_t worst) {
+static CUresult attach_wanting(void) {
     if (attached_share() == NULL && attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
     wanted();
+    return CUDA_SUCCESS;
+}
+
+/* The device of the current context. */
+static inline CUresult find_home(struct reservation *reservation, uint64_t worst) {
     CUresult result = context_current(&reservation->home);
     reservation->account = reservation->home.device;
     reservation->bytes = worst;
     return result;
 }
 
-CUresult reservation_open(struct reservation *reservation, uint64_t worst) {
+CUresult reservation_open_now(struct reservation *reservation, uint64_t worst) {
     CUresult result = find_home(reservation, worst);
     return result == CUDA_SUCCESS ? reserve_counted(reservation) : result;
 }
 
+CUresult reservation_open(struct reservation *reservation, uint64_t worst) {
+    CUresult result = attach_wanting();
+    return result == CUDA_SUCCESS ? reservation_open_now(reservation, worst) : result;
+}
+
 CUresult reservation_open_kept(struct reservation *reservation, uint64_t worst) {
-    CUresult result = find_home(reservation, worst);
+    CUresult result = attach_wanting();
+    if (result == CUDA_SUCCESS) {
+        result = find_home(reservation, worst);
+    }
     if (result != CUDA_SUCCESS) {
         return result;
     }

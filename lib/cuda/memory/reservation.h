@@ -11,6 +11,7 @@
 #ifndef DIVVY_CUDA_MEMORY_RESERVATION_H
 #define DIVVY_CUDA_MEMORY_RESERVATION_H
 
+#include "abi/generated/page_layout.h"
 #include "cuda/context.h"
 #include "cuda/driver.h"
 #include "cuda/event.h"
@@ -33,11 +34,23 @@ EVENT(memory_short, (unsigned device, bool *less));
  * listener may wait. */
 EVENT(memory_wanted, (void));
 
+/* Where the flags of the first GPU's budget stand. Until there is a share it is as if it had turns. */
+DV_HIDDEN extern const uint32_t *reservation_flags;
+
+/* Whether reservation_open has more to do than reservation_open_now: in a share that has turns, as a
+ * swap share does, or may be suspended, and before there is a share. The one branch that other shares
+ * pay. */
+static inline bool reservation_turns(void) {
+    const uint32_t *word = __atomic_load_n(&reservation_flags, __ATOMIC_ACQUIRE);
+    return __builtin_expect(__atomic_load_n(word, __ATOMIC_RELAXED) & DV_PAGE_BUDGET_TURNS, 0);
+}
+
 /* Reserves linear memory on the device of the calling thread's current context.
  * CUDA_ERROR_OUT_OF_MEMORY if worst bytes do not fit into the limit, CUDA_ERROR_SYSTEM_NOT_READY
  * without a share, and what the driver says of the current context if there is none. Nothing is
  * reserved then. */
 DV_HIDDEN CUresult reservation_open(struct reservation *reservation, uint64_t worst);
+DV_HIDDEN CUresult reservation_open_now(struct reservation *reservation, uint64_t worst);
 
 /* The same for memory that never leaves the GPU. */
 DV_HIDDEN CUresult reservation_open_kept(struct reservation *reservation, uint64_t worst);
