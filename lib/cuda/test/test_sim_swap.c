@@ -3,7 +3,7 @@
  * memory. */
 #include "cuda/test/sim.h"
 
-#include <string.h>
+#include <signal.h>
 
 #include "share/share.h"
 
@@ -262,8 +262,29 @@ static void context_takes_all_along(CUcontext context) {
     check_account(0);
 }
 
+static void take_and_die(void *arg) {
+    CUdeviceptr address;
+    (void)arg;
+    setting_context(&s);
+    for (int i = 0; i < 10; i++) {
+        take(&address);
+    }
+    CHECK_EQUAL(CUDA(&s, cuMemAllocAsync)(&address, 4 * MIB, NULL), CUDA_SUCCESS);
+    CHECK(turning_used() > 0 && kept_used() > SIM_CONTEXT);
+    raise(SIGKILL);
+}
+
+/* Both accounts are given back for a process that was killed. */
+static void the_dead_have_nothing(void) {
+    wait_killed(spawn(take_and_die, NULL));
+    CHECK_EQUAL(dv_reap(s.share), 1);
+    check_account(0);
+    CHECK_EQUAL(kept_used(), 0);
+}
+
 int main(void) {
     sim_make_swap(&s, 1, LIMIT, STAYS);
+    the_dead_have_nothing();
     CUcontext context = setting_context(&s);
     dv_usage_t kept;
     CHECK(dv_usage(s.share, 1, &kept));
