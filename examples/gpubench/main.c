@@ -44,7 +44,10 @@ static const struct {
     {"sweep", command_sweep,
      "allocate --bytes in --pieces, mark them, go through them in --count bursts (0: until\n"
      "         SIGTERM or --seconds) of --steps, each of --ns GPU time, or to --scatter random\n"
-     "         places, with --pause ms after each burst or one due every --period ms; compare"},
+     "         places, with --pause ms after each burst or one due every --period ms; compare;\n"
+     "         --wait 1 until standard input lets it begin"},
+    {"churn", command_churn,
+     "allocate up to --bytes --count times (0: until SIGTERM), go through it for --ns, free"},
     {"start", command_start, "time of cuInit and of the first context"},
 };
 
@@ -54,7 +57,7 @@ static void usage(FILE *out) {
           "[--live N]\n"
           "                [--grid N] [--graph N] [--streams N] [--work MS] [--pause MS]\n"
           "                [--rate N] [--kernels N] [--loops N] [--threads N] [--different N]\n"
-          "                [--pieces N] [--steps N] [--scatter N] [--period MS]\n"
+          "                [--pieces N] [--steps N] [--scatter N] [--period MS] [--wait 1]\n"
           "kinds: linear async managed pitch vmm array, of bulk pinned pageable\n\ncommands:\n",
           out);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {

@@ -45,6 +45,7 @@ static const struct {
     {"rate", POSITIVE, offsetof(struct options, rate)},
     {"kernels", POSITIVE, offsetof(struct options, kernels)},
     {"period", NUMBER, offsetof(struct options, period_ms)},
+    {"wait", SMALL, offsetof(struct options, wait)},
     {"pieces", POSITIVE, offsetof(struct options, pieces)},
     {"steps", POSITIVE, offsetof(struct options, steps)},
     {"scatter", SMALL, offsetof(struct options, scatter)},

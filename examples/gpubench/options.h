@@ -26,6 +26,7 @@ struct options {
     unsigned rate;      /* `serve`: requests per second */
     unsigned kernels;   /* `serve`: kernels of one request */
     uint64_t period_ms; /* `sweep`: from when one burst is due to the next; 0 only the pause */
+    unsigned wait;      /* `sweep`: whether a byte of standard input lets it begin */
     unsigned pieces;    /* `sweep`: allocations that its memory consists of */
     unsigned steps;     /* `sweep`: how often it goes through its memory before it pauses */
     unsigned scatter;   /* `sweep`: random places in place of all of the memory; 0 all */
@@ -57,6 +58,7 @@ int command_step(const struct options *options);
 int command_calls(const struct options *options);
 int command_bulk(const struct options *options);
 int command_sweep(const struct options *options);
+int command_churn(const struct options *options);
 int command_start(const struct options *options);
 int command_info(const struct options *options);
 int command_nvml(const struct options *options);

@@ -144,12 +144,23 @@ static CUresult burst(struct sweeper *sweeper, uint64_t due) {
     return result;
 }
 
+static void tell(const char *phase, uint64_t now) {
+    printf("{\"phase\":\"%s\",\"pid\":%d,\"at_ns\":%llu}\n", phase, (int)getpid(),
+           (unsigned long long)now);
+}
+
 static CUresult work(struct sweeper *sweeper) {
     const struct options *options = sweeper->options;
     CUresult result = CUDA_SUCCESS;
+    char byte;
+    if (options->wait != 0) {
+        tell("ready", now_ns());
+        if (read(STDIN_FILENO, &byte, 1) < 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
     sweeper->begin = now_ns();
-    printf("{\"phase\":\"work\",\"pid\":%d,\"at_ns\":%llu}\n", (int)getpid(),
-           (unsigned long long)sweeper->begin);
+    tell("work", sweeper->begin);
     uint64_t due = sweeper->begin;
     uint64_t end =
         options->seconds == 0 ? UINT64_MAX : sweeper->begin + options->seconds * 1000 * MS;

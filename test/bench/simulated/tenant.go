@@ -42,12 +42,17 @@ type Line struct {
 	WaitP99  uint64  `json:"wait_p99_ns"`
 	To       uint64  `json:"to_ns"` // of a copy to the GPU, and of one back, from gpubench bulk
 	From     uint64  `json:"from_ns"`
+	Steps    uint64  `json:"steps"` // of gpubench sweep, and how many bytes were not as it wrote them
+	Changed  uint64  `json:"changed_bytes"`
+	Asked    uint64  `json:"allocations"` // so far, of gpubench churn, and how many of them were refused
+	Refused  uint64  `json:"refused"`
 	Start    uint64  `json:"start_ns"` // of cuInit and the first context, from gpubench start
 }
 
 // Tenant is a program on the simulated GPU, in a share or without one, with what its gpubenches said.
 type Tenant struct {
 	command *exec.Cmd
+	input   io.WriteCloser  // ends with the program, or with the measurement
 	said    strings.Builder // on standard error
 
 	mutex sync.Mutex
@@ -86,7 +91,7 @@ func start(argv []string) (*Tenant, error) {
 	t.command.Stderr = &t.said
 	out, err := t.command.StdoutPipe()
 	if err == nil {
-		_, err = t.command.StdinPipe() // which ends with the program, or with the measurement
+		t.input, err = t.command.StdinPipe()
 	}
 	if err == nil {
 		err = t.command.Start()
@@ -160,6 +165,40 @@ func (t *Tenant) Wait(ctx context.Context) ([]Line, error) {
 		return nil, fmt.Errorf("a tenant failed: %w: %s", err, t.said.String())
 	}
 	return t.All(), nil
+}
+
+// Await waits until the tenant says that it is in a phase.
+func (t *Tenant) Await(phase string, most time.Duration) error {
+	deadline := time.After(most)
+	for {
+		for _, l := range t.All() {
+			if l.Phase == phase {
+				return nil
+			}
+		}
+		select {
+		case <-t.ended:
+			return fmt.Errorf("a tenant ended: %w: %s %v", errors.Join(t.err, t.collect()), t.said.String(), t.All())
+		case <-time.After(5 * time.Millisecond):
+		case <-deadline:
+			return fmt.Errorf("a tenant does not come to %q", phase)
+		}
+	}
+}
+
+// Go lets a tenant begin that waits for its standard input.
+func (t *Tenant) Go() error {
+	if _, err := t.input.Write([]byte("\n")); err != nil {
+		return fmt.Errorf("let a tenant begin: %w", err)
+	}
+	return nil
+}
+
+// Said is what the tenant wrote on standard error, once it has ended.
+func (t *Tenant) Said() string {
+	<-t.ended
+	_ = t.collect()
+	return t.said.String()
 }
 
 // Ended is closed when the tenant writes no more.
