@@ -50,6 +50,19 @@ static void allocations(const char *name) {
         CUdeviceptr pointer;
         mark();
         allocate(&pointer, 4096);
+        mark();
+        give(pointer);
+    }
+}
+
+static void ends(const char *name) {
+    __typeof__(&cuMemAlloc_v2) allocate = CUDA(&s, cuMemAlloc_v2);
+    __typeof__(&cuMemFree_v2) give = CUDA(&s, cuMemFree_v2);
+    kind = name;
+    for (int i = 0; i < CALLS; i++) {
+        CUdeviceptr pointer;
+        allocate(&pointer, 4096);
+        mark();
         give(pointer);
         mark();
     }
@@ -75,7 +88,8 @@ static void be_counted(void) {
         CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&live[i], 4096), CUDA_SUCCESS);
     }
     launches("launch, time not limited");
-    allocations("allocation of 4 KiB and its end, 1000 live");
+    allocations("allocation of 4 KiB, 1000 live");
+    ends("the end of such an allocation");
     limit();
     launches("launch, time limited");
     kind = NULL;

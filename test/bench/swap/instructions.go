@@ -19,8 +19,8 @@ const (
 	instructionsID = "swap.added_instructions"
 	// before is the last commit without swap in the libraries.
 	before = "3615b8d5"
-	// branch are the instructions of a predicted branch: a test and a jump.
-	branch = 2
+	// branch are the instructions of a predicted branch: a load, a test and a jump.
+	branch = 3
 )
 
 // counted is a call, and how many instructions it takes outside the driver.
@@ -31,12 +31,12 @@ type counted struct {
 }
 
 // instructions counts what calls of a share without swap take, and what they took before there was swap.
-func instructions(ctx context.Context, o options) ([]measurement.Row, error) {
+func instructions(ctx context.Context, o options) (rows []measurement.Row, err error) {
 	old, err := builtBefore(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(old)
+	defer func() { err = errors.Join(err, os.RemoveAll(old)) }()
 	then, err := count(ctx, filepath.Join(old, "build", "test", "cuda", "cost"))
 	if err != nil {
 		return nil, err
@@ -45,7 +45,6 @@ func instructions(ctx context.Context, o options) ([]measurement.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	var rows []measurement.Row
 	for i, c := range now {
 		if i >= len(then) || then[i].Call != c.Call {
 			return nil, fmt.Errorf("compare %s: %w", c.Call, errNone)
