@@ -113,6 +113,19 @@ static bool give_piece(struct move *move, const struct way *way) {
     return true;
 }
 
+/* Tells what has been moved since the last time: the agent measures the rate by it, and whether the
+ * share is still waited for or moves. */
+static void tell(struct move *move) {
+    if (move->moved > 0) {
+        bool out = move->direction == MOVE_OUT;
+        dv_residence_moved(move->share, move->number, out ? 0 : move->moved, out ? move->moved : 0,
+                           move->last - move->began);
+        move->moved = 0;
+        move->began = move->last;
+    }
+    dv_present_there(move->share, move->number, swapped_there(move->number));
+}
+
 /* Looks at the pieces that are under way. False if the driver has none of them any more. */
 static bool look(struct move *move, const struct way *way) {
     while (move->count > 0) {
@@ -123,6 +136,7 @@ static bool look(struct move *move, const struct way *way) {
         if (move->bytes[move->first] > 0) {
             move->moved += move->bytes[move->first];
             move->last = now_ns();
+            tell(move);
         }
         move->first = (move->first + 1) % WAY_MARKS;
         move->count--;
@@ -151,10 +165,5 @@ bool move_go_on(struct move *move, bool stop) {
 
 void move_end(struct move *move) {
     swapped_list_end(&move->list);
-    if (move->moved > 0) {
-        bool out = move->direction == MOVE_OUT;
-        dv_residence_moved(move->share, move->number, out ? 0 : move->moved, out ? move->moved : 0,
-                           move->last - move->began);
-    }
-    dv_present_there(move->share, move->number, swapped_there(move->number));
+    tell(move);
 }

@@ -26,7 +26,7 @@ struct move {
     uint32_t ended;        /* ways_ended when it began */
     unsigned first, count; /* marks under way */
     uint64_t bytes[WAY_MARKS];
-    uint64_t moved, began, last;
+    uint64_t moved, began, last; /* what was not told yet: bytes, since and until when */
 };
 
 /* Plans to move at most so many bytes. */
@@ -36,7 +36,7 @@ DV_HIDDEN void move_begin(struct move *move, dv_share *share, unsigned number,
 /* Goes on; true when all is done or nothing more can be. `stop`: gives the driver no more. */
 DV_HIDDEN bool move_go_on(struct move *move, bool stop);
 
-/* Tells what was moved. */
+/* Tells what was moved since it was told last. */
 DV_HIDDEN void move_end(struct move *move);
 
 #endif
