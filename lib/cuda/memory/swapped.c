@@ -200,6 +200,18 @@ bool swapped_use(uint64_t address, uint64_t turn) {
     return node != NULL;
 }
 
+void swapped_use_all(uint64_t turn) {
+    lock_take(&guard);
+    for (uint32_t index = 1; index <= made; index++) {
+        struct node *node = at(index);
+        if (node->used && turn >= node->memory.turn) {
+            node->memory.turn = turn;
+            set_there(&node->memory, node->memory.bytes);
+        }
+    }
+    lock_give(&guard);
+}
+
 void swapped_moved(uint64_t address, uint64_t there) {
     lock_take(&guard);
     uint32_t index = *place_of(address);

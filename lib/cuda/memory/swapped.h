@@ -46,6 +46,9 @@ DV_HIDDEN bool swapped_find(uint64_t address, struct swapped *memory);
  * lies in none. */
 DV_HIDDEN bool swapped_use(uint64_t address, uint64_t turn);
 
+/* The same of all memory. */
+DV_HIDDEN void swapped_use_all(uint64_t turn);
+
 /* So many bytes of what begins at this address are on the GPU now, all of it at most. */
 DV_HIDDEN void swapped_moved(uint64_t address, uint64_t there);
 

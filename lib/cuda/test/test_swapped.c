@@ -85,6 +85,16 @@ static void add(uint64_t *state, uint32_t i) {
     CHECK(swapped_add(&model[i]));
 }
 
+static void use_all(uint64_t turn) {
+    swapped_use_all(turn);
+    for (uint32_t i = 0; i < PLACES; i++) {
+        if (model[i].address != 0 && turn >= model[i].turn) {
+            model[i].turn = turn;
+            model[i].there = model[i].bytes;
+        }
+    }
+}
+
 static void one_step(uint64_t *state, uint32_t i) {
     struct swapped out, *m = &model[i];
     uint64_t turn = random_below(state, 20), there = random_below(state, (uint32_t)STEP_BYTES);
@@ -129,6 +139,9 @@ static void random_steps(void) {
     for (unsigned step = 0; step < STEPS; step++) {
         uint32_t i = random_below(&state, PLACES);
         one_step(&state, i);
+        if (step % 100 == 99) {
+            use_all(random_below(&state, 20));
+        }
         check_place(i, random_below(&state, (uint32_t)STEP_BYTES));
         if (step % 5000 == 0) {
             check_lists();

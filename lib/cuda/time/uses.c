@@ -16,6 +16,7 @@
 #define LONG_BITS (PLACE_BITS + WORDS_BITS)
 #define WORDS_MAX ((1u << WORDS_BITS) - 1)
 _Static_assert(1u << PLACE_BITS == PARAMETERS && 2 * LONG_BITS == 32, "two fit into freeing");
+#define UNTOLD UINT32_MAX  /* in freeing: the driver does not tell the parameters */
 #define BUFFER_WORDS 4096u /* more parameters than any kernel has */
 
 /* No allocation lies below, and no address of a GPU above. */
@@ -31,6 +32,8 @@ static uint64_t
     recent[RECENT]; /* addresses that were noted in this period, mixed with it; atomic */
 static uint64_t graphed[GRAPHED]; /* of memory that graphs use; atomic */
 static uint64_t graphs_period;    /* in which that was noted last; atomic */
+static uint64_t all_period;       /* in which all memory was noted last; atomic */
+static uint32_t graphs_untold;    /* graphs have kernels that may name anything; atomic */
 static table layouts;             /* of parameters, by function */
 
 uint64_t uses_period(void) {
@@ -82,6 +85,17 @@ static void note_words(uint32_t turns, const void *from, size_t words, uint64_t 
     }
 }
 
+/* A kernel may use anything. That all of it was used costs a turn's end and beginning more than what
+ * was used would, and that none was costs page faults for all of it. */
+static void note_all(uint32_t turns, uint64_t now) {
+    if (turns & TURNS_CAPTURED) {
+        __atomic_store_n(&graphs_untold, 1, __ATOMIC_RELAXED);
+    } else if (__atomic_load_n(&all_period, __ATOMIC_RELAXED) != now) {
+        __atomic_store_n(&all_period, now, __ATOMIC_RELAXED);
+        swapped_use_all(now);
+    }
+}
+
 void uses_address(uint32_t turns, uint64_t address) {
     uint64_t now = uses_period();
     if (now != 0 && swapped_any()) {
@@ -94,6 +108,9 @@ void uses_graph(uint32_t turns) {
     if ((turns & TURNS_USES) == 0 ||
         __atomic_exchange_n(&graphs_period, now, __ATOMIC_RELAXED) == now || !swapped_any()) {
         return;
+    }
+    if (__atomic_load_n(&graphs_untold, __ATOMIC_RELAXED) != 0) {
+        note_all(turns, now);
     }
     for (unsigned i = 0; i < GRAPHED; i++) {
         uint64_t address = __atomic_load_n(&graphed[i], __ATOMIC_RELAXED);
@@ -129,17 +146,24 @@ static size_t count_parameters(const void *function, bool contextless) {
     if (!contextless && !DV_LACKS(cuFuncGetParamCount)) {
         return DV_CALL(cuFuncGetParamCount, as.function, &count) == CUDA_SUCCESS ? count : 0;
     }
-    return DV_LACKS(cuFuncGetParamInfo) ? 0 : count;
+    return count;
 }
 
 static struct entry ask_layout(const void *function) {
     bool contextless = kernel_is_contextless(function);
+    if (DV_LACKS(cuFuncGetParamInfo)) {
+        return (struct entry){.freeing = UNTOLD};
+    }
     size_t count = count_parameters(function, contextless), bytes = 0;
     uint64_t plain = 0;
     uint32_t longer = 0;
     for (uint32_t i = 0; i < count && i < PARAMETERS; i++) {
-        if (ask_parameter(function, contextless, i, &bytes) != CUDA_SUCCESS) {
-            break;
+        CUresult result = ask_parameter(function, contextless, i, &bytes);
+        if (result == CUDA_ERROR_NOT_SUPPORTED) {
+            return (struct entry){.freeing = UNTOLD};
+        }
+        if (result != CUDA_SUCCESS) {
+            break; /* it was the last one */
         }
         size_t words = bytes / sizeof(uint64_t);
         plain |= (uint64_t)(words == 1) << i;
@@ -172,6 +196,10 @@ static void note_long(uint32_t turns, void *const *parameters, uint32_t which, u
 static void note_parameters(uint32_t turns, const void *function, void *const *parameters,
                             uint64_t now) {
     struct entry layout = layout_of(function);
+    if (layout.freeing == UNTOLD) {
+        note_all(turns, now);
+        return;
+    }
     uint64_t plain = (uint64_t)layout.owner << 32 | layout.amount;
     for (; plain != 0; plain &= plain - 1) {
         note_words(turns, parameters[__builtin_ctzll(plain)], 1, now);
@@ -236,6 +264,6 @@ static void uses_forked(void) {
     table_forget(&layouts);
     memset(recent, 0, sizeof recent);
     memset(graphed, 0, sizeof graphed);
-    graphs_period = 0;
+    graphs_period = all_period = graphs_untold = 0;
 }
 ON(forked, uses_forked);

@@ -1,6 +1,7 @@
 /*
  * Which swapped memory the program uses: what its launches, copies and fills name. Addresses that
- * stand inside structures in memory are not seen.
+ * stand inside structures in memory are not seen. A kernel whose parameters the driver does not tell
+ * uses all of it.
  *
  * Uses are numbered in periods of a quarter of a second or so, so that what was used last is known
  * also within a turn. What a captured call names belongs to some graph, and is used whenever any
