@@ -1,0 +1,186 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// newSwapHost is a host with a GPU of 2 GiB that moves pages, whose swap shares have 6 GiB of host memory.
+func newSwapHost(t *testing.T) *host {
+	t.Helper()
+	t.Parallel()
+	model, err := os.ReadFile(filepath.Join(installtest.Root(t), "internal/simgpu/machines/p100-16g.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := filepath.Join(t.TempDir(), "p100-2g.yaml")
+	text := strings.Replace(strings.Replace(string(model), "memory: 16Gi", "memory: 2Gi", 1), "name: p100-16g", "name: p100-2g", 1)
+	if err := os.WriteFile(small, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := startHost(t, small)
+	h.serveSwap()
+	return h
+}
+
+// serveSwap starts an agent, which ends with the test, or earlier.
+func (h *host) serveSwap() *exec.Cmd {
+	h.t.Helper()
+	agent := h.command(filepath.Join(string(h.tree), "bin", "divvy"), "agent", "--simgpu-dir", h.instance, "--swap-memory", "6Gi")
+	if err := agent.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		_ = agent.Process.Signal(syscall.SIGTERM)
+		_ = agent.Wait()
+	})
+	h.eventually("the agent serves", func() bool {
+		return strings.Contains(h.divvy("ls", "-o", "json", "--simgpu", "m").out, fmt.Sprintf("\"pid\": %d,", agent.Process.Pid))
+	})
+	return agent
+}
+
+// sweeper is a program that goes through memory again and again in a swap share, and compares it in the end.
+type sweeper struct {
+	*holder
+	rest chan string // what it printed, when it has ended
+}
+
+// sweep starts a program in a swap share of 1.25 GiB, whose 768 MiB do not fit beside those of another.
+func (h *host) sweep(name string, seconds int, script string) sweeper {
+	h.t.Helper()
+	if script == "" {
+		script = `exec "$0" sweep "$@"`
+	}
+	args := []string{"sh", "-c", script, h.bench(), "--bytes", "768Mi", "--pieces", "6", "--count", "0", "--seconds", fmt.Sprint(seconds), "--steps", "10", "--ns", "10000000"}
+	cmd := h.command(filepath.Join(string(h.tree), "bin", "divvy"), append([]string{"run", "--simgpu", "m", "--layer", "env", "--swap", "--memory", "1280Mi", "--kept", "512Mi", "--name", name, "--"}, args...)...)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	s := sweeper{&holder{cmd: cmd}, make(chan string, 1)}
+	go func() {
+		_ = cmd.Wait()
+		s.rest <- out.String()
+	}()
+	h.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return s
+}
+
+// compared fails unless the program found its memory as it left it.
+func (s sweeper) compared(t *testing.T) {
+	t.Helper()
+	text := <-s.rest
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	var said struct {
+		Result string `json:"result"`
+		Equal  bool   `json:"equal"`
+		Steps  int    `json:"steps"`
+	}
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &said); err != nil || said.Result != "CUDA_SUCCESS" || !said.Equal || said.Steps < 10 {
+		t.Errorf("%v: %.300s", err, lines[len(lines)-1])
+	}
+}
+
+// turns is what the agent tells of the turns of a share, which has some.
+func (h *host) turns(name string) *control.Turns {
+	h.t.Helper()
+	var found *control.Turns
+	h.eventually("the agent knows of the turns of "+name, func() bool {
+		if t, ok := h.tenant(name); ok {
+			found = t.Shares[0].Turns
+		}
+		return found != nil
+	})
+	return found
+}
+
+// Two programs that together have more memory than the GPU take turns: each finds its memory as it left it, and what the
+// agent tells of their moves is what the simulated driver saw, but for what page faults moved.
+func TestTurns(t *testing.T) {
+	h := newSwapHost(t)
+	a, b := h.sweep("a", 25, ""), h.sweep("b", 25, "")
+	h.eventually("both had turns", func() bool { return h.turns("a").Turns >= 3 && h.turns("b").Turns >= 3 })
+	before := h.list()
+	moves := map[string]simgpu.Moves{}
+	for _, tenant := range h.report().Tenants {
+		moves[tenant.Tenant] = tenant.GPUs[0].Moves
+	}
+	after := h.list()
+	for i, one := range before.Tenants {
+		least, most, true0 := one.Shares[0].Turns, after.Tenants[i].Shares[0].Turns, moves[one.ID]
+		t.Logf("%s: %d bytes came and %d left, of which it tells %d and %d", one.Name, true0.BytesIn, true0.BytesOut, least.MovedIn, least.MovedOut)
+		if least.MovedIn > true0.BytesIn || most.MovedIn < true0.BytesIn/4 || least.MovedOut > true0.BytesOut || most.MovedOut < true0.BytesOut/4 {
+			t.Errorf("%s tells otherwise", one.Name)
+		}
+	}
+	for _, e := range h.list().Events {
+		if e.Kind == control.EventMisuse || e.Kind == control.EventThrashing || e.Kind == control.EventTurn {
+			t.Errorf("%s of %s: %s", e.Kind, e.Tenant, e.Text)
+		}
+	}
+	a.compared(t)
+	b.compared(t)
+}
+
+// Without an agent both programs go on, by page faults, and the next agent has them take turns again.
+func TestTurnsOutliveTheAgent(t *testing.T) {
+	h := newSwapHost(t)
+	a, b := h.sweep("a", 40, ""), h.sweep("b", 40, "")
+	h.eventually("both had turns", func() bool { return h.turns("a").Turns >= 1 && h.turns("b").Turns >= 1 })
+	before := h.list().Info.PID
+	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("both work", func() bool {
+		first := h.truth()
+		h.passed(200 * time.Millisecond) // less than a turn, which is 2 s at least
+		last := h.truth()
+		busy := 0
+		for pid, own := range last.Own {
+			if own > first.Own[pid] {
+				busy++
+			}
+		}
+		return busy == 2
+	})
+	h.serveSwap()
+	h.eventually("both had turns again", func() bool { return h.turns("a").Turns >= 1 && h.turns("b").Turns >= 1 })
+	a.compared(t)
+	b.compared(t)
+}
+
+// Who uses the GPU past the library while it has no turn is told of.
+func TestUseWithoutATurnIsToldOf(t *testing.T) {
+	h := newSwapHost(t)
+	h.sweep("honest", 60, "")
+	script := fmt.Sprintf(`LD_LIBRARY_PATH=%s "$0" load --seconds 60 --ns 5000000 & exec "$0" sweep "$@"`, h.instance)
+	h.sweep("liar", 60, script)
+	h.eventually("it is told of", func() bool {
+		for _, e := range h.list().Events {
+			if e.Kind != control.EventMisuse {
+				continue
+			}
+			if e.Tenant != "liar" {
+				t.Fatalf("%s is accused: %s", e.Tenant, e.Text)
+			}
+			if strings.Contains(e.Text, "no turn") {
+				t.Log(e.Text)
+				return true
+			}
+		}
+		return false
+	})
+}
