@@ -209,6 +209,9 @@ func allotted(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocation
 	if whole {
 		return amount{cores: int(cores.Value()), whole: true}, uuid, nil
 	}
+	if swap := r.ConsumedCapacity[v1alpha1.CapacitySwapMemory]; !swap.IsZero() { // the limit of a swap share
+		memory = swap
+	}
 	return amount{memory: uint64(memory.Value()), cores: int(cores.Value())}, uuid, nil
 }
 
@@ -221,13 +224,17 @@ func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
 	var lines []string
 	for _, gpu := range listing.GPUs {
 		var memory uint64
-		cores, whole, all := 0, 0, 0
+		cores, whole, all, swaps := 0, 0, 0, 0
 		for i := range listing.Tenants {
 			for _, s := range listing.Tenants[i].Shares {
 				if s.UUID != gpu.UUID {
 					continue
 				}
-				memory += s.Limit
+				if s.Turns == nil {
+					memory += s.Limit
+				} else {
+					swaps++ // of its limit the GPU has what it keeps, which lists do not tell
+				}
 				cores += s.Cores
 				all++
 				if s.Whole {
@@ -239,7 +246,7 @@ func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
 			l.t.Fatalf("GPU %d of node %s: %d of %d bytes and %d percent are given to %d tenants, %d of them have all of it",
 				gpu.Index, n.Name, memory, gpu.Capacity, cores, all, whole)
 		}
-		if gpu.Granted != memory {
+		if swaps > 0 && (gpu.Granted <= memory || gpu.Granted > gpu.Capacity) || swaps == 0 && gpu.Granted != memory {
 			lines = append(lines, fmt.Sprintf("GPU %d of node %s: %d bytes are granted, and shares have %d", gpu.Index, n.Name, gpu.Granted, memory))
 		}
 	}
@@ -310,7 +317,8 @@ func counted(n *cluster.Machine, listing *control.Listing, before, after map[str
 		t := &listing.Tenants[i]
 		for _, s := range t.Shares {
 			key := tenantOn(t.Dir, s.Index)
-			if before[key] == after[key] && s.Used != after[key] {
+			// What is off the GPU is in use, and on no GPU.
+			if s.Turns == nil && before[key] == after[key] && s.Used != after[key] {
 				lines = append(lines, fmt.Sprintf("node %s: %s uses %d bytes of GPU %d, the agent says %d", n.Name, t.Name, after[key], s.Index, s.Used))
 			}
 		}
