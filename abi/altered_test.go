@@ -97,8 +97,8 @@ func TestContradictionsAreRefused(t *testing.T) {
 func TestAlteredLimits(t *testing.T) {
 	for name, values := range map[string]map[string]string{
 		"more": {"devices": "32", "slots": "2048", "exports": "1000", "workers": "100", "pulses": "32", "intervals": "64"},
-		"odd":  {"devices": "17", "slots": "1000"},
-		"few":  {"devices": "3", "slots": "70", "workers": "5", "pulses": "4"},
+		"odd":  {"devices": "18", "slots": "1000"},
+		"few":  {"devices": "4", "slots": "70", "workers": "5", "pulses": "4"},
 		"least and large units": {
 			"devices": "2", "slots": "4", "exports": "1", "workers": "1", "pulses": "4", "intervals": "4", "unit": "4194304",
 		},

@@ -75,7 +75,7 @@ func TestVeryManyProcesses(t *testing.T) {
 	turns, _, state := slotsOf(t, Slots)
 	live(t, state, 0, Slots)
 	most := 0
-	for range Slots / mostAsked {
+	for range (Slots + mostAsked - 1) / mostAsked {
 		before := most
 		told, err := turns.Read()
 		if err != nil {
