@@ -31,6 +31,7 @@ func (o *runOptions) unfit() error {
 		{o.backend != "" && o.backend != string(v1alpha1.BackendRemote), "--backend " + o.backend, "shares on other hosts have backend remote"},
 		{o.profile != "", "--profile", "such a share is a part of a GPU and no MIG instance"},
 		{o.isolate != "", "--isolate", "such a share has backend remote, whatever neighbours could reach with it"},
+		{o.swap != swapFlags{}, "--swap or --suspend-after", "the memory of a share on another host does not leave its GPU: divvy run --on runs the command there"},
 		{o.simgpu != "", "--simgpu", "a simulated machine is served by `divvy serve --simgpu` on its host"},
 		{len(o.choice.names.list) > 0, "--gpu", "the host chooses among its GPUs"},
 		{o.choice.count.all, "--gpus all", "say how many, because hosts differ"},

@@ -87,6 +87,10 @@ With --backend remote the command sees neither the driver's files nor a device n
 A worker of Divvy's beside it has the share and calls the driver for it. Programs on
 the CUDA runtime library are not served so.
 
+With --swap the share's memory takes turns on the GPU and in host memory, where
+the agent has some for that. Programs whose memory does not fit together run one
+after the other, for seconds each, instead of failing.
+
 With --remote the GPU is another host's, and this machine needs neither a driver nor an
 agent. Of several hosts that one is taken on which the share fits best. The share ends
 with the command, and the command's GPU with the host.
@@ -110,6 +114,10 @@ const runExamples = `  # A quarter of a GPU's memory and 30 percent of its time.
   # A MIG instance, and 30 percent of one that others share.
   divvy run --profile 1g.10gb -- python eval.py
   divvy run --profile 3g.40gb --backend slice --memory 10Gi --cores 30 -- ./serve
+
+  # Two programs that need most of the GPU take turns.
+  divvy run --swap --memory 90% -- python one.py
+  divvy run --swap --memory 90% -- python two.py
 
   # A program that must not reach the driver.
   divvy run --backend remote --memory 8Gi -- ./program

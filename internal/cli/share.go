@@ -43,6 +43,7 @@ type createOptions struct {
 	owner   string
 	machine string
 	wait    bool
+	swap    swapFlags
 }
 
 const shareCreateText = `Make a share for containers, and print the CDI device by which they get it. All
@@ -78,6 +79,7 @@ func newShareCreate(a *app) *cobra.Command {
 	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver (default: slice)")
 	flags.Var(&word{"USER", &o.owner}, "for", "the user whose share it is and whose limits count, by name or number (default: root)")
 	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
+	o.swap.add(flags)
 	addMachine(command, &o.machine)
 	return command
 }
@@ -86,7 +88,7 @@ func (a *app) createShare(ctx context.Context, o *createOptions, name string) er
 	if err := (cdi.Shares{}).Check(name); err != nil {
 		return usage(err)
 	}
-	run := runOptions{share: o.share, choice: o.choice, name: name, backend: o.backend}
+	run := runOptions{share: o.share, choice: o.choice, name: name, backend: o.backend, swap: o.swap}
 	request := run.request()
 	checked := request
 	checked.Default()
