@@ -75,6 +75,8 @@ const (
 	AttributeSwitch       = "switch"
 	AttributeNVLinkClique = "nvlinkClique"
 	AttributeNUMANode     = "numaNode"
+	// AttributeSuspends is true of a GPU whose shares can be suspended; others do not have it.
+	AttributeSuspends = "suspends"
 	// AttributeProfile is the driver's name of a MIG instance's profile, AttributeParent the UUID of its GPU.
 	AttributeProfile = "profile"
 	AttributeParent  = "parentUUID"

@@ -137,6 +137,12 @@ func (a *Agent) hostAhead(mine *ticket) (sum uint64) {
 	return sum
 }
 
+// Unswappable is why a GPU can never have swap shares, however much host memory there is; "" where it can.
+func (a *Agent) Unswappable(gpu backend.GPU) string { return a.unswappable(gpu) }
+
+// Unsuspendable is why no share of this machine can be suspended, however much host memory there is; "" where one can.
+func (a *Agent) Unsuspendable() string { return a.unsuspendable() }
+
 // unswappable is why a GPU can never have swap shares, "" where it can.
 func (a *Agent) unswappable(gpu backend.GPU) string {
 	if a.config.Unswappable == nil {

@@ -32,8 +32,8 @@ func CheckSwap(config v1alpha1.ShareConfig, memory, swap uint64) error {
 	return nil
 }
 
-// canSwap is true of GPUs whose node has memory for what leaves them.
-const canSwap = `"` + v1alpha1.CapacitySwapMemory + `" in device.capacity["` + v1alpha1.Driver + `"]`
+// canSuspend is true of GPUs whose shares can be suspended.
+var canSuspend = "has(" + attributeOf(v1alpha1.AttributeSuspends) + ")"
 
 // swapping is what the annotations of a pod say of how its shares leave GPUs.
 type swapping struct {
@@ -109,7 +109,7 @@ func (s *swapping) choose(mode string, r *Request, name string) error {
 		return refuse("container %q asks for memory that its GPU does not have, which needs claims, and Kubernetes has them from 1.36 on", name)
 	}
 	if r.Config.Kept, r.Config.SuspendAfter = s.kept, s.after; s.after != 0 {
-		r.Selectors = append(r.Selectors, canSwap)
+		r.Selectors = append(r.Selectors, canSuspend)
 	}
 	return nil
 }

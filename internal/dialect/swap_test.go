@@ -20,7 +20,7 @@ func TestSwap(t *testing.T) {
 		annotated(t, `divvy.dev/swap: "false"`, `divvy.dev/gpu-memory: 4Gi`).becomes("not", "main: 1 share memory=4Gi weighted"),
 		annotated(t, `divvy.dev/swap: "false"`, `divvy.dev/gpu: 1`).becomes("not a whole one", "main: 1 gpu"),
 		annotated(t, `divvy.dev/suspend-after: 10m`, `divvy.dev/gpu-memory: 4Gi`).becomes("suspended",
-			`main: 1 share memory=4Gi ["swapMemory" in device.capacity["divvy.dev"]] weighted suspended after 10m0s`),
+			`main: 1 share memory=4Gi [has(device.attributes["divvy.dev"].suspends)] weighted suspended after 10m0s`),
 		annotated(t, swaps+`, divvy.dev/suspend-after: 10m`, `divvy.dev/gpu-memory: 4Gi`).becomes("both", `container "main": invalid request: the driver cannot suspend a process with managed memory, which a swap share has: leave out swap or suspendAfter`),
 		annotated(t, `divvy.dev/suspend-after: "10"`, `divvy.dev/gpu-memory: 4Gi`).becomes("no unit of time", `annotation divvy.dev/suspend-after: read a duration such as 30s: time: missing unit in duration "10"`),
 		annotated(t, `divvy.dev/suspend-after: -1m`, `divvy.dev/gpu-memory: 4Gi`).becomes("no time", `annotation divvy.dev/suspend-after: "-1m": give a time such as 10m`),

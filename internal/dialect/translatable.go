@@ -159,6 +159,6 @@ func selectorPattern() *regexp.Regexp {
 	size = strings.Replace(size, `"0"`, `"[0-9]{1,19}"`, 1)
 	return regexp.MustCompile("^(?:" + strings.Join([]string{
 		list, `!\(` + list + `\)`, size + "(?: && " + size + ")?",
-		expression(attributeOf(v1alpha1.AttributeProfile) + " == %s"), expression("has(" + attributeOf(v1alpha1.AttributeNUMANode) + ")"), expression(canSwap),
+		expression(attributeOf(v1alpha1.AttributeProfile) + " == %s"), expression("has(" + attributeOf(v1alpha1.AttributeNUMANode) + ")"), expression(canSuspend),
 	}, "|") + ")$")
 }

@@ -1,6 +1,7 @@
 package explanation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -97,7 +98,8 @@ func claimOf(claim *resourcev1.ResourceClaim) Claim {
 		d := Device{Driver: result.Driver, Pool: result.Pool, Device: result.Device}
 		if d.Driver == v1alpha1.Driver {
 			memory, cores := result.ConsumedCapacity[v1alpha1.CapacityMemory], result.ConsumedCapacity[v1alpha1.CapacityCores]
-			d.Memory, d.Cores = memory.Value(), cores.Value()
+			swap := result.ConsumedCapacity[v1alpha1.CapacitySwapMemory] // the limit of a swap share
+			d.Memory, d.Cores = cmp.Or(swap.Value(), memory.Value()), cores.Value()
 		}
 		c.Devices = append(c.Devices, d)
 	}

@@ -195,6 +195,7 @@ func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
 		g := pool.GPU{
 			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: kind.architecture, Brand: kind.brand, Capability: kind.capability,
 			Memory: gpu.Capacity(), DriverVersion: version.Driver, CUDA: version.CUDA, NVIDIANames: p.nvidiaNames,
+			Unswappable: p.Agent.Unswappable(gpu) != "", Suspends: p.Agent.Unsuspendable() == "",
 		}
 		if location, ok := p.locations[gpu.UUID]; ok {
 			g.Location = &location

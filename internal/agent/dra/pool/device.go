@@ -48,6 +48,9 @@ func (g *GPU) shared() resourcev1.Device {
 		v1alpha1.CapacityCores:  capacity(number(cores), number(unasked), number(1)),
 		v1alpha1.CapacitySlots:  capacity(number(g.slots()), number(1), number(1)),
 	}
+	if g.Suspends && g.form() == Shared {
+		device.Attributes[v1alpha1.AttributeSuspends] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
+	}
 	if g.turn() > 0 {
 		device.Capacity[v1alpha1.CapacitySwapMemory] = g.swap()
 	}

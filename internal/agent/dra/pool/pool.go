@@ -72,6 +72,9 @@ type GPU struct {
 	// SwapMemory is what swap shares of it can have of the node's memory, and Turn how much of Memory they have turns in, which is
 	// the most that one of them can have, in bytes; both are 0 where none can be.
 	SwapMemory, Turn uint64
+	// Unswappable is true of a GPU that can have no swap shares though its compute capability would do, and Suspends of one whose
+	// shares can be suspended where the node has memory for that.
+	Unswappable, Suspends bool
 	// DriverVersion is written as the driver does, such as 535.104.05.
 	DriverVersion string
 	// CUDA is the newest version that the driver serves, 12040 for 12.4; 0 where unknown.

@@ -14,20 +14,25 @@ import (
 // leastCompute is the compute capability from which on GPUs fault for pages of managed memory: Pascal.
 const leastCompute = 6
 
-// Swaps reports whether swap shares of the GPU can be.
-func (g *GPU) Swaps() bool {
+// swaps reports whether swap shares of the GPU can be.
+func (g *GPU) swaps() bool {
+	if g.Unswappable {
+		return false
+	}
 	major, err := strconv.Atoi(strings.SplitN(g.Capability, ".", 2)[0])
 	return err == nil && major >= leastCompute
 }
 
-// Divide gives each GPU that swaps and has more memory than a turn, in whatever form it is now, an equal part of the budget that the node has for swap shares, and
-// the turn that the node's configuration says. A claim is counted on a device, so a budget of the node can be promised only
-// in parts; equal ones stay what they are while GPUs change their form or are lost.
+// Divide gives each GPU that swaps and has more memory than a turn, in whatever form it is now, an equal part of the budget that the
+// node has for swap shares, and the turn that the node's configuration says. A claim is counted on a device, so a budget of the
+// node can be promised only in parts; equal ones stay what they are while GPUs change their form or are lost. Without a budget no
+// share is suspended either.
 func Divide(gpus []GPU, budget uint64, turn v1alpha1.Memory) {
 	var among []*GPU
 	for i := range gpus {
 		g := &gpus[i]
-		if size := turn.Of(g.Memory); g.Swaps() && size >= LeastMemory && size+LeastMemory <= g.Memory {
+		g.Suspends = g.Suspends && budget > 0
+		if size := turn.Of(g.Memory); g.swaps() && size >= LeastMemory && size+LeastMemory <= g.Memory {
 			g.Turn, among = size, append(among, g)
 		}
 	}

@@ -25,7 +25,7 @@ func swapping(n int, memory uint64, budget uint64, turn v1alpha1.Memory) []GPU {
 // The golden is what the scheduler reads of a node with 64 GiB for the swap shares of two of its three GPUs.
 func TestSwapMemory(t *testing.T) {
 	gpus := swapping(3, 16<<30, 0, v1alpha1.Memory{})
-	gpus[1].Capability = "5.2"
+	gpus[1].Capability, gpus[2].Suspends = "5.2", true
 	Divide(gpus, 64<<30, v1alpha1.Percent(50))
 	resources, err := Resources(node, gpus)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestSwapMemory(t *testing.T) {
 // The budget of a node is for every GPU that swaps, in whatever form it is now, and never promised twice.
 func TestDivide(t *testing.T) {
 	all := swapping(4, 16<<30, 0, v1alpha1.Memory{})
-	all[0].Form, all[1].Form, all[2].Memory, all[3].Capability = MPS, MIG, 4<<30, ""
+	all[0].Form, all[1].Form, all[2].Memory, all[3].Unswappable, all[3].Suspends = MPS, MIG, 4<<30, true, true
 	for name, c := range map[string]struct {
 		budget uint64
 		turn   v1alpha1.Memory
@@ -63,6 +63,9 @@ func TestDivide(t *testing.T) {
 			if sum += gpus[i].SwapMemory; gpus[i].SwapMemory>>20 != c.want[i] || (gpus[i].turn() > 0) != (c.want[i] > 0 && gpus[i].form() == Shared) {
 				t.Errorf("%s: GPU %d has %d MiB in turns of %d, want %d MiB", name, i, gpus[i].SwapMemory>>20, gpus[i].turn(), c.want[i])
 			}
+		}
+		if gpus[3].Suspends != (c.budget > 0) {
+			t.Errorf("%s: shares are suspended: %v", name, gpus[3].Suspends)
 		}
 		if sum > c.budget {
 			t.Errorf("%s: %d bytes are promised of %d", name, sum, c.budget)
