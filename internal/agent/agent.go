@@ -64,6 +64,8 @@ type Config struct {
 	Unsuspendable func() string
 	// Misuse is what is done about shares that take more of a GPU than they may, and about processes without a share of listed users.
 	Misuse agentconfig.Outside
+	// Checkpointer takes shares off their GPUs; nil for an agent that suspends none.
+	Checkpointer Checkpointer
 	// Listed reports whether processes of a user that are on a GPU without a share are
 	// answered as Misuse says; nil lists nobody. System users are never answered.
 	Listed   func(uid int) bool
@@ -198,6 +200,9 @@ type Agent struct {
 	// gather.
 	gathered <-chan struct{}
 
+	// gates are the pages of tenants that are suspended or may be.
+	gates gates
+
 	// recorder makes records for the history.
 	recorder recorder
 	readers  readers
@@ -242,6 +247,7 @@ type tenant struct {
 	// on is what the driver tells of it, by UUID of the GPU.
 	on   map[string]*watched
 	plan *backend.Plan
+	mover
 	// samples are what its shares had done at the ends of the last minutes, see sampleLately.
 	samples []sample
 	// owes is what its shares owed at its end, nil before.
@@ -303,6 +309,9 @@ func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() { a.turns.Run(ctx) })
 	a.running.Go(func() { a.expire(ctx) })
 	a.running.Go(func() { a.keepForms(ctx) })
+	if a.config.Checkpointer != nil {
+		a.running.Go(func() { a.tendSuspended(ctx) })
+	}
 	if a.config.History != nil {
 		a.config.History.Start(func(text string, fault bool) { a.tellHistory(ctx, text, fault) })
 	}

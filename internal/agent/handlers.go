@@ -15,6 +15,8 @@ func (a *Agent) Handlers() map[control.Method]control.Handler {
 		control.MethodList:    control.Handle(a.list),
 		control.MethodSet:     control.Handle(explained(a, a.set)),
 		control.MethodStop:    control.Handle(a.stop),
+		control.MethodSuspend: control.Handle(a.suspend),
+		control.MethodResume:  control.Handle(a.resume),
 		control.MethodHistory: control.Handle(a.history),
 
 		control.MethodForms:    control.Handle(a.forms),

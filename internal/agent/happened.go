@@ -15,11 +15,14 @@ import (
 
 // The lines of the log, by what became of a share.
 var happenings = map[control.EventKind]string{
-	control.EventGranted: "a share is granted",
-	control.EventChanged: "a share is changed",
-	control.EventRefused: "a request is refused",
-	control.EventMemory:  "allocations are refused",
-	control.EventEnded:   "a share has ended",
+	control.EventGranted:   "a share is granted",
+	control.EventChanged:   "a share is changed",
+	control.EventRefused:   "a request is refused",
+	control.EventMemory:    "allocations are refused",
+	control.EventSuspended: "a share is suspended",
+	control.EventResumed:   "a share is resumed",
+	control.EventFault:     "a share has a fault",
+	control.EventEnded:     "a share has ended",
 }
 
 // happened keeps an event about a share for listings, and logs it. What a user is refused

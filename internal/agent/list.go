@@ -229,6 +229,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	if idle := t.idle; !idle.IsZero() {
 		v.Idle = &idle
 	}
+	v.Suspended = t.describeSuspended()
 	if t.lasts() {
 		v.Device = deviceOf(t.Name)
 	}

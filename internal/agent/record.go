@@ -43,6 +43,8 @@ type record struct {
 	Origin string `json:"origin,omitempty"`
 	// Cooperative is true for a tenant whose processes read what its user can write.
 	Cooperative bool `json:"cooperative,omitempty"`
+	// Suspended is how far the tenant is off its GPUs, nil for one that is not.
+	Suspended *suspended `json:"suspended,omitempty"`
 	// Remote is who uses the shares from another host, nil for a command of this one.
 	Remote *control.Remote `json:"remote,omitempty"`
 	// Away is where the tenant's memory counts while it is suspended.

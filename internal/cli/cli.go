@@ -106,7 +106,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 	root.SetErr(a.err)
 	root.AddGroup(&cobra.Group{ID: "shares", Title: "Shares"}, &cobra.Group{ID: "gpus", Title: "GPUs and machines"}, &cobra.Group{ID: "clusters", Title: "Clusters"})
 	root.AddCommand(
-		newRun(a), newList(a), newTop(a), newShow(a), newHistory(a), newAdvise(a), newWeb(a), newSet(a), newStop(a), newShare(a), newGPU(a),
+		newRun(a), newList(a), newTop(a), newShow(a), newHistory(a), newAdvise(a), newWeb(a), newSet(a), newSuspend(a), newResume(a), newStop(a), newShare(a), newGPU(a),
 		newExplain(a), newSimgpuCommand(a), newDoctor(a), newTopo(a), newVM(a), newReplayCommand(a), newConvert(a), newAgent(a), newServe(a), newHold(a), newAttend(a), newHelper(), newTell(), newRelay(), newVMWriter(), program.NewVersion(a.out),
 		newHandedOver(a, "webhook", "Serve a Kubernetes cluster's admission reviews"),
 		newHandedOver(a, "node", "Show what each GPU of a node of a Kubernetes cluster has, gives and does"),

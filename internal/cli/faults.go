@@ -31,6 +31,9 @@ func faultsOf(t control.Tenant, now time.Time) []string {
 	if t.Idle != nil {
 		faults = append(faults, fmt.Sprintf("! %s has used no GPU since %s", share, moment(*t.Idle, now)))
 	}
+	if s := t.Suspended; s != nil {
+		faults = append(faults, suspensionOf(share, s, now))
+	}
 	switch {
 	case t.Until != nil && now.Before(*t.Until):
 		faults = append(faults, fmt.Sprintf("%s ends at %s: the administrator limits its time", share, moment(*t.Until, now)))
@@ -57,6 +60,22 @@ func faultsOf(t control.Tenant, now time.Time) []string {
 		}
 	}
 	return faults
+}
+
+// suspensionOf says how far a share's suspension is, and what ends it.
+func suspensionOf(share string, s *control.Suspended, now time.Time) string {
+	what := map[control.Suspension]string{
+		control.SuspensionLeaving: "is being taken off its GPUs", control.SuspensionOut: "is off its GPUs",
+		control.SuspensionWaiting: "waits to come back to its GPUs", control.SuspensionReturning: "comes back to its GPUs",
+	}[s.State]
+	text := fmt.Sprintf("%s %s since %s: %s", share, what, moment(s.Since, now), s.By)
+	if s.Reason != "" {
+		text += "; " + s.Reason
+	}
+	if s.State == control.SuspensionOut && s.Hold {
+		text += "; `divvy resume` brings it back"
+	}
+	return text
 }
 
 // shareOf names a share for people: two users may have shares of one name.

@@ -170,6 +170,8 @@ func state(t control.Tenant, s control.Share) string {
 	switch {
 	case t.Fault != "", s.Time != nil && s.Time.Fault != "":
 		return "fault"
+	case t.Suspended != nil:
+		return string(t.Suspended.State)
 	case s.Excess != "", s.Used > s.Limit, s.Observed != nil && *s.Observed > s.Limit:
 		if t.Cooperative {
 			return "over, co-operative"

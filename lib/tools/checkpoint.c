@@ -207,6 +207,8 @@ int main(int argc, char **argv) {
     if (pthread_create(&watcher, NULL, watch, NULL) != 0) {
         refuse("fault", "no thread can be started");
     }
+    /* Which GPUs the agent's user wants to see does not matter here. */
+    (void)unsetenv("CUDA_VISIBLE_DEVICES");
     load(argv[1]);
     begin();
     while (read_line(line) && answer(line)) {

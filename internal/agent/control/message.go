@@ -20,6 +20,8 @@ const (
 	// MethodExplain creates nothing.
 	MethodExplain Method = "explain" // ExplainParams → Explanation
 	MethodStop    Method = "stop"    // StopParams → nothing, when the tenant has ended
+	MethodSuspend Method = "suspend" // SuspendParams → Tenant, when it is off its GPUs
+	MethodResume  Method = "resume"  // ResumeParams → Tenant, when it is on them again
 	MethodHistory Method = "history" // HistoryParams → History
 	// Those from here to MethodLayout are about whole GPUs.
 	MethodForms    Method = "forms"     // nothing → Forms

@@ -133,6 +133,8 @@ type Tenant struct {
 	// GPU, if that is long.
 	Until *time.Time `json:"until,omitempty"`
 	Idle  *time.Time `json:"idle,omitempty"`
+	// Suspended is set while the driver has the tenant's processes off their GPUs, or brings them there or back.
+	Suspended *Suspended `json:"suspended,omitempty"`
 	// Ending says who ends it or what, while that is under way; empty otherwise.
 	Ending string `json:"ending,omitempty"`
 	// Device is the qualified name of the CDI device by which containers get the tenant's shares, empty for a tenant
@@ -295,6 +297,10 @@ const (
 	EventLimit EventKind = "limit"
 	// EventIdle is a share that has used no GPU for long.
 	EventIdle EventKind = "idle"
+	// EventSuspended is a share that is off its GPUs.
+	EventSuspended EventKind = "suspended"
+	// EventResumed is a share that is on its GPUs again.
+	EventResumed EventKind = "resumed"
 	// EventGranted is a share that begins.
 	EventGranted EventKind = "granted"
 	// EventChanged is a share that somebody changed.

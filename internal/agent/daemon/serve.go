@@ -4,7 +4,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/web"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
+	"github.com/divvy-gpu/divvy/internal/checkpointer"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/mig"
@@ -137,8 +137,10 @@ type service struct {
 	book    *modes.Book // nil for an agent that changes no modes of GPUs
 	// instances has which MIG instances are Divvy's, nil for an agent that makes none.
 	instances *mig.Book
-	machines  *machines // nil for an agent that gives no devices to virtual machines
-	finder    driver.Finder
+	// checkpoints take shares off their GPUs, nil for an agent without host memory for them.
+	checkpoints *checkpointer.Checkpointer
+	machines    *machines // nil for an agent that gives no devices to virtual machines
+	finder      driver.Finder
 	// driverless is true while no driver was found and none is needed.
 	driverless bool
 	metrics    net.Listener // nil where no metrics are answered
@@ -183,6 +185,7 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	if err != nil {
 		return s, err
 	}
+	s.openCheckpoints(found, s.swapMemory())
 	if err := s.openForms(found); err != nil {
 		return s, err
 	}
@@ -287,8 +290,11 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		Log:        o.Log, Rules: s.rules, Misuse: s.rules.Outside(), Listed: s.rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 		Tell: terminal.NewWriter(program).Tell,
 	}
-	config.SwapMemory = cmp.Or(o.SwapMemory, s.rules.SwapMemory())
+	config.SwapMemory = s.swapMemory()
 	s.letAway(ctx, &config)
+	if s.checkpoints != nil {
+		config.Checkpointer = s.checkpoints
+	}
 	config.Devices, config.Commands = o.devices(), s.rules.History().Commands
 	if kept := o.history(s.rules); kept != nil {
 		config.History = kept

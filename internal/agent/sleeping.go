@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/suspension"
+)
+
+const (
+	// tending is the time between looks at gates while a share is suspended: a closed gate is kept closed, and who waits
+	// there is noticed.
+	tending = 100 * time.Millisecond
+	// dozing is the same while shares may be suspended and none is.
+	dozing = time.Second
+	// retrySuspension is after how long a suspension that came to nothing is tried again by itself.
+	retrySuspension = time.Minute
+)
+
+// tendSuspended carries suspensions out, and begins those of shares that have been idle for long, until ctx is done.
+func (a *Agent) tendSuspended(ctx context.Context) {
+	var looked time.Time
+	defer func() {
+		if err := a.gates.drop(nil); err != nil {
+			a.config.Log.WarnContext(ctx, "cannot close a gate's pages", "error", err)
+		}
+	}()
+	for ctx.Err() == nil {
+		a.mu.Lock()
+		changed := a.changed
+		a.mu.Unlock()
+		whole := time.Since(looked) >= dozing
+		if whole {
+			looked = time.Now()
+		}
+		var tick <-chan time.Time
+		if pause := a.tend(ctx, whole); pause > 0 {
+			tick = time.After(pause)
+		}
+		select {
+		case <-tick:
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// tend looks once at all tenants that are suspended or may be, and returns after how long to look again, 0 where there are
+// none. With whole it also looks for processes that joined a share which is out.
+func (a *Agent) tend(ctx context.Context, whole bool) (pause time.Duration) {
+	wanted := map[string]bool{}
+	for _, t := range a.all() {
+		a.mu.Lock()
+		over, after, away := t.ended || !t.ready, t.suspendAfter(), t.Away
+		var s suspended
+		is := t.Suspended != nil
+		if is {
+			s = *t.Suspended
+		}
+		of := a.tenantOf(&t.record)
+		a.mu.Unlock()
+		switch {
+		case over:
+		case is:
+			wanted[t.ID], pause = true, tending
+			a.tendOne(ctx, t, of, s, whole)
+		case away != AwayNot:
+			a.returnHost(ctx, t)
+		case after > 0:
+			wanted[t.ID] = true
+			if pause == 0 {
+				pause = min(dozing, max(after/4, tending))
+			}
+			a.tendIdle(ctx, t, of, after)
+		}
+	}
+	if err := a.gates.drop(wanted); err != nil {
+		a.config.Log.WarnContext(ctx, "cannot close a gate's pages", "error", err)
+	}
+	return pause
+}
+
+// returnHost gives back the host memory of a tenant of which an agent ended before it was suspended, or after it was resumed.
+func (a *Agent) returnHost(ctx context.Context, t *tenant) {
+	if !t.begin.TryLock() {
+		return // somebody begins
+	}
+	defer t.begin.Unlock()
+	a.mu.Lock()
+	is := t.Suspended != nil
+	a.mu.Unlock()
+	if is {
+		return
+	}
+	if err := a.ReturnHost(ctx, t.ID); err != nil {
+		a.config.Log.WarnContext(ctx, "cannot give back a tenant's host memory", "tenant", t.Name, "error", err)
+	}
+}
+
+// tendOne keeps a gate closed, wakes who waits at it, and sees to it that somebody carries the suspension out.
+func (a *Agent) tendOne(ctx context.Context, t *tenant, of backend.Tenant, s suspended, whole bool) {
+	if err := a.gates.shut(a, of); err != nil {
+		a.config.Log.WarnContext(ctx, "cannot keep a gate closed", "tenant", t.Name, "error", err)
+	}
+	if s.Goal == suspension.Out && !s.Hold {
+		if told, err := a.gates.read(a, of); err == nil && (told.waits || told.last > s.Closed) {
+			a.comeBack(ctx, t, "one of its programs calls the GPU")
+			s.Goal = suspension.In
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.Goal == suspension.In || t.Away != AwayOut || whole {
+		a.startMove(ctx, t)
+	}
+}
+
+// tendIdle suspends a tenant whose programs have not used a GPU for so long.
+func (a *Agent) tendIdle(ctx context.Context, t *tenant, of backend.Tenant, after time.Duration) {
+	told, err := a.gates.read(a, of)
+	now := monotonic()
+	a.mu.Lock()
+	resting := a.config.Now().Before(t.rests)
+	idle := time.Duration(now - min(now, max(told.last, t.awake)))
+	if t.awake == 0 {
+		t.awake, idle = now, 0 // nobody knows what it did before
+	}
+	live := t.seen.Live
+	a.mu.Unlock()
+	if err != nil || resting || !live || told.waits || told.works > now || idle < after {
+		return
+	}
+	why := fmt.Sprintf("it has not used them for %s", idle.Truncate(time.Second))
+	if err := a.leave(ctx, t, why, false); err != nil {
+		a.mu.Lock()
+		news := t.failed != err.Error()
+		t.failed, t.rests = err.Error(), a.config.Now().Add(retrySuspension)
+		if news {
+			a.happenedTo(ctx, t, control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: "it is idle and cannot be suspended: " + err.Error()})
+		}
+		a.mu.Unlock()
+	}
+}
+
+// suspendAfter is after how long without a call the tenant is suspended, 0 for never. Agent.mu is held.
+func (t *tenant) suspendAfter() time.Duration {
+	if len(t.Shares) == 0 {
+		return 0
+	}
+	return time.Duration(t.Shares[0].SuspendAfter)
+}
+
+// leave begins a suspension. Why is for people: whose wish it is, or what led to it.
+func (a *Agent) leave(ctx context.Context, t *tenant, why string, hold bool) error {
+	t.begin.Lock()
+	defer t.begin.Unlock()
+	if err := a.refuseSuspension(ctx, t); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	away := t.Away
+	a.mu.Unlock()
+	if away == AwayNot {
+		if err := a.ReserveHost(ctx, t.ID); err != nil {
+			return a.refusedHost(t, err)
+		}
+	}
+	if err := a.setOut(ctx, t, why, hold); err != nil {
+		if away == AwayNot {
+			err = errors.Join(err, a.ReturnHost(ctx, t.ID))
+		}
+		return err
+	}
+	return nil
+}
+
+// setOut closes the gate of a tenant for which there is host memory, and has it taken off its GPUs.
+func (a *Agent) setOut(ctx context.Context, t *tenant, why string, hold bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.ended || !t.ready {
+		return control.Errorf(control.CodeNotFound, "%s has ended", t.Name)
+	}
+	next := suspended{}
+	if t.Suspended != nil {
+		next = *t.Suspended
+	}
+	if next.Goal == suspension.Out && next.Hold == hold {
+		return nil
+	}
+	next.Goal, next.Since, next.By, next.Hold = suspension.Out, a.config.Now(), why, hold
+	next.Closed = monotonic()
+	if err := a.gates.shut(a, a.tenantOf(&t.record)); err != nil {
+		return err
+	}
+	t.failed = ""
+	if !a.enterSuspension(ctx, t, &next) {
+		return control.Errorf(control.CodeInternal, "%s: the agent cannot save that it is suspended", t.Name)
+	}
+	return nil
+}
+
+// refusedHost is why there is no host memory for a tenant.
+func (a *Agent) refusedHost(t *tenant, err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !alloc.Waits(err) {
+		return err
+	}
+	return control.Errorf(control.CodeRefused, "%s cannot be suspended: %s", t.Name, a.facts(err, nil))
+}

@@ -1,0 +1,423 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/checkpointer"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/suspension"
+)
+
+// believing is a backend that believes what pages say of processes.
+type believing struct{ *pages }
+
+func (b believing) Has(backend.Tenant, int) bool { return true }
+
+// saver is a driver with checkpoints: it takes what processes have off the first GPU of a node.
+type saver struct {
+	node *node
+
+	mu     sync.Mutex
+	states map[int]suspension.State
+	bytes  map[int]uint64
+	others uint64
+	acts   []string
+	// refuse answers an act; nil carries it out.
+	refuse func(act suspension.Act, pid int) error
+	none   bool
+}
+
+func newSaver(n *node) *saver {
+	return &saver{node: n, states: map[int]suspension.State{}, bytes: map[int]uint64{}}
+}
+
+// has lets a process use the GPU.
+func (s *saver) has(pid int, bytes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states[pid], s.bytes[pid] = suspension.Running, bytes
+	s.show()
+}
+
+// fill has others use so much of the GPU.
+func (s *saver) fill(bytes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.others = bytes
+	s.show()
+}
+
+// show has NVML tell what is on the GPU. s.mu is held.
+func (s *saver) show() (used uint64) {
+	var listed []nvml.Process
+	used = s.others
+	for pid, state := range s.states {
+		if state == suspension.Running || state == suspension.Locked {
+			listed = append(listed, nvml.Process{PID: pid, Used: s.bytes[pid]})
+			used += s.bytes[pid]
+		}
+	}
+	s.node.driver.list(listed...)
+	s.node.driver.used.Store(used)
+	return used
+}
+
+func (s *saver) Version(context.Context) (int, error) {
+	if s.none {
+		return 0, checkpointer.ErrUnsupported
+	}
+	return 12080, nil
+}
+
+func (s *saver) State(_ context.Context, pid int) (suspension.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state, ok := s.states[pid]; ok {
+		return state, nil
+	}
+	return suspension.Unused, nil
+}
+
+func (s *saver) Do(_ context.Context, act suspension.Act, pid int, _ time.Duration) (suspension.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		if err := s.refuse(act, pid); err != nil {
+			return s.states[pid], err
+		}
+	}
+	if s.states[pid] != act.Of() {
+		return s.states[pid], &checkpointer.Refusal{Act: act, PID: pid, Result: 401}
+	}
+	s.acts = append(s.acts, act.String())
+	s.states[pid] = act.To()
+	if act == suspension.Restore && s.show() > 80*gib {
+		s.states[pid] = suspension.Failed
+		return suspension.Failed, &checkpointer.Refusal{Act: act, PID: pid, Result: 304}
+	}
+	s.show()
+	return act.To(), nil
+}
+
+func (s *saver) Rest() {}
+
+// did are the acts since the last call.
+func (s *saver) did() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	acts := s.acts
+	s.acts = nil
+	return acts
+}
+
+func (s *saver) in(state suspension.State, pids ...int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(pids, func(pid int) bool { return s.states[pid] != state })
+}
+
+func (n *node) suspends(s *saver, memory uint64) Config {
+	c := n.settings(believing{n.backend})
+	c.Checkpointer, c.SwapMemory = s, memory
+	return c
+}
+
+// user is a share whose process uses the first GPU.
+type user struct {
+	*asker
+	created *control.Created
+	slot    *slot
+}
+
+func (n *node) use(r *running, s *saver, name string, limit, bytes uint64, after time.Duration) user {
+	n.t.Helper()
+	a := n.asker(0)
+	p := ask(limit)
+	p.Request.Name, p.Request.SuspendAfter, p.Request.Among = name, v1alpha1.Duration(after), []string{firstID}
+	created := n.grant(r, a, p)
+	u := user{asker: a, created: created, slot: n.enter(created.Tenant.Dir, 0, a.cmd.Process.Pid, bytes)}
+	s.has(a.cmd.Process.Pid, bytes)
+	return u
+}
+
+func (u user) pid() int { return u.cmd.Process.Pid }
+
+func (u user) suspend(r *running, hold bool) error {
+	_, err := r.suspend(context.Background(), root, control.SuspendParams{Tenant: u.created.Tenant.ID, Hold: hold})
+	return err
+}
+
+func (u user) resume(r *running) error {
+	_, err := r.resume(context.Background(), root, control.ResumeParams{Tenant: u.created.Tenant.ID})
+	return err
+}
+
+// end has the share's process die, and with it the share.
+func (u user) end(r *running, s *saver) {
+	u.slot.die()
+	u.kill()
+	s.mu.Lock()
+	delete(s.states, u.pid())
+	s.show()
+	s.mu.Unlock()
+	u.hangUp()
+	r.lookSoon(context.Background(), u.created.Tenant.ID)
+}
+
+// is is how listings show the share's suspension, "" for one that runs.
+func (u user) is(n *node, r *running) control.Suspension {
+	for _, t := range n.list(r).Tenants {
+		if t.ID == u.created.Tenant.ID && t.Suspended != nil {
+			return t.Suspended.State
+		}
+	}
+	return ""
+}
+
+func TestSuspend(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	if err := one.suspend(r, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.did(); !slices.Equal(got, []string{"lock", "save"}) {
+		t.Errorf("to leave it was asked to %s", got)
+	}
+	l := n.list(r)
+	if l.GPUs[0].Granted != 0 || one.is(n, r) != control.SuspensionOut {
+		t.Errorf("%d bytes are granted, and it is %q", l.GPUs[0].Granted, one.is(n, r))
+	}
+	// Its room is another's now.
+	two := n.use(r, s, "two", 60*gib, 60*gib, 0)
+	resumed := make(chan error, 1)
+	go func() { resumed <- one.resume(r) }()
+	eventually(t, "it waits for room", func() bool {
+		s := n.list(r).Tenants[0].Suspended
+		return s != nil && s.State == control.SuspensionWaiting && strings.Contains(s.Reason, "GPU 0")
+	})
+	if got := s.did(); len(got) > 0 {
+		t.Errorf("without room it was asked to %s", got)
+	}
+	two.end(r, s)
+	if err := <-resumed; err != nil {
+		t.Fatal(err)
+	}
+	if got := s.did(); !slices.Equal(got, []string{"restore", "unlock"}) {
+		t.Errorf("to come back it was asked to %s", got)
+	}
+	if l := n.list(r); l.GPUs[0].Granted != 50*gib || one.is(n, r) != "" {
+		t.Errorf("%d bytes are granted, and it is %q", l.GPUs[0].Granted, one.is(n, r))
+	}
+}
+
+// TestRoomAtDriver has somebody without a share in the room of one that comes back: it waits until the driver has it free.
+func TestRoomAtDriver(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	if err := one.suspend(r, false); err != nil {
+		t.Fatal(err)
+	}
+	s.fill(41 * gib)
+	resumed := make(chan error, 1)
+	go func() { resumed <- one.resume(r) }()
+	eventually(t, "it waits for the driver", func() bool {
+		l := n.list(r)
+		s := l.Tenants[0].Suspended
+		return s != nil && s.State == control.SuspensionWaiting && strings.Contains(s.Reason, "39Gi free") && l.GPUs[0].Granted == 50*gib
+	})
+	s.fill(40 * gib)
+	if err := <-resumed; err != nil || !s.in(suspension.Running, one.pid()) {
+		t.Error(err)
+	}
+}
+
+func TestSuspendSeveral(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 10*gib, 0)
+	other := n.asker(0)
+	n.enter(one.created.Tenant.Dir, 1, other.cmd.Process.Pid, gib)
+	s.has(other.cmd.Process.Pid, gib)
+	if err := one.suspend(r, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.resume(r); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.did(), []string{"lock", "lock", "save", "save", "restore", "restore", "unlock", "unlock"}; !slices.Equal(got, want) {
+		t.Errorf("it was asked to %s", got)
+	}
+	// A lock that does not succeed undoes the others.
+	s.refuse = func(act suspension.Act, pid int) error {
+		if act == suspension.Lock && pid == other.cmd.Process.Pid {
+			return &checkpointer.Refusal{Act: act, PID: pid, Result: 600}
+		}
+		return nil
+	}
+	err := one.suspend(r, false)
+	if control.CodeOf(err) != control.CodeRefused || !strings.Contains(err.Error(), "it works") {
+		t.Errorf("one that works: %v", err)
+	}
+	eventually(t, "all run", func() bool { return s.in(suspension.Running, one.pid(), other.cmd.Process.Pid) && one.is(n, r) == "" })
+}
+
+// TestSuspendedByAnother has the next agent go on from each step of the one before.
+func TestSuspendedByAnother(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	for _, goal := range []suspension.State{suspension.Saved, suspension.Running} {
+		for _, act := range []suspension.Act{suspension.Lock, suspension.Save, suspension.Restore, suspension.Unlock} {
+			for _, carried := range []bool{false, true} {
+				s.mu.Lock()
+				s.refuse = func(a suspension.Act, pid int) error {
+					if a != act {
+						return nil
+					}
+					s.refuse = nil
+					if carried {
+						s.states[pid] = a.To()
+						s.show()
+					}
+					r.cancel()
+					return checkpointer.ErrEnded
+				}
+				s.mu.Unlock()
+				if goal == suspension.Saved {
+					_ = one.suspend(r, true) // the agent may end under it
+				} else {
+					_ = one.resume(r)
+				}
+				s.mu.Lock()
+				s.refuse = nil
+				s.mu.Unlock()
+				r.stopAgent()
+				r = n.startAs(n.suspends(s, 100*gib))
+				eventually(t, "the next agent has gone on", func() bool {
+					is := one.is(n, r)
+					return s.in(goal, one.pid()) && (is == control.SuspensionOut) == (goal == suspension.Saved) && (is == "") == (goal == suspension.Running)
+				})
+			}
+		}
+	}
+}
+
+func TestUnsuspendable(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 30*gib))
+	one := n.use(r, s, "one", 50*gib, 10*gib, 0)
+	for _, c := range []struct {
+		about, text string
+		code        control.Code
+		make, undo  func()
+	}{
+		{"an old driver", "driver 570 or later", control.CodeInvalid, func() { s.none = true }, func() { s.none = false }},
+		{"a process beside the library", "without Divvy's library", control.CodeRefused, func() {
+			other := n.asker(0)
+			r.members.remember(mustFind(t, other.cmd.Process.Pid), one.created.Tenant.ID, time.Now())
+			s.has(other.cmd.Process.Pid, gib)
+		}, func() {
+			s.mu.Lock()
+			for pid := range s.states {
+				if pid != one.pid() {
+					delete(s.states, pid)
+				}
+			}
+			s.show()
+			s.mu.Unlock()
+		}},
+		{"a lost process", "calls wait for ever", control.CodeRefused, func() { s.states[one.pid()] = suspension.Failed }, func() { s.states[one.pid()] = suspension.Running }},
+		{"one that somebody else locked", "somebody else", control.CodeRefused, func() { s.states[one.pid()] = suspension.Locked }, func() { s.states[one.pid()] = suspension.Running }},
+		{"too little host memory", "of the 30Gi of host memory", control.CodeRefused, func() {}, func() {}},
+	} {
+		c.make()
+		err := one.suspend(r, false)
+		if control.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", c.about, err)
+		}
+		c.undo()
+	}
+	if got := s.did(); len(got) > 0 {
+		t.Errorf("refused, it was asked to %s", got)
+	}
+	without := n.settings(believing{n.backend})
+	r.stopAgent()
+	r = n.startAs(without)
+	if err := one.suspend(r, false); err == nil || !strings.Contains(err.Error(), "--swap-memory") {
+		t.Errorf("without host memory: %v", err)
+	}
+}
+
+// TestSuspendedIsStopped ends a share that is out, and one whose process dies there.
+func TestSuspendedIsStopped(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	if err := one.suspend(r, true); err != nil {
+		t.Fatal(err)
+	}
+	one.end(r, s)
+	eventually(t, "it is gone", n.gone(r, one.created))
+	two := n.use(r, s, "two", 80*gib, 40*gib, 0)
+	if err := two.suspend(r, true); err != nil {
+		t.Errorf("host memory is not free again: %v", err)
+	}
+}
+
+func TestSuspendGivenUp(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	n.use(r, s, "two", 20*gib, 10*gib, 0)
+	if err := one.suspend(r, true); err != nil {
+		t.Fatal(err)
+	}
+	n.use(r, s, "three", 55*gib, 50*gib, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.resume(ctx, root, control.ResumeParams{Tenant: "one"})
+		done <- err
+	}()
+	eventually(t, "it waits", func() bool { return one.is(n, r) == control.SuspensionWaiting })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if is := one.is(n, r); is != control.SuspensionWaiting {
+		t.Errorf("who gave up waiting left it %q", is)
+	}
+	// It can be held out again, and leaves its place in the queue.
+	if err := one.suspend(r, true); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "it waits no more", func() bool { return one.is(n, r) == control.SuspensionOut })
+}
+
+func mustFind(t *testing.T, pid int) process.ID {
+	t.Helper()
+	id, err := process.Find(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"sync"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/suspension"
+)
+
+// suspended is what the checkpoint keeps of a share that is off its GPUs, or on its way; [Away] says where it counts
+// meanwhile. It is saved before what it describes is done, so the next agent goes on from it and from what the driver tells
+// of the processes.
+type suspended struct {
+	// Goal is where the processes shall be.
+	Goal suspension.Goal `json:"goal"`
+	// Since is when somebody wanted the goal last, and By whose wish it was, for people.
+	Since time.Time `json:"since"`
+	By    string    `json:"by"`
+	// Hold keeps the share out until somebody resumes it, whatever its programs call.
+	Hold bool `json:"hold,omitempty"`
+	// Closed is when its gate was closed, by CLOCK_MONOTONIC in ns.
+	Closed uint64 `json:"closed,omitempty"`
+	// Processes are those that left their GPUs, or were to.
+	Processes []removed `json:"processes,omitempty"`
+}
+
+// removed is a process of which the driver has something in host memory.
+type removed struct {
+	ID process.ID `json:"id"`
+	// Bytes are what it had of each share's GPU.
+	Bytes []uint64 `json:"bytes"`
+}
+
+// uuidsOf are the GPUs of a tenant.
+func uuidsOf(t *tenant) (uuids []string) {
+	for _, s := range t.Shares {
+		uuids = append(uuids, s.UUID)
+	}
+	return uuids
+}
+
+// describeSuspended is a tenant's suspension as listings show it, nil for one that runs. Agent.mu is held.
+func (t *tenant) describeSuspended() *control.Suspended {
+	s := t.Suspended
+	if s == nil {
+		return nil
+	}
+	state := control.SuspensionLeaving
+	switch {
+	case s.Goal == suspension.Out && t.Away.off():
+		state = control.SuspensionOut
+	case s.Goal == suspension.In && t.lacks != "":
+		state = control.SuspensionWaiting
+	case s.Goal == suspension.In:
+		state = control.SuspensionReturning
+	}
+	return &control.Suspended{State: state, Since: s.Since, By: s.By, Hold: s.Hold, Reason: t.lacks}
+}
+
+// mover is what an agent knows of a tenant that is suspended or may be, beside its record. Agent.mu guards the rest of it.
+type mover struct {
+	// begin orders the beginnings of suspensions, and is taken before Agent.mu.
+	begin sync.Mutex
+	// moves is true while a goroutine carries out steps.
+	moves bool
+	// lacks is what its return waits for, empty while it does not wait.
+	lacks string
+	// failed is why the last suspension came to nothing, and rests until when none is begun by itself.
+	failed string
+	rests  time.Time
+	// awake is since when the agent knows of its calls, by CLOCK_MONOTONIC in ns, 0 before.
+	awake uint64
+}
