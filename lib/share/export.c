@@ -285,12 +285,19 @@ dv_status export_enter(dv_share *share) {
     return lock_exports(share, (unsigned)own_slot(share), false) ? DV_OK : DV_BUSY;
 }
 
+/* Older drivers' checkpoints save no process that has such memory. */
+static void note_ipc(const dv_share *share) {
+    dv_page_present *present = &share->gpu[0].present[own_slot(share)];
+    __atomic_fetch_or(&present->unsaved, DV_PAGE_UNSAVED_IPC, __ATOMIC_RELAXED);
+}
+
 dv_status dv_export_publish(dv_share *share, unsigned device, const void *key, uint64_t bytes) {
     if (device >= share->device_count) {
         return DV_NO_DEVICE;
     }
     dv_status status = export_enter(share);
     if (status == DV_OK) {
+        note_ipc(share);
         status = publish(share, (unsigned)own_slot(share), device, key, units_of(bytes));
         unlock_exports(share);
     }
@@ -300,6 +307,7 @@ dv_status dv_export_publish(dv_share *share, unsigned device, const void *key, u
 dv_status dv_export_hold(dv_share *share, const void *key) {
     dv_status status = export_enter(share);
     if (status == DV_OK) {
+        note_ipc(share);
         status = hold(share, (unsigned)own_slot(share), key);
         unlock_exports(share);
     }
@@ -313,6 +321,7 @@ dv_status dv_export_join(dv_share *share, unsigned device, const void *key) {
     dv_status status = export_enter(share);
     if (status == DV_OK) {
         unsigned slot = (unsigned)own_slot(share);
+        note_ipc(share);
         status = hold(share, slot, key);
         status = status == DV_NO_EXPORT ? publish(share, slot, device, key, 0) : status;
         unlock_exports(share);

@@ -119,6 +119,13 @@ void dv_present_waits(dv_share *share, unsigned device, uint64_t since) {
     }
 }
 
+void dv_present_unsaved(dv_share *share, uint32_t what) {
+    dv_page_present *present = present_of(share, 0);
+    if (present != NULL) {
+        __atomic_fetch_or(&present->unsaved, what, __ATOMIC_RELAXED);
+    }
+}
+
 /* A span that began before what is counted already is counted from there on. */
 void dv_residence_held(dv_share *share, unsigned device, uint64_t from, uint64_t now) {
     if (!is_gpu(share, device)) {

@@ -55,6 +55,10 @@ void dv_present_called(dv_share *share, unsigned dev, uint64_t now);
 /* Since when a call waits at the closed gate; 0: none does. */
 void dv_present_waits(dv_share *share, unsigned dev, uint64_t since);
 
+/* This process has had what a checkpoint cannot save, until it ends: DV_PAGE_UNSAVED_... It is told
+ * whatever the flags of the budget are, and costs too little to be told only once. */
+void dv_present_unsaved(dv_share *share, uint32_t what);
+
 /* A thread waited at the closed gate from `from` to now. Each moment counts once. */
 void dv_residence_held(dv_share *share, unsigned dev, uint64_t from, uint64_t now);
 

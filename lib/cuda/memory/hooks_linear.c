@@ -4,6 +4,7 @@
 #include "cuda/memory/linear.h"
 #include "cuda/memory/pool.h"
 #include "cuda/memory/swap.h"
+#include "share/residence.h"
 
 /* Largest alignment of rows (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is smaller on every GPU).
  * Used only for what is reserved before the driver tells the pitch. */
@@ -160,6 +161,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
         struct swapped memory = {.address = got, .bytes = bytes};
         return swap_made(&reservation, result, &memory, address);
     }
+    dv_present_unsaved(attached_share(), DV_PAGE_UNSAVED_MANAGED);
     return kept(&reservation, result, got, bytes, address);
 }
 
