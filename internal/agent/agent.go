@@ -5,8 +5,8 @@
 //
 // Locks: Agent.mu guards the tenants and the queue. It is held while they are
 // saved, and never during a call of the backend that makes or looks at a tenant.
-// Each tenant has a lock that orders the looks at it. The order is preparing, the turn at a GPU's form, sweeping, a tenant's look,
-// Agent.mu, the lock of turns, the pacer's lock; neither of these two takes any of the others while it holds its own, and whoever holds that of members takes
+// Each tenant has a lock that orders the looks at it, and one for the beginning of a suspension. The order is preparing, the turn at a GPU's form, sweeping, such a beginning, a tenant's look,
+// Agent.mu, that of gates, the lock of turns, the pacer's lock; neither of these two takes any of the others while it holds its own, and whoever holds that of members takes
 // no other. Handlers of the control protocol may wait; loops may not.
 package agent
 

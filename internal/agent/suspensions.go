@@ -56,7 +56,13 @@ func (t *tenant) describeSuspended() *control.Suspended {
 	case s.Goal == suspension.In:
 		state = control.SuspensionReturning
 	}
-	return &control.Suspended{State: state, Since: s.Since, By: s.By, Hold: s.Hold, Reason: t.lacks}
+	v := &control.Suspended{State: state, Since: s.Since, By: s.By, Hold: s.Hold, Reason: t.lacks}
+	for _, r := range s.Processes {
+		for _, n := range r.Bytes {
+			v.Bytes += n
+		}
+	}
+	return v
 }
 
 // mover is what an agent knows of a tenant that is suspended or may be, beside its record. Agent.mu guards the rest of it.

@@ -69,6 +69,9 @@ func suspensionOf(share string, s *control.Suspended, now time.Time) string {
 		control.SuspensionWaiting: "waits to come back to its GPUs", control.SuspensionReturning: "comes back to its GPUs",
 	}[s.State]
 	text := fmt.Sprintf("%s %s since %s: %s", share, what, moment(s.Since, now), s.By)
+	if s.State == control.SuspensionOut && s.Bytes > 0 {
+		text += fmt.Sprintf("; %s of it is in host memory", size(s.Bytes))
+	}
 	if s.Reason != "" {
 		text += "; " + s.Reason
 	}

@@ -36,6 +36,8 @@ type Suspended struct {
 	Hold bool `json:"hold,omitempty"`
 	// Reason is what its return waits for, empty where it does not wait.
 	Reason string `json:"reason,omitempty"`
+	// Bytes are what its processes had on their GPUs, which is in host memory once they are off them.
+	Bytes uint64 `json:"bytes,omitempty"`
 }
 
 // Suspension is a state of a tenant that is not as usual on its GPUs.

@@ -66,6 +66,7 @@ func sample() control.Listing {
 		Tenants: []control.Tenant{
 			{
 				ID: "c-1", Name: "team-a/train", Layer: backend.LayerContainer, User: "team-a", Namespace: "team-a", Claim: "train-gpu-x7", Pods: []string{"train"}, Container: "main",
+				Suspended: &control.Suspended{State: control.SuspensionWaiting, Since: time.Unix(1_700_000_000, 500_000_000)},
 				Shares: []control.Share{{
 					UUID: "GPU-0", Limit: 4 << 30, Used: 1 << 30, Observed: new(uint64(5 << 30)), Excess: "it has more", Peak: 2 << 30, Cores: 30, Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline,
 					Process:  []control.Process{{PID: 7}},

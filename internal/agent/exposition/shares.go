@@ -50,6 +50,16 @@ func turned(of func(t *control.Turns) float64) func(s *shownShare) (float64, boo
 	}
 }
 
+// suspended is a figure of a share that is off its GPUs, or on its way.
+func suspended(of func(s *control.Suspended) float64) func(s *shownShare) (float64, bool) {
+	return func(s *shownShare) (float64, bool) {
+		if s.tenant.Suspended == nil {
+			return 0, false
+		}
+		return of(s.tenant.Suspended), true
+	}
+}
+
 // refused is a figure of refused allocations, 0 without any.
 func refused(of func(r *control.Refusals) uint64) func(s *shownShare) (float64, bool) {
 	return func(s *shownShare) (float64, bool) {
@@ -124,6 +134,14 @@ var shareFamilies = []shareFamily{
 		turned(func(t *control.Turns) float64 { return seconds(t.Held) })),
 	ofShare("thrashing", gauge, "1 if the memory of the share moved for longer than it was used in the last minute, else 0.",
 		turned(func(t *control.Turns) float64 { return truth(t.Thrashing != "") })),
+	ofShare("suspended", gauge, "1 while the share is suspended, 0 while it leaves its GPUs or comes back; this and what follows about suspension is absent for a share that is on them.",
+		suspended(func(s *control.Suspended) float64 {
+			return truth(s.State == control.SuspensionOut || s.State == control.SuspensionWaiting)
+		})),
+	ofShare("suspended_since_seconds", gauge, "When it was suspended, or when it was to come back, as seconds since 1970.",
+		suspended(func(s *control.Suspended) float64 { return float64(s.Since.UnixMilli()) / 1e3 })),
+	ofShare("suspension_waits", gauge, "1 while the share waits for room on its GPUs to come back, else 0.",
+		suspended(func(s *control.Suspended) float64 { return truth(s.State == control.SuspensionWaiting) })),
 	ofShare("cores", gauge, "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee; absent under MPS, which guarantees none, and for a share that has a MIG instance alone.",
 		func(s *shownShare) (float64, bool) { return float64(s.Cores), s.divided() }),
 	ofShare("sm_ceiling_ratio", gauge, "Part of the GPU's SMs that the share can use at most, as MPS limits it; absent under other backends.",
