@@ -208,7 +208,7 @@ static inline __attribute__((always_inline)) CUresult free_any(CUdeviceptr addre
 }
 
 /* Is taken from the list first, because another thread may get the address at once. */
-static __attribute__((noinline, cold)) CUresult free_swapped(CUdeviceptr address) {
+static CUresult free_swapped(CUdeviceptr address) {
     struct swapped memory;
     bool listed = swapped_take(address, &memory);
     CUresult result = listed && memory.ending ? CUDA_ERROR_INVALID_VALUE : free_any(address);
@@ -218,11 +218,17 @@ static __attribute__((noinline, cold)) CUresult free_swapped(CUdeviceptr address
     return result;
 }
 
+/* While the share is suspended the driver would block the call, where the agent does not see it. */
+static __attribute__((noinline, cold)) CUresult free_turning(CUdeviceptr address) {
+    reservation_wanted();
+    return swaps() ? free_swapped(address) : free_any(address);
+}
+
 CUresult cuMemFree_v2(CUdeviceptr address) {
     if (DV_INNER()) {
         return DV_REAL(cuMemFree_v2)(address);
     }
-    return swaps() ? free_swapped(address) : free_any(address);
+    return reservation_turns() ? free_turning(address) : free_any(address);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 address) {

@@ -14,7 +14,7 @@ static void reservation_attached(const dv_share *share) {
 }
 ON(attached, reservation_attached);
 
-static void wanted(void) {
+void reservation_wanted(void) {
     if (reservation_turns()) {
         TELL(memory_wanted, ());
     }
@@ -60,7 +60,7 @@ static CUresult open_number(struct reservation *reservation, unsigned number, ui
     if (share == NULL) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    wanted();
+    reservation_wanted();
     reservation->home = (struct home){.device = number};
     reservation->account = dv_share_kept(share, number);
     reservation->bytes = worst;
@@ -106,7 +106,7 @@ static CUresult attach_wanting(void) {
     if (attached_share() == NULL && attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    wanted();
+    reservation_wanted();
     return CUDA_SUCCESS;
 }
 

@@ -45,6 +45,9 @@ static inline bool reservation_turns(void) {
     return __builtin_expect(__atomic_load_n(word, __ATOMIC_RELAXED) & DV_PAGE_BUDGET_TURNS, 0);
 }
 
+/* A call is about to be made that the driver would block while the share is suspended. */
+DV_HIDDEN void reservation_wanted(void);
+
 /* Reserves linear memory on the device of the calling thread's current context.
  * CUDA_ERROR_OUT_OF_MEMORY if worst bytes do not fit into the limit, CUDA_ERROR_SYSTEM_NOT_READY
  * without a share, and what the driver says of the current context if there is none. Nothing is
