@@ -62,6 +62,8 @@ func (a *Agent) neverSuspended(t *tenant) string {
 	switch {
 	case a.config.Checkpointer == nil || a.config.SwapMemory == 0:
 		return "this agent gives shares no host memory: have it started with --swap-memory, or with swapMemory in agent.yaml"
+	case a.unsuspendable() != "":
+		return a.unsuspendable()
 	case s.Swap:
 		return "it is a swap share, and the driver saves no managed memory"
 	case s.Instance != nil || s.Backend == v1alpha1.BackendMIG:

@@ -253,9 +253,6 @@ func (m *machines) Physical(function pci.Address) (at pci.Address, virtual bool)
 // letGo calls do while no process of the agent's has the driver open.
 func (s *service) letGo(do func() error) error {
 	const nobody = -1 // so that nobody changes a GPU meanwhile
-	if s.checkpoints != nil {
-		s.checkpoints.Rest()
-	}
 	return s.library.Alone(nobody, func(helper.Lone) error { return do() })
 }
 

@@ -16,7 +16,7 @@ func (s *service) openNVML(found *driver.Driver) (*helper.Driver, error) {
 	}
 	library, err := helper.Open(helper.Config{
 		Start: helper.Start(program, HelperCommand), Library: nvmlOf(found, s.options.simgpu()), Memory: filepath.Join(s.options.Endpoint.Dir(), "gpus.json"),
-		Limits: helper.Usual, Log: s.options.Log, Now: time.Now,
+		Limits: helper.Usual, Log: s.options.Log, Now: time.Now, LetGo: s.rest,
 	})
 	if err != nil {
 		return nil, err

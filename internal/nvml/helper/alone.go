@@ -23,6 +23,9 @@ func (d *Driver) Alone(gpu int, do func(Lone) error) error {
 	if err != nil {
 		return err
 	}
+	if d.config.LetGo != nil {
+		d.config.LetGo()
+	}
 	return do(Lone{d, gpu})
 }
 
