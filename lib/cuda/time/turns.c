@@ -7,6 +7,7 @@
 #include "cuda/time/capture.h"
 #include "cuda/time/now.h"
 #include "cuda/time/target.h"
+#include "libc/cancel.h"
 
 #define NAP_NS 200000u           /* first look at a closed gate again */
 #define LONGEST_NAP_NS 10000000u /* nobody can wake a waiter: the page is read-only here */
@@ -58,6 +59,7 @@ static bool is_stale(struct flight *flight, const struct target *target, CUresul
 }
 
 static __attribute__((noinline, cold)) CUresult wait(struct flight **flight, uint64_t now) {
+    UNCANCELLED; /* or it would be told to wait for ever */
     struct gpu *gpu = (*flight)->gpu;
     struct target target = target_of(*flight);
     CUresult answer = CUDA_SUCCESS;
@@ -137,6 +139,7 @@ void turns_pause(void) {
     if (!is_suspended(share, now)) {
         return;
     }
+    UNCANCELLED;
     begin_wait(share, 0, now);
     for (uint64_t nap = NAP_NS; is_suspended(share, now); nap = longer(nap)) {
         uint64_t from = now;
