@@ -79,6 +79,16 @@ func (b *Budgets) Read(device int) (budget Budget, err error) {
 	return budget, err
 }
 
+// Closed reports whether a device's gate of turns is closed at a moment of CLOCK_MONOTONIC, ns: its share has no turn.
+func (b *Budgets) Closed(device int, now uint64) (closed bool, err error) {
+	err = guard("read whose turn it is", func() {
+		words := (*Turn)(unsafe.Pointer(&b.memory[OffsetOfConfigDevice+device*SizeOfDevice+OffsetOfDeviceTurn]))
+		state := atomic.LoadUint64(&words.Order) & (1<<TurnBits - 1)
+		closed = state != TurnOpen && state != TurnResident && atomic.LoadUint64(&words.Valid) > now
+	})
+	return closed, err
+}
+
 // Write changes the budget of a device, 0 to Devices - 1. Each word is stored
 // on its own and tick last, so that a tick is never newer than what it says.
 func (b *Budgets) Write(device int, to Budget) error {

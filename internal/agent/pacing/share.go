@@ -234,9 +234,12 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 		s.usage.add(now, own)
 	} // else what is told now, of work that goes on from when it had a limit, the driver's figures count
 	s.count(now)
-	return arbiter.Report{
-		Own: own, Busy: used.Busy, Wanted: s.grown(), Active: s.active,
+	report := arbiter.Report{Own: own, Busy: used.Busy, Wanted: s.grown(), Active: s.active}
+	if closed, err := s.tenant.time.Budgets.Closed(s.device, now); err == nil && closed {
+		// What waits for the share's turn wants none of the GPU's time, and else would keep half of it from whose turn it is.
+		report.Wanted, report.Active = false, false
 	}
+	return report
 }
 
 // renew makes the budget hold until a moment.
