@@ -44,11 +44,26 @@ func figures(ctx context.Context, o options) []measurement.Figure {
 	virtual := func(measure func(context.Context, options) ([]measurement.Row, error)) func() ([]measurement.Row, error) {
 		return func() ([]measurement.Row, error) { return measure(ctx, o) }
 	}
+	real := func(hostMemory string, measure func(*bench) ([]measurement.Row, error)) func() ([]measurement.Row, error) {
+		return func() ([]measurement.Row, error) { return onMachine(ctx, o, hostMemory, measure) }
+	}
 	return []measurement.Figure{
 		{IDs: modelID, Measure: virtual(published)},
-		{IDs: turnsID + ".virtual", Measure: virtual(virtualTurns)},
 		{IDs: instructionsID, Measure: virtual(instructions)},
 		{IDs: fairID, Measure: virtual(virtualFair)},
+		{IDs: turnsID, Measure: func() ([]measurement.Row, error) {
+			rows, err := virtualTurns(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			more, err := onMachine(ctx, o, budget, (*bench).turns)
+			return append(rows, more...), err
+		}},
+		{IDs: fitID, Measure: real(budget, (*bench).fit)},
+		{IDs: burstID, Measure: real(budget, (*bench).bursts)},
+		{IDs: onlineID, Measure: real(budget, (*bench).online)},
+		{IDs: guaranteedID, Measure: real(budget, (*bench).guaranteed)},
+		{IDs: hostID, Measure: real(tight, (*bench).host)},
 	}
 }
 
