@@ -5,7 +5,6 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/turns"
-	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // publishTurns tells who takes turns in memory. Agent.mu is held.
@@ -31,25 +30,16 @@ func (a *Agent) rooms() map[string]uint64 {
 		if t.ended {
 			continue
 		}
-		wanted := a.tenantOf(&t.record)
-		for i := range wanted.Shares {
-			s := &wanted.Shares[i]
-			left, known := rooms[s.GPU.UUID]
+		for i := range t.Shares {
+			gpu := a.device(t.Shares[i])
+			left, known := rooms[gpu.UUID]
 			if !known {
-				left = s.GPU.Capacity()
+				left = gpu.Capacity()
 			}
-			rooms[s.GPU.UUID] = left - min(left, staysOf(&wanted, s))
+			rooms[gpu.UUID] = left - min(left, t.counted(i))
 		}
 	}
 	return rooms
-}
-
-// staysOf is what of a share's memory does not leave its GPU.
-func staysOf(t *backend.Tenant, s *backend.Share) uint64 {
-	if t.Swap {
-		return s.Kept
-	}
-	return s.Limit
 }
 
 // boundTurns cuts what pages tell of turns to what can be true of a share so old.

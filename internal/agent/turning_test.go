@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+// Swap shares have together what is left beside other shares and what never leaves the GPU; a suspended share leaves them its
+// memory.
+func TestRooms(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(64 * gib)
+	room := func() uint64 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.rooms()[r.gpus[1].UUID]
+	}
+	n.grant(r, n.asker(0), swap("1", 10*gib, 2*gib))
+	n.grant(r, n.asker(0), swap("1", 8*gib, 3*gib))
+	idle := n.grant(r, n.asker(0), suspending("1", 8*gib)).Tenant
+	all := r.gpus[1].Capacity()
+	if got := room(); got != all-13*gib {
+		t.Errorf("%d of %d bytes", got, all)
+	}
+	if err := r.ReserveHost(t.Context(), idle.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.LeaveGPUs(t.Context(), idle.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := room(); got != all-5*gib {
+		t.Errorf("%d of %d bytes beside a suspended one", got, all)
+	}
+}
+
+// A page full of nonsense spoils no sum, and no total falls.
+func TestTurnsAreBounded(t *testing.T) {
+	told := control.Turns{MovedIn: math.MaxUint64, MovedOut: 5, Moving: math.MaxUint64, Held: math.MaxUint64, Turns: 3}
+	boundTurns(&told, 2*time.Second)
+	if told.MovedIn != 200_000_000_000 || told.MovedOut != 5 || told.Moving != 2_000_000_000 || told.Held != 2_000_000_000 {
+		t.Errorf("%+v", told)
+	}
+	var kept highest
+	kept.keep(&control.Share{Turns: &told})
+	again := control.Turns{MovedIn: 7, MovedOut: 9}
+	kept.keep(&control.Share{Turns: &again})
+	if again.MovedIn != told.MovedIn || again.MovedOut != 9 || again.Held != told.Held || again.Turns != 3 {
+		t.Errorf("%+v", again)
+	}
+}
