@@ -66,7 +66,7 @@ func turnFaults(share string, s control.Share) (faults []string) {
 		}
 	}
 	if t.Late {
-		faults = append(faults, fmt.Sprintf("! %s on GPU %d: its work has not ended with its turn, and others have its room", share, s.Index))
+		faults = append(faults, fmt.Sprintf("! %s on GPU %d: it has not said that its work has ended with its turn, and others have its room", share, s.Index))
 	}
 	if t.Swapped > t.Room && t.Room > 0 {
 		faults = append(faults, fmt.Sprintf("%s on GPU %d: a turn holds %s of its %s, so the driver moves memory while it works, which nobody counts",
