@@ -82,6 +82,9 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 		Root: "/", Tree: a.tree, Rundir: a.rundir, Limited: limitedIn(seen.system), MachinesOnly: seen.machinesOnly(),
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(), Elsewhere: hostsOfBundles(),
 	}
+	if seen.list != nil && seen.list.SwapMemory != nil {
+		host.SwapMemory = seen.list.SwapMemory.Allowed
+	}
 	checks := append(host.Run(ctx), seen.answerChecks(served)...)
 	variables, among := a.visibleChecks(ctx, seen, served)
 	checks = slices.Concat(checks, variables, seen.checks(), a.roomChecks(ctx, seen, among), seen.leftChecks(), deviceChecks(seen.system, "/", host.Served), ledgerChecks(seen.system), seen.leftProcesses(ctx),

@@ -107,6 +107,10 @@ func (e *Exposition) write(ctx context.Context, p *page) {
 	p.one(family{"divvy_agent_prepared_claims", gauge, "ResourceClaims that are prepared on this node."}, e.node, float64(held))
 	p.one(family{"divvy_agent_tenants", gauge, "Tenants: prepared claims and commands under `divvy run`."}, e.node, float64(len(listed.Tenants)))
 	p.one(family{"divvy_agent_waiting_requests", gauge, "Requests of `divvy run --wait` that wait for room."}, e.node, float64(len(listed.Waiting)))
+	if m := listed.SwapMemory; m != nil {
+		p.one(family{"divvy_agent_swap_memory_bytes", gauge, "Host memory that swap shares and suspended shares may have together; absent where the agent gives them none."}, e.node, float64(m.Allowed))
+		p.one(family{"divvy_agent_swap_memory_granted_bytes", gauge, "The part of it that they are granted."}, e.node, float64(m.Granted))
+	}
 	var faults map[string]string
 	if e.config.Faults != nil {
 		faults = e.config.Faults()

@@ -44,8 +44,9 @@ func (t *teller) Recent(context.Context) (*control.Listing, error) {
 
 func sample() control.Listing {
 	return control.Listing{
+		SwapMemory: &control.HostMemory{Allowed: 64 << 30, Granted: 20 << 30},
 		GPUs: []control.GPU{
-			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", PCI: "00000000:3B:00.0", Total: 80 << 30, Reserved: 1 << 30, Capacity: 80 << 30, Granted: 12 << 30, Used: new(uint64(3 << 30)), Cores: 30, Form: v1alpha1.BackendSlice, Reading: &nvml.Reading{
+			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", PCI: "00000000:3B:00.0", Total: 80 << 30, Reserved: 1 << 30, Capacity: 80 << 30, Granted: 12 << 30, TurnRoom: 5 << 30, Used: new(uint64(3 << 30)), Cores: 30, Form: v1alpha1.BackendSlice, Reading: &nvml.Reading{
 				Utilisation: new(87), MemoryUtilisation: new(0), Temperature: new(61), Milliwatts: new(uint64(240_500)), LimitMilliwatts: new(uint64(400_000)),
 				Millijoules: new(uint64(5_000_000)), ClockMHz: new(1410), MemoryClockMHz: new(1593), Uncorrected: new(uint64(2)),
 			}},
