@@ -28,6 +28,7 @@ var shapes = map[string]shape{
 	"instantiates": {kinds: []Kind{Graph}, first: []string{"CUgraphExec *", "CUgraph"}},
 	"launches":     {kinds: []Kind{Launch}, stream: true, calls: []string{"cost_kernel"}},
 	"migrates":     {kinds: []Kind{Copy, Pass}, stream: true, calls: []string{"told", "told_all"}},
+	"moves":        {kinds: []Kind{Copy}, stream: true},
 	"records":      {kinds: []Kind{Pass}, first: []string{"CUevent", "CUstream"}, stream: true},
 	"waits":        {kinds: []Kind{Sync}, first: []string{"CUstream"}, only: true, stream: true},
 }

@@ -34,26 +34,32 @@
         }                                                                                          \
         return result;                                                                             \
     }
-/* A function that moves managed memory, or says who may use it. It waits for the share's turn. */
+/* A function that moves memory waits for the share's turn. */
+#define MOVED(fn, stream, prepare, arguments)                                                      \
+    struct launch moving;                                                                          \
+    prepare;                                                                                       \
+    if (!launch_counts()) {                                                                        \
+        return DV_REAL(fn) arguments;                                                              \
+    }                                                                                              \
+    launch_follows(stream);                                                                        \
+    CUresult result = launch_passes(&moving, stream);                                              \
+    if (result == CUDA_SUCCESS) {                                                                  \
+        NAMED(&moving, arguments);                                                                 \
+        result = DV_CALL(fn, ARGUMENTS arguments);                                                 \
+    }                                                                                              \
+    launch_end(&moving, result);                                                                   \
+    return result;
+
+#define CUDA_HOOK_MOVES(fn, null, stream, in_order, what, parameters, arguments)                   \
+    CUresult fn parameters {                                                                       \
+        MOVED(fn, launch_##null(stream), (void)0, arguments)                                       \
+    }
+/* One that moves managed memory, or says who may use it. */
 #define told(address) (address) = swap_told(address)
 #define told_all(addresses, count) (addresses) = swap_told_all(addresses, &(count))
 #define CUDA_HOOK_MIGRATES(fn, null, stream, in_order, what, parameters, arguments)                \
     CUresult fn parameters {                                                                       \
-        struct launch moving;                                                                      \
-        if (swaps() && !DV_INNER()) {                                                              \
-            what;                                                                                  \
-        }                                                                                          \
-        if (!launch_counts()) {                                                                    \
-            return DV_REAL(fn) arguments;                                                          \
-        }                                                                                          \
-        launch_follows(launch_##null(stream));                                                     \
-        CUresult result = launch_passes(&moving, launch_##null(stream));                           \
-        if (result == CUDA_SUCCESS) {                                                              \
-            NAMED(&moving, arguments);                                                             \
-            result = DV_CALL(fn, ARGUMENTS arguments);                                             \
-        }                                                                                          \
-        launch_end(&moving, result);                                                               \
-        return result;                                                                             \
+        MOVED(fn, launch_##null(stream), if (swaps() && !DV_INNER()) { what; }, arguments)         \
     }
 /* A function that records an event. */
 #define CUDA_HOOK_RECORDS(fn, null, stream, in_order, what, parameters, arguments)                 \
