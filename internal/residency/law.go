@@ -85,7 +85,8 @@ type record struct {
 	slept     uint64  // when it last stopped to want anything
 	asked     uint64  // when it began to wait, 0 if it does not
 	wanted    bool    // at the last decision it wanted to run
-	displaced bool    // it left with work to do
+	came      bool    // it entered because it asked to
+	displaced bool    // it left with work to do, or had asked for a turn that it did not use
 	past      float64 // virtual time: ns of its turns by its weight
 }
 
@@ -217,6 +218,7 @@ func (l *Law) move(now uint64, r *record, to State) {
 	}
 	r.Order = Order{State: to}
 	r.since = now
+	r.came = r.came || to == Entering
 }
 
 // shrink has shares leave until what is there fits, because one of them has taken more memory or there is less room.
@@ -256,7 +258,7 @@ func (l *Law) used(present []*record, g int) (used uint64) {
 // memory, the first of them first.
 func (l *Law) leave(now uint64, leavers, present []*record, enters *record) {
 	for _, r := range leavers {
-		r.displaced = r.wants(now)
+		r.displaced = r.wants(now) || r.came && r.worked < r.since
 		l.move(now, r, Leaving)
 		r.Give = make([]uint64, len(l.gpus))
 	}
