@@ -13,7 +13,8 @@ import (
 // Presence is what the pages of a share tell of its memory on one GPU. All of it is the tenant's word, but for who
 // lives.
 type Presence struct {
-	// Charged are the bytes that the ledger has, of a swap share that of the part that can leave the GPU.
+	// Charged are the bytes that the ledger has, of a swap share that of the part that can leave the GPU; with what the
+	// driver showed beyond the ledger, as the agent measured it, if that is more than the kept part has room for.
 	Charged   uint64
 	Residence Residence
 	// Works is until when measured work is expected to go on, 0 without any.
@@ -27,6 +28,7 @@ type Presence struct {
 type Turns struct {
 	config, state []byte
 	file          *os.File // the state page, whose locks tell who lives
+	swap          bool
 	told          []Presence
 	lives         [Slots]bool
 	next          int // the slot that is asked about next
@@ -43,8 +45,8 @@ func OpenTurns(config, state string, gpus int) (*Turns, error) {
 	if err != nil {
 		return nil, err
 	}
-	devices := gpus
-	if region(c).u32(OffsetOfConfigFlags)&FlagSwap != 0 {
+	devices, swap := gpus, region(c).u32(OffsetOfConfigFlags)&FlagSwap != 0
+	if swap {
 		devices *= 2
 	}
 	if int(region(c).u32(OffsetOfConfigDeviceCount)) != devices {
@@ -58,7 +60,7 @@ func OpenTurns(config, state string, gpus int) (*Turns, error) {
 	if err != nil {
 		return nil, errors.Join(err, unix.Munmap(c), unix.Munmap(s))
 	}
-	return &Turns{config: c, state: s, file: file, told: make([]Presence, gpus)}, nil
+	return &Turns{config: c, state: s, file: file, swap: swap, told: make([]Presence, gpus)}, nil
 }
 
 // Close unmaps the pages.
@@ -118,7 +120,7 @@ func (t *Turns) read() error {
 	for g := range t.told {
 		gpu := t.gpu(g)
 		p := &t.told[g]
-		p.Charged, p.Works, p.Living = uint64(gpu.now32(OffsetOfGPUAmounts))*Unit, gpu.works(), p.Living[:0]
+		p.Charged, p.Works, p.Living = t.charged(g), gpu.works(), p.Living[:0]
 		r := gpu[OffsetOfGPUResidence:]
 		p.Residence = Residence{
 			MovedIn: r.u64(OffsetOfResidenceMovedIn), MovedOut: r.u64(OffsetOfResidenceMovedOut), Moving: r.u64(OffsetOfResidenceMoving),
@@ -138,6 +140,25 @@ func (t *Turns) read() error {
 		}
 	}
 	return nil
+}
+
+// charged is told by [Presence.Charged]. A tenant that clears its ledger so has no less.
+func (t *Turns) charged(g int) uint64 {
+	swapped := t.used(g)
+	kept := g + len(t.told)
+	if !t.swap {
+		return swapped
+	}
+	all := swapped + t.used(kept) + t.device(g).u64(OffsetOfDeviceOverhead) + t.device(kept).u64(OffsetOfDeviceOverhead)
+	return max(swapped, all-min(all, t.device(kept).u64(OffsetOfDeviceLimit)))
+}
+
+func (t *Turns) used(device int) uint64 {
+	return uint64(t.gpu(device).now32(OffsetOfGPUAmounts)) * Unit
+}
+
+func (t *Turns) device(number int) region {
+	return region(t.config[OffsetOfConfigDevice+number*SizeOfDevice:][:SizeOfDevice])
 }
 
 // ask asks the kernel which slots that tell something are those of living processes.

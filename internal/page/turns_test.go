@@ -15,7 +15,9 @@ func slotsOf(t *testing.T, slots int) (turns *Turns, config, state string) {
 	t.Helper()
 	dir := t.TempDir()
 	config, state = filepath.Join(dir, "config"), filepath.Join(dir, "state")
-	if err := WriteConfig(config, Config{DeviceCount: 2, Flags: FlagSwap}, 0o600); err != nil {
+	pages := Config{DeviceCount: 2, Flags: FlagSwap}
+	pages.Device[1].Limit = 1 << 30
+	if err := WriteConfig(config, pages, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	writeState(t, state, func(d []byte) {
@@ -104,7 +106,7 @@ func TestOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := ReadConfig(config)
-	if err != nil || c.Device[0].Turn != want || c.Device[0].Budget.Flags != BudgetTurns || c.Device[1] != (Device{}) {
+	if err != nil || c.Device[0].Turn != want || c.Device[0].Budget.Flags != BudgetTurns || c.Device[1] != (Device{Limit: 1 << 30}) {
 		t.Errorf("%+v, %v", c.Device[:2], err)
 	}
 	if err := turns.Watch(false); err != nil {
@@ -135,5 +137,38 @@ func TestTurnsOfOtherPages(t *testing.T) {
 		if _, err := OpenTurns(config, state, gpus); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("as those of %d GPUs: %v", gpus, err)
 		}
+	}
+}
+
+// A ledger that was cleared hides nothing that the driver showed, but for what the kept part has room for.
+func TestClearedLedger(t *testing.T) {
+	for name, c := range map[string]struct{ swapped, kept, overhead, want uint64 }{
+		"all is told":               {90, 10, 0, 90},
+		"overhead in the kept part": {90, 4, 6, 90},
+		"nothing is told":           {0, 0, 100, 90},
+		"only the kept part is":     {0, 10, 90, 90},
+		"too much is":               {300, 4_000_000, 0, 300 + 4_000_000 - 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			config, state := filepath.Join(dir, "config"), filepath.Join(dir, "state")
+			pages := Config{DeviceCount: 2, Flags: FlagSwap}
+			pages.Device[0].Overhead, pages.Device[1].Limit = c.overhead*Unit, 10*Unit
+			if err := WriteConfig(config, pages, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			writeState(t, state, func(d []byte) {
+				order.PutUint32(d[SizeOfState+OffsetOfGPUAmounts:], uint32(c.swapped))
+				order.PutUint32(d[SizeOfState+SizeOfGPU+OffsetOfGPUAmounts:], uint32(c.kept))
+			})
+			turns, err := OpenTurns(config, state, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer turns.Close()
+			if told, err := turns.Read(); err != nil || told[0].Charged != c.want*Unit {
+				t.Errorf("%d units can leave, want %d: %v", told[0].Charged/Unit, c.want, err)
+			}
+		})
 	}
 }
