@@ -421,3 +421,35 @@ func mustFind(t *testing.T, pid int) process.ID {
 	}
 	return id
 }
+
+// TestSuspendedIsChanged changes a share whose room is another's: it takes nothing of its GPU before it comes back.
+func TestSuspendedIsChanged(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 70*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	if err := one.suspend(r, true); err != nil {
+		t.Fatal(err)
+	}
+	two := n.use(r, s, "two", 75*gib, 60*gib, 0)
+	set := func(memory uint64) error {
+		_, err := r.set(t.Context(), root, control.SetParams{Tenant: one.created.Tenant.ID, Memory: new(v1alpha1.Bytes(memory))})
+		return err
+	}
+	if err := set(60 * gib); err != nil {
+		t.Errorf("more, which host memory has: %v", err)
+	}
+	if err := set(45 * gib); err != nil {
+		t.Errorf("less: %v", err)
+	}
+	if err := set(75 * gib); control.CodeOf(err) != control.CodeRefused || !strings.Contains(err.Error(), "host memory") {
+		t.Errorf("more than host memory has: %v", err)
+	}
+	two.end(r, s)
+	if err := one.resume(r); err != nil {
+		t.Fatal(err)
+	}
+	if l := n.list(r); l.GPUs[0].Granted != 45*gib {
+		t.Errorf("%d bytes are granted", l.GPUs[0].Granted)
+	}
+}

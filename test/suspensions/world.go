@@ -73,10 +73,18 @@ func (w *world) startAgent(ctx context.Context) error {
 	if err := w.agent.Start(); err != nil {
 		return fmt.Errorf("start an agent: %w", err)
 	}
-	return until(ctx, "the agent answers", func() bool {
-		c, err := w.dial(ctx)
-		return err == nil && c.Close() == nil
+	var last error
+	err := until(ctx, "the agent answers", func() bool {
+		var c *control.Client
+		if c, last = w.dial(ctx); last != nil {
+			return false
+		}
+		return c.Close() == nil
 	})
+	if err != nil {
+		return fmt.Errorf("%w: %w: %s", err, last, tail(w.log.String()))
+	}
+	return nil
 }
 
 // dial connects to the agent, which is the system's where root runs it.
