@@ -81,7 +81,7 @@ func (a *Agent) neverOnHost(r v1alpha1.ShareRequest) error {
 		return nil
 	}
 	if a.config.SwapMemory == 0 {
-		return control.Errorf(control.CodeInvalid, "this agent gives shares no host memory, which %s needs: have it started with --swap-memory, or with swapMemory in agent.yaml", what)
+		return a.noHostMemory(what + " needs")
 	}
 	if r.SuspendAfter != 0 {
 		if why := a.unsuspendable(); why != "" {
@@ -93,6 +93,14 @@ func (a *Agent) neverOnHost(r v1alpha1.ShareRequest) error {
 			amount(a.config.SwapMemory), amount(each), onEach(r.GPUs), amount(blocks(most)))
 	}
 	return nil
+}
+
+// noHostMemory is the error of a request for what needs host memory, to an agent that gives none.
+func (a *Agent) noHostMemory(needs string) error {
+	if a.config.Info.Ephemeral {
+		return control.Errorf(control.CodeInvalid, "the agent that divvy run starts gives shares no host memory, which %s: start one of your own with `divvy agent --swap-memory`, such as 8Gi, when this one has ended", needs)
+	}
+	return control.Errorf(control.CodeInvalid, "this agent gives shares no host memory, which %s: have it started with --swap-memory, or with swapMemory in agent.yaml", needs)
 }
 
 // fitOnHost checks what a tenancy takes of the host. Agent.mu is held.

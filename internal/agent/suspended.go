@@ -55,7 +55,7 @@ func (a *Agent) ReserveHost(ctx context.Context, id string) error {
 	return a.changeAway(ctx, id, AwayLeaving, func(t *tenant) error {
 		switch {
 		case a.config.SwapMemory == 0:
-			return control.Errorf(control.CodeInvalid, "this agent gives shares no host memory, which a suspended one needs: have it started with --swap-memory, or with swapMemory in agent.yaml")
+			return a.noHostMemory("a suspended one needs")
 		case t.Shares[0].Swap:
 			return control.Errorf(control.CodeInvalid, "%s is a swap share, whose managed memory the driver cannot suspend: its memory leaves the GPU by itself", t.Name)
 		}
