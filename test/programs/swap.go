@@ -29,7 +29,7 @@ const (
 	// ballast is what a program has on the GPU while it waits to lose it.
 	ballast = 256 << 20
 	// swapMemory is what the agent allows all of them together.
-	swapMemory = 2 << 30
+	swapMemory = 8 << 30
 )
 
 // smallGPU has room for what is above. All copies of the ballast take less than a kernel.
