@@ -151,6 +151,10 @@ static CUresult begin_turn(struct launch *launch, struct flight *flight, struct 
 
 static CUresult begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior,
                       enum kind kind) {
+    if (__builtin_expect(__atomic_load_n(launch_flags[0], __ATOMIC_RELAXED) & DV_PAGE_BUDGET_TURNS,
+                         0)) {
+        turns_pause(); /* in a suspended share the driver would block the look for the stream's context */
+    }
     bool captured = capture_has(stream);
     struct flight *flight = captured ? NULL : flight_of(stream);
     launch->flight = NULL;
