@@ -63,6 +63,7 @@ func figures(ctx context.Context, o options) []measurement.Figure {
 		{IDs: burstID, Measure: real(budget, (*bench).bursts)},
 		{IDs: onlineID, Measure: real(budget, (*bench).online)},
 		{IDs: guaranteedID, Measure: real(budget, (*bench).guaranteed)},
+		{IDs: lostID + " " + addedID, Measure: virtual(suspended)},
 		{IDs: hostID, Measure: real(tight, (*bench).host)},
 	}
 }
