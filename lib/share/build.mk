@@ -28,7 +28,7 @@ $(SHARE_OBJ)/test/process.o: CFLAGS += -DCOPY_UNDER_TEST='"$(abspath $(COPY))"'
 $(SHARE_TEST)/process: | $(COPY)
 
 # Stepping through the code that TSAN adds takes minutes and tests nothing new.
-C_TESTS += $(addprefix $(SHARE_TEST)/,open limits ledger overhead overhead_model process export descriptor mark threads race storm reaper spend time blocked turn learned pulse worker) \
+C_TESTS += $(addprefix $(SHARE_TEST)/,open limits ledger overhead overhead_model process export descriptor mark threads race storm reaper spend time blocked turn residence learned pulse worker) \
 	$(if $(filter tsan,$(SAN)),,$(SHARE_TEST)/crash)
 
 # Built in lib/tools.
