@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
@@ -51,6 +52,15 @@ func TestUseWithoutATurn(t *testing.T) {
 			judge(c.busy)
 			if guilty := len(court.told) > 0 && strings.Contains(court.told[0].Text, "no turn"); guilty != c.guilty || guilty != (len(court.answered) > 0) {
 				t.Fatalf("told %+v, answered %q", court.told, court.answered)
+			}
+			// Who was convicted of something else before is told of it as well.
+			court.told = nil
+			d.convict("b", arbiter.Understates)
+			p.answerMisuse(t.Context())
+			d.loop.judge(firstID, map[string]bool{"b": true})
+			p.answerMisuse(t.Context())
+			if len(court.told) != 2 || !strings.Contains(court.told[1].Text, "no turn") {
+				t.Errorf("told %+v", court.told)
 			}
 			if guards := p.guards(firstID); guards != (c.closed != 0) {
 				t.Errorf("asked at each round: %v", guards)

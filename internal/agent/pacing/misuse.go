@@ -26,12 +26,12 @@ type misuse struct {
 	owners  uint64  // of the share's workers, when the watch was last told
 	assumed bool    // the replay takes it to be busy always
 	ignored bool    // the replay gives it no turns
-	// trespass is whether it uses the GPU while nothing of it may.
-	trespass bool
-	fresh    uint64 // what processes that came or went may still have been charged for and not told, ns
-	room     int64  // what of its rate it has neither told nor been excused for, ns
-	belief   arbiter.Belief
-	unseen   float64 // the part of the GPU's time that its processes hid by ending, 0 to 1
+	// trespass is whether it uses the GPU while nothing of it may, and trespassed whether text says so.
+	trespass, trespassed bool
+	fresh                uint64 // what processes that came or went may still have been charged for and not told, ns
+	room                 int64  // what of its rate it has neither told nor been excused for, ns
+	belief               arbiter.Belief
+	unseen               float64 // the part of the GPU's time that its processes hid by ending, 0 to 1
 	// answered is whether its processes were stopped or killed.
 	answered bool
 	// uncounted is until when the GPU may still work on what was launched while
@@ -149,10 +149,10 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 			guilty := convicted || s.misuse.unseen > 0
 			act := convicted && answer != agentconfig.OutsideReport
 			switch {
-			case guilty && s.misuse.text == "", act && !s.misuse.answered:
-				s.misuse.text, s.misuse.answered = describeMisuse(s, answer), act
+			case guilty && s.misuse.text == "", act && !s.misuse.answered, s.misuse.trespass && !s.misuse.trespassed:
+				s.misuse.text, s.misuse.answered, s.misuse.trespassed = describeMisuse(s, answer), act, s.misuse.trespass
 			case !guilty && !s.misuse.answered:
-				s.misuse.text = ""
+				s.misuse.text, s.misuse.trespassed = "", false
 			}
 			text := s.complaint(now)
 			if text != s.misuse.shown && text != "" || act {
