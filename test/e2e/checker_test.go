@@ -22,6 +22,7 @@ import (
 // amount is a part of a GPU: memory and cores.
 type amount struct {
 	memory uint64 // bytes; a whole GPU's is not looked at
+	kept   uint64 // bytes, of a swap share's memory
 	cores  int    // percent
 	whole  bool
 }
@@ -33,6 +34,7 @@ func (h holdings) add(node, claim, uuid string, a amount) {
 	key := node + " " + claim + " " + uuid
 	sum := h[key]
 	sum.memory += a.memory
+	sum.kept += a.kept
 	sum.cores += a.cores
 	sum.whole = sum.whole || a.whole
 	if sum.whole {
@@ -105,6 +107,9 @@ func (l *lab) difference() string {
 			t := &listing.Tenants[i]
 			for _, s := range t.Shares {
 				has := amount{memory: s.Limit, cores: s.Cores, whole: s.Whole}
+				if s.Swap != nil {
+					has.kept = s.Swap.Kept
+				}
 				if s.Instance != nil {
 					has = placedAt(s.Instance.Start)
 				}
@@ -209,8 +214,8 @@ func allotted(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocation
 	if whole {
 		return amount{cores: int(cores.Value()), whole: true}, uuid, nil
 	}
-	if swap := r.ConsumedCapacity[v1alpha1.CapacitySwapMemory]; !swap.IsZero() { // the limit of a swap share
-		memory = swap
+	if swap := r.ConsumedCapacity[v1alpha1.CapacitySwapMemory]; !swap.IsZero() {
+		return amount{memory: uint64(swap.Value()), kept: uint64(memory.Value()), cores: int(cores.Value())}, uuid, nil
 	}
 	return amount{memory: uint64(memory.Value()), cores: int(cores.Value())}, uuid, nil
 }
@@ -224,16 +229,16 @@ func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
 	var lines []string
 	for _, gpu := range listing.GPUs {
 		var memory uint64
-		cores, whole, all, swaps := 0, 0, 0, 0
+		cores, whole, all := 0, 0, 0
 		for i := range listing.Tenants {
 			for _, s := range listing.Tenants[i].Shares {
 				if s.UUID != gpu.UUID {
 					continue
 				}
-				if s.Turns == nil {
-					memory += s.Limit
+				if s.Swap != nil {
+					memory += s.Swap.Kept
 				} else {
-					swaps++ // of its limit the GPU has what it keeps, which lists do not tell
+					memory += s.Limit
 				}
 				cores += s.Cores
 				all++
@@ -246,7 +251,8 @@ func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
 			l.t.Fatalf("GPU %d of node %s: %d of %d bytes and %d percent are given to %d tenants, %d of them have all of it",
 				gpu.Index, n.Name, memory, gpu.Capacity, cores, all, whole)
 		}
-		if swaps > 0 && (gpu.Granted <= memory || gpu.Granted > gpu.Capacity) || swaps == 0 && gpu.Granted != memory {
+		memory += gpu.TurnRoom
+		if gpu.Granted != memory {
 			lines = append(lines, fmt.Sprintf("GPU %d of node %s: %d bytes are granted, and shares have %d", gpu.Index, n.Name, gpu.Granted, memory))
 		}
 	}
@@ -318,7 +324,7 @@ func counted(n *cluster.Machine, listing *control.Listing, before, after map[str
 		for _, s := range t.Shares {
 			key := tenantOn(t.Dir, s.Index)
 			// What is off the GPU is in use, and on no GPU.
-			if s.Turns == nil && before[key] == after[key] && s.Used != after[key] {
+			if s.Swap == nil && before[key] == after[key] && s.Used != after[key] {
 				lines = append(lines, fmt.Sprintf("node %s: %s uses %d bytes of GPU %d, the agent says %d", n.Name, t.Name, after[key], s.Index, s.Used))
 			}
 		}

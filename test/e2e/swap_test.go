@@ -32,14 +32,28 @@ func TestSwap(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := over(t, c, root)
-	l.must(l.tryInstall("agent.swapMemory=11Gi", "agent.turnMemory=4608Mi"))
+	values := []string{"agent.swapMemory=11Gi", "agent.turnMemory=4608Mi"}
+	l.must(l.tryInstall(values...))
 	l.ready()
-	l.scenario("swap", takeTurns)
+	l.scenario("swap", func(l *lab) {
+		takeTurns(l, corev1.DefaultSchedulerName, "NoShareFits", "no GPU has 4608Mi of its host's memory for swap shares free: the most is 2Gi on node n1 (GPU 0)")
+	})
+	l.must(l.tryInstall(append(values, "scheduler.enabled=true")...))
+	l.ready()
+	l.scenario("swap-by-divvy", func(l *lab) {
+		takeTurns(l, v1alpha1.SchedulerName, "FailedScheduling", "GPU 0 has 2Gi of the host's 11Gi for swap shares not granted and the share needs 4.5Gi")
+	})
 }
 
 // Two pods of 4.5 GiB take turns on a GPU of 8 that holds what never leaves it and the memory of one of them, and what they have is as they left it. One whose limit of
 // memory does not hold what may come back from the GPU is refused with the sum, and one for which the host has no memory waits.
-func takeTurns(l *lab) {
+// Event is its reason where this scheduler places pods, and lacks what it says.
+func takeTurns(l *lab, scheduler, event, lacks string) {
+	swapping := func(name string) *corev1.Pod {
+		p := swapping(name)
+		p.Spec.SchedulerName = scheduler
+		return p
+	}
 	l.offersSwap(l.Nodes[0], "11Gi", "4608Mi")
 	small := swapping("small")
 	resources := &small.Spec.Containers[0].Resources
@@ -55,7 +69,7 @@ func takeTurns(l *lab) {
 	l.running("two")
 	l.agree()
 	l.create(swapping("third"))
-	if why := l.event("third", "NoShareFits"); !strings.Contains(why, "no GPU has 4608Mi of its host's memory for swap shares free: the most is 2Gi on node n1 (GPU 0)") {
+	if why := l.event("third", event); !strings.Contains(why, lacks) {
 		l.t.Errorf("the event does not say what is missing: %s", why)
 	}
 	l.pending("third")
@@ -108,8 +122,8 @@ func moved(report *simgpu.Report, tenants int) string {
 	n := 0
 	for _, t := range report.Tenants {
 		for _, g := range t.GPUs {
-			if g.Managed == 0 && g.BytesIn == 0 {
-				continue
+			if g.Used == 0 {
+				continue // it has ended
 			}
 			n++
 			if g.BytesOut == 0 || g.BytesIn == 0 {
@@ -118,7 +132,7 @@ func moved(report *simgpu.Report, tenants int) string {
 		}
 	}
 	if n != tenants {
-		return fmt.Sprintf("%d tenants have managed memory", n)
+		return fmt.Sprintf("%d tenants have memory", n)
 	}
 	return ""
 }
