@@ -68,13 +68,8 @@ func (w *world) divvy(args ...string) *exec.Cmd {
 }
 
 func (w *world) startAgent(ctx context.Context) error {
-	w.agent = w.divvy("agent", "--simgpu", "m", "--swap-memory", "8Gi")
-	if os.Geteuid() == 0 {
-		// There is one system agent on a machine, and this one is not to be it.
-		own := append([]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs tmpfs /run && exec "$@"`, "sh"}, w.agent.Args...)
-		alone := exec.Command(own[0], own[1:]...)
-		alone.Env, alone.SysProcAttr, w.agent = w.agent.Env, w.agent.SysProcAttr, alone
-	}
+	// One for this machine alone: as root's `divvy agent` it would be the system's, of which there is one.
+	w.agent = w.divvy("agent", "--simgpu-dir", filepath.Join(w.rundir, "simgpu", "m"), "--metrics-address", "none", "--swap-memory", "8Gi")
 	w.agent.Stdout, w.agent.Stderr = &w.log, &w.log
 	if err := w.agent.Start(); err != nil {
 		return fmt.Errorf("start an agent: %w", err)
