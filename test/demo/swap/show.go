@@ -1,0 +1,261 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/test/bench/simulated"
+	"github.com/divvy-gpu/divvy/test/demo/screen"
+)
+
+const (
+	// watch is how long a person gets to look at each scene.
+	watch = 6 * time.Second
+	// longest bounds every wait.
+	longest = 30 * time.Second
+	// hostMemory is what the agent may use of the host's memory.
+	hostMemory = "12Gi"
+)
+
+// show is the demonstration.
+type show struct {
+	*simulated.Machine
+	screen  *screen.Screen
+	agent   *simulated.Agent
+	tenants []*simulated.Tenant
+}
+
+// play runs the scenes in turn; an error ends the show.
+func (s *show) play() (err error) {
+	s.screen.Say("A GPU of 4 GiB. Its agent may use %s of host memory for what does not fit.", hostMemory)
+	if s.agent, err = s.StartAgent("--swap-memory", hostMemory); err != nil {
+		return err
+	}
+	for _, scene := range []func() error{s.turns, s.sleep} {
+		if err := scene(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start starts a program in a share with a name.
+func (s *show) start(name string, share []string, sweep ...string) (*simulated.Tenant, error) {
+	t, err := s.Start(append([]string{"--name", name}, share...), append([]string{s.Gpubench, "sweep", "--pieces", "48"}, sweep...)...)
+	if err != nil {
+		return nil, err
+	}
+	s.tenants = append(s.tenants, t)
+	return t, nil
+}
+
+// look shows the table for a scene's time, or until is true.
+func (s *show) look(most time.Duration, until func() (bool, error)) error {
+	for end := time.Now().Add(most); ; {
+		text, err := exec.CommandContext(s.Context(), s.Divvy, "ls", "--simgpu", "swap-4g").Output()
+		if err != nil {
+			return fmt.Errorf("list shares: %w", err)
+		}
+		s.screen.Table(string(text))
+		if done, err := until(); done || err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return nil
+		}
+		if err := s.Pause(200 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// never is for scenes that take their time.
+func never() (bool, error) { return false, nil }
+
+// steps are how many steps of a tenant ended in a span of CLOCK_MONOTONIC, ns.
+func steps(t *simulated.Tenant, from, to uint64) (n int) {
+	for _, l := range t.All() {
+		if l.Wall > 0 && l.End > from && l.End <= to {
+			n++
+		}
+	}
+	return n
+}
+
+// hadTurns reports whether each of two has gone on after the other.
+func hadTurns(both []*simulated.Tenant) func() (bool, error) {
+	return func() (bool, error) {
+		var first, last [2]uint64
+		for i, t := range both {
+			for _, l := range t.All() {
+				if l.Wall > 0 && first[i] == 0 {
+					first[i] = l.End
+				}
+				if l.Wall > 0 {
+					last[i] = l.End
+				}
+			}
+		}
+		return first[0] != 0 && first[1] != 0 && last[0] > first[1] && last[1] > first[0], nil
+	}
+}
+
+// rate is how many steps both end in a second, for as long as a scene takes.
+func (s *show) rate(both []*simulated.Tenant, most time.Duration) (perSecond float64, each []int, err error) {
+	from, err := s.Oracle.Now(s.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	if s.agent != nil {
+		err = s.look(most, never)
+	} else {
+		err = s.Pause(most)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	to, err := s.Oracle.Now(s.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	sum := 0
+	for _, t := range both {
+		n := steps(t, from.At, to.At)
+		each, sum = append(each, n), sum+n
+	}
+	return float64(sum) / (float64(to.At-from.At) / 1e9), each, nil
+}
+
+// turns has two tenants take turns, then lose the agent that gives them, then find another one.
+func (s *show) turns() error {
+	s.screen.Say("Two tenants have 3 GiB each and go through all of it, again and again. They take turns.")
+	var both []*simulated.Tenant
+	for _, name := range []string{"ada", "ben"} {
+		t, err := s.start(name, []string{"--swap", "--memory", "3136Mi", "--kept", "64Mi"}, "--bytes", "3Gi", "--ns", "50000000", "--count", "0")
+		if err != nil {
+			return err
+		}
+		both = append(both, t)
+	}
+	// The first turns are longer: how fast memory moves is measured when it does.
+	if err := s.look(longest, hadTurns(both)); err != nil {
+		return err
+	}
+	turns, each, err := s.rate(both, watch)
+	if err != nil {
+		return err
+	}
+	s.screen.Check(!slices.Contains(each, 0) && turns > 15, "by turns they go through their memory %.1f times a second, %d and %d times; alone one could 20 times", turns, each[0], each[1])
+	s.screen.Say("kill -9 of the agent: nobody gives turns, and each drives the other's memory out.")
+	s.agent.End(syscall.SIGKILL)
+	s.agent = nil
+	if err := s.Pause(1500 * time.Millisecond); err != nil { // the gates open within a second
+		return err
+	}
+	none, each, err := s.rate(both, watch/2)
+	if err != nil {
+		return err
+	}
+	s.screen.Check(!slices.Contains(each, 0) && none < turns/2, "without turns %.1f times a second: slow, and both alive", none)
+	s.screen.Say("The next agent goes on.")
+	if s.agent, err = s.StartAgent("--swap-memory", hostMemory); err != nil {
+		return err
+	}
+	again, _, err := s.rate(both, watch)
+	if err != nil {
+		return err
+	}
+	s.screen.Check(again > 2*none, "with the next agent %.1f times a second", again)
+	for _, t := range both {
+		if err := s.finish(t); err != nil {
+			return err
+		}
+	}
+	return s.Alone()
+}
+
+// finish ends a tenant and checks that it found what it had written.
+func (s *show) finish(t *simulated.Tenant) error {
+	pids, _, err := t.Working(1)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGTERM); err != nil {
+		return fmt.Errorf("end a program: %w", err)
+	}
+	lines, err := t.Wait(s.Context())
+	if err != nil {
+		return err
+	}
+	last := lines[len(lines)-1]
+	s.screen.Check(last.Result == "CUDA_SUCCESS" && last.Changed == 0, "its memory is as it was written, after it went through it %d times", last.Steps)
+	return nil
+}
+
+// sleep has an idle tenant leave the GPU with all that it has, and come back by its program's next call.
+func (s *show) sleep() error {
+	s.screen.Say("A tenant in ordinary memory works for a moment every ten seconds. Meanwhile it can sleep.")
+	t, err := s.start("eva", []string{"--memory", "3Gi"}, "--bytes", "2Gi", "--ns", "50000000", "--count", "0", "--period", "10000")
+	if err != nil {
+		return err
+	}
+	worked := func(n int) func() (bool, error) {
+		return func() (bool, error) {
+			select {
+			case <-t.Ended():
+				return false, errors.New("the tenant ended: " + t.Said())
+			default:
+				return steps(t, 0, ^uint64(0)) >= n, nil
+			}
+		}
+	}
+	if err := s.look(longest, worked(1)); err != nil {
+		return err
+	}
+	if text, err := exec.CommandContext(s.Context(), s.Divvy, "suspend", "eva", "--simgpu", "swap-4g").CombinedOutput(); err != nil {
+		return fmt.Errorf("suspend a tenant: %w: %s", err, text)
+	}
+	r, err := s.record()
+	if err != nil {
+		return err
+	}
+	s.screen.Check(r.GPUs[0].Used == 0 && r.HostBytes >= 2<<30, "asleep it has nothing on the GPU, and %.1f GiB are in host memory", float64(r.HostBytes)/(1<<30))
+	if err := s.look(longest, worked(2)); err != nil {
+		return err
+	}
+	if r, err = s.record(); err != nil {
+		return err
+	}
+	s.screen.Check(r.GPUs[0].Used >= 2<<30, "its program's next call wakes it")
+	return s.finish(t)
+}
+
+// record is the simulated driver's own.
+func (s *show) record() (*simgpu.Report, error) {
+	text, err := exec.CommandContext(s.Context(), s.Simgpuctl, "report", s.Instance).Output()
+	if err != nil {
+		return nil, fmt.Errorf("read the simulated driver's record: %w", err)
+	}
+	return simgpu.ParseReport(text)
+}
+
+// close stops what was started.
+func (s *show) close() error {
+	for _, t := range s.tenants {
+		t.End()
+	}
+	var said string
+	if s.agent != nil {
+		said = strings.TrimSpace(s.agent.End(syscall.SIGTERM))
+	}
+	if err := s.Close(); err != nil {
+		return fmt.Errorf("%w; the agent: %s", err, said)
+	}
+	return nil
+}
