@@ -18,8 +18,8 @@
 struct way {
     uint32_t state, inside; /* atomic; the rest is the thread's own while it is inside */
     uint32_t owner;         /* the life of the context */
-    CUcontext context;
     CUdevice device;
+    CUcontext context;
     CUstream stream;
     CUevent marks[WAY_MARKS];
 };
