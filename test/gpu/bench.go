@@ -159,6 +159,7 @@ type flags struct {
 	backend       string
 	name          string
 	gpu, profile  string // of a share on a MIG instance
+	kept          uint64 // of a swap share
 }
 
 func (f flags) words() []string {
@@ -180,6 +181,9 @@ func (f flags) words() []string {
 	add("--name", f.name)
 	add("--gpu", f.gpu)
 	add("--profile", f.profile)
+	if f.kept > 0 {
+		words = append(words, "--swap", "--kept", fmt.Sprintf("%dMi", f.kept/mib))
+	}
 	return words
 }
 

@@ -136,6 +136,10 @@ func TestBundleRunsWhole(t *testing.T) {
 			if o.Outcome != skipped || !strings.HasSuffix(o.Why, "is not here") && !strings.Contains(o.Why, "does not work natively") {
 				t.Errorf("%s: %s, %s, want it skipped", c.name, o.Outcome, o.Why)
 			}
+		case c.name == "suspend":
+			if o.Outcome != skipped || !strings.HasPrefix(o.Why, "the driver has no checkpoints") {
+				t.Errorf("%s: %s, %s, want it skipped", c.name, o.Outcome, o.Why)
+			}
 		case c.name == "mig_share":
 			if o.Outcome != skipped || !strings.HasPrefix(o.Why, "no GPU is in MIG mode") {
 				t.Errorf("%s: %s, %s, want it skipped", c.name, o.Outcome, o.Why)
@@ -210,6 +214,7 @@ func TestBundleOnOddMachines(t *testing.T) {
 		"several GPUs":     {"a800x8", nil, "limit|processes", map[string]string{"limit": passed, "processes": passed}},
 		"MIG":              {"a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}}, "limit|kinds|mig_.*", map[string]string{"limit": "skipped: GPU 0 (NVIDIA A100 80GB PCIe) is in MIG mode", "kinds": "skipped: GPU 0", "mig_profiles": passed, "mig_share": passed}},
 		"MIG of its own":   {"a100-80g", [][2]string{{`- {pci: `, "- {migMode: true, pci: "}, {`starts: \[0, 4\]`, "starts: [0]"}}, "mig_profiles", map[string]string{"mig_profiles": "another answer: [3g.40gb]"}},
+		"checkpoints":      {"b200x8", nil, "suspend", map[string]string{"suspend": passed}},
 		"no MIG":           {"t4", nil, "mig_.*", map[string]string{"mig_profiles": "skipped: no GPU has MIG", "mig_share": "skipped: no GPU is in MIG mode"}},
 		"full":             {"t4", [][2]string{{`(?m)^  memory: .*$`, "  memory: 2Gi"}}, "limit|aliases", map[string]string{"limit": "skipped: the GPU has only", "aliases": passed}},
 		"old":              {"t4", [][2]string{{`computeCapability: .*`, `computeCapability: "6.1"`}}, "backend_.*", map[string]string{"backend_timeslice": passed, "backend_mps": "skipped: the GPU is older than MPS with limits"}},

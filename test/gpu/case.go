@@ -78,7 +78,7 @@ func (o outcome) line() string {
 // choose returns the cases whose names match, in the order in which they run: what a card alone decides comes first,
 // what takes long comes last.
 func choose(only *regexp.Regexp) (chosen []testCase) {
-	for _, list := range [][]testCase{basicCases(), orderCases(), processCases(), memoryCases(), toolCases(), timeCases(), formCases(), remoteCases(), migCases(), torchCases(), lastCases()} {
+	for _, list := range [][]testCase{basicCases(), orderCases(), processCases(), memoryCases(), toolCases(), timeCases(), formCases(), remoteCases(), swapCases(), migCases(), torchCases(), lastCases()} {
 		for _, c := range list {
 			if only.MatchString(c.name) {
 				chosen = append(chosen, c)

@@ -24,6 +24,8 @@ static const struct {
     {"ended", command_ended, "what the driver says to handles of streams that have ended"},
     {"exports", command_exports, "how descriptors of exported memory can be told apart"},
     {"aliases", command_aliases, "functions of the driver that answer to several names"},
+    {"managed", command_managed, "how managed memory comes to the GPU and leaves it"},
+    {"checkpoint", command_checkpoint, "who can take a process off its GPU, and what waits then"},
     {"mig", command_mig, "which profiles of MIG instances the GPUs have, and which instances"},
     {"divide", command_divide, "makes a MIG instance on each simulated GPU in MIG mode"},
     {"sms", command_sms, "how many multiprocessors the first device has for this process"},

@@ -28,6 +28,14 @@
     X(cuCtxSynchronize, (void))                                                                    \
     X(cuMemGetInfo_v2, (size_t *, size_t *))                                                       \
     X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                      \
+    X(cuMemAllocManaged, (CUdeviceptr *, size_t, unsigned))                                        \
+    X(cuMemPrefetchAsync, (CUdeviceptr, size_t, CUdevice, CUstream))                               \
+    X(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                        \
+    X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                              \
+    X(cuCheckpointProcessLock, (int, CUcheckpointLockArgs *))                                      \
+    X(cuCheckpointProcessCheckpoint, (int, CUcheckpointCheckpointArgs *))                          \
+    X(cuCheckpointProcessRestore, (int, CUcheckpointRestoreArgs *))                                \
+    X(cuCheckpointProcessUnlock, (int, CUcheckpointUnlockArgs *))                                  \
     X(cuMemCreate,                                                                                 \
       (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))   \
     X(cuMemRelease, (CUmemGenericAllocationHandle))                                                \
@@ -133,6 +141,8 @@ int command_ended(void);
 int command_exports(void);
 int command_aliases(void);
 int command_sms(void);
+int command_managed(void);
+int command_checkpoint(void);
 int command_mig(void);
 int command_divide(void);
 
