@@ -33,12 +33,11 @@ const (
 
 // house is a loop with a clock of the test's bubble, and tenants whose processes are modelled.
 type house struct {
-	t     *testing.T
-	dir   string
-	begun time.Time
-	rooms map[string]uint64
-	link  uint64 // what memory moves at, bytes a second
-
+	t      *testing.T
+	dir    string
+	begun  time.Time
+	rooms  map[string]uint64
+	link   uint64 // what memory moves at, bytes a second
 	loop   *Loop
 	cancel context.CancelFunc
 	ended  chan struct{}
