@@ -125,7 +125,7 @@ func (b *bench) served(service task, others ...task) (float64, error) {
 func (b *bench) guaranteed() ([]measurement.Row, error) {
 	const window = 8 * time.Second
 	size := percent(40)
-	share := task{ordinary(1024, "--cores", "50", "--policy", "fixed"), b.sweeper(768, "--ns", "1000000", "--steps", "1000000", "--count", "0")}
+	share := task{ordinary(1024, "--cores", "50", "--policy", "fixed"), b.sweeper(768, "--ns", "20000000", "--steps", "1000000", "--count", "0")}
 	var lost, bytes []float64
 	for range b.times(3) {
 		alone, _, err := b.fixed(window, share)
