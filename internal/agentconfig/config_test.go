@@ -230,6 +230,25 @@ agent.yaml:12: others.memory: 1Ti is more than the GPUs of this machine have tog
 	}
 }
 
+// A part of swapMemory is not more than all of it. Where the file does not say how much that is, a flag of the agent may.
+func TestSwapMemoryOfAUserIsAPart(t *testing.T) {
+	for _, fine := range []string{
+		"swapMemory: 64Gi\nothers: {swapMemory: 64Gi}",
+		"others: {swapMemory: 64Gi}",
+		"swapMemory: 64Gi\nothers: {gpus: 1}",
+	} {
+		if err := parse(t, fine).Check(Machine{GPUs: 1}); err != nil {
+			t.Errorf("%s: %v", fine, err)
+		}
+	}
+	c := parse(t, "swapMemory: 64Gi\nusers:\n  ada: {swapMemory: 65Gi}\nothers: {swapMemory: 1Ti}")
+	want := "agent.yaml:5: users.ada.swapMemory: 65Gi is more than all shares have together by swapMemory, 64Gi\n" +
+		"agent.yaml:6: others.swapMemory: 1Ti is more than all shares have together by swapMemory, 64Gi"
+	if err := c.Check(Machine{GPUs: 1}); err == nil || err.Error() != want || !errors.Is(err, ErrConfig) {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
 // Who corrects a file learns of all its faults at once, in its order.
 func TestReviewTellsAllFaults(t *testing.T) {
 	text := head + "users:\n  ada:\n    gpus: 9\n    cores: many\n    memory: 1Ti\n"

@@ -181,6 +181,10 @@ func (c *Config) compare(m Machine) (faults []error) {
 			fault(e.field+".memory", "%s is more than the GPUs of this machine have together, %s",
 				v1alpha1.FormatBytes(e.limits.Memory), v1alpha1.FormatBytes(m.Memory))
 		}
+		if own := e.limits.SwapMemory; own > c.swapMemory && c.swapMemory > 0 {
+			fault(e.field+".swapMemory", "%s is more than all shares have together by swapMemory, %s",
+				v1alpha1.FormatBytes(own), v1alpha1.FormatBytes(c.swapMemory))
+		}
 		if e.limits.GPUs > m.GPUs {
 			fault(e.field+".gpus", "%d is more than this machine has, %d", e.limits.GPUs, m.GPUs)
 		}
