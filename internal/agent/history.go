@@ -41,6 +41,8 @@ type recorder struct {
 	bytes   map[string]int // as written, of all records of each owner on that day
 	counted string
 	many    map[manyKey]*history.Record
+	// resumed is whether it is known what the agent before recorded of living shares.
+	resumed bool
 	// fault says why nothing can be written now, "" while it can.
 	fault string
 }
@@ -97,6 +99,9 @@ func (a *Agent) recordsOf(t *control.Tenant, now time.Time) []history.Record {
 // since sets what a record has beyond the one before it, and remembers it. r.mu is held.
 func (r *recorder) since(one *history.Record) (before bool) {
 	last, before := r.last[one.Key()]
+	if !before && !r.resumed { // it may have been recorded, by another
+		last, before = recorded{at: one.At}, true
+	}
 	switch {
 	case before && !last.known: // what it did before this agent met it is another's
 		last.total = one.Total

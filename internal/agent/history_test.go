@@ -178,6 +178,35 @@ func TestHistoryGoesOnWithTheNextAgent(t *testing.T) {
 	}
 }
 
+// An agent that lost its checkpoint meets shares that have ended, and writes nothing of them that another may have written.
+func TestHistoryOfWhatEndedWithoutAnAgent(t *testing.T) {
+	n, k, c := newNode(t), &keptHistory{}, newClock()
+	settings := n.withHistory(k, c)
+	r := n.startAs(settings)
+	owner := n.asker(os.Getuid())
+	n.grant(r, owner, ask(8*gib))
+	c.move(10 * time.Minute)
+	r.stopAgent()
+	if err := os.Remove(settings.Checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	owner.kill()
+	c.move(5 * time.Minute)
+	next := n.startAs(settings)
+	agenttest.Eventually(t, "the share ends", func() bool {
+		next.sweep(t.Context())
+		return len(next.all()) == 0
+	})
+	sum := time.Duration(0)
+	records, _ := k.shares()
+	for _, one := range records {
+		sum += time.Duration(one.Wall())
+	}
+	if sum > 15*time.Minute {
+		t.Errorf("%s: %+v", sum, records)
+	}
+}
+
 // What cannot be read of the past counts as recorded, and stops nothing.
 func TestHistoryThatCannotBeRead(t *testing.T) {
 	n, k, c := newNode(t), &keptHistory{fault: errors.New("no disk")}, newClock()

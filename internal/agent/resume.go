@@ -11,19 +11,41 @@ import (
 // resumeTime bounds how long an agent that starts waits for what was recorded: a disk may hang.
 const resumeTime = 3 * time.Second
 
+// beginHistory makes the recorder, for the shares of the agent before that end while they are taken up.
+func (a *Agent) beginHistory() {
+	now, r := a.config.Now(), &a.recorder
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hour, r.counted = now.Truncate(time.Hour), now.UTC().Format(time.DateOnly)
+	r.last, r.ends, r.bytes, r.many = map[history.Key]recorded{}, map[string]int{}, map[string]int{}, map[manyKey]*history.Record{}
+}
+
+// met notes what was recorded of a share of the agent before.
+func (r *recorder) met(key history.Key, what recorded) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[key] = what
+}
+
+// goOn notes that all is known that was recorded of living shares.
+func (r *recorder) goOn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resumed = true
+}
+
 // resumeHistory goes on with the history of the agent before: with the bounds of each owner's day, and with what was recorded of the
 // shares that it left.
 func (a *Agent) resumeHistory(ctx context.Context) {
-	now := a.config.Now()
-	a.recorder = recorder{hour: now.Truncate(time.Hour), last: map[history.Key]recorded{}, ends: map[string]int{}, bytes: map[string]int{}, many: map[manyKey]*history.Record{}}
 	if a.config.History == nil {
 		return
 	}
-	a.recorder.counted = now.UTC().Format(time.DateOnly)
+	now := a.config.Now()
 	wait, cancel := context.WithTimeout(ctx, resumeTime)
 	defer cancel()
 	recounted := a.recount(ctx, now)
 	a.resumeLeft(ctx, wait, now)
+	a.recorder.goOn()
 	select {
 	case <-recounted:
 	case <-wait.Done(): // it goes on, and is added when it ends
@@ -91,7 +113,7 @@ func (a *Agent) resumeLeft(ctx, wait context.Context, now time.Time) {
 		for _, r := range a.recordsOf(&v, now) {
 			keys[r.Key()] = true
 			if own := t.Origin == ""; !own {
-				a.recorder.last[r.Key()] = recorded{at: now}
+				a.recorder.met(r.Key(), recorded{at: now})
 			}
 		}
 		if t.Created.Before(since) {
@@ -114,13 +136,13 @@ func (a *Agent) resumeLeft(ctx, wait context.Context, now time.Time) {
 			break
 		}
 		for key, r := range got.last {
-			a.recorder.last[key] = recorded{r.At, r.Total, true}
+			a.recorder.met(key, recorded{r.At, r.Total, true})
 		}
 		return
 	case <-wait.Done():
 		a.config.Log.WarnContext(ctx, "cannot read what was recorded of shares: the disk does not answer")
 	}
 	for key := range keys {
-		a.recorder.last[key] = recorded{at: now}
+		a.recorder.met(key, recorded{at: now})
 	}
 }

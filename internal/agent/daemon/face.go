@@ -30,6 +30,8 @@ type Node struct {
 	Pages *web.Pages
 	// Rules are the agent's configuration, nil without one.
 	Rules *agentconfig.Config
+	// SwapMemory is how much host memory swapped and suspended shares may have together, in bytes.
+	SwapMemory uint64
 	// Dir is the agent's run directory.
 	Dir string
 	// Cover installs the program that limits containers where the host finds it, and returns its path.
@@ -86,7 +88,7 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 		running.Go(func() {
 			defer end()
 			fault = s.options.Face(ctx, Node{
-				Agent: s.agent, Health: s.health, Library: s.library, Pages: s.pages, Rules: s.rules, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log,
+				Agent: s.agent, Health: s.health, Library: s.library, Pages: s.pages, Rules: s.rules, SwapMemory: s.swapMemory(), Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log,
 				Cover: func() (string, error) { return slice.InstallCover(s.options.Tree, s.tenants) }, Facts: s.facts(), Tree: s.options.Tree, Apart: leaveContainer,
 			})
 		})

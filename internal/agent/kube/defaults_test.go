@@ -122,13 +122,13 @@ func TestPoolByDefaults(t *testing.T) {
 // What the configuration has of the host for swap shares is published with the GPUs that can have such shares.
 func TestPoolOfANodeThatSwaps(t *testing.T) {
 	const uuid = "GPU-00000000-0000-4000-8000-000000000001"
-	rules, err := agentconfig.Parse("agent.yaml", []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\nswapMemory: 64Gi\nturnMemory: 25%\n"), nil)
+	rules, err := agentconfig.Parse("agent.yaml", []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\nturnMemory: 25%\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for capability, want := range map[string]string{"6.0": "12Gi 64Gi 4Gi", "5.2": "16Gi 0 0"} {
 		o := &publisher{
-			Node: daemon.Node{Agent: new(agent.Agent), Health: &health.Monitor{}, Library: &nvml.Library{}, Rules: rules},
+			Node: daemon.Node{Agent: new(agent.Agent), Health: &health.Monitor{}, Library: &nvml.Library{}, Rules: rules, SwapMemory: 64 << 30},
 			gpus: []backend.GPU{{UUID: uuid, Total: 16 << 30}}, kinds: map[string]kind{uuid: {capability: capability}},
 		}
 		o.forms = newForms("n1", nil, nil, slog.New(slog.DiscardHandler))

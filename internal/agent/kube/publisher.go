@@ -139,7 +139,7 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 		}
 		gpus, changed = own, either(ctx, changed, readdressed)
 	}
-	pool.Divide(gpus, p.Rules.SwapMemory(), p.Rules.TurnMemory())
+	pool.Divide(gpus, p.SwapMemory, p.Rules.TurnMemory())
 	functions, reoffered := p.offered(shapes)
 	more, faulty := pool.Functions(functions)
 	if faulty != nil {
