@@ -56,6 +56,7 @@ func (m monitor) watchSuspension(ctx context.Context, setting Setting) (err erro
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, shell.end()) }()
 	holds := p.model.GPU.Context + sleeperHolds
 	awake := map[int]uint64{pid: uint64(holds)}
 	for _, step := range []struct {
@@ -74,7 +75,7 @@ func (m monitor) watchSuspension(ctx context.Context, setting Setting) (err erro
 			return fmt.Errorf("inside, after %q: %w", step.command, err)
 		}
 	}
-	return shell.end()
+	return nil
 }
 
 // outside compares what the monitor shows of the whole machine.
@@ -167,18 +168,19 @@ func (a *asked) end() error { return errors.Join(a.input.Close(), a.wait()) }
 // inShare holds memory and runs a program for each line that it reads, until its input ends. $1 is gpubench, $2 an amount.
 const inShare = `bench=$1 bytes=$2
 shift 2
-exec 3<&0
-sleep infinity | "$bench" hold --bytes "$bytes" &
-while read -r line <&3; do
+coproc HOLD { exec "$bench" hold --bytes "$bytes"; }
+read -r line <&"${HOLD[0]}"
+echo "$line"
+while read -r line; do
 	"$@" </dev/null
 	echo "answered"
 done
-kill $(jobs -p)`
+kill -KILL "$HOLD_PID"`
 
 // sleep starts the share that is suspended, and returns the number of the process that holds its memory.
 func (s *swapping) sleep(ctx context.Context, m monitor) (*asked, int, error) {
 	bench := filepath.Join(string(s.Tree), "bin", "gpubench")
-	argv := append([]string{"bash", "-mc", inShare, "bash", bench, strconv.Itoa(sleeperHolds)}, s.python("monitors", m.args(s.place)...)...)
+	argv := append([]string{"bash", "-c", inShare, "bash", bench, strconv.Itoa(sleeperHolds)}, s.python("monitors", m.args(s.place)...)...)
 	cmd := onWideTerminal(s.divvy(ctx, append([]string{
 		"run", "--simgpu", s.instance.Name, "--gpu", "0", "--layer", "namespace", "--name", sleeper, "--memory", strconv.Itoa(sleeperLimit), "--",
 	}, argv...)...))
