@@ -218,29 +218,32 @@ func checkRange(s *backend.Share) error {
 	return nil
 }
 
+// backendOf is the backend that the flags of a config page tell.
+func backendOf(flags uint32) v1alpha1.Backend {
+	switch {
+	case flags&page.FlagRemote != 0:
+		return v1alpha1.BackendRemote
+	case flags&page.FlagAlone != 0:
+		return v1alpha1.BackendMIG
+	case flags&page.FlagMPS != 0:
+		return v1alpha1.BackendMPS
+	case flags&page.FlagDriverTime != 0:
+		return v1alpha1.BackendTimeslice
+	}
+	return v1alpha1.BackendSlice
+}
+
 // Decode is the tenant of a config page. The page does not tell the tenant's
 // user, nor what the driver alone knows of a GPU: its index, its name and its
 // reserved memory, and of a MIG instance its profile and its place.
 func Decode(c *page.Config) (backend.Tenant, error) {
 	t := backend.Tenant{
 		ID: fieldText(c.ID[:]), Name: fieldText(c.Name[:]),
-		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace, Backend: v1alpha1.BackendSlice,
-		Changed: c.Changed, MPSPipe: fieldText(c.MPSPipe[:]),
+		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace, Backend: backendOf(c.Flags),
+		Changed: c.Changed, MPSPipe: fieldText(c.MPSPipe[:]), Swap: c.Flags&page.FlagSwap != 0,
 	}
 	if c.Flags&page.FlagEnv != 0 {
 		t.Layer = backend.LayerEnv
-	}
-	if c.Flags&page.FlagDriverTime != 0 {
-		t.Backend = v1alpha1.BackendTimeslice
-	}
-	if c.Flags&page.FlagMPS != 0 {
-		t.Backend = v1alpha1.BackendMPS
-	}
-	if c.Flags&page.FlagAlone != 0 {
-		t.Backend = v1alpha1.BackendMIG
-	}
-	if c.Flags&page.FlagRemote != 0 {
-		t.Backend = v1alpha1.BackendRemote
 	}
 	if err := checkMPS(&t); err != nil {
 		return backend.Tenant{}, fmt.Errorf("%w: %w", page.ErrCorrupt, err)
@@ -248,7 +251,6 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 	if c.DeviceCount < 1 || c.DeviceCount > page.Devices {
 		return backend.Tenant{}, fmt.Errorf("%w: %d GPUs", page.ErrCorrupt, c.DeviceCount)
 	}
-	t.Swap = c.Flags&page.FlagSwap != 0
 	if c.DeviceCount%uint32(ledgers(&t)) != 0 {
 		return backend.Tenant{}, fmt.Errorf("%w: %d devices of a swap share", page.ErrCorrupt, c.DeviceCount)
 	}
