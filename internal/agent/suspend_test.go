@@ -149,6 +149,40 @@ func TestSuspendedByAnother(t *testing.T) {
 	}
 }
 
+// TestSuspendAskedBefore has the driver end what a helper that was killed had asked, after the next look and before the next
+// question, which it then refuses.
+func TestSuspendAskedBefore(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	for _, act := range []suspension.Act{suspension.Lock, suspension.Save, suspension.Restore, suspension.Unlock} {
+		asked := 0
+		s.mu.Lock()
+		s.refuse = func(a suspension.Act, pid int) error {
+			if a != act {
+				return nil
+			}
+			if asked++; asked == 1 {
+				return checkpointer.ErrEnded
+			}
+			s.refuse, s.states[pid] = nil, a.To()
+			s.show()
+			return &checkpointer.Refusal{Act: a, PID: pid, Result: 401}
+		}
+		s.mu.Unlock()
+		if err := one.suspend(r, true); err != nil {
+			t.Errorf("%s: %v", act, err)
+		}
+		if err := one.resume(r); err != nil {
+			t.Errorf("%s: %v", act, err)
+		}
+		if asked != 2 {
+			t.Errorf("%s: it was asked %d times", act, asked)
+		}
+	}
+}
+
 func TestUnsuspendable(t *testing.T) {
 	n := newNode(t)
 	s := newSaver(n)

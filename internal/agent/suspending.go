@@ -125,12 +125,14 @@ func (m *move) do(ctx context.Context, goal suspension.Goal, plan suspension.Pla
 			continue
 		}
 		a.step("suspend-" + plan.Act.String())
-		_, err := a.config.Checkpointer.Do(ctx, plan.Act, p.PID, a.limitOf(plan.Act, t, p.id))
+		state, err := a.config.Checkpointer.Do(ctx, plan.Act, p.PID, a.limitOf(plan.Act, t, p.id))
 		a.step("suspended-" + plan.Act.String())
+		// A driver that was asked before, by a helper or an agent that was killed, does that first and refuses to do it twice.
+		done := err == nil || errors.Is(err, checkpointer.ErrRefused) && state == plan.Act.To()
 		switch {
 		case ctx.Err() != nil:
 			return false
-		case err == nil:
+		case done:
 			a.disown(ctx, plan.Act, p.id)
 			continue
 		case !p.id.Alive():

@@ -38,7 +38,7 @@ processes have open.`,
 			})
 		},
 	}
-	command.Flags().BoolVar(&hold, "hold", false, "keep it out until `divvy resume`, whatever its programs call")
+	command.Flags().BoolVar(&hold, "hold", false, "keep it out until 'divvy resume', whatever its programs call")
 	addMachine(command, &machine)
 	return command
 }
