@@ -45,7 +45,7 @@ type Config struct {
 	Unsuspendable func() string
 	// Misuse is what is done about shares that take more of a GPU than they may, and about processes without a share of listed users.
 	Misuse agentconfig.Outside
-	// Checkpointer takes shares off their GPUs; nil for an agent that suspends none.
+	// Checkpointer takes shares off their GPUs; nil where there is no driver.
 	Checkpointer Checkpointer
 	// Listed reports whether processes of a user that are on a GPU without a share are
 	// answered as Misuse says; nil lists nobody. System users are never answered.

@@ -183,6 +183,25 @@ func TestSuspendAskedBefore(t *testing.T) {
 	}
 }
 
+// TestResumeWithoutHostMemory has an agent that gives no host memory find a share that the one before has suspended.
+func TestResumeWithoutHostMemory(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	if err := one.suspend(r, true); err != nil {
+		t.Fatal(err)
+	}
+	r.stopAgent()
+	r = n.startAs(n.suspends(s, 0))
+	if err := one.resume(r); err != nil {
+		t.Error(err)
+	}
+	if err := one.suspend(r, true); err == nil || !strings.Contains(err.Error(), "gives shares no host memory") {
+		t.Error(err)
+	}
+}
+
 func TestUnsuspendable(t *testing.T) {
 	n := newNode(t)
 	s := newSaver(n)

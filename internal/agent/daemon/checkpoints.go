@@ -18,10 +18,10 @@ func (s *service) rest() {
 	}
 }
 
-// openCheckpoints lets shares be taken off their GPUs where there is host memory for them. Nothing is started before
-// somebody asks.
-func (s *service) openCheckpoints(found *driver.Driver, hostMemory uint64) {
-	if found == nil || hostMemory == 0 {
+// openCheckpoints lets shares be taken off their GPUs and brought back. An agent that gives no host memory may still find
+// some that the one before has suspended. Nothing is started before somebody asks.
+func (s *service) openCheckpoints(found *driver.Driver) {
+	if found == nil {
 		return
 	}
 	program, library := s.options.Tree.Program("divvy-checkpoint"), s.finder.Loadable(found, driver.CUDA)

@@ -185,7 +185,7 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	if err != nil {
 		return s, err
 	}
-	s.openCheckpoints(found, s.swapMemory())
+	s.openCheckpoints(found)
 	if err := s.openForms(found); err != nil {
 		return s, err
 	}
