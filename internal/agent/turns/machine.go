@@ -49,8 +49,9 @@ func (m *machine) allow(rooms map[string]uint64) {
 	}
 }
 
-// measure sets the rate of each GPU to the median of those of its shares: one share that tells nonsense moves it no
-// farther than to another's. A GPU keeps its rate when they end.
+// measure sets the rate of each GPU to the median of those of its shares, among which firstRate is one where their number is
+// even: beside others, a share that tells nonsense moves it no farther than to another's or to that. A GPU keeps its rate when
+// they end.
 func (m *machine) measure(tenants map[string]*share) {
 	rates := map[int][]uint64{}
 	for _, id := range slices.Sorted(maps.Keys(tenants)) {
@@ -61,8 +62,11 @@ func (m *machine) measure(tenants map[string]*share) {
 		}
 	}
 	for n, all := range rates {
+		if len(all)%2 == 0 {
+			all = append(all, firstRate)
+		}
 		slices.Sort(all)
-		m.gpus[n].Rate = all[(len(all)-1)/2]
+		m.gpus[n].Rate = all[len(all)/2]
 	}
 }
 
