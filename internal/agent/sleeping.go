@@ -104,8 +104,8 @@ func (a *Agent) returnHost(ctx context.Context, t *tenant) {
 
 // tendOne keeps a gate closed, wakes who waits at it, and sees to it that somebody carries the suspension out.
 func (a *Agent) tendOne(ctx context.Context, t *tenant, of backend.Tenant, s suspended, whole bool) {
-	if err := a.gates.shut(a, of); err != nil {
-		a.config.Log.WarnContext(ctx, "cannot keep a gate closed", "tenant", t.Name, "error", err)
+	if !a.keepShut(ctx, t, of) {
+		return
 	}
 	if s.Goal == suspension.Out && !s.Hold {
 		if told, err := a.gates.read(a, of); err == nil && (told.waits || told.last > s.Closed) {
@@ -118,6 +118,20 @@ func (a *Agent) tendOne(ctx context.Context, t *tenant, of backend.Tenant, s sus
 	if s.Goal == suspension.In || t.Away != AwayOut || whole {
 		a.startMove(ctx, t)
 	}
+}
+
+// keepShut keeps the gate of a tenant closed, and reports whether the tenant is still suspended: who comes back has its gate
+// opened under the same lock, and it must stay open.
+func (a *Agent) keepShut(ctx context.Context, t *tenant, of backend.Tenant) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.Suspended == nil || t.ended {
+		return false
+	}
+	if err := a.gates.shut(a, of); err != nil {
+		a.config.Log.WarnContext(ctx, "cannot keep a gate closed", "tenant", t.Name, "error", err)
+	}
+	return true
 }
 
 // tendIdle suspends a tenant whose programs have not used a GPU for so long.
@@ -162,29 +176,36 @@ func (a *Agent) leave(ctx context.Context, t *tenant, why string, hold bool) err
 	if err := a.refuseSuspension(ctx, t); err != nil {
 		return err
 	}
-	a.mu.Lock()
-	away := t.Away
-	a.mu.Unlock()
-	if away == AwayNot {
-		if err := a.ReserveHost(ctx, t.ID); err != nil {
-			return a.refusedHost(t, err)
-		}
-	}
-	if err := a.setOut(ctx, t, why, hold); err != nil {
+	for {
+		a.mu.Lock()
+		away := t.Away
+		a.mu.Unlock()
 		if away == AwayNot {
+			if err := a.ReserveHost(ctx, t.ID); err != nil {
+				return a.refusedHost(t, err)
+			}
+		}
+		err := a.setOut(ctx, t, why, hold)
+		switch {
+		case errors.Is(err, ErrNotAway):
+			continue // it came back meanwhile, and gave its host memory back
+		case err != nil && away == AwayNot:
 			err = errors.Join(err, a.ReturnHost(ctx, t.ID))
 		}
 		return err
 	}
-	return nil
 }
 
-// setOut closes the gate of a tenant for which there is host memory, and has it taken off its GPUs.
+// setOut closes the gate of a tenant for which there is host memory, and has it taken off its GPUs. The error is [ErrNotAway]
+// for one that has none.
 func (a *Agent) setOut(ctx context.Context, t *tenant, why string, hold bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.ended || !t.ready {
 		return control.Errorf(control.CodeNotFound, "%s has ended", t.Name)
+	}
+	if t.Away == AwayNot {
+		return fmt.Errorf("%w: no host memory is taken for %s", ErrNotAway, t.Name)
 	}
 	next := suspended{}
 	if t.Suspended != nil {

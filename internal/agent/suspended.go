@@ -9,6 +9,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/suspension"
 )
 
 // Away is where the memory of a tenant counts that may be suspended. A tenant goes through the states in this order and
@@ -63,6 +64,11 @@ func (a *Agent) ReserveHost(ctx context.Context, id string) error {
 		for i := range t.Shares {
 			need += t.granted(i)
 		}
+		if !t.isTenancy() {
+			if err := a.requester(t.UID, false).roomOnHost(a.heldBy(t.UID, t), need); err != nil {
+				return err
+			}
+		}
 		return a.hostRoom(t, len(t.Shares), need, a.hostAhead(nil))
 	}, AwayNot)
 }
@@ -109,9 +115,14 @@ func (a *Agent) StayAway(ctx context.Context, id string) error {
 }
 
 // ReturnHost gives back the host memory of a tenant that is on its GPUs: after a resumption, or where it was not suspended
-// after all, [AwayEntering] and [AwayLeaving] become [AwayNot].
+// after all, [AwayEntering] and [AwayLeaving] become [AwayNot]. One that is to leave keeps it.
 func (a *Agent) ReturnHost(ctx context.Context, id string) error {
-	return a.changeAway(ctx, id, AwayNot, nil, AwayEntering, AwayLeaving)
+	return a.changeAway(ctx, id, AwayNot, func(t *tenant) error {
+		if t.Suspended != nil && t.Suspended.Goal == suspension.Out {
+			return fmt.Errorf("%w: %s is to leave its GPUs", ErrNotAway, t.Name)
+		}
+		return nil
+	}, AwayEntering, AwayLeaving)
 }
 
 // Changed returns a channel that is closed when tenants or requests change next.

@@ -296,7 +296,10 @@ func (a *Agent) stays(ctx context.Context, t *tenant) (leaves bool, err error) {
 			return false, err
 		}
 	}
-	return false, a.ReturnHost(ctx, t.ID)
+	if err = a.ReturnHost(ctx, t.ID); errors.Is(err, ErrNotAway) {
+		return true, nil // somebody wants it to leave by now
+	}
+	return false, err
 }
 
 // tellLost tells of processes that the driver lost. Agent.mu is held.

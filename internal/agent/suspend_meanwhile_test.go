@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/suspension"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
+)
+
+// Whoever wants a share to leave and whoever brings it back do not take each other's host memory.
+func TestLeavesWhileItComesBack(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(20 * gib)
+	id := n.grant(r, n.asker(0), suspending("1", 16*gib)).Tenant.ID
+	it := r.tenants[id]
+	if err := r.setOut(t.Context(), it, "a test", false); !errors.Is(err, ErrNotAway) {
+		t.Errorf("without host memory: %v", err)
+	}
+	n.must(r.ReserveHost(t.Context(), id))
+	r.mu.Lock()
+	it.Suspended = &suspended{Goal: suspension.Out}
+	r.mu.Unlock()
+	if err := r.ReturnHost(t.Context(), id); !errors.Is(err, ErrNotAway) || n.list(r).SwapMemory.Granted != 16*gib {
+		t.Errorf("of one that is to leave: %v, %d bytes are granted", err, n.list(r).SwapMemory.Granted)
+	}
+}
+
+// A look that began before a share came back leaves the gate open.
+func TestGateStaysOpen(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	n.must(one.suspend(r, false))
+	r.mu.Lock()
+	it := r.tenants[one.created.Tenant.ID]
+	old, of := *it.Suspended, r.tenantOf(&it.record)
+	r.mu.Unlock()
+	n.must(one.resume(r))
+	r.tendOne(t.Context(), it, of, old, false)
+	told, err := page.ReadConfig(tenantdir.Dir(one.created.Tenant.Dir).Config())
+	if err != nil || told.Device[0].Turn.Order&(1<<page.TurnBits-1) == page.TurnSuspended {
+		t.Errorf("the gate of a share that is back is closed: %+v, %v", told.Device[0].Turn, err)
+	}
+}
+
+// What a user may have of the host's memory holds for suspended shares as for swap shares.
+func TestSuspendedWithinItsUsersPart(t *testing.T) {
+	n := newNode(t)
+	c := n.settings(n.backend)
+	c.SwapMemory, c.Rules = 64*gib, n.rules("swapMemory: 64Gi\nusers: {ada: {swapMemory: 20Gi}}")
+	r := n.startAs(c)
+	first := n.grant(r, n.asker(ada), suspending("0", 16*gib)).Tenant.ID
+	second := n.grant(r, n.asker(ada), suspending("1", 8*gib)).Tenant.ID
+	n.must(r.ReserveHost(t.Context(), first))
+	if err := r.ReserveHost(t.Context(), second); !alloc.Waits(err) || !strings.Contains(err.Error(), "16Gi in swapped and suspended shares") {
+		t.Errorf("beyond what its user may have: %v", err)
+	}
+	n.must(r.ReturnHost(t.Context(), first))
+	n.must(r.ReserveHost(t.Context(), second))
+}
