@@ -128,8 +128,8 @@ type Agent struct {
 	// gather.
 	gathered <-chan struct{}
 
-	// gates are the pages of tenants that are suspended or may be.
-	gates gates
+	gates    gates // the pages of tenants that are suspended or may be
+	arrivals int   // counts restorations that have ended; mu guards it
 
 	// recorder makes records for the history.
 	recorder recorder

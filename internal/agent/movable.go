@@ -162,31 +162,61 @@ func (m *move) awaitLedger(ctx context.Context) bool {
 	return true
 }
 
-// lacksAtDriver says what the GPUs have too little of for the processes that are away, by the driver's figures; empty where
-// there is room.
+// lacksAtDriver says what the GPUs have too little of for the processes that are away, by the driver's figures and beside what
+// others are bringing back; empty where there is room, which is the tenant's then.
 func (a *Agent) lacksAtDriver(ctx context.Context, t *tenant, processes []found) string {
-	snapshots := a.snapshots(ctx, uuidsOf(t)...)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	var snapshots []snapshot
+	for arrivals, looked := 0, false; !looked || arrivals != a.arrivals; looked = true {
+		arrivals = a.arrivals // what arrives during a look may be neither in its figures nor on its way
+		a.mu.Unlock()
+		snapshots = a.snapshots(ctx, uuidsOf(t)...)
+		a.mu.Lock()
+	}
+	needs := make([]uint64, len(t.Shares))
 	for i := range t.Shares {
-		var needs uint64
 		for _, p := range processes {
 			if at := t.removed(p.id); at >= 0 && p.State == suspension.Saved && i < len(t.Suspended.Processes[at].Bytes) {
-				needs += t.Suspended.Processes[at].Bytes[i]
+				needs[i] += t.Suspended.Processes[at].Bytes[i]
 			}
 		}
 		for j := range snapshots {
-			v := &snapshots[j]
-			if v.gpu.UUID != t.Shares[i].UUID || needs == 0 {
+			if needs[i] == 0 || snapshots[j].gpu.UUID != t.Shares[i].UUID {
 				continue
 			}
-			if v.used == nil {
-				return fmt.Sprintf("the driver does not tell what is free on GPU %d", v.gpu.Index)
-			}
-			if free := v.gpu.Capacity() - min(v.gpu.Capacity(), *v.used); free < needs {
-				return fmt.Sprintf("GPU %d has %s free by the driver's figures, and %s needs %s there", v.gpu.Index, v1alpha1.FormatBytes(free), t.Name, v1alpha1.FormatBytes(needs))
+			if lacks := a.lacksOn(&snapshots[j], t, needs[i]); lacks != "" {
+				return lacks
 			}
 		}
 	}
+	t.coming = needs
 	return ""
+}
+
+// lacksOn is lacksAtDriver of one GPU. Agent.mu is held.
+func (a *Agent) lacksOn(v *snapshot, t *tenant, needs uint64) string {
+	if v.used == nil {
+		return fmt.Sprintf("the driver does not tell what is free on GPU %d", v.gpu.Index)
+	}
+	used := *v.used
+	for _, o := range a.tenants {
+		for i, bytes := range o.coming {
+			if o != t && o.Shares[i].UUID == v.gpu.UUID {
+				used += bytes
+			}
+		}
+	}
+	if free := v.gpu.Capacity() - min(v.gpu.Capacity(), used); free < needs {
+		return fmt.Sprintf("GPU %d has %s free by the driver's figures, and %s needs %s there", v.gpu.Index, v1alpha1.FormatBytes(free), t.Name, v1alpha1.FormatBytes(needs))
+	}
+	return ""
+}
+
+// arrived notes that nothing of a tenant is being restored any more. Agent.mu is held.
+func (a *Agent) arrived(t *tenant) {
+	if t.coming != nil {
+		t.coming = nil
+		a.arrivals++
+	}
 }

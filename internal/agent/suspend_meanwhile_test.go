@@ -3,8 +3,10 @@ package agent
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/suspension"
@@ -62,4 +64,43 @@ func TestSuspendedWithinItsUsersPart(t *testing.T) {
 	}
 	n.must(r.ReturnHost(t.Context(), first))
 	n.must(r.ReserveHost(t.Context(), second))
+}
+
+// Two that come back do not both take what the driver has free for one of them, which would lose a process.
+func TestRoomAtDriverIsOnes(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	c := n.suspends(s, 100*gib)
+	var once sync.Once
+	begins, goOn := make(chan struct{}), make(chan struct{})
+	c.Step = func(name string) {
+		if name == "suspend-restore" {
+			once.Do(func() { close(begins); <-goOn })
+		}
+	}
+	r := n.startAs(c)
+	one, two := n.use(r, s, "one", 30*gib, 30*gib, 0), n.use(r, s, "two", 30*gib, 30*gib, 0)
+	n.must(one.suspend(r, true))
+	n.must(two.suspend(r, true))
+	s.fill(40 * gib) // of 80
+	done := make(chan error, 2)
+	go func() { done <- one.resume(r) }()
+	<-begins
+	go func() { done <- two.resume(r) }()
+	eventually(t, "the second waits, or is back", func() bool {
+		is := two.is(n, r)
+		return is == control.SuspensionWaiting || is == ""
+	})
+	close(goOn)
+	eventually(t, "the first is back", func() bool { return one.is(n, r) == "" })
+	if is := two.is(n, r); is != control.SuspensionWaiting {
+		t.Errorf("without room the second is %q", is)
+	}
+	s.fill(0)
+	for range 2 {
+		n.must(<-done)
+	}
+	if !s.in(suspension.Running, one.pid(), two.pid()) {
+		t.Error("a process is lost")
+	}
 }

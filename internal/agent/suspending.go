@@ -50,6 +50,7 @@ func (a *Agent) startMove(ctx context.Context, t *tenant) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		t.moves, t.lacks = false, ""
+		a.arrived(t)
 		a.tell()
 	})
 }
@@ -145,6 +146,11 @@ func (m *move) do(ctx context.Context, goal suspension.Goal, plan suspension.Pla
 		}
 		return m.failed(ctx, goal, plan.Act, p, err)
 	}
+	if plan.Act == suspension.Restore {
+		a.mu.Lock()
+		a.arrived(t)
+		a.mu.Unlock()
+	}
 	m.silent, m.pause, m.room = 0, moveFirst, false
 	return true
 }
@@ -160,6 +166,7 @@ func (a *Agent) disown(ctx context.Context, act suspension.Act, id process.ID) {
 func (m *move) failed(ctx context.Context, goal suspension.Goal, act suspension.Act, p found, err error) bool {
 	a, t := m.agent, m.tenant
 	if goal == suspension.In {
+		m.room = false // what was free may be another's by the next try
 		return m.again(ctx, fmt.Errorf("the driver does not bring process %d back: %w", p.PID, err))
 	}
 	if errors.Is(err, checkpointer.ErrRefused) || m.silent >= mostSilent {

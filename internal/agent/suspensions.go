@@ -73,6 +73,8 @@ type mover struct {
 	moves bool
 	// lacks is what its return waits for, empty while it does not wait.
 	lacks string
+	// coming is how much of each share's GPU processes may take that are being restored: the driver does not show it yet.
+	coming []uint64
 	// failed is why the last suspension came to nothing, and rests until when none is begun by itself.
 	failed string
 	rests  time.Time
