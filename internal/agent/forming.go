@@ -253,9 +253,10 @@ func (a *Agent) settleForms(ctx context.Context, failed bool) {
 		f := a.formings[gpu.UUID]
 		a.mu.Lock()
 		should, skip := a.formOf(gpu), failed && f.fault == ""
-		same := (f.has == should || f.has == "" && !a.isFormer(should)) && before[gpu.UUID] == wanted[gpu.UUID]
+		stays := before[gpu.UUID] == wanted[gpu.UUID]
+		same := (f.has == should || f.has == "" && !a.isFormer(should)) && f.fault == ""
 		a.mu.Unlock()
-		if skip && before[gpu.UUID] == wanted[gpu.UUID] || same && f.fault == "" {
+		if stays && (skip || same) {
 			continue
 		}
 		a.settleForm(ctx, gpu)
