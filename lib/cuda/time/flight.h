@@ -104,12 +104,12 @@ struct launch {
     bool ends_batch;
     bool taken;   /* its charge is in the bucket already */
     bool waited;  /* it had to wait, so others will follow it at once */
-    bool yields;  /* it waits because a neighbour's pulse beats */
     bool unknown; /* nobody knows its cost, not even about */
     bool records; /* it is the record of an event */
     bool apart;   /* it is in no order with the flight's stream, whose events cannot measure it */
     bool alone;   /* has to be measured alone; only then also: */
     bool loads;   /* its code may be loaded inside the driver's call */
+    bool yields;  /* it waits because a neighbour's pulse beats */
     /* Whether flight is NULL or not: */
     uint32_t turns; /* see turns.h */
 };

@@ -33,14 +33,18 @@ bool launch_any(void) {
     return flags != 0;
 }
 
+/* What launches go through is inlined for those of kernels in a share without turns, and again for
+ * all others: so they pay no call and no look at what kind of call it is. */
+#define OFTEN static inline __attribute__((always_inline))
+
 /* Whether to look at the budget, which is after each portion of work. */
-static bool must_look(const struct launch *launch, uint32_t flags) {
-    const struct flight *flight = launch->flight;
-    uint64_t unseen = launch->records ? __atomic_load_n(&flight->records, __ATOMIC_RELAXED)
-                                      : __atomic_load_n(&flight->unseen, __ATOMIC_RELAXED);
+OFTEN bool must_look(const struct launch *launch, const struct flight *flight, uint32_t flags,
+                     bool records) {
+    uint64_t unseen = records ? __atomic_load_n(&flight->records, __ATOMIC_RELAXED)
+                              : __atomic_load_n(&flight->unseen, __ATOMIC_RELAXED);
     uint64_t more = launch->ns > launch->charge ? launch->ns : launch->charge;
     return (flags & (DV_PAGE_BUDGET_LIMITED | DV_PAGE_BUDGET_YIELD)) != 0 &&
-           unseen + more > (launch->records ? GATE_RECORDS_NS : GATE_PORTION_NS);
+           unseen + more > (records ? GATE_RECORDS_NS : GATE_PORTION_NS);
 }
 
 /* The first launch of this work by the process: loads its code, and asks what others learned. */
@@ -80,10 +84,10 @@ enum kind { WORK, WORK_JOINED, RECORD, RECORD_APART, PASSAGE };
 #define MEASURED                                                                                   \
     (DV_PAGE_BUDGET_LIMITED | DV_PAGE_BUDGET_BEAT | DV_PAGE_BUDGET_YIELD | DV_PAGE_BUDGET_CAPPED)
 
-/* Charges a launch, which may wait. It has no flight afterwards if it must not be given, and the
- * answer says why. */
-static CUresult charge(struct launch *launch, struct flight *flight, struct work work,
-                       uint64_t prior, uint32_t flags, enum kind kind) {
+/* Charges a launch, which may wait. False if it must not be given; the answer says why. */
+OFTEN bool charge(struct launch *launch, struct flight *flight, struct work work, uint64_t prior,
+                  uint32_t flags, enum kind kind, CUresult *answer) {
+    struct notes *notes = notes_here;
     launch->flight = flight;
     launch->cost = cost_find(cost_key(work), prior);
     launch->taken = launch->waited = launch->unknown = launch->alone = false;
@@ -92,33 +96,33 @@ static CUresult charge(struct launch *launch, struct flight *flight, struct work
     launch->apart = kind == RECORD_APART;
     bool unknown =
         __builtin_expect(cost_samples(launch->cost) == 0, 0) && is_unknown(launch, work, flags);
-    struct notes *notes = notes_here;
-    CUresult gone = CUDA_SUCCESS;
     launch->now = now_about(notes);
     notes->last = flight;
     launch_price(launch, flags);
-    if (unknown || must_look(launch, flags)) {
-        gone = gate_wait(launch);
-        if (launch->flight != NULL && work.of != NULL && kernel_gone(work.of)) {
-            gone = CUDA_ERROR_INVALID_HANDLE;
-        }
+    if (!unknown && !must_look(launch, flight, flags, kind == RECORD || kind == RECORD_APART)) {
+        return true;
     }
-    return gone;
+    *answer = gate_wait(launch);
+    if (launch->flight != NULL && work.of != NULL && kernel_gone(work.of)) {
+        *answer = CUDA_ERROR_INVALID_HANDLE;
+    }
+    return launch->flight != NULL;
 }
 
 /* The launch is given to the driver next, or its answer is known already. */
-static void give(struct launch *launch, uint32_t flags) {
+OFTEN void give(struct launch *launch, struct flight *flight, uint32_t flags) {
     if (flags & DV_PAGE_BUDGET_BEAT) {
         gate_beat(launch);
     }
-    __atomic_store_n(&notes_here->launching, launch->flight, __ATOMIC_RELAXED);
-    flight_give(launch->flight, launch);
+    __atomic_store_n(&notes_here->launching, flight, __ATOMIC_RELAXED);
+    flight_give(flight, launch);
 }
 
 /* In a share that has turns. It waits for its turn before it is charged, so that what is charged
  * goes at once, and looks at the order again when nothing else can hold it up. */
-static CUresult begin_turn(struct launch *launch, struct flight *flight, struct work work,
-                           uint64_t prior, uint32_t flags, enum kind kind) {
+static __attribute__((noinline)) CUresult begin_turn(struct launch *launch, struct flight *flight,
+                                                     struct work work, uint64_t prior,
+                                                     uint32_t flags, enum kind kind) {
     bool counts = kind != PASSAGE && (flags & MEASURED) != 0;
     bool waits = kind == WORK || kind == PASSAGE, late = false;
     CUresult answer = CUDA_SUCCESS;
@@ -131,9 +135,8 @@ static CUresult begin_turn(struct launch *launch, struct flight *flight, struct 
     if (waits) {
         answer = turns_wait(&flight, &late);
     }
-    if (flight != NULL && counts) {
-        answer = charge(launch, flight, work, prior, flags, kind);
-        flight = launch->flight;
+    if (flight != NULL && counts && !charge(launch, flight, work, prior, flags, kind, &answer)) {
+        flight = NULL;
     }
     if (flight != NULL && answer == CUDA_SUCCESS && waits) {
         answer = turns_enter(&flight, &late);
@@ -144,13 +147,13 @@ static CUresult begin_turn(struct launch *launch, struct flight *flight, struct 
     }
     launch->flight = counts ? flight : NULL;
     if (launch->flight != NULL) {
-        give(launch, flags);
+        give(launch, flight, flags);
     }
     return answer;
 }
 
-static CUresult begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior,
-                      enum kind kind) {
+OFTEN CUresult begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior,
+                     enum kind kind) {
     if (__builtin_expect(__atomic_load_n(launch_flags[0], __ATOMIC_RELAXED) & DV_PAGE_BUDGET_TURNS,
                          0)) {
         turns_pause(); /* in a suspended share the driver would block the look for the stream's context */
@@ -169,32 +172,37 @@ static CUresult begin(struct launch *launch, CUstream stream, struct work work, 
     if (flags == 0 || kind == PASSAGE) {
         return CUDA_SUCCESS;
     }
-    CUresult gone = charge(launch, flight, work, prior, flags, kind);
-    if (launch->flight != NULL) {
-        give(launch, flags);
+    CUresult answer = CUDA_SUCCESS;
+    if (charge(launch, flight, work, prior, flags, kind, &answer)) {
+        give(launch, flight, flags);
     }
-    return gone;
+    return answer;
 }
 
 CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
     return begin(launch, stream, work, prior, WORK);
 }
 
+static CUresult begin_other(struct launch *launch, CUstream stream, struct work work,
+                            uint64_t prior, enum kind kind) {
+    return begin(launch, stream, work, prior, kind);
+}
+
 CUresult launch_joins(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
-    return begin(launch, stream, work, prior, WORK_JOINED);
+    return begin_other(launch, stream, work, prior, WORK_JOINED);
 }
 
 CUresult launch_passes(struct launch *launch, CUstream stream) {
-    return begin(launch, stream, (struct work){.of = NULL}, 0, PASSAGE);
+    return begin_other(launch, stream, (struct work){.of = NULL}, 0, PASSAGE);
 }
 
 CUresult launch_records(struct launch *launch, CUstream stream) {
-    return begin(launch, stream, cost_moved(COST_EVENT, 0), EVENT_NS, RECORD);
+    return begin_other(launch, stream, cost_moved(COST_EVENT, 0), EVENT_NS, RECORD);
 }
 
 CUresult launch_records_apart(struct launch *launch) {
     launch_follows(CU_STREAM_LEGACY);
-    return begin(launch, CU_STREAM_LEGACY, cost_moved(COST_EVENT, 0), EVENT_NS, RECORD_APART);
+    return begin_other(launch, CU_STREAM_LEGACY, cost_moved(COST_EVENT, 0), EVENT_NS, RECORD_APART);
 }
 
 void launch_end(struct launch *launch, CUresult result) {

@@ -53,7 +53,8 @@ static inline CUstream launch_own(CUstream stream) {
     ((offsetof(dv_page_budget, stretch) - offsetof(dv_page_budget, flags)) / sizeof(uint32_t))
 
 /* What the launch costs, as known by now. */
-static inline void launch_price(struct launch *launch, uint32_t flags) {
+static inline __attribute__((always_inline)) void launch_price(struct launch *launch,
+                                                               uint32_t flags) {
     launch->ns = cost_ns(launch->cost);
     launch->charge = 0;
     if (flags & DV_PAGE_BUDGET_LIMITED) {

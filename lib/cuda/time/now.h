@@ -32,7 +32,7 @@ DV_HIDDEN uint64_t now_set_right(struct notes *notes, uint64_t ticks);
 /* CLOCK_MONOTONIC computed from the counter and corrected about every millisecond. Costs less than
  * half of now_ns. The error is some tens of ns, or at most a millisecond on a processor whose
  * counter is not steady. */
-static inline uint64_t now_about(struct notes *notes) {
+static inline __attribute__((always_inline)) uint64_t now_about(struct notes *notes) {
     uint64_t ticks = now_ticks(), since = ticks - notes->ticks;
     if (__builtin_expect(since >= notes->span, 0)) {
         return now_set_right(notes, ticks);
