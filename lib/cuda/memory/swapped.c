@@ -212,6 +212,16 @@ void swapped_use_all(uint64_t turn) {
     lock_give(&guard);
 }
 
+bool swapped_used_since(uint64_t turn) {
+    bool used = false;
+    lock_take(&guard);
+    for (uint32_t index = 1; index <= made && !used; index++) {
+        used = at(index)->used && at(index)->memory.turn > 0 && at(index)->memory.turn >= turn;
+    }
+    lock_give(&guard);
+    return used;
+}
+
 void swapped_moved(uint64_t address, uint64_t there) {
     lock_take(&guard);
     uint32_t index = *place_of(address);

@@ -61,6 +61,9 @@ DV_HIDDEN bool swapped_ending(uint64_t address);
 /* The memory of a context has gone with it. */
 DV_HIDDEN void swapped_context_ended(uint32_t owner);
 
+/* Whether any memory was used in this turn or a later one. */
+DV_HIDDEN bool swapped_used_since(uint64_t turn);
+
 /* Sums over a device of the share: bytes that are believed to be on the GPU, and all bytes. */
 DV_HIDDEN uint64_t swapped_there(unsigned device);
 DV_HIDDEN uint64_t swapped_bytes(unsigned device);

@@ -123,6 +123,36 @@ static void a_part_of_an_allocation_leaves(void) {
     CHECK_EQUAL(resident(), 3 * PART);
 }
 
+/* Others may have had the GPU since, of which the driver tells nobody. It counts as moved by them. */
+static void what_was_displaced_comes_back(void) {
+    use(6);
+    leave(0);
+    __extension__ __typeof__(&cuMemPrefetchAsync) move =
+        (__typeof__(&cuMemPrefetchAsync))setting_real(&s, "cuMemPrefetchAsync");
+    uint64_t there = resident(), moved = orders_residence(&s, 0).moved_in;
+    CHECK_EQUAL(move(parts[2], PART, CU_DEVICE_CPU, NULL), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSynchronize)(), CUDA_SUCCESS);
+    CHECK_EQUAL(resident(), there - PART);
+    enter(UINT64_MAX / 2);
+    CHECK_EQUAL(resident(), there);
+    CHECK_EQUAL(orders_residence(&s, 0).moved_in, moved);
+    uint64_t faults = sim_seen(&s, 0, "faults");
+    use(6);
+    CHECK_EQUAL(sim_seen(&s, 0, "faults"), faults);
+}
+
+/* A share that has launched nothing in its turn will go on with what it used before. */
+static void a_turn_without_use_changes_nothing(void) {
+    leave(0);
+    use(3);
+    leave(3 * PART);
+    use(0);
+    leave(3 * PART);
+    CHECK_EQUAL(resident(), 0);
+    enter(UINT64_MAX / 2);
+    CHECK_EQUAL(resident(), 2 * PART);
+}
+
 /* One call of each kind. */
 struct call {
     CUresult (*make)(CUstream stream);
@@ -387,6 +417,8 @@ int main(void) {
     what_was_used_longest_ago_leaves_first();
     what_the_last_turn_used_comes_back();
     a_part_of_an_allocation_leaves();
+    what_was_displaced_comes_back();
+    a_turn_without_use_changes_nothing();
     every_kind_waits();
     without_an_agent_the_gate_opens();
     no_launch_passes_a_closed_gate();

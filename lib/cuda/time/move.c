@@ -17,10 +17,15 @@ void move_begin(struct move *move, dv_share *share, unsigned number, enum move_w
                           .ended = ways_ended(),
                           .began = now_ns()};
     move->last = move->began;
+    uint64_t there = direction == MOVE_IN ? swapped_there(number) : 0;
+    if (there > 0) {
+        move->rest = bytes > there ? bytes - there : 0;
+        move->doubted = bytes;
+    }
     if (bytes == 0 ||
         !swapped_list(&move->list, number,
                       direction == MOVE_OUT ? SWAPPED_OLDEST_FIRST : SWAPPED_NEWEST_FIRST)) {
-        move->rest = 0;
+        move->rest = move->doubted = 0;
     }
 }
 
@@ -35,15 +40,19 @@ static struct part take(const struct move *move, struct swapped *memory, uint64_
     struct part part = {.address = memory->address};
     uint64_t lacks = memory->bytes - memory->there;
     most = (most + CHUNK - 1) / CHUNK * CHUNK;
-    if (move->unnamed) {
+    bool out = move->direction == MOVE_OUT;
+    if (!out && (memory->turn == 0 || memory->turn < move->since)) {
+        return part;
+    }
+    if (out && move->again) {
         /* All of it at once: nobody knows which part is there. */
         part.bytes = memory->turn == 0 && memory->there == 0 ? memory->bytes : 0;
         memory->turn = 1;
-    } else if (move->direction == MOVE_OUT) {
+    } else if (out || move->again) {
         part.address += lacks;
         part.bytes = memory->there < most ? memory->there : most;
         memory->there -= part.bytes;
-    } else if (memory->turn >= move->since && memory->turn > 0) {
+    } else {
         part.bytes = lacks < most ? lacks : most;
         part.address += lacks - part.bytes;
         memory->there += part.bytes;
@@ -61,8 +70,8 @@ static struct part next(struct move *move, uint64_t most) {
             move->at++;
         }
     }
-    if (part.bytes == 0 && move->direction == MOVE_OUT && !move->unnamed) {
-        move->unnamed = true;
+    if (part.bytes == 0 && move->direction == MOVE_OUT && !move->again) {
+        move->again = true;
         move->at = 0;
         return next(move, most);
     }
@@ -81,8 +90,20 @@ static CUresult prefetch(const struct way *way, const struct part *part, bool ou
     return DV_CALL(cuMemPrefetchAsync_v2, part->address, part->bytes, to, 0, way->stream);
 }
 
-/* Gives the driver one part. What the program has freed meanwhile is not there any more. */
-static void give(struct move *move, const struct way *way, uint64_t *bytes) {
+/* Whether the driver can be given more. */
+static bool has_more(struct move *move) {
+    if (move->rest == 0 && move->doubted > 0) {
+        move->rest = move->doubted;
+        move->doubted = 0;
+        move->again = true;
+        move->at = 0;
+    }
+    return move->rest > 0;
+}
+
+/* Gives the driver one part: adds its bytes, and to `moved` those that count. What the program has
+ * freed meanwhile is not there any more. */
+static void give(struct move *move, const struct way *way, uint64_t *bytes, uint64_t *moved) {
     bool out = move->direction == MOVE_OUT;
     uint64_t most = PIECE_BYTES - *bytes < move->rest ? PIECE_BYTES - *bytes : move->rest;
     struct part part = next(move, most);
@@ -92,8 +113,12 @@ static void give(struct move *move, const struct way *way, uint64_t *bytes) {
     }
     move->rest -= part.bytes < move->rest ? part.bytes : move->rest;
     const struct swapped *memory = &move->list.at[move->at];
-    if (prefetch(way, &part, out) == CUDA_SUCCESS && !move->unnamed) {
-        *bytes += part.bytes;
+    if (prefetch(way, &part, out) != CUDA_SUCCESS) {
+        return;
+    }
+    *bytes += out && move->again ? 0 : part.bytes;
+    if (!move->again) {
+        *moved += part.bytes;
         swapped_moved(memory->address, memory->there);
     }
 }
@@ -101,14 +126,14 @@ static void give(struct move *move, const struct way *way, uint64_t *bytes) {
 /* Gives the driver a piece, and marks its end. */
 static bool give_piece(struct move *move, const struct way *way) {
     unsigned place = (move->first + move->count) % WAY_MARKS;
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < PIECE_PARTS && bytes < PIECE_BYTES && move->rest > 0; i++) {
-        give(move, way, &bytes);
+    uint64_t bytes = 0, moved = 0;
+    for (unsigned i = 0; i < PIECE_PARTS && bytes < PIECE_BYTES && has_more(move); i++) {
+        give(move, way, &bytes, &moved);
     }
     if (DV_CALL(cuEventRecord, way->marks[place], way->stream) != CUDA_SUCCESS) {
         return false;
     }
-    move->bytes[place] = bytes;
+    move->bytes[place] = moved;
     move->count++;
     return true;
 }
@@ -137,6 +162,8 @@ static bool look(struct move *move, const struct way *way) {
             move->moved += move->bytes[move->first];
             move->last = now_ns();
             tell(move);
+        } else {
+            move->began = now_ns();
         }
         move->first = (move->first + 1) % WAY_MARKS;
         move->count--;
@@ -146,9 +173,9 @@ static bool look(struct move *move, const struct way *way) {
 
 bool move_go_on(struct move *move, bool stop) {
     if (stop) {
-        move->rest = 0;
+        move->rest = move->doubted = 0;
     }
-    if (move->count == 0 && move->rest == 0) {
+    if (move->count == 0 && !has_more(move)) {
         return true;
     }
     struct way *way = way_enter(move->number);
@@ -156,11 +183,11 @@ bool move_go_on(struct move *move, bool stop) {
         return true;
     }
     bool goes = move->ended == ways_ended() && look(move, way);
-    while (goes && move->rest > 0 && move->count < WAY_MARKS) {
+    while (goes && has_more(move) && move->count < WAY_MARKS) {
         goes = give_piece(move, way);
     }
     way_leave(way);
-    return !goes || (move->count == 0 && move->rest == 0);
+    return !goes || (move->count == 0 && !has_more(move));
 }
 
 void move_end(struct move *move) {

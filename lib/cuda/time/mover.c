@@ -47,8 +47,9 @@ static bool farewell_known;
 /* Of the thread alone. */
 static uint64_t carried; /* the order that was carried out last */
 /* The period in which the last turn began, and that in which the next one begins. That is fixed while
- * the gate is closed, so that no use is taken for one of the turn before. */
-static uint64_t turn_since, next_since;
+ * the gate is closed, so that no use is taken for one of the turn before. And that in which the last
+ * turn began which used something. */
+static uint64_t turn_since, next_since, used_since;
 static uint64_t period_began, looked;
 static bool works;
 
@@ -106,9 +107,7 @@ static uint64_t amount(const dv_share *share, unsigned number, enum move_way dir
     if (direction == MOVE_OUT) {
         return dv_turn_part(share, number, dv_turn_give(share, number));
     }
-    uint64_t room = dv_turn_part(share, number, dv_turn_room(share, number));
-    uint64_t there = swapped_there(number);
-    return room > there ? room - there : 0;
+    return dv_turn_part(share, number, dv_turn_room(share, number));
 }
 
 /* Moves on all GPUs at the same time. */
@@ -117,7 +116,7 @@ static void move_all(dv_share *share, uint64_t order, enum move_way direction) {
     bool done[DV_PAGE_DEVICES] = {false};
     unsigned gpus = dv_share_device_count(share), left = gpus;
     for (unsigned i = 0; i < gpus; i++) {
-        move_begin(&moves[i], share, i, direction, amount(share, i, direction), turn_since);
+        move_begin(&moves[i], share, i, direction, amount(share, i, direction), used_since);
     }
     while (left > 0 && ask()) {
         bool stop = !stands(share, order);
@@ -146,6 +145,13 @@ static bool same_everywhere(const dv_share *share, uint64_t order) {
     return true;
 }
 
+/* A turn without use is passed over: what the program goes on with is what it used before. */
+static void note_use(void) {
+    if (swapped_used_since(turn_since)) {
+        used_since = turn_since;
+    }
+}
+
 /* Whether the order was carried out, and not withdrawn meanwhile. */
 static bool carry_out(dv_share *share, uint64_t order) {
     switch (dv_turn_state(order)) {
@@ -161,10 +167,12 @@ static bool carry_out(dv_share *share, uint64_t order) {
         next_since = uses_period();
         return true;
     case DV_PAGE_TURN_ENTERING:
+        note_use();
         move_all(share, order, MOVE_IN);
         return stands(share, order);
     case DV_PAGE_TURN_RESIDENT:
         uses_next();
+        note_use();
         turn_since = next_since;
         return true;
     default:
@@ -307,7 +315,7 @@ ON(attached, mover_attached);
 static void mover_forked(void) {
     starting = (lock){0};
     asking = leaving = 0;
-    retry = carried = turn_since = next_since = 0;
+    retry = carried = turn_since = next_since = used_since = 0;
     works = false;
 }
 ON(forked, mover_forked);
