@@ -7,6 +7,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
@@ -88,6 +89,20 @@ func TestLoweredSwapShare(t *testing.T) {
 	}
 }
 
+// What a user's own agent gave of the host is bounded by what the administrator allows the user, too.
+func TestInheritedSwapIsBounded(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(64 * gib)
+	mine := &tenant{record: record{ID: "x", UID: 1000, Shares: []share{{UUID: otherID, Limit: 20 * gib, ShareConfig: v1alpha1.ShareConfig{Swap: true, Kept: v1alpha1.Bytes(3 * gib)}}}}}
+	mine.Shares[0].Default(0)
+	r.mu.Lock()
+	r.bound(&mine.record, nil, agentconfig.Limits{SwapMemory: 10 * gib})
+	r.mu.Unlock()
+	if s := mine.Shares[0]; s.Limit != 10*gib || s.kept() != 3*gib {
+		t.Errorf("%d, of which %d are kept", s.Limit, s.kept())
+	}
+}
+
 // A swap share of a user's own agent goes on with both of its parts, within what the system agent gives of the host, and
 // counts with what it may have in use of more. Suspension is the word of its user, so it counts on its GPU too.
 func TestSwapIsInherited(t *testing.T) {
@@ -143,11 +158,12 @@ func TestSwapIsToldByAnotherAgent(t *testing.T) {
 		"more within the host":      {14 * gib, 2 * gib, 14 * gib, 2 * gib},
 		"more than the host has":    {17 * gib, 2 * gib, 12 * gib, 2 * gib},
 		"more that stays, and fits": {12 * gib, 3 * gib, 12 * gib, 3 * gib},
-		"more that stays than fits": {12 * gib, 9 * gib, 12 * gib, 2 * gib},
+		"more that stays than fits": {14 * gib, 13 * gib, 12 * gib, 2 * gib},
+		"a turn larger than fits":   {16 * gib, 2 * gib, 12 * gib, 2 * gib},
 	} {
 		n := newNode(t)
 		r := n.swapping(20 * gib)
-		n.grant(r, n.asker(0), askOn("1", 16*gib))
+		n.grant(r, n.asker(0), askOn("1", 8*gib))
 		n.grant(r, n.asker(0), swap("1", 4*gib, gib))
 		mine := &tenant{record: record{ID: "x", Shares: []share{had}}}
 		r.mu.Lock()

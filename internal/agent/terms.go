@@ -111,20 +111,26 @@ func (a *Agent) squeeze(t *tenant, r *record) {
 			s.Limit = most
 			r.stamp(a.config.Now())
 		}
-		if s.Swap && a.squeezeSwap(s, &was, room, turns) {
+		if s.Swap && a.squeezeSwap(s, &was, room, turns, r.Overcommit) {
 			r.stamp(a.config.Now())
 		}
 		if g := s.Guaranteed(s.Cores); g > max(cores, was.Guaranteed(was.Cores)) {
-			s.Cores, s.ShareConfig = was.Cores, was.ShareConfig
+			terms := was.ShareConfig
+			terms.Swap, terms.Kept, terms.SuspendAfter = s.Swap, s.Kept, s.SuspendAfter
+			s.Cores, s.ShareConfig = was.Cores, terms
 			r.stamp(a.config.Now())
 		}
 	}
 }
 
 // squeezeSwap takes back from a swap share what it was given more than there is: what it keeps fits into the room beside the
-// turns of others, and all of it into host memory. It reports whether it did. Agent.mu is held.
-func (a *Agent) squeezeSwap(s, was *share, room, turns uint64) bool {
+// turns of others, its own turn does unless it may be larger, and all of it fits into host memory. It reports whether it did.
+// Agent.mu is held.
+func (a *Agent) squeezeSwap(s, was *share, room, turns uint64, overcommit bool) bool {
 	grew := s.kept() > was.kept() && s.kept() > room-min(room, turns)
+	if s.swapped() > was.swapped() && !overcommit {
+		grew = grew || max(turns, s.swapped()) > room-min(room, s.kept())
+	}
 	if more := s.Limit - min(s.Limit, was.Limit); more > 0 {
 		grew = grew || a.hostRoom(nil, 1, more, a.hostAhead(nil)) != nil
 	}
@@ -142,6 +148,9 @@ func (a *Agent) bound(r *record, except *tenant, most agentconfig.Limits) (beyon
 	had := a.heldBy(r.UID, except)
 	memory, cores := most.Memory-min(most.Memory, had.memory), most.Cores-min(most.Cores, had.cores)
 	host := a.config.SwapMemory - min(a.config.SwapMemory, a.hostTaken(except))
+	if most.SwapMemory > 0 {
+		host = min(host, most.SwapMemory-min(most.SwapMemory, had.host))
+	}
 	for i := range r.Shares {
 		s := &r.Shares[i]
 		gpu := a.gpu(s.UUID)
