@@ -247,7 +247,13 @@ func (s *share) write(now uint64) {
 // closed reports whether its gate is closed.
 func (s *share) closed() bool { return s.state != residency.Resident }
 
-// lively reports whether it changes or waits.
-func (s *share) lively() bool {
-	return s.state == residency.Entering || s.state == residency.Leaving || s.state == residency.Away && s.waits
+// tick is when it is to be looked at again.
+func (s *share) tick() time.Duration {
+	switch {
+	case s.state == residency.Entering || s.state == residency.Leaving:
+		return changeTick
+	case s.state == residency.Away && s.waits:
+		return busyTick
+	}
+	return calmTick
 }

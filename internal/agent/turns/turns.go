@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// busyTick is between two looks while a share changes or waits, calmTick otherwise.
-	busyTick = 10 * time.Millisecond
-	calmTick = 100 * time.Millisecond
+	// changeTick is between two looks while a share enters or leaves, when the GPU waits for the next look, busyTick while
+	// a share waits, calmTick otherwise.
+	changeTick = 2 * time.Millisecond
+	busyTick   = 10 * time.Millisecond
+	calmTick   = 100 * time.Millisecond
 	// nothing is how long the loop sleeps without swap shares. A change wakes it.
 	nothing = time.Hour
 )
@@ -162,9 +164,7 @@ func (l *Loop) decide(ctx context.Context) (next time.Duration, told []tale) {
 		for _, s := range g.shares {
 			s.write(now)
 			told = append(told, s.tales(now)...)
-			if s.lively() {
-				tick = busyTick
-			}
+			tick = min(tick, s.tick())
 		}
 	}
 	told = append(told, l.gpus.tales(now, l.groups)...)

@@ -31,7 +31,7 @@
 #include "libc/cancel.h"
 
 #define SHORT_NS 500000u        /* between two looks at what is about to be done */
-#define LOOK_NS 10000000u       /* between two looks at the order while there are turns */
+#define LOOK_NS 4000000u        /* between two looks at the order while there are turns */
 #define REST_NS 100000000u      /* the same while there are none */
 #define PERIOD_NS 250000000u    /* of uses */
 #define BUSY_NS 50000000u       /* between two looks at whether work is under way */
