@@ -9,7 +9,7 @@
 #include "cuda/time/target.h"
 #include "libc/cancel.h"
 
-#define NAP_NS 200000u           /* first look at a closed gate again */
+#define NAP_NS 200000u          /* first look at a closed gate again */
 #define LONGEST_NAP_NS 4000000u /* nobody can wake a waiter: the page is read-only here */
 
 static const uint64_t no_order = DV_PAGE_TURN_OPEN;
