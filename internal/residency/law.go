@@ -44,7 +44,9 @@ type Share struct {
 	There  []uint64 // how much of it is there
 	Waits  bool     // a call waits at its gate
 	Works  bool     // it has work on a GPU, or had some since the last decision
-	Done   bool     // entering: what it was to bring is there; leaving: nothing of it runs, and what it was to give is away
+	// Done: entering, what it was to bring is there; leaving, nothing of it runs, and what it was to give is away; away, it
+	// has taken notice of that, or of the end of its turn.
+	Done bool
 }
 
 // State is where a share stands.
@@ -75,6 +77,9 @@ type Law struct {
 	gpus    []GPU
 }
 
+// unset is the virtual time of a share that has just come.
+const unset = -1
+
 type record struct {
 	Share
 	Order
@@ -87,13 +92,17 @@ type record struct {
 	wanted    bool    // at the last decision it wanted to run
 	came      bool    // it entered because it asked to
 	displaced bool    // it left with work to do, or had asked for a turn that it did not use
+	silence           // since it did not answer when it last left
 	past      float64 // virtual time: ns of its turns by its weight
 }
 
 func (r *record) weight() float64 { return float64(max(1, r.Weight)) }
 
 // wants tells whether a share works or would.
-func (r *record) wants(now uint64) bool { return r.asked != 0 || now-r.worked < rest }
+func (r *record) wants(now uint64) bool { return r.asks() || now-r.worked < rest }
+
+// asks tells whether it is to have a turn.
+func (r *record) asks() bool { return r.asked != 0 && !r.barred }
 
 // Decide returns what holds for each share from now on, in the order of shares, and when it should be asked again at
 // the latest, if nothing that it was told changes: MaxUint64 if time alone changes nothing.
@@ -101,6 +110,7 @@ func (l *Law) Decide(now uint64, gpus []GPU, shares []Share) (orders []Order, ne
 	l.gpus = gpus
 	present := l.take(now, shares)
 	l.charge(now, present)
+	l.place(now, present)
 	next = math.MaxUint64
 	again := func(at uint64) {
 		if at > now {
@@ -130,27 +140,11 @@ func (l *Law) take(now uint64, shares []Share) []*record {
 		r := l.records[s.Key]
 		if r == nil {
 			// It has no memory yet, so it fits. When it takes some, shrink judges.
-			r = &record{Order: Order{State: Resident}, since: now, began: now, slept: now}
+			r = &record{Order: Order{State: Resident}, since: now, began: now, slept: now, past: unset}
 			l.records[s.Key] = r
-			r.past = l.floor(now, r)
 		}
 		r.Share, r.seen, r.Until = s, now, 0
-		if s.Works {
-			r.worked = now
-		}
-		switch {
-		case !s.Waits:
-			r.asked = 0
-		case r.asked == 0:
-			r.asked = max(1, now)
-		}
-		switch wants := r.wants(now); {
-		case r.wanted && !wants:
-			r.wanted, r.slept = false, r.worked
-		case wants && !r.wanted:
-			r.wanted = true
-			r.past = max(r.past, l.floor(now, r)-float64(Longest)/r.weight())
-		}
+		r.hear(now)
 		present[i] = r
 	}
 	for key, r := range l.records {
@@ -161,11 +155,42 @@ func (l *Law) take(now uint64, shares []Share) []*record {
 	return present
 }
 
+// place gives who has just come, or comes back, its virtual time among the others.
+func (l *Law) place(now uint64, present []*record) {
+	for _, r := range present {
+		if r.past == unset {
+			r.past = 0
+			r.past = l.floor(now, r)
+		}
+		switch wants := r.wants(now); {
+		case r.wanted && !wants:
+			r.wanted, r.slept = false, r.worked
+		case wants && !r.wanted:
+			r.wanted = true
+			r.past = max(r.past, l.floor(now, r)-float64(Longest)/r.weight())
+		}
+	}
+}
+
+// hear takes up whether a share works, waits and answers.
+func (r *record) hear(now uint64) {
+	if r.Works {
+		r.worked = now
+	}
+	r.listen(now)
+	switch {
+	case !r.Waits:
+		r.asked = 0
+	case r.asked == 0, r.barred:
+		r.asked = max(1, now)
+	}
+}
+
 // floor is the least virtual time of the other shares that want to run, or its own if there are none.
 func (l *Law) floor(now uint64, who *record) float64 {
 	least := math.Inf(1)
 	for _, r := range l.records {
-		if r != who && r.wants(now) {
+		if r != who && r.past != unset && r.wants(now) {
 			least = min(least, r.past)
 		}
 	}
@@ -177,7 +202,7 @@ func (l *Law) floor(now uint64, who *record) float64 {
 
 // charge adds the time since the last decision to the turns of those that used it, or kept others from using it.
 func (l *Law) charge(now uint64, present []*record) {
-	waited := slices.ContainsFunc(present, func(r *record) bool { return r.State == Away && r.asked != 0 })
+	waited := slices.ContainsFunc(present, func(r *record) bool { return r.State == Away && r.asks() })
 	for _, r := range present {
 		if r.State != Away && (waited || r.wants(now)) {
 			r.past += float64(now-max(l.last, r.began)) / r.weight()
@@ -206,6 +231,7 @@ func (l *Law) proceed(now uint64, r *record) uint64 {
 		l.move(now, r, Resident)
 	} else {
 		late := r.Works
+		r.answer(now)
 		l.move(now, r, Away)
 		r.Late = late
 	}
@@ -289,6 +315,14 @@ func (l *Law) admit(now uint64, present []*record, again func(uint64)) {
 	slices.SortFunc(waiting, before)
 	kept := make([]uint64, len(l.gpus)) // room for those that wait for leavers
 	for _, r := range waiting {
+		if r.barred {
+			if _, free := l.space(r, present, kept); !free || !waiting[0].barred {
+				r.Until = r.over
+				again(r.over)
+				again(r.quietAt())
+				continue
+			}
+		}
 		if l.enter(now, r, present, kept, again) {
 			continue
 		}
@@ -300,13 +334,16 @@ func (l *Law) admit(now uint64, present []*record, again func(uint64)) {
 }
 
 // before orders shares that wait: online ones whose turn has not just ended, then who had less, then who waits for
-// longer.
+// longer. Those that others need not make room for are last.
 func before(a, b *record) int {
 	return cmp.Or(rank(a)-rank(b), cmp.Compare(a.past, b.past), cmp.Compare(a.asked, b.asked), cmp.Compare(a.Key, b.Key))
 }
 
 func rank(r *record) int {
-	if r.Online && !r.displaced {
+	switch {
+	case r.barred:
+		return 2
+	case r.Online && !r.displaced:
 		return 0
 	}
 	return 1
@@ -314,7 +351,27 @@ func rank(r *record) int {
 
 // enter has a share enter if there is room, or others leave for it, and reports whether it will enter.
 func (l *Law) enter(now uint64, r *record, present []*record, kept []uint64, again func(uint64)) bool {
-	lacks, free := make([]uint64, len(l.gpus)), true
+	lacks, free := l.space(r, present, kept)
+	if free {
+		l.move(now, r, Entering)
+		return true
+	}
+	if slices.Max(lacks) == 0 { // those that leave make room
+		l.keep(kept, r)
+		return true
+	}
+	chosen := l.leavers(now, r, present, lacks, again)
+	if chosen == nil {
+		return false
+	}
+	l.leave(now, chosen, present, r)
+	l.keep(kept, r)
+	return true
+}
+
+// space is what has to become free on each GPU for a share beyond what those have that leave, and whether all is free.
+func (l *Law) space(r *record, present []*record, kept []uint64) (lacks []uint64, free bool) {
+	lacks, free = make([]uint64, len(l.gpus)), true
 	for g, gpu := range l.gpus {
 		used, going := kept[g], uint64(0)
 		for _, other := range present {
@@ -331,21 +388,7 @@ func (l *Law) enter(now uint64, r *record, present []*record, kept []uint64, aga
 			lacks[g] = needed - gpu.Room
 		}
 	}
-	if free {
-		l.move(now, r, Entering)
-		return true
-	}
-	if slices.Max(lacks) == 0 { // those that leave make room
-		l.keep(kept, r)
-		return true
-	}
-	chosen := l.leavers(now, r, present, lacks, again)
-	if chosen == nil {
-		return false
-	}
-	l.leave(now, chosen, present, r)
-	l.keep(kept, r)
-	return true
+	return lacks, free
 }
 
 func (l *Law) keep(kept []uint64, r *record) {

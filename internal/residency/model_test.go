@@ -161,6 +161,10 @@ func (m *machine) settle() uint64 {
 			if !one.moving {
 				next = one.stays
 			}
+		case residency.Away:
+			if one.stays > m.now {
+				next = min(next, one.stays)
+			}
 		case residency.Entering:
 			if !one.moving {
 				m.bring(one)
@@ -240,10 +244,10 @@ func (m *machine) decide() uint64 {
 		s := one.Share
 		state := one.order.State
 		s.Waits = one.left > 0 && state != residency.Resident
-		leaving := state == residency.Leaving
-		s.Works = one.worked || one.running() || leaving && (one.stuck || !one.moving && m.now < one.stays)
+		leaving, away := state == residency.Leaving, state == residency.Away
+		s.Works = one.worked || one.running() || leaving && (one.stuck || !one.moving && m.now < one.stays) || away && m.now < one.stays
 		again = again || one.worked && !one.running()
-		s.Done = one.moving && m.now >= one.moved
+		s.Done = one.moving && m.now >= one.moved || away && !one.stuck
 		one.worked = false
 		shares[i] = s
 	}

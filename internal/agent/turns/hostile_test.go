@@ -81,3 +81,33 @@ func TestHostile(t *testing.T) {
 		})
 	}
 }
+
+// One that carries nothing out has turns less and less often, and all of its turns again when it goes on.
+func TestSilent(t *testing.T) {
+	for name, silence := range map[string]func(o *tenant, silent bool){
+		"stopped":            func(o *tenant, silent bool) { o.stopped = silent },
+		"never reports done": func(o *tenant, silent bool) { o.obeys = func(uint64) bool { return !silent } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 16*gib, func(h *house) {
+				a, b := h.add("a", 10*gib, firstID), h.add("b", 10*gib, firstID)
+				time.Sleep(time.Minute)
+				for h.stateOf(b) != residency.Away {
+					time.Sleep(step)
+				}
+				b.set(func() { silence(b, true) })
+				turns, worked := h.loop.Seen("b")[0].Turns, a.worked()
+				time.Sleep(10 * time.Minute)
+				if had, others := h.loop.Seen("b")[0].Turns-turns, a.worked()-worked; had < 1 || had > 4 || name == "stopped" && others < 9*time.Minute {
+					t.Errorf("in 10 minutes it has %d turns, and the other one works for %v", had, others)
+				}
+				b.set(func() { silence(b, false) })
+				time.Sleep(time.Minute)
+				before := b.worked()
+				if time.Sleep(10 * time.Minute); b.worked()-before < 4*time.Minute {
+					t.Errorf("it goes on, and works for %v of 10 minutes", b.worked()-before)
+				}
+			})
+		})
+	}
+}

@@ -43,7 +43,7 @@ func (w *window) total(now uint64) (sum time.Duration) {
 	return sum
 }
 
-const lateText = "5s after its turn it has not said that its work on the GPU has ended: others have its room, and both drive each other's memory out until that work ends"
+const lateText = "5s after its turn it has not said that its work on the GPU has ended: others have its room, and both drive each other's memory out until that work ends; until it does, others make room for the share rarely"
 
 // moves reports whether its memory moves by order. While its work is waited for nothing does.
 func (s *share) moves() bool {

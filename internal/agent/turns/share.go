@@ -155,7 +155,10 @@ func (s *share) read(now uint64, gpus *machine) {
 		s.residence[i] = p.Residence
 		s.rates[i].learn(p.Residence.MovedIn+p.Residence.MovedOut, p.Residence.Moving)
 	}
-	if s.state == residency.Leaving {
+	switch s.state {
+	case residency.Away:
+		s.done = !s.running
+	case residency.Leaving:
 		s.works = !s.done && !s.gave() // its work is waited for as long as nothing has left
 	}
 }
