@@ -161,6 +161,8 @@ type tenant struct {
 	asker        *control.Peer   // at its other end
 	process      bool            // the asking process lives
 	stopping     bool            // somebody asked for its end, whatever descriptors keep
+	parting      bool            // its gate is open outside its turns, because it is stopped
+	parted       bool            // that has been so
 	vacated      bool            // a lasting tenant that is to end and of which no process is left
 	gone         string          // why its MIG instance is not there any more, empty while it is
 	why          string          // the agent ended it, empty if it ended by itself

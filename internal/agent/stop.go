@@ -60,6 +60,7 @@ func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration, 
 		a.enterSuspension(ctx, t, &next)
 	}
 	a.mu.Unlock()
+	defer a.part(t)()
 	a.tellUser(ctx, t, why)
 	if err := a.dropDevice(t); err != nil {
 		return err

@@ -16,10 +16,38 @@ func (a *Agent) publishTurns() {
 		}
 		wanted := a.tenantOf(&t.record)
 		if source, ok := a.makerOf(wanted).(turns.Source); ok && wanted.Swap {
-			members = append(members, turns.Member{Tenant: wanted, Source: source})
+			members = append(members, turns.Member{Tenant: wanted, Source: source, Ends: t.parting})
 		}
 	}
 	a.turns.Publish(members, a.rooms())
+}
+
+// parts is for how long the gate of a share that is stopped stays open outside its turns, in all.
+const parts = 30 * time.Second
+
+// part opens the gate of a swap share whose processes are to end, once, so that nobody has turns by attempts to stop a share.
+// The share takes turns again some time later, or when it is not to end any more: shut.
+func (a *Agent) part(t *tenant) (shut func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.parted || len(t.Shares) == 0 || !t.Shares[0].Swap {
+		return func() {}
+	}
+	t.parted, t.parting = true, true
+	a.publishTurns()
+	back := func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if t.parting {
+			t.parting = false
+			a.publishTurns()
+		}
+	}
+	timer := time.AfterFunc(parts, back)
+	return func() {
+		timer.Stop()
+		back()
+	}
 }
 
 // rooms is what swap shares may have together of each GPU and MIG instance, by UUID, in bytes: what is left beside the

@@ -1,12 +1,57 @@
 package agent
 
 import (
+	"context"
 	"math"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
+
+// The gate of a swap share is open while its processes are asked to end, and not for good where they do not.
+func TestStopOpensTheGate(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(64 * gib)
+	asker := n.askerOf(os.Getuid(), exec.Command("sh", "-c", `trap "" TERM; echo; while :; do sleep 1; done`))
+	one := n.grant(r, asker, swap("1", 10*gib, 2*gib)).Tenant
+	n.grant(r, n.asker(0), swap("1", 10*gib, 2*gib))
+	d := tenantdir.Dir(one.Dir)
+	turns, err := page.OpenTurns(d.Config(), d.State(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = turns.Close() })
+	state := func() uint64 {
+		order, err := turns.Order(0)
+		if err != nil {
+			t.Error(err)
+		}
+		return order.Order & (1<<page.TurnBits - 1)
+	}
+	eventually(t, "it takes turns", func() bool { return state() == page.TurnResident })
+	r.mu.Lock()
+	held := r.tenants[one.ID]
+	r.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error)
+	go func() { ended <- r.stopTenant(ctx, held, time.Minute, "a test stops it") }()
+	eventually(t, "its gate is open", func() bool { return state() == page.TurnOpen })
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("it ended")
+	}
+	eventually(t, "it takes turns again", func() bool { return state() == page.TurnResident })
+	r.part(held)
+	if held.parting {
+		t.Error("its gate opens a second time")
+	}
+}
 
 // Swap shares have together what is left beside other shares and what never leaves the GPU; a suspended share leaves them its
 // memory.

@@ -26,7 +26,7 @@ func BenchmarkLook(b *testing.B) {
 			var members []Member
 			for i := range count {
 				id := fmt.Sprint("t", i)
-				m := Member{backend.Tenant{ID: id, Dir: filepath.Join(b.TempDir(), id), UID: -1, Swap: true, Backend: v1alpha1.BackendSlice, Layer: backend.LayerNamespace}, &tenantdir.Tenants{}}
+				m := Member{Tenant: backend.Tenant{ID: id, Dir: filepath.Join(b.TempDir(), id), UID: -1, Swap: true, Backend: v1alpha1.BackendSlice, Layer: backend.LayerNamespace}, Source: &tenantdir.Tenants{}}
 				m.Shares = []backend.Share{{GPU: backend.GPU{UUID: firstID, Total: 64 * gib}, Limit: 32 * gib, Kept: gib, Weight: 1, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline}}
 				c, err := tenantdir.Encode(m.Tenant, 0)
 				if err == nil {

@@ -126,7 +126,7 @@ type tenant struct {
 // add makes a tenant with so many bytes on each of some GPUs, whose process runs until the test ends.
 func (h *house) add(id string, bytes uint64, gpus ...string) *tenant {
 	h.t.Helper()
-	m := Member{backend.Tenant{ID: id, Name: id, Dir: filepath.Join(h.dir, id), UID: -1, Swap: true, Backend: v1alpha1.BackendSlice, Layer: backend.LayerNamespace}, &tenantdir.Tenants{}}
+	m := Member{Tenant: backend.Tenant{ID: id, Name: id, Dir: filepath.Join(h.dir, id), UID: -1, Swap: true, Backend: v1alpha1.BackendSlice, Layer: backend.LayerNamespace}, Source: &tenantdir.Tenants{}}
 	for _, uuid := range gpus {
 		m.Shares = append(m.Shares, backend.Share{
 			GPU: backend.GPU{UUID: uuid, Total: 64 * gib}, Limit: 32 * gib, Kept: gib, Weight: 1, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline,

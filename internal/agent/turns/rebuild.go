@@ -12,7 +12,17 @@ func (l *Loop) rebuild(ctx context.Context, now uint64, p *published) {
 	for i := range p.members {
 		m := &p.members[i]
 		present[m.ID] = true
-		if s := l.tenants[m.ID]; s != nil {
+		s := l.tenants[m.ID]
+		switch {
+		case m.Ends && s != nil:
+			s.open()
+			s.close()
+			delete(l.tenants, m.ID)
+			changed = true
+			continue
+		case m.Ends: // its gate opens by itself
+			continue
+		case s != nil:
 			s.change(m)
 			continue
 		}

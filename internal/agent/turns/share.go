@@ -250,6 +250,15 @@ func (s *share) write(now uint64) {
 // closed reports whether its gate is closed.
 func (s *share) closed() bool { return s.state != residency.Resident }
 
+// open opens the gate of a share that takes part in no turns any more.
+func (s *share) open() {
+	s.order = (s.order>>page.TurnBits+1)<<page.TurnBits | page.TurnOpen
+	for i := range s.written {
+		// A page that cannot be written keeps its gate closed for no longer than the last order is valid.
+		_ = s.pages.Write(i, page.Turn{Order: s.order, Room: s.limits[i]})
+	}
+}
+
 // tick is when it is to be looked at again.
 func (s *share) tick() time.Duration {
 	switch {

@@ -46,6 +46,9 @@ type Ledger interface {
 type Member struct {
 	backend.Tenant
 	Source Source
+	// Ends is true while its processes are being ended. It takes part in no turns then, and its gate is open, so that they can
+	// do what they do at their end.
+	Ends bool
 }
 
 // Config is what a [Loop] works with.
