@@ -88,7 +88,7 @@ func flags(b *strings.Builder, set *pflag.FlagSet) {
 }
 
 // eventsFile declares the kinds of events, each with a comment that says what it tells.
-const eventsFile = "internal/agent/control/types.go"
+const eventsFile = "internal/agent/control/event.go"
 
 // errEvent is the error of a kind of events without a comment of its own.
 var errEvent = errors.New("a kind of events has no comment that begins with its name and says what it is")
@@ -103,6 +103,7 @@ func events(root string) (string, error) {
 	b.WriteString("# Events\n\n" + made)
 	b.WriteString("What an agent tells of shares and GPUs, below the lists of `divvy ls` and in `events` of `divvy ls -o json`, there as `kind`.\n\n")
 	b.WriteString("| kind | what happened |\n|---|---|\n")
+	kinds := 0
 	for _, d := range file.Decls {
 		group, ok := d.(*ast.GenDecl)
 		if !ok || group.Tok != token.CONST {
@@ -119,9 +120,13 @@ func events(root string) (string, error) {
 			if !told || err != nil {
 				return "", fmt.Errorf("%w: %s", errEvent, v.Names[0].Name)
 			}
+			kinds++
 			_, meaning, _ = strings.Cut(meaning, " ") // is, or are
 			fmt.Fprintf(&b, "| `%s` | %s |\n", name, cell(strings.TrimSuffix(meaning, ".")))
 		}
+	}
+	if kinds == 0 {
+		return "", fmt.Errorf("read the kinds of events: %s declares none", eventsFile)
 	}
 	return b.String(), nil
 }
