@@ -41,6 +41,8 @@ type Mark struct {
 	Simgpu string `json:"simgpu,omitempty"`
 	// MachinesOnly is true for one that gives devices to virtual machines and serves no shares.
 	MachinesOnly bool `json:"machinesOnly,omitempty"`
+	// SwapMemory is how much host memory its command line gave to swapped and suspended shares, in bytes.
+	SwapMemory uint64 `json:"swapMemory,omitempty"`
 	// Seen is when it last said that it lives; it does every [MarkInterval].
 	Seen time.Time `json:"-"`
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
@@ -102,13 +103,20 @@ func (e *AwayError) starting() bool {
 
 // command starts the agent as it was started before, where no unit does.
 func (e *AwayError) command() string {
-	switch m := e.System.Mark; {
-	case m != nil && m.Simgpu != "":
-		return "divvy agent --simgpu " + filepath.Base(m.Simgpu)
-	case m != nil && m.MachinesOnly:
-		return "divvy agent " + rundir.MachinesFlag
+	command, m := "divvy agent", e.System.Mark
+	if m == nil {
+		return command
 	}
-	return "divvy agent"
+	switch {
+	case m.Simgpu != "":
+		command += " --simgpu " + filepath.Base(m.Simgpu)
+	case m.MachinesOnly:
+		command += " " + rundir.MachinesFlag
+	}
+	if m.SwapMemory > 0 {
+		command += " --swap-memory " + v1alpha1.Bytes(m.SwapMemory).String()
+	}
+	return command
 }
 
 // unit has systemd start the agent. Its flags are named where without them no agent starts on a host that has no driver.

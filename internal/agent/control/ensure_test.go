@@ -318,6 +318,7 @@ func TestAdviceWhileAway(t *testing.T) {
 		{nil, "has not run since this machine started", "since about"},
 		{&rundir.Mark{Agent: gone, Seen: seen}, "since about 23:59:00 on 31 December 2025", "wait for it"},
 		{&rundir.Mark{Agent: gone, Seen: seen, Simgpu: "/run/divvy/simgpu/a800x8"}, "`divvy agent --simgpu a800x8`", "wait for it"},
+		{&rundir.Mark{Agent: gone, Seen: seen, Simgpu: "/run/divvy/simgpu/small", SwapMemory: 8 << 30}, "`divvy agent --simgpu small --swap-memory 8Gi`", "wait for it"},
 		{&rundir.Mark{Agent: gone, Seen: seen, MachinesOnly: true}, "(`divvy agent --vm-only`", "wait for it"},
 		{&rundir.Mark{Agent: self, Seen: seen}, "runs and does not serve yet (/by says that there is one): wait for it", "start it"},
 	} {

@@ -102,7 +102,7 @@ func (s *service) writeMark(tenants string) error {
 	if err != nil {
 		return fmt.Errorf("mark system agent: %w", err)
 	}
-	return rundir.WriteMark(s.options.Endpoint.Dir(), rundir.Mark{Agent: self, Tenants: tenants, Simgpu: s.options.Simgpu, MachinesOnly: s.options.MachinesOnly})
+	return rundir.WriteMark(s.options.Endpoint.Dir(), rundir.Mark{Agent: self, Tenants: tenants, Simgpu: s.options.Simgpu, MachinesOnly: s.options.MachinesOnly, SwapMemory: s.options.SwapMemory})
 }
 
 // permit returns why a user's own agent grants nothing: a system agent is configured.
