@@ -268,6 +268,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		if i < len(seen) {
 			one.Turns = &seen[i]
 			boundTurns(one.Turns, a.config.Now().Sub(t.Created))
+			boundResident(one.Turns, t.seen.Usage, i)
 		}
 		boundMemory(&one, a.gpu(s.UUID).Total)
 		if i >= len(t.highest) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/turns"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // publishTurns tells who takes turns in memory. Agent.mu is held.
@@ -68,6 +69,14 @@ func (a *Agent) rooms() map[string]uint64 {
 		}
 	}
 	return rooms
+}
+
+// boundResident has no more on the GPU than what is used of the memory that can leave it.
+func boundResident(t *control.Turns, usage []backend.Usage, share int) {
+	if share < len(usage) {
+		u := usage[share]
+		t.OnGPU = min(t.OnGPU, u.Used-min(u.Used, u.Kept))
+	}
 }
 
 // boundTurns cuts what pages tell of turns to what can be true of a share so old.

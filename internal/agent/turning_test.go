@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
@@ -87,6 +88,10 @@ func TestTurnsAreBounded(t *testing.T) {
 	boundTurns(&told, 2*time.Second)
 	if told.MovedIn != 200_000_000_000 || told.MovedOut != 5 || told.Moving != 2_000_000_000 || told.Held != 2_000_000_000 {
 		t.Errorf("%+v", told)
+	}
+	resident := control.Turns{OnGPU: 54 * gib}
+	if boundResident(&resident, []backend.Usage{{Used: 2 * gib, Kept: gib}}, 0); resident.OnGPU != gib {
+		t.Errorf("%d bytes are resident of 1 GiB", resident.OnGPU)
 	}
 	var kept highest
 	kept.keep(&control.Share{Turns: &told})
