@@ -266,9 +266,8 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 			one.Time.Lately = t.latelyOf(i, one.Time, a.config.Now())
 		}
 		if i < len(seen) {
-			one.Turns = &seen[i]
+			one.Turns = boundResident(&seen[i], t.seen.Usage, i)
 			boundTurns(one.Turns, a.config.Now().Sub(t.Created))
-			boundResident(one.Turns, t.seen.Usage, i)
 		}
 		boundMemory(&one, a.gpu(s.UUID).Total)
 		if i >= len(t.highest) {

@@ -72,11 +72,12 @@ func (a *Agent) rooms() map[string]uint64 {
 }
 
 // boundResident has no more on the GPU than what is used of the memory that can leave it.
-func boundResident(t *control.Turns, usage []backend.Usage, share int) {
+func boundResident(t *control.Turns, usage []backend.Usage, share int) *control.Turns {
 	if share < len(usage) {
 		u := usage[share]
 		t.OnGPU = min(t.OnGPU, u.Used-min(u.Used, u.Kept))
 	}
+	return t
 }
 
 // boundTurns cuts what pages tell of turns to what can be true of a share so old.
