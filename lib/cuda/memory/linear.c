@@ -26,7 +26,7 @@ static bool enter_with_entry(uint64_t address, struct entry note, uint64_t *adde
     struct shard *s = occupancy_shard(address);
     bool had;
     *added = span.whole;
-    if (!edges_enter(&span, added)) {
+    if (!edges_enter(&span, note.device, added)) {
         return false;
     }
     lock_take(&s->lock);
@@ -38,7 +38,7 @@ static bool enter_with_entry(uint64_t address, struct entry note, uint64_t *adde
     }
     lock_give(&s->lock);
     if (entry == NULL) {
-        edges_drop(&span);
+        edges_drop(&span, note.device);
         return false;
     }
     count_within(address, had ? 0 : 1);
@@ -47,7 +47,7 @@ static bool enter_with_entry(uint64_t address, struct entry note, uint64_t *adde
          * stream got to its free, or its context ended without a call to us. */
         struct span gone = span_of(address, entry_bytes(old));
         TELL(linear_reused, (address));
-        reservation_release_account(old.device, gone.whole + edges_drop(&gone));
+        reservation_release_account(old.device, gone.whole + edges_drop(&gone, old.device));
     }
     return true;
 }
@@ -72,6 +72,7 @@ bool linear_keep(struct reservation *reservation, uint64_t address, uint64_t byt
 /* Takes out a small allocation, or the entry of a larger one. */
 static bool take(struct freeing *freeing) {
     struct shard *s = occupancy_shard(freeing->address);
+    struct owed alone = {.bytes = 0};
     bool own;
     lock_take(&s->lock);
     struct entry *found = occupant_find(s, freeing->address, &own);
@@ -81,9 +82,10 @@ static bool take(struct freeing *freeing) {
         count_within(freeing->address, UINT32_MAX);
     } else if (found != NULL) {
         freeing->note = entry_make(0, found->owner, found->device);
-        freeing->alone = small_freeing(found);
+        alone = small_freeing(found);
     }
     lock_give(&s->lock);
+    freeing->alone = owed_to(alone, freeing->note.device);
     return found != NULL;
 }
 
@@ -94,7 +96,7 @@ bool linear_take(uint64_t address, struct freeing *freeing) {
     }
     if (freeing->note.amount > 0) {
         struct span span = span_of(address, entry_bytes(freeing->note));
-        freeing->alone = edges_freeing(&span);
+        freeing->alone = edges_freeing(&span, freeing->note.device);
         freeing->retired = freeing->note.flags & EXPORTED ? 0 : span.whole;
     }
     if (freeing->retired > 0) {
@@ -106,10 +108,10 @@ bool linear_take(uint64_t address, struct freeing *freeing) {
 /* Ends the freeing; returns the charged bytes that go with it. */
 static uint64_t end_free(const struct freeing *freeing) {
     if (freeing->note.amount == 0) {
-        return freeing->alone + block_freed(block_of(freeing->address));
+        return freeing->alone + block_freed(block_of(freeing->address), freeing->note.device);
     }
     struct span span = span_of(freeing->address, entry_bytes(freeing->note));
-    return freeing->alone + edges_freed(&span);
+    return freeing->alone + edges_freed(&span, freeing->note.device);
 }
 
 bool linear_is_counted(uint64_t address) {
@@ -237,7 +239,7 @@ static bool ends_with_context(uint64_t key, struct entry *entry, void *arg) {
         return false;
     }
     entry->amount &= ~SMALL_MASK;
-    remains->bytes[entry->device] += entry->amount == 0 ? BLOCK_BYTES : 0;
+    remains->bytes[block_charged_to(entry)] += entry->amount == 0 ? BLOCK_BYTES : 0;
     return entry->amount == 0 && entry->freeing == 0;
 }
 

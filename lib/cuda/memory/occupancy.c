@@ -1,10 +1,35 @@
 #include "cuda/memory/occupancy.h"
 
+#include "cuda/memory/reservation.h"
+
 /* Flags of a block's entry. */
 #define OWED 1u
 #define HAS_OWN 2u /* an address in the block has an entry too, as it has if there are edges */
+/* Above them are the devices to which the block is charged, and to which it is owed. An address that one GPU frees may at
+ * once be another's, and allocations of two be in one block for a moment. */
+#define OWED_SHIFT (BLOCK_DEVICE_SHIFT + BLOCK_DEVICE_BITS)
+_Static_assert(OWED_SHIFT + BLOCK_DEVICE_BITS <= 16,
+               "two devices fit into the flags of a block's entry");
+_Static_assert(DV_PAGE_DEVICES <= 1u << BLOCK_DEVICE_BITS,
+               "a device fits into the flags of a block's entry");
 
 table occupancy;
+
+static void put_device(struct entry *block, unsigned shift, unsigned device) {
+    unsigned others = block->flags & ~(BLOCK_DEVICE_MASK << shift);
+    block->flags = (uint16_t)(others | device << shift);
+}
+
+/* Adds to the counts of a block. Returns the bytes to charge. */
+static uint64_t count(struct entry *block, uint32_t what, unsigned device) {
+    uint64_t added = 0;
+    if (block->amount == 0) {
+        put_device(block, BLOCK_DEVICE_SHIFT, device);
+        added = BLOCK_BYTES;
+    }
+    block->amount += what;
+    return added;
+}
 
 bool small_enter(uint64_t block, const struct entry *note, uint64_t *added) {
     struct shard *s = occupancy_shard(block);
@@ -17,8 +42,7 @@ bool small_enter(uint64_t block, const struct entry *note, uint64_t *added) {
             entry->device = note->device;
         }
         if (entry->owner == note->owner && entry->device == note->device) {
-            *added = entry->amount == 0 ? BLOCK_BYTES : 0;
-            entry->amount += SMALL;
+            *added = count(entry, SMALL, note->device);
             done = true;
         }
     }
@@ -50,106 +74,123 @@ void block_has_own(struct shard *s, uint64_t address) {
     }
 }
 
-static uint64_t begin_free(struct entry *block, uint32_t count) {
-    block->amount -= count;
+static struct owed begin_free(struct entry *block, uint32_t what) {
+    struct owed charge = {.device = block_charged_to(block)};
+    block->amount -= what;
     block->freeing++;
     if (block->amount > 0) {
-        return 0;
+        return charge;
     }
     if (block->flags & OWED) {
-        return BLOCK_BYTES;
+        charge.bytes = BLOCK_BYTES;
+        return charge;
     }
     block->flags |= OWED;
-    return 0;
+    put_device(block, OWED_SHIFT, charge.device);
+    return charge;
 }
 
-uint64_t small_freeing(struct entry *block) {
+struct owed small_freeing(struct entry *block) {
     return begin_free(block, SMALL);
 }
 
-static uint64_t end_free(struct shard *s, struct entry *block) {
-    uint64_t bytes = 0;
+static struct owed end_free(struct shard *s, struct entry *block) {
+    struct owed owed = {.device = block->flags >> OWED_SHIFT & BLOCK_DEVICE_MASK};
     if (--block->freeing == 0) {
-        bytes = block->flags & OWED ? BLOCK_BYTES : 0;
+        owed.bytes = block->flags & OWED ? BLOCK_BYTES : 0;
         block->flags = (uint16_t)(block->flags & ~OWED);
         if (block->amount == 0) {
             shard_erase(s, block);
         }
     }
-    return bytes;
+    return owed;
 }
 
-uint64_t block_freed(uint64_t block) {
+uint64_t owed_to(struct owed owed, unsigned device) {
+    if (owed.device == device) {
+        return owed.bytes;
+    }
+    reservation_release_account(owed.device, owed.bytes);
+    return 0;
+}
+
+uint64_t block_freed(uint64_t block, unsigned device) {
     struct shard *s = occupancy_shard(block);
+    struct owed owed = {.bytes = 0};
     lock_take(&s->lock);
     struct entry *entry = shard_find(s, block + 1);
-    uint64_t bytes = entry != NULL ? end_free(s, entry) : 0;
+    if (entry != NULL) {
+        owed = end_free(s, entry);
+    }
     lock_give(&s->lock);
-    return bytes;
+    return owed_to(owed, device);
 }
 
 uint64_t small_gone(uint64_t address, unsigned *device) {
     struct shard *s = occupancy_shard(address);
-    uint64_t bytes = 0;
+    struct owed alone = {.bytes = 0}, last = {.bytes = 0};
     lock_take(&s->lock);
     struct entry *block = shard_find(s, block_of(address) + 1);
     if (block != NULL && (block->amount & SMALL_MASK) != 0) {
         *device = block->device;
-        bytes = begin_free(block, SMALL);
-        bytes += end_free(s, block);
+        alone = begin_free(block, SMALL);
+        last = end_free(s, block);
     }
     lock_give(&s->lock);
-    return bytes;
+    return owed_to(alone, *device) + owed_to(last, *device);
 }
 
-static bool edge_enter(uint64_t block, uint64_t *added) {
+static bool edge_enter(uint64_t block, unsigned device, uint64_t *added) {
     struct shard *s = occupancy_shard(block);
     bool had;
     lock_take(&s->lock);
     struct entry *entry = shard_make(s, block + 1, &had);
     if (entry != NULL) {
-        *added += entry->amount == 0 ? BLOCK_BYTES : 0;
-        entry->amount += EDGE;
+        *added += count(entry, EDGE, device);
     }
     lock_give(&s->lock);
     return entry != NULL;
 }
 
-bool edges_enter(const struct span *span, uint64_t *added) {
+bool edges_enter(const struct span *span, unsigned device, uint64_t *added) {
     struct span entered = *span;
     entered.edge_count = 0;
     while (entered.edge_count < span->edge_count &&
-           edge_enter(span->edges[entered.edge_count], added)) {
+           edge_enter(span->edges[entered.edge_count], device, added)) {
         entered.edge_count++;
     }
     if (entered.edge_count < span->edge_count) {
-        edges_drop(&entered);
+        edges_drop(&entered, device);
         return false;
     }
     return true;
 }
 
-uint64_t edges_freeing(const struct span *span) {
+uint64_t edges_freeing(const struct span *span, unsigned device) {
     uint64_t alone = 0;
     for (unsigned i = 0; i < span->edge_count; i++) {
         struct shard *s = occupancy_shard(span->edges[i]);
+        struct owed owed = {.bytes = 0};
         lock_take(&s->lock);
         struct entry *entry = shard_find(s, span->edges[i] + 1);
-        alone += entry != NULL ? begin_free(entry, EDGE) : 0;
+        if (entry != NULL) {
+            owed = begin_free(entry, EDGE);
+        }
         lock_give(&s->lock);
+        alone += owed_to(owed, device);
     }
     return alone;
 }
 
-uint64_t edges_freed(const struct span *span) {
+uint64_t edges_freed(const struct span *span, unsigned device) {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < span->edge_count; i++) {
-        bytes += block_freed(span->edges[i]);
+        bytes += block_freed(span->edges[i], device);
     }
     return bytes;
 }
 
-uint64_t edges_drop(const struct span *span) {
-    uint64_t alone = edges_freeing(span);
-    return alone + edges_freed(span);
+uint64_t edges_drop(const struct span *span, unsigned device) {
+    uint64_t alone = edges_freeing(span, device);
+    return alone + edges_freed(span, device);
 }

@@ -37,6 +37,23 @@ static inline struct shard *occupancy_shard(uint64_t address) {
 #define SMALL_MASK 0xffffu
 #define EDGE 0x10000u
 
+/* Bits of a block's flags in which stands to which device it is charged. */
+#define BLOCK_DEVICE_SHIFT 8u
+#define BLOCK_DEVICE_BITS 4u
+#define BLOCK_DEVICE_MASK ((1u << BLOCK_DEVICE_BITS) - 1)
+static inline unsigned block_charged_to(const struct entry *block) {
+    return block->flags >> BLOCK_DEVICE_SHIFT & BLOCK_DEVICE_MASK;
+}
+
+/* The charge of a block that is to be given back, 0 bytes for none, and the device to which it was charged. */
+struct owed {
+    uint64_t bytes;
+    unsigned device;
+};
+
+/* The bytes, if they are owed to this device. Those of another one are given back at once. The caller holds no shard. */
+DV_HIDDEN uint64_t owed_to(struct owed owed, unsigned device);
+
 /* Counts a small allocation, which note describes. *added is the bytes to charge. False if it needs
  * an entry of its own, or if there is no memory. */
 DV_HIDDEN bool small_enter(uint64_t block, const struct entry *note, uint64_t *added);
@@ -48,25 +65,25 @@ DV_HIDDEN struct entry *occupant_find(struct shard *s, uint64_t address, bool *o
 /* Notes that an allocation that begins in the block has an entry. The caller holds the shard. */
 DV_HIDDEN void block_has_own(struct shard *s, uint64_t address);
 
-/* Takes a small allocation out and counts its free as under way. Returns the bytes that this free
- * gives back by itself: the charge of the block, if another charge of it is owed already. */
-DV_HIDDEN uint64_t small_freeing(struct entry *block);
+/* Takes a small allocation out and counts its free as under way. Returns what this free gives back by itself: the charge of
+ * the block, if another charge of it is owed already. */
+DV_HIDDEN struct owed small_freeing(struct entry *block);
 
 /* Takes out a small allocation that the driver has freed already. Returns the bytes to give back on
  * *device. */
 DV_HIDDEN uint64_t small_gone(uint64_t address, unsigned *device);
 
-/* The driver has answered a free. Returns the bytes owed for the block if this was the last free
- * under way in it. */
-DV_HIDDEN uint64_t block_freed(uint64_t block);
+/* The driver has answered a free of memory of the device. If this was the last free under way in the block, gives back what is
+ * owed for it: returns the bytes if that is owed to the device. */
+DV_HIDDEN uint64_t block_freed(uint64_t block, unsigned device);
 
 /* The same three steps for the edges of an allocation. edges_enter enters all edges or none. */
-DV_HIDDEN bool edges_enter(const struct span *span, uint64_t *added);
-DV_HIDDEN uint64_t edges_freeing(const struct span *span);
-DV_HIDDEN uint64_t edges_freed(const struct span *span);
+DV_HIDDEN bool edges_enter(const struct span *span, unsigned device, uint64_t *added);
+DV_HIDDEN uint64_t edges_freeing(const struct span *span, unsigned device);
+DV_HIDDEN uint64_t edges_freed(const struct span *span, unsigned device);
 
 /* Takes out the edges of an allocation that the driver no longer has. Returns the bytes to give
  * back. */
-DV_HIDDEN uint64_t edges_drop(const struct span *span);
+DV_HIDDEN uint64_t edges_drop(const struct span *span, unsigned device);
 
 #endif
