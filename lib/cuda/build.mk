@@ -64,7 +64,8 @@ $(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
 $(B)/test/cuda/sim_growth $(B)/test/cuda/sim_variables: $(B)/obj/cuda/test/code.o
 
 $(B)/test/cuda/sim_storm: $(B)/obj/cuda/test/storm.o
-$(B)/test/cuda/sim_residence $(B)/test/cuda/sim_mover: $(B)/obj/cuda/test/orders.o
+$(B)/test/cuda/sim_residence $(B)/test/cuda/sim_moves $(B)/test/cuda/sim_mover: $(B)/obj/cuda/test/orders.o
+$(B)/test/cuda/sim_residence $(B)/test/cuda/sim_moves: $(B)/obj/cuda/test/parts.o
 
 $(B)/obj/cuda/test/instance.o: CFLAGS += -DSIM_NVML='"$(abspath $(B))/lib/simgpu/libnvidia-ml.so.1"'
 $(B)/obj/cuda/test/test_sim_mig_nvml.o: CFLAGS += -DSIM_DRIVER='"$(abspath $(B))/lib/simgpu/libcuda.so.1"'
