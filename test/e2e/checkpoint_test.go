@@ -45,12 +45,12 @@ func checkpoints(l *lab) {
 	host.end()
 	busy := l.tenants()
 	// Most have no tenants that claims made.
-	newest := frozen[slices.IndexFunc(frozen, func(file string) bool {
+	older := frozen[slices.IndexFunc(frozen, func(file string) bool {
 		text, err := os.ReadFile(file)
 		l.must(err)
 		return bytes.Contains(text, []byte(`"tenancy"`))
 	})]
-	l.replaceCheckpoint(n, func(now []byte) []byte { return l.asWritten(newest, now) })
+	l.replaceCheckpoint(n, func(now []byte) []byte { return l.asWritten(older, now) })
 	l.agree()
 	l.unmoved(busy...)
 	l.replaceCheckpoint(n, func([]byte) []byte { return []byte("damaged") })
