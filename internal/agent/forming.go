@@ -323,22 +323,37 @@ func (a *Agent) restoreForms(ctx context.Context) {
 			should := a.formOf(gpu)
 			a.mu.Unlock()
 			for _, k := range a.config.Backends.Kinds() {
-				former, ok := k.Backend.(backend.Former)
-				if !ok || k.Name == should {
-					continue
-				}
-				if err := former.Leave(ctx, gpu); err != nil {
-					a.mu.Lock()
-					a.formings[gpu.UUID].has, a.formings[gpu.UUID].fault = k.Name, err.Error()
-					a.mu.Unlock()
-					a.config.Log.WarnContext(ctx, "cannot undo what an earlier agent did to a GPU", "gpu", gpu.Index, "backend", k.Name, "error", err)
+				if k.Name != should {
+					a.leaveRestored(ctx, gpu, k)
 				}
 			}
 			if a.isFormer(should) {
 				a.settleForm(ctx, gpu)
+				a.mu.Lock()
+				ended := a.formings[gpu.UUID].has == ""
+				a.mu.Unlock()
+				if ended { // who needed it has ended meanwhile, and nobody knew what the earlier agent had done
+					a.leaveRestored(ctx, gpu, registry.Kind{Name: should, Backend: a.config.Backends.Of(should)})
+				}
 			}
 			a.restoreInstances(ctx, gpu)
 		})
 	}
 	running.Wait()
+}
+
+// leaveRestored has a backend undo what an earlier agent may have done to a GPU.
+func (a *Agent) leaveRestored(ctx context.Context, gpu backend.GPU, k registry.Kind) {
+	former, ok := k.Backend.(backend.Former)
+	if !ok {
+		return
+	}
+	err := former.Leave(ctx, gpu)
+	if err == nil {
+		return
+	}
+	a.mu.Lock()
+	a.formings[gpu.UUID].has, a.formings[gpu.UUID].fault = k.Name, err.Error()
+	a.mu.Unlock()
+	a.config.Log.WarnContext(ctx, "cannot undo what an earlier agent did to a GPU", "gpu", gpu.Index, "backend", k.Name, "error", err)
 }
