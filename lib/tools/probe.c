@@ -53,7 +53,7 @@ static struct {
     CUresult (*instance)(CUuuid *,
                          CUdevice); /* a MIG instance's own, else the GPU's; may be NULL */
     CUresult (*retain)(CUcontext *, CUdevice);
-    CUresult (*attribute)(int *, CUdevice_attribute, CUdevice);
+    CUresult (*attribute)(int *, CUdevice_attribute, CUdevice); /* may be NULL */
 } cuda;
 static struct {
     nvmlReturn_t (*init)(void);
@@ -130,8 +130,8 @@ static void load_cuda(const char *path) {
     require(from, "cuDeviceGetCount", &cuda.count);
     require(from, "cuDeviceGetUuid", &cuda.uuid);
     require(from, "cuDevicePrimaryCtxRetain", &cuda.retain);
-    require(from, "cuDeviceGetAttribute", &cuda.attribute);
     (void)symbol(from, "cuDeviceGetUuid_v2", &cuda.instance);
+    (void)symbol(from, "cuDeviceGetAttribute", &cuda.attribute);
 }
 
 static bool is_instance(const char *uuid) {
@@ -176,6 +176,9 @@ static CUdevice find_device(const char *wanted) {
 
 static bool brings_managed(CUdevice device) {
     int value = 0;
+    if (cuda.attribute == NULL) {
+        give_up("find cuDeviceGetAttribute in CUDA", CUDA_ERROR_NOT_FOUND);
+    }
     CUresult result = cuda.attribute(&value, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
     if (result != CUDA_SUCCESS) {
         give_up("read an attribute of a GPU", (int)result);
