@@ -41,11 +41,12 @@ static dv_own_t own_figures(unsigned device) {
 }
 
 /* What the driver shows beyond the charges. *none is true if that cannot be told, because NVML does
- * not show this process, and *most if it may be too much, because calls were under way whose memory
- * the driver may have shown. False if it should be asked later. */
-static bool measure(unsigned device, uint64_t *overhead, bool *none, bool *most) {
+ * not show this process. It may be too much by *pending bytes: of calls that were under way, and
+ * whose memory the driver may have shown. False if it should be asked later. */
+static bool measure(unsigned device, uint64_t *overhead, bool *none, uint64_t *pending) {
     const dv_page_device *gpu = dv_share_device(attached_share(), device);
-    *none = *most = false;
+    *none = false;
+    *pending = 0;
     for (int i = 0; i < MEASUREMENTS_MAX && measure_allowed(); i++) {
         dv_own_t before = own_figures(device);
         uint64_t held;
@@ -56,7 +57,7 @@ static bool measure(unsigned device, uint64_t *overhead, bool *none, bool *most)
         dv_own_t after = own_figures(device);
         /* The same figures do not do: memory may have been taken and freed meanwhile. */
         if (after.operation == before.operation) {
-            *most = before.pending != 0;
+            *pending = before.pending;
             *overhead = held > before.charged ? held - before.charged : 0;
             return true;
         }
@@ -94,9 +95,9 @@ static void set_due(unsigned device, bool due) {
  * if no context of ours is left, because another copy of the library in this process may have some.
  */
 static void begin_anew(unsigned device, uint64_t unmeasured) {
-    uint64_t bytes = 0;
-    bool none, most, told = measure(device, &bytes, &none, &most);
-    set_due(device, !told || most);
+    uint64_t bytes = 0, pending;
+    bool none, told = measure(device, &bytes, &none, &pending);
+    set_due(device, !told || pending != 0);
     bytes = told && !none ? bytes : unmeasured;
     __atomic_store_n(&figures[device].least, unmeasured != 0 ? bytes : 0, __ATOMIC_RELAXED);
     dv_overhead(attached_share(), account_of(device), bytes);
@@ -110,25 +111,52 @@ static uint64_t beyond(unsigned device, uint64_t bytes) {
     return bytes > least ? bytes : least;
 }
 
-void overhead_look(unsigned device) {
-    uint64_t bytes, agents;
-    bool none, most;
+/* settled gives the figure to charge for one that may be too much by so many bytes. */
+static void look(unsigned device, uint64_t (*settled)(unsigned, uint64_t, uint64_t)) {
+    uint64_t bytes, agents, pending;
+    bool none;
     if (dv_measured(attached_share(), account_of(device), &agents)) {
         set_due(device, false); /* what is new, the agent sees */
         return;
     }
     set_due(device, true);
-    if (!measure(device, &bytes, &none, &most)) {
+    if (!measure(device, &bytes, &none, &pending)) {
         return;
     }
-    set_due(device, most);
+    set_due(device, pending != 0);
     if (!none) {
         /* What an agent found before it left may be part of it, and counts already. */
-        dv_overhead(attached_share(), account_of(device),
-                    beyond(device, bytes > agents ? bytes - agents : 0));
+        bytes = settled(device, bytes > agents ? bytes - agents : 0, pending);
+        dv_overhead(attached_share(), account_of(device), beyond(device, bytes));
     }
 }
-ON(measure_overdue, overhead_look);
+
+static uint64_t all_of_it(unsigned device, uint64_t bytes, uint64_t pending) {
+    (void)device;
+    (void)pending;
+    return bytes;
+}
+
+/* The caller's own call may have taken what it reserved, so all counts. */
+void overhead_look(unsigned device) {
+    look(device, all_of_it);
+}
+
+/* What is charged stands as far as the new figure leaves it possible: it has to be at most that, and
+ * at least that without all that was pending. */
+static uint64_t nearest(unsigned device, uint64_t bytes, uint64_t pending) {
+    uint64_t least = bytes > pending ? bytes - pending : 0;
+    dv_own_t own;
+    dv_own(attached_share(), account_of(device), &own);
+    return own.overhead > bytes ? bytes : own.overhead < least ? least : own.overhead;
+}
+
+/* Before the calling thread reserves, so only calls of other threads are under way. Each of them
+ * that may add to the overhead looks by itself when it is done. */
+static void look_again(unsigned device) {
+    look(device, nearest);
+}
+ON(measure_overdue, look_again);
 
 void overhead_lessened(unsigned device) {
     dv_eased(attached_share(), account_of(device));

@@ -211,11 +211,41 @@ static void under_mps(void) {
     daemon_end();
 }
 
+/* The driver's figure may have memory of other threads' calls. What was known before stands, as far
+ * as it can, until a figure comes that nothing disturbs. */
+static void beside_calls(void *arg) {
+    struct fake_nvml *nvml = open_all();
+    CUdeviceptr address;
+    dv_share *other; /* its calls are of the same process, like another thread's */
+    (void)arg;
+    CHECK_EQUAL(dv_share_open(s.tenant.directory, &other, NULL), DV_OK);
+    CHECK_EQUAL(dv_reserve(other, 0, 8 * MIB), DV_OK);
+    nvml->held = 10 * MIB;
+    setting_context(&s);
+    CHECK_EQUAL(setting_overhead(&s), 10 * MIB);
+    nvml->held = 16 * MIB; /* may all be the call's */
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 2 * MIB), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_overhead(&s), 10 * MIB);
+    CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(address), CUDA_SUCCESS);
+    nvml->held = 30 * MIB; /* cannot */
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 2 * MIB), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_overhead(&s), 22 * MIB);
+    CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(address), CUDA_SUCCESS);
+    dv_settle(other, 0, 8 * MIB, 0);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 2 * MIB), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_overhead(&s), 30 * MIB);
+    nvml->held = 90 * MIB; /* found no more: nothing is due */
+    CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(address), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 2 * MIB), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_overhead(&s), 30 * MIB);
+}
+
 int main(void) {
     int unnamed = 0, unseen = 1;
     setting_make(&s, 1, LIMIT, NULL);
     CHECK(symlink(TEST_NVML, setting_path(&s, "libnvidia-ml.so.1")) == 0);
     wait_exited(spawn(measured, NULL));
+    wait_exited(spawn(beside_calls, NULL));
     wait_exited(spawn(seldom, NULL));
     wait_exited(spawn(by_agent, NULL));
     wait_exited(spawn(agent_gone, NULL));
