@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -207,23 +206,11 @@ static void a_child_of_fork_ends(void) {
     CHECK_EQUAL(resident(0), 0);
 }
 
-/* Whether children may make threads. These sanitizers let one hang now and then whose parent had threads when it forked. */
-static bool children_may(void) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    puts("left out: children that make threads, which hang with this sanitizer");
-    return false;
-#else
-    return true;
-#endif
-}
-
 int main(void) {
     orders_make(&s, GPUS, (uint64_t)1 << 30, 256 * MIB);
     setting_open(&s);
-    if (children_may()) {
-        processes_divide_what_is_ordered();
-        processes_end_in_the_middle();
-    }
+    processes_divide_what_is_ordered();
+    processes_end_in_the_middle();
     a_child_of_fork_ends();
     return 0;
 }
