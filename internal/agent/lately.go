@@ -11,6 +11,9 @@ const (
 	// latelyStep is the time between two samples, and latelySpan of how long a time they tell.
 	latelyStep = time.Minute
 	latelySpan = 10 * time.Minute
+	// latelyFirst is the age at which a tenant is sampled first. When it begins, it is not decided yet whether its GPU's time is
+	// divided, and it would look as if it had the GPU alone.
+	latelyFirst = 2 * time.Second
 )
 
 // sample is what the shares of a tenant had done at a time, since they began.
@@ -27,7 +30,7 @@ func (a *Agent) sampleLately() {
 	for _, t := range a.all() {
 		a.mu.Lock()
 		n := len(t.samples)
-		due := n == 0 || now.Sub(t.samples[n-1].at) >= latelyStep || now.Before(t.samples[n-1].at)
+		due := n == 0 && now.Sub(t.Created) >= latelyFirst || n > 0 && (now.Sub(t.samples[n-1].at) >= latelyStep || now.Before(t.samples[n-1].at))
 		a.mu.Unlock()
 		if !due {
 			continue

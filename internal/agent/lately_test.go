@@ -57,6 +57,15 @@ func TestSamples(t *testing.T) {
 	settings.Now = c.Now
 	r := n.startAs(settings)
 	n.grant(r, n.asker(0), ask(8*gib))
+	samples := func() int {
+		one := r.all()[0]
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(one.samples)
+	}
+	if r.sampleLately(); samples() != 0 {
+		t.Error("it is sampled before it is known whether its GPU's time is divided")
+	}
 	for range 1800 {
 		c.move(time.Second)
 		r.sampleLately()
