@@ -1,12 +1,15 @@
 package run
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -54,7 +57,8 @@ func (h *host) serveSwap() *exec.Cmd {
 // sweeper is a program that goes through memory again and again in a swap share, and compares it in the end.
 type sweeper struct {
 	*holder
-	rest chan string // what it printed, when it has ended
+	steps chan struct{} // closed when it has gone through its memory once
+	rest  chan string   // the last line that it printed, when it has ended
 }
 
 // sweep starts a program in a swap share of 1.25 GiB, whose 768 MiB do not fit beside those of another. It goes on until
@@ -66,37 +70,50 @@ func (h *host) sweep(name, script string) sweeper {
 	}
 	args := []string{"sh", "-c", script, h.bench(), "--bytes", "768Mi", "--pieces", "6", "--count", "0", "--seconds", "3600", "--steps", "10", "--ns", "10000000"}
 	cmd := h.command(filepath.Join(string(h.tree), "bin", "divvy"), append([]string{"run", "--simgpu", "m", "--layer", "env", "--swap", "--memory", "1280Mi", "--kept", "512Mi", "--name", name, "--"}, args...)...)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
+	read, write := io.Pipe()
+	cmd.Stdout, cmd.Stderr = write, write
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	s := sweeper{&holder{cmd: cmd}, make(chan string, 1)}
+	s := sweeper{&holder{cmd: cmd}, make(chan struct{}), make(chan string, 1)}
 	go func() {
 		_ = cmd.Wait()
-		s.rest <- out.String()
+		_ = write.Close()
 	}()
+	go s.follow(read)
 	h.t.Cleanup(func() { // all of its processes
 		_ = h.command(filepath.Join(string(h.tree), "bin", "divvy"), "stop", "--simgpu", "m", "--grace", "0s", name).Run()
 	})
 	return s
 }
 
-// compared ends the program, and fails unless it found its memory as it left it.
+// follow reads what the program prints until it has ended.
+func (s sweeper) follow(output io.Reader) {
+	last, once := "", sync.OnceFunc(func() { close(s.steps) })
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		if last = lines.Text(); strings.HasPrefix(last, `{"step"`) {
+			once()
+		}
+	}
+	s.rest <- last
+	once()
+}
+
+// compared ends the program once it has gone through its memory, and fails unless it found that as it left it.
 func (s sweeper) compared(t *testing.T) {
 	t.Helper()
+	<-s.steps
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	text := <-s.rest
-	lines := strings.Split(strings.TrimSpace(text), "\n")
+	last := <-s.rest
 	var said struct {
 		Result string `json:"result"`
 		Equal  bool   `json:"equal"`
 		Steps  int    `json:"steps"`
 	}
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &said); err != nil || said.Result != "CUDA_SUCCESS" || !said.Equal || said.Steps == 0 {
-		t.Errorf("%v: %.300s", err, lines[len(lines)-1])
+	if err := json.Unmarshal([]byte(last), &said); err != nil || said.Result != "CUDA_SUCCESS" || !said.Equal || said.Steps == 0 {
+		t.Errorf("%v: %.300s", err, last)
 	}
 }
 
