@@ -11,11 +11,11 @@
 
 /* Records under addresses at which no block begins: seldom any, as the driver begins large
  * allocations with a block. */
-static uint32_t within_blocks;
+uint32_t linear_within;
 
 static void count_within(uint64_t address, uint32_t by) {
     if (address % BLOCK_BYTES != 0) {
-        __atomic_add_fetch(&within_blocks, by, __ATOMIC_RELEASE);
+        __atomic_add_fetch(&linear_within, by, __ATOMIC_RELEASE);
     }
 }
 
@@ -114,14 +114,12 @@ static uint64_t end_free(const struct freeing *freeing) {
     return freeing->alone + edges_freed(&span, freeing->note.device);
 }
 
-bool linear_is_counted(uint64_t address) {
-    return address % BLOCK_BYTES != 0 && __atomic_load_n(&within_blocks, __ATOMIC_ACQUIRE) == 0;
-}
-
 void linear_counted_freed(uint64_t address) {
     unsigned device = 0;
     uint64_t bytes = small_gone(address, &device);
-    reservation_release_account(device, bytes);
+    if (bytes != 0) {
+        reservation_release_account(device, bytes);
+    }
 }
 
 void linear_freed(const struct freeing *freeing) {
@@ -261,7 +259,7 @@ void linear_context_ended(uint32_t owner) {
 }
 
 static void linear_forked(void) {
-    within_blocks = 0;
+    linear_within = 0;
     table_forget(&occupancy);
 }
 ON(forked, linear_forked);

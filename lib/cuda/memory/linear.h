@@ -4,6 +4,7 @@
 #ifndef DIVVY_CUDA_MEMORY_LINEAR_H
 #define DIVVY_CUDA_MEMORY_LINEAR_H
 
+#include "cuda/memory/blocks.h"
 #include "cuda/memory/reservation.h"
 #include "cuda/table.h"
 
@@ -33,7 +34,10 @@ DV_HIDDEN void linear_put_back(const struct freeing *freeing);
 /* Most frees need less. An address inside a block is, as a rule, that of an allocation that is only
  * counted in its block. It does not matter which of them it is, so the count can be changed after
  * the free. */
-DV_HIDDEN bool linear_is_counted(uint64_t address);
+DV_HIDDEN extern uint32_t linear_within;
+static inline bool linear_is_counted(uint64_t address) {
+    return address % BLOCK_BYTES != 0 && __atomic_load_n(&linear_within, __ATOMIC_ACQUIRE) == 0;
+}
 DV_HIDDEN void linear_counted_freed(uint64_t address);
 
 /* Tells owner and device of an allocation that is noted here. A small allocation is known by its

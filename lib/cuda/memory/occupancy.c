@@ -126,18 +126,29 @@ uint64_t block_freed(uint64_t block, unsigned device) {
     return owed_to(owed, device);
 }
 
+/* The last small allocation of a block has gone, or another free is under way there. */
+static __attribute__((noinline)) uint64_t last_gone(struct shard *s, struct entry *block) {
+    unsigned device = block->device;
+    struct owed alone = begin_free(block, SMALL);
+    struct owed last = end_free(s, block);
+    lock_give(&s->lock);
+    return owed_to(alone, device) + owed_to(last, device);
+}
+
 uint64_t small_gone(uint64_t address, unsigned *device) {
     struct shard *s = occupancy_shard(address);
-    struct owed alone = {.bytes = 0}, last = {.bytes = 0};
     lock_take(&s->lock);
     struct entry *block = shard_find(s, block_of(address) + 1);
-    if (block != NULL && (block->amount & SMALL_MASK) != 0) {
+    uint32_t small = block != NULL ? block->amount & SMALL_MASK : 0;
+    if (small != 0) {
         *device = block->device;
-        alone = begin_free(block, SMALL);
-        last = end_free(s, block);
+        if (small == SMALL || block->freeing != 0) {
+            return last_gone(s, block);
+        }
+        block->amount -= SMALL;
     }
     lock_give(&s->lock);
-    return owed_to(alone, *device) + owed_to(last, *device);
+    return 0;
 }
 
 static bool edge_enter(uint64_t block, unsigned device, uint64_t *added) {

@@ -33,7 +33,7 @@ static uint32_t ending;    /* pools that the driver is being told to destroy */
 static uint32_t ended;     /* pools of which that was true */
 static table by_handle;    /* owner: index in pools */
 static table pointers;     /* by address: owner is the pool's index */
-static uint32_t pointer_count;
+uint32_t pools_pointers;
 
 static struct pool *known(CUmemoryPool handle) {
     struct entry note;
@@ -224,15 +224,11 @@ static bool fits(struct reservation *reservation, uint64_t more) {
     return true;
 }
 
-bool pools_have_pointers(void) {
-    return __atomic_load_n(&pointer_count, __ATOMIC_ACQUIRE) != 0;
-}
-
 static bool put_pointer(CUdeviceptr address, struct entry note) {
     bool had;
     bool done = table_put(&pointers, address, note, NULL, &had);
     if (done && !had) {
-        __atomic_add_fetch(&pointer_count, 1, __ATOMIC_RELEASE);
+        __atomic_add_fetch(&pools_pointers, 1, __ATOMIC_RELEASE);
     }
     return done;
 }
@@ -240,7 +236,7 @@ static bool put_pointer(CUdeviceptr address, struct entry note) {
 bool pool_take(CUdeviceptr address, struct entry *note) {
     bool known = address != 0 && pools_have_pointers() && table_take(&pointers, address, note);
     if (known) {
-        __atomic_sub_fetch(&pointer_count, 1, __ATOMIC_RELEASE);
+        __atomic_sub_fetch(&pools_pointers, 1, __ATOMIC_RELEASE);
     }
     return known;
 }
@@ -373,6 +369,6 @@ static void pools_forked(void) {
     pools_end = ending = 0;
     table_forget(&by_handle);
     table_forget(&pointers);
-    pointer_count = 0;
+    pools_pointers = 0;
 }
 ON(forked, pools_forked);

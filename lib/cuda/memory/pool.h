@@ -38,8 +38,11 @@ DV_HIDDEN CUresult pool_open(struct pool *pool, struct reservation *reservation,
 DV_HIDDEN CUresult pool_keep(struct pool *pool, struct reservation *reservation,
                              CUdeviceptr address);
 
-/* Whether any allocation out of a pool is noted. */
-DV_HIDDEN bool pools_have_pointers(void);
+/* Whether any allocation out of a pool is noted. Every free of device memory asks. */
+DV_HIDDEN extern uint32_t pools_pointers;
+static inline bool pools_have_pointers(void) {
+    return __atomic_load_n(&pools_pointers, __ATOMIC_ACQUIRE) != 0;
+}
 
 /* Takes out the note of an allocation before it is freed. False if it is not of a pool. */
 DV_HIDDEN bool pool_take(CUdeviceptr address, struct entry *note);
