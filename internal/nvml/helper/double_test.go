@@ -121,6 +121,8 @@ type fake struct {
 	once    sync.Once
 	calls   sync.WaitGroup
 	number  int // how many were started before
+	// dead: it was killed, and is in no call from then on. The machine's mu protects it.
+	dead bool
 	// deaf: what it would answer is lost.
 	deaf atomic.Bool
 
@@ -166,10 +168,9 @@ func (m *double) start() (Process, error) {
 		<-f.dying
 		m.mu.Lock()
 		asleep := m.asleep
+		f.dead = !asleep
 		m.mu.Unlock()
-		if asleep {
-			f.calls.Wait()
-		}
+		f.calls.Wait() // those of one that is not asleep end at once
 		theirs.Close()
 		m.mu.Lock()
 		m.living--
@@ -187,6 +188,10 @@ func (f *fake) call(key int) error {
 	m := f.machine
 	m.mu.Lock()
 	wait, fault := m.silent[key], m.faults[key]
+	if f.dead {
+		m.mu.Unlock()
+		return io.ErrUnexpectedEOF // nobody reads it
+	}
 	if wait == nil {
 		m.mu.Unlock()
 		return fault
@@ -210,7 +215,7 @@ func (f *fake) call(key int) error {
 	case <-wait:
 		return nil
 	case <-f.dying:
-		return io.ErrUnexpectedEOF // nobody reads it
+		return io.ErrUnexpectedEOF
 	}
 }
 
