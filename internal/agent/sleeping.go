@@ -150,7 +150,7 @@ func (a *Agent) tendIdle(ctx context.Context, t *tenant, of backend.Tenant, afte
 		return
 	}
 	why := fmt.Sprintf("it has not used them for %s", idle.Truncate(time.Second))
-	if err := a.leave(ctx, t, why, false); err != nil {
+	if err := a.leave(ctx, t, departure{why: why}); err != nil {
 		a.mu.Lock()
 		news := t.failed != err.Error()
 		t.failed, t.rests = err.Error(), a.config.Now().Add(retrySuspension)
@@ -169,12 +169,28 @@ func (t *tenant) suspendAfter() time.Duration {
 	return time.Duration(t.Shares[0].SuspendAfter)
 }
 
-// leave begins a suspension. Why is for people: whose wish it is, or what led to it.
-func (a *Agent) leave(ctx context.Context, t *tenant, why string, hold bool) error {
+// departure is why and how a tenant leaves its GPUs.
+type departure struct {
+	// why is for people: whose wish it is, or what led to it.
+	why string
+	// hold keeps it out, whatever its programs call.
+	hold bool
+	// order is that of the cluster's scheduler, nil for anybody else's wish.
+	order *Order
+}
+
+// leave begins a suspension.
+func (a *Agent) leave(ctx context.Context, t *tenant, how departure) error {
 	t.begin.Lock()
 	defer t.begin.Unlock()
-	if err := a.refuseSuspension(ctx, t); err != nil {
-		return err
+	a.mu.Lock()
+	leaves := t.Suspended != nil && t.Suspended.Goal == suspension.Out
+	a.mu.Unlock()
+	// One that leaves already was not refused, and the driver may be busy with its processes.
+	if !leaves || how.order == nil {
+		if err := a.refuseSuspension(ctx, t); err != nil {
+			return err
+		}
 	}
 	for {
 		a.mu.Lock()
@@ -185,7 +201,7 @@ func (a *Agent) leave(ctx context.Context, t *tenant, why string, hold bool) err
 				return a.refusedHost(t, err)
 			}
 		}
-		err := a.setOut(ctx, t, why, hold)
+		err := a.setOut(ctx, t, how)
 		switch {
 		case errors.Is(err, ErrNotAway):
 			continue // it came back meanwhile, and gave its host memory back
@@ -198,7 +214,7 @@ func (a *Agent) leave(ctx context.Context, t *tenant, why string, hold bool) err
 
 // setOut closes the gate of a tenant for which there is host memory, and has it taken off its GPUs. The error is [ErrNotAway]
 // for one that has none.
-func (a *Agent) setOut(ctx context.Context, t *tenant, why string, hold bool) error {
+func (a *Agent) setOut(ctx context.Context, t *tenant, how departure) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.ended || !t.ready {
@@ -211,10 +227,10 @@ func (a *Agent) setOut(ctx context.Context, t *tenant, why string, hold bool) er
 	if t.Suspended != nil {
 		next = *t.Suspended
 	}
-	if next.Goal == suspension.Out && next.Hold == hold {
+	if next.Goal == suspension.Out && next.keeps(how) {
 		return nil
 	}
-	next.Goal, next.Since, next.By, next.Hold = suspension.Out, a.config.Now(), why, hold
+	next.Goal, next.Since, next.By, next.Hold, next.Order = suspension.Out, a.config.Now(), how.why, how.hold, how.order
 	next.Closed = monotonic()
 	if err := a.gates.shut(a, a.tenantOf(&t.record)); err != nil {
 		return err

@@ -53,7 +53,7 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration, why string) error {
 	a.mu.Lock()
 	t.stopping, t.why = true, why
-	if s := t.Suspended; s != nil && s.Hold {
+	if s := t.Suspended; s != nil && s.Hold && s.Order == nil {
 		// What its processes do at their end may need the GPU.
 		next := *s
 		next.Hold = false

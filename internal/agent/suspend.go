@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -15,7 +16,7 @@ func (a *Agent) suspend(ctx context.Context, peer *control.Peer, p control.Suspe
 	if err != nil {
 		return nil, err
 	}
-	if err := a.leave(ctx, t, process.UserName(peer.UID)+" suspended it", p.Hold); err != nil {
+	if err := a.leave(ctx, t, departure{why: process.UserName(peer.UID) + " suspended it", hold: p.Hold}); err != nil {
 		return nil, err
 	}
 	err = a.awaitMove(ctx, t, func(s *suspended) (done bool, err error) {
@@ -36,10 +37,7 @@ func (a *Agent) whyBack(t *tenant) string {
 	if t.Suspended != nil {
 		return t.Suspended.By
 	}
-	if t.failed != "" {
-		return t.failed
-	}
-	return "it was resumed meanwhile"
+	return cmp.Or(t.failed, t.came, "it was resumed meanwhile")
 }
 
 // resume brings a tenant's processes back to their GPUs and answers when they run. Who gives up waiting leaves the tenant
@@ -47,6 +45,9 @@ func (a *Agent) whyBack(t *tenant) string {
 func (a *Agent) resume(ctx context.Context, peer *control.Peer, p control.ResumeParams) (*control.Tenant, error) {
 	t, err := a.find(peer, p.Tenant)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.mayComeBack(t); err != nil {
 		return nil, err
 	}
 	a.comeBack(ctx, t, process.UserName(peer.UID)+" resumed it")

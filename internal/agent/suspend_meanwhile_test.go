@@ -19,7 +19,7 @@ func TestLeavesWhileItComesBack(t *testing.T) {
 	r := n.swapping(20 * gib)
 	id := n.grant(r, n.asker(0), suspending("1", 16*gib)).Tenant.ID
 	it := r.tenants[id]
-	if err := r.setOut(t.Context(), it, "a test", false); !errors.Is(err, ErrNotAway) {
+	if err := r.setOut(t.Context(), it, departure{why: "a test"}); !errors.Is(err, ErrNotAway) {
 		t.Errorf("without host memory: %v", err)
 	}
 	n.must(r.ReserveHost(t.Context(), id))

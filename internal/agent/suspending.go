@@ -278,6 +278,7 @@ func (m *move) back(ctx context.Context, processes []found) bool {
 		return true
 	}
 	a.gates.open(ctx, a, t)
+	t.came = s.By
 	text := "it is on its GPUs again: " + s.By
 	if len(s.Processes) == 0 {
 		text = "it was not suspended: " + s.By
@@ -346,7 +347,7 @@ func (a *Agent) comeBack(ctx context.Context, t *tenant, why string) bool {
 	}
 	if s.Goal == suspension.Out {
 		next := *s
-		next.Goal, next.Since, next.Hold, next.By = suspension.In, a.config.Now(), false, why
+		next.Goal, next.Since, next.Hold, next.Order, next.By = suspension.In, a.config.Now(), false, nil, why
 		a.enterSuspension(ctx, t, &next)
 	}
 	return true

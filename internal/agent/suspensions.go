@@ -20,10 +20,23 @@ type suspended struct {
 	By    string    `json:"by"`
 	// Hold keeps the share out until somebody resumes it, whatever its programs call.
 	Hold bool `json:"hold,omitempty"`
+	// Order is that of the cluster's scheduler, which holds the share, nil for a suspension by anybody else.
+	Order *Order `json:"order,omitempty"`
 	// Closed is when its gate was closed, by CLOCK_MONOTONIC in ns.
 	Closed uint64 `json:"closed,omitempty"`
 	// Processes are those that left their GPUs, or were to.
 	Processes []removed `json:"processes,omitempty"`
+}
+
+// keeps reports whether a suspension stays as it is for one more wish: that of anybody changes nothing of an order.
+func (s *suspended) keeps(how departure) bool {
+	switch {
+	case how.order == nil:
+		return s.Order != nil || s.Hold == how.hold
+	case s.Order == nil:
+		return false
+	}
+	return *s.Order == *how.order
 }
 
 // removed is a process of which the driver has something in host memory.
@@ -57,6 +70,9 @@ func (t *tenant) describeSuspended() *control.Suspended {
 		state = control.SuspensionReturning
 	}
 	v := &control.Suspended{State: state, Since: s.Since, By: s.By, Hold: s.Hold, Reason: t.lacks}
+	if o := t.ordered(); o != nil {
+		v.For = o.Whom
+	}
 	for _, r := range s.Processes {
 		for _, n := range r.Bytes {
 			v.Bytes += n
@@ -75,6 +91,8 @@ type mover struct {
 	lacks string
 	// coming is how much of each share's GPU processes may take that are being restored: the driver does not show it yet.
 	coming []uint64
+	// came is why it came back last.
+	came string
 	// failed is why the last suspension came to nothing, and rests until when none is begun by itself.
 	failed string
 	rests  time.Time

@@ -34,6 +34,8 @@ type Suspended struct {
 	By    string    `json:"by"`
 	// Hold is true for one whose programs' calls do not bring it back.
 	Hold bool `json:"hold,omitempty"`
+	// For is for whom the cluster's scheduler has it stay out, empty for a suspension by anybody else. Then nobody else brings it back.
+	For string `json:"for,omitempty"`
 	// Reason is what its return waits for, empty where it does not wait.
 	Reason string `json:"reason,omitempty"`
 	// Bytes are what its processes had on their GPUs, which is in host memory once they are off them.
