@@ -69,6 +69,8 @@ type driver struct {
 	broken   func(err error)
 	claims   keyedLocks
 	pods     nodePods
+	// orders carries out what the scheduler orders of claims, nil where nobody can.
+	orders *orders
 
 	expecting sync.Mutex // orders what the agent is told to expect
 	expects   bool       // that is not nothing
@@ -89,6 +91,7 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourcev1
 			d.teller.refused(claim, pods, err)
 		} else {
 			d.log.InfoContext(ctx, "prepared", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "devices", len(devices), "took", time.Since(began))
+			d.orders.saw(claim)
 		}
 		results[claim.UID] = kubeletplugin.PrepareResult{Err: err, Devices: devices}
 	}

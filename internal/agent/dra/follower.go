@@ -19,7 +19,10 @@ type happening struct{ kind, reason, action string }
 var happenings = map[control.EventKind]happening{
 	control.EventGranted: {corev1.EventTypeNormal, "ShareGranted", "Prepare"},
 	control.EventMemory:  {corev1.EventTypeWarning, "ShareOutOfMemory", "Watch"},
-	control.EventEnded:   {corev1.EventTypeNormal, "ShareEnded", "Release"},
+	// Of those that leave for somebody the scheduler tells who it is.
+	control.EventSuspended: {corev1.EventTypeNormal, "ShareSuspended", "Suspend"},
+	control.EventResumed:   {corev1.EventTypeNormal, "ShareResumed", "Resume"},
+	control.EventEnded:     {corev1.EventTypeNormal, "ShareEnded", "Release"},
 }
 
 // Bounds of what is written.

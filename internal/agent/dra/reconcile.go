@@ -168,6 +168,7 @@ func (r *reconciler) look(ctx context.Context) {
 			delete(r.kept, uid)
 			r.read[uid] = users
 			r.beside(ctx, claim)
+			r.orders.saw(claim)
 		case len(pods) > 0:
 			delete(r.gone, uid)
 			r.keep(ctx, uid, t, pods)

@@ -47,6 +47,8 @@ type Config struct {
 	Node    string
 	Client  kubernetes.Interface
 	Tenants Tenants
+	// Suspender takes shares off their GPUs for others; where it is nil what is ordered is left undone.
+	Suspender Suspender
 	// Opener gives claims with admin access their GPUs; where it is nil there are none.
 	Opener Opener
 	// Cards gives claims their RDMA cards; where it is nil there are none.
@@ -201,6 +203,11 @@ func (d *Driver) Run(ctx context.Context) error {
 		return err
 	}
 	d.driver.pods = watch
+	if d.config.Suspender != nil {
+		if d.driver.orders, err = newOrders(d.driver, d.config.Suspender); err != nil {
+			return err
+		}
+	}
 	if d.config.Follow != nil {
 		d.config.Follow(newFollower(d.driver.teller.recorder, watch, time.Now).told)
 		defer d.config.Follow(func(agent.Tenancy, control.Event) {})
@@ -214,6 +221,9 @@ func (d *Driver) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx) })
 	running.Go(func() { d.reconciler.run(ctx, watch.ended) })
+	if d.driver.orders != nil {
+		running.Go(func() { d.driver.orders.run(ctx) })
+	}
 	running.Go(func() {
 		d.driver.expectAtStart(ctx, d.config.RetryPause)
 		close(d.expected)

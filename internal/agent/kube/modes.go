@@ -35,7 +35,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 		follow = nil
 	}
 	config := dra.Config{
-		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
+		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Suspender: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
 		Machines: k.publisher.machines.given(), Handed: handed,
 		Follow: follow, Kernels: k.options.Kernels, Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
 		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", v1alpha1.Driver),
