@@ -75,7 +75,10 @@ func suspensionOf(share string, s *control.Suspended, now time.Time) string {
 	if s.Reason != "" {
 		text += "; " + s.Reason
 	}
-	if s.State == control.SuspensionOut && s.Hold {
+	switch {
+	case s.For != "":
+		text += "; it comes back by itself"
+	case s.State == control.SuspensionOut && s.Hold:
 		text += "; `divvy resume` brings it back"
 	}
 	return text

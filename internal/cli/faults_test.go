@@ -26,3 +26,17 @@ func TestFaultsSayWhoseTheShareIs(t *testing.T) {
 		t.Errorf("a cluster's share has its namespace in its name: %s", text)
 	}
 }
+
+// A share that the cluster's scheduler has leave comes back by itself, and nobody is told to resume it.
+func TestSuspendedForSomebody(t *testing.T) {
+	since := time.Date(2026, 12, 1, 9, 0, 0, 0, time.UTC)
+	s := &control.Suspended{State: control.SuspensionOut, Since: since, By: "the cluster's scheduler gives its room to pod a/b", Hold: true, For: "pod a/b", Bytes: 3 << 30}
+	text := suspensionOf("share team/train", s, since)
+	if !strings.Contains(text, "its room to pod a/b; 3Gi of it is in host memory; it comes back by itself") || strings.Contains(text, "divvy resume") {
+		t.Error(text)
+	}
+	s.For = ""
+	if text := suspensionOf("share team/train", s, since); !strings.HasSuffix(text, "; `divvy resume` brings it back") {
+		t.Error(text)
+	}
+}

@@ -50,7 +50,10 @@ func newResume(a *app) *cobra.Command {
 		Short: "Bring a suspended share back to its GPUs",
 		Long: `Bring a suspended share back to its GPUs. Returns when its processes go on. If
 others have its room by now it waits in the queue, and says for what. Who
-interrupts the command leaves the share its place.`,
+interrupts the command leaves the share its place.
+
+A share whose room the cluster's scheduler gives to another pod is refused, and
+comes back by itself: 'divvy ls' says for whom it is off its GPUs.`,
 		Example: `  divvy resume notebook`,
 		Args:    argsOf(1, 1, "one share, by the name that `divvy ls` shows; another user's as USER/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
