@@ -167,6 +167,8 @@ type Share struct {
 	// NIC is the name of the adapter that comes with the GPU, "" for none. A share without a GPU, which has no UUID, is of an
 	// adapter alone.
 	NIC string
+	// Away tells that the share is suspended: it has its SwapMemory of the host, nothing of the GPU, and is no tenant there.
+	Away bool
 	// Whole shares have their GPU alone. The other two are those of the request.
 	Whole, Overcommit, OvercommitCores bool
 	// Claim is the position of the pod's claim, and Alternative that of the request which the claim got, see [Pod].

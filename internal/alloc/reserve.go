@@ -167,7 +167,7 @@ func (n *Node) misfitGPU(s *Share, gpu int, placed layouts.Layout) string {
 		return "has too few cores left"
 	case s.Profile != "" && placed == 0:
 		return "has no room for the MIG instance"
-	case g.Slots > 0 && g.Tenants >= g.Slots:
+	case !s.Away && g.Slots > 0 && g.Tenants >= g.Slots:
 		return "has no slot left"
 	}
 	return ""
@@ -183,6 +183,9 @@ func (n *Node) give(s *Share, gpu int, placed layouts.Layout) {
 	}
 	g := &n.GPUs[gpu]
 	g.SwapGranted += s.SwapMemory
+	if s.Away {
+		return
+	}
 	if s.Kept > 0 {
 		g.Granted += s.Kept
 		g.addTurn(s.Turn, s.Limit-s.Kept)
@@ -207,6 +210,9 @@ func (n *Node) takeBack(s *Share, gpu int, placed bool) {
 	}
 	g := &n.GPUs[gpu]
 	g.SwapGranted -= s.SwapMemory
+	if s.Away {
+		return
+	}
 	if s.Kept > 0 {
 		g.Granted -= s.Kept
 		g.dropTurn(s.Turn, s.Limit-s.Kept)

@@ -28,6 +28,10 @@ const (
 	Unallocated ClaimState = "waiting"
 	// Allocated is of a claim with devices.
 	Allocated ClaimState = "allocated"
+	// Leaving is of a claim that is ordered out of its GPUs, Suspended of one that has left them, Resuming of one that comes back.
+	Leaving   ClaimState = "leaving"
+	Suspended ClaimState = "suspended"
+	Resuming  ClaimState = "resuming"
 )
 
 // Claim is a claim of a pod.
@@ -36,6 +40,8 @@ type Claim struct {
 	Name    string     `json:"name"`
 	State   ClaimState `json:"state"`
 	Devices []Device   `json:"devices,omitempty"`
+	// For names for whom a claim leaves its GPUs, or has left them, in the words of messages.
+	For string `json:"for,omitempty"`
 }
 
 // Device is what a claim has of one device.
@@ -92,7 +98,7 @@ func claimOf(claim *resourcev1.ResourceClaim) Claim {
 	if claim.Status.Allocation == nil {
 		return c
 	}
-	c.State = Allocated
+	c.State, c.For = suspensionOf(claim)
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
 		d := Device{Driver: result.Driver, Pool: result.Pool, Device: result.Device}
@@ -104,4 +110,24 @@ func claimOf(claim *resourcev1.ResourceClaim) Claim {
 		c.Devices = append(c.Devices, d)
 	}
 	return c
+}
+
+// suspensionOf is how far a claim with devices is on its way out of its GPUs and back, and for whom it leaves.
+func suspensionOf(claim *resourcev1.ResourceClaim) (state ClaimState, whom string) {
+	out := false
+	for i := range claim.Status.Devices {
+		if answer := v1alpha1.SuspensionAnswerOf(&claim.Status.Devices[i]); answer != nil && answer.Status == metav1.ConditionTrue {
+			out = true
+		}
+	}
+	order, err := v1alpha1.ParseSuspension(claim.Annotations[v1alpha1.SuspendAnnotation])
+	switch {
+	case err == nil && out:
+		return Suspended, oneLine(order.Whom())
+	case err == nil:
+		return Leaving, oneLine(order.Whom())
+	case out:
+		return Resuming, ""
+	}
+	return Allocated, ""
 }

@@ -194,7 +194,7 @@ func (e *Explanation) needs() string {
 
 // stuck says what keeps a bound pod from running.
 func (r Reader) stuck(ctx context.Context, pod *corev1.Pod, e *Explanation) error {
-	if pod.Status.Phase == corev1.PodRunning {
+	if e.out(); pod.Status.Phase == corev1.PodRunning || e.Reason != "" {
 		return nil
 	}
 	said, err := r.event(ctx, pod, "PrepareFailed", "FailedPrepareDynamicResources")
@@ -202,6 +202,22 @@ func (r Reader) stuck(ctx context.Context, pod *corev1.Pod, e *Explanation) erro
 		e.Reason = "its containers have not started yet"
 	}
 	return err
+}
+
+// out says that claims of a pod are suspended, and what brings them back.
+func (e *Explanation) out() {
+	for i := range e.Claims {
+		switch c := &e.Claims[i]; c.State {
+		case Suspended:
+			e.Reason = "it is suspended for " + c.For + ": its programs wait, its memory is in the node's host memory"
+			e.Next = "it resumes by itself, when its turn has come and its GPUs have room"
+			return
+		case Leaving:
+			e.Reason = "it is being suspended for " + c.For
+		case Resuming:
+			e.Reason = "its memory comes back to its GPUs"
+		}
+	}
 }
 
 // event is the newest event of a pod with one of these reasons, or empty.

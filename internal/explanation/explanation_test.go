@@ -194,14 +194,51 @@ func TestClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Claim{
-		{made, Unmade, nil}, {gone, Absent, nil}, {"template", Unmade, nil}, {"waits", Unallocated, nil},
-		{"has", Allocated, []Device{{v1alpha1.Driver, "n1", "gpu-1", 8 << 30, 30}, {"nic.example.com", "p", "nic-1", 0, 0}}},
+		{Name: made, State: Unmade}, {Name: gone, State: Absent}, {Name: "template", State: Unmade}, {Name: "waits", State: Unallocated},
+		{Name: "has", State: Allocated, Devices: []Device{{v1alpha1.Driver, "n1", "gpu-1", 8 << 30, 30}, {"nic.example.com", "p", "nic-1", 0, 0}}},
 	}
 	if !reflect.DeepEqual(e.Claims, want) {
 		t.Errorf("%+v, want %+v", e.Claims, want)
 	}
 	if e.Next != "claim "+gone+": create it, or create the pod again" {
 		t.Errorf("next: %q", e.Next)
+	}
+}
+
+// A pod whose claim is out of its GPU says for whom, and how it comes back.
+func TestSuspended(t *testing.T) {
+	for _, c := range []struct {
+		ordered bool
+		answer  string // of the agent, empty for none
+		state   ClaimState
+		reason  string
+		next    string
+	}{
+		{false, "", Allocated, "", ""},
+		{true, "", Leaving, "it is being suspended for pod speech/b of queue speech", ""},
+		{true, v1alpha1.SuspendedReason, Suspended, "it is suspended for pod speech/b of queue speech: its programs wait, its memory is in the node's host memory", "it resumes by itself, when its turn has come and its GPUs have room"},
+		{false, v1alpha1.SuspendedReason, Resuming, "its memory comes back to its GPUs", ""},
+		{true, v1alpha1.RefusedReason, Leaving, "it is being suspended for pod speech/b of queue speech", ""},
+		{false, v1alpha1.ResumedReason, Allocated, "", ""},
+	} {
+		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "has"}}
+		claim.Status.Allocation = &resourcev1.AllocationResult{}
+		if c.ordered {
+			claim.Annotations = map[string]string{v1alpha1.SuspendAnnotation: `{"version":1,"order":1,"for":"speech/b","queue":"speech"}`}
+		}
+		if c.answer != "" {
+			claim.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: v1alpha1.Driver, Conditions: []metav1.Condition{v1alpha1.SuspensionAnswer(1, c.answer, "", noon)}}}
+		}
+		pod := podWith("p", func(p *corev1.Pod) {
+			name := "has"
+			p.Spec.NodeName, p.Spec.ResourceClaims = "n1", []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}}
+			p.Status = condition(corev1.ConditionTrue, "", "")
+			p.Status.Phase = corev1.PodRunning
+		})
+		e, err := reader(pod, claim).Pod(t.Context(), "ns", "p")
+		if err != nil || e.Claims[0].State != c.state || e.Reason != c.reason || e.Next != c.next {
+			t.Errorf("%+v: %+v, %v", c, e, err)
+		}
 	}
 }
 

@@ -104,6 +104,8 @@ type grant struct {
 	// device is a claim's, uuid a pod's.
 	device, uuid string
 	share        overview.Share
+	// away tells that it has nothing of the GPU: it is suspended.
+	away bool
 }
 
 // grantsOf are those of a claim. Admin access takes nothing of a GPU.
@@ -122,6 +124,11 @@ func grantsOf(claim *resourcev1.ResourceClaim) []grant {
 	if at := claim.Status.Allocation.AllocationTimestamp; at != nil {
 		since = at.Time
 	}
+	var notes []string
+	state, whom := suspensionOf(claim)
+	if state == Suspended {
+		notes = []string{"suspended for " + whom + ": its memory is in the node's host memory"}
+	}
 	var all []grant
 	for i := range claim.Status.Allocation.Devices.Results {
 		r := &claim.Status.Allocation.Devices.Results[i]
@@ -137,9 +144,9 @@ func grantsOf(claim *resourcev1.ResourceClaim) []grant {
 		if host, ok := v1alpha1.HostOfPool(r.Pool); ok {
 			node = host
 		}
-		all = append(all, grant{node: node, device: r.Device, share: overview.Share{
+		all = append(all, grant{node: node, device: r.Device, away: state == Suspended, share: overview.Share{
 			Name: claim.Name, Namespace: claim.Namespace, Pods: pods, Since: since, Whole: v1alpha1.IsWholeClass(classOf(claim, r.Request)),
-			Memory: uint64(max(0, cmp.Or(swap.Value(), memory.Value()))), Cores: int(cores.Value()),
+			Memory: uint64(max(0, cmp.Or(swap.Value(), memory.Value()))), Cores: int(cores.Value()), Notes: notes,
 		}})
 	}
 	return all
@@ -228,8 +235,10 @@ func (p *places) add(g grant) {
 		g.share.Whole, g.share.Memory = gpu.Profile == "", gpu.Capacity
 	}
 	gpu.Count++
-	gpu.Granted += g.share.Memory
-	gpu.Cores += g.share.Cores
+	if !g.away {
+		gpu.Granted += g.share.Memory
+		gpu.Cores += g.share.Cores
+	}
 	gpu.Shares = append(gpu.Shares, g.share)
 }
 

@@ -321,3 +321,18 @@ func TestOverviewOfReachedGPUs(t *testing.T) {
 		}
 	}
 }
+
+// Who is suspended has nothing of a GPU, and says for whom.
+func TestOverviewOfSuspended(t *testing.T) {
+	claim := claimed("out", v1alpha1.ClassShare, "a", []string{"p"}, "gpu-0-shared=8Gi,30")
+	claim.Annotations = map[string]string{v1alpha1.SuspendAnnotation: `{"version":1,"order":1,"for":"speech/b"}`}
+	claim.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: v1alpha1.Driver, Conditions: []metav1.Condition{v1alpha1.SuspensionAnswer(1, v1alpha1.SuspendedReason, "", noon)}}}
+	o, err := reader(published("a", 1, gpuDevice(0, "16Gi")), claim, claimed("in", v1alpha1.ClassShare, "a", []string{"q"}, "gpu-0-shared=12Gi,60")).Overview(t.Context(), "", "ns", noon.Time)
+	if err != nil || len(o.Nodes) != 1 || len(o.Nodes[0].GPUs) != 1 {
+		t.Fatalf("it is %+v, %v", o, err)
+	}
+	g := o.Nodes[0].GPUs[0]
+	if g.Granted != 12<<30 || g.Cores != 60 || len(g.Shares) != 2 || !slices.Equal(g.Shares[1].Notes, []string{"suspended for pod speech/b: its memory is in the node's host memory"}) {
+		t.Errorf("its GPU is %+v", g)
+	}
+}

@@ -59,10 +59,13 @@ func (e *Engine) onSlice(before, after *resourcev1.ResourceSlice, room func()) {
 
 func (e *Engine) onClaim(before, after *resourcev1.ResourceClaim, room func()) {
 	defer e.heard.set(before, after) // after the event was told
-	if !has(before) && !has(after) {
+	if !has(before) && !has(after) && !ordered(after) {
 		return
 	}
 	e.tell(func() { e.setClaim(before, after) })
+	if has(after) && after.Annotations[v1alpha1.SuspendAnnotation] != "" {
+		room() // what it had may be free
+	}
 	if has(after) {
 		e.unwritten.set(after.Namespace+"/"+after.Name, false)
 	} else {
@@ -160,6 +163,11 @@ func has(claim *resourcev1.ResourceClaim) bool {
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.Driver })
 }
 
+// ordered reports whether a claim is ordered out of its GPUs.
+func ordered(claim *resourcev1.ResourceClaim) bool {
+	return claim != nil && claim.Annotations[v1alpha1.SuspendAnnotation] != ""
+}
+
 func (e *Engine) setNode(before, after *corev1.Node) {
 	e.queues.capacityStale = true
 	if after == nil {
@@ -229,6 +237,7 @@ func (e *Engine) setClaim(before, after *resourcev1.ResourceClaim) {
 	if after == nil {
 		e.ledger.SetClaim(before.Namespace+"/"+before.Name, nil)
 		e.touchClaim(before.Namespace+"/"+before.Name, nil)
+		e.heardOrder(before, nil)
 		return
 	}
 	if owner := metav1.GetControllerOf(after); owner != nil && forExtended(after) && has(after) {
@@ -242,4 +251,5 @@ func (e *Engine) setClaim(before, after *resourcev1.ResourceClaim) {
 	}
 	e.ledger.SetClaim(after.Namespace+"/"+after.Name, after)
 	e.touchClaim(after.Namespace+"/"+after.Name, after)
+	e.heardOrder(before, after)
 }

@@ -247,7 +247,7 @@ func (e *Engine) keepAll() {
 // came forgets claims whose devices have come free.
 func (e *Engine) came(awaits map[string]bool) {
 	for key := range awaits {
-		if len(e.ledger.Held(key)) == 0 {
+		if !e.ledger.OnGPUs(key) {
 			delete(awaits, key)
 		}
 	}

@@ -43,6 +43,8 @@ type queues struct {
 	follows bool
 	settled atomic.Bool
 	takings takings
+	// suspensions are those of victims that do not end.
+	suspensions suspensions
 }
 
 func (q *queues) init(g *Gangs) {
@@ -50,6 +52,7 @@ func (q *queues) init(g *Gangs) {
 	q.specs, q.known = map[string]queue.Spec{}, map[string]v1alpha1.Queue{}
 	q.touched, q.tried = map[string]workload.Claim{}, map[types.UID]bool{}
 	q.takings.init()
+	q.suspensions.init()
 }
 
 // gangsOf tells workloads of gangs.
@@ -149,15 +152,13 @@ func (e *Engine) settle() {
 			e.askAll()
 		}
 	}
-	for key, claim := range q.touched {
-		if held := e.ledger.Held(key); len(held) > 0 {
-			claim.Charges = e.charges(held)
-		}
-		q.set.SetClaim(key, claim)
+	for key := range q.touched {
+		e.settleClaim(key)
 	}
-	clear(q.touched)
 	e.follow()
+	e.tidy()
 	q.set.Settle()
+	e.rouse()
 }
 
 // askAll finds out anew what all pods ask that wait.
@@ -174,21 +175,6 @@ func (e *Engine) ask(pod *corev1.Pod) {
 	if u, err := e.Read(pod); err == nil || Elsewhere(err) {
 		e.queues.set.Ask(pod.UID, workload.Asked(e.ledger.Inventory(), u.Demand.Pod()))
 	}
-}
-
-// touchClaim notes that a claim has something else than before.
-func (e *Engine) touchClaim(key string, after *resourcev1.ResourceClaim) {
-	var claim workload.Claim
-	if after != nil {
-		for _, user := range after.Status.ReservedFor {
-			if user.Resource == "pods" && user.APIGroup == "" {
-				claim.Pods = append(claim.Pods, user.UID)
-			} else {
-				claim.Others = true
-			}
-		}
-	}
-	e.queues.touched[key] = claim
 }
 
 // setPod takes in a pod for its queue; nil is one that has gone.
@@ -272,6 +258,7 @@ func (e *Engine) First(and *corev1.Pod) *corev1.Pod {
 		if !ok {
 			return and
 		}
+		e.resume(id)
 		if and != nil && q.set.ID(and.UID) == id {
 			return and
 		}

@@ -126,7 +126,8 @@ func (s *search) outwait() {
 // victim is a member of a candidate that ends by a plan, without a note.
 func (s *search) victim(plan *reclaim.Plan, v *reclaim.Victim, member int) Victim {
 	set, c, pod := s.engine.queues.set, &s.candidates[v.Candidate], s.pods[v.Candidate][member]
-	one := Victim{Pod: pod, Grace: set.Book.Tree().Grace(c.Queue), Rule: v.Rule, Queue: set.QueueOf(pod.UID), Forced: c.Outwaited && v.Rule != reclaim.RuleMove}
+	grace := set.Book.Tree().Grace(c.Queue)
+	one := Victim{Pod: pod, Grace: grace, ends: grace, work: c.ID, Rule: v.Rule, Queue: set.QueueOf(pod.UID), Forced: c.Outwaited && v.Rule != reclaim.RuleMove}
 	if at := slices.IndexFunc(plan.Moves, func(m reclaim.Move) bool { return m.Candidate == v.Candidate && m.Member == member }); at >= 0 {
 		one.Node = plan.Moves[at].Assignment.Name
 	}
@@ -135,20 +136,41 @@ func (s *search) victim(plan *reclaim.Plan, v *reclaim.Victim, member int) Victi
 
 // let reports whether nodes let the demander once the victims have ended. Those that do not are excluded.
 func (s *search) let(plan *reclaim.Plan) bool {
-	ended, come := map[string][]*corev1.Pod{}, map[string][]*corev1.Pod{}
+	ended := map[string][]*corev1.Pod{}
 	for _, v := range plan.Victims {
 		for _, j := range v.Members {
 			pod := s.pods[v.Candidate][j]
 			ended[pod.Spec.NodeName] = append(ended[pod.Spec.NodeName], pod)
 		}
 	}
+	all := true
+	for node, pods := range s.come(plan) {
+		if !s.filters.LetsAll(pods, node, append(ended[node], s.ending(node)...)) {
+			s.excluded[node] = true
+			all = false
+		}
+	}
+	return all
+}
+
+// ending are the pods that go from a node by themselves. Those that are being suspended stay there.
+func (s *search) ending(node string) (all []*corev1.Pod) {
 	for i := range s.candidates {
-		if s.candidates[i].Ending {
-			for _, pod := range s.pods[i] {
-				ended[pod.Spec.NodeName] = append(ended[pod.Spec.NodeName], pod)
+		if !s.candidates[i].Ending {
+			continue
+		}
+		for _, pod := range s.pods[i] {
+			if pod.Spec.NodeName == node && !s.engine.queues.set.Leaves(pod.UID) {
+				all = append(all, pod)
 			}
 		}
 	}
+	return all
+}
+
+// come are the pods that come to each node by a plan.
+func (s *search) come(plan *reclaim.Plan) map[string][]*corev1.Pod {
+	come := map[string][]*corev1.Pod{}
 	for i := range plan.Placements {
 		p := &plan.Placements[i]
 		come[p.Assignment.Name] = append(come[p.Assignment.Name], s.units[p.Member.Key].Pod)
@@ -157,14 +179,7 @@ func (s *search) let(plan *reclaim.Plan) bool {
 		m := &plan.Moves[i]
 		come[m.Assignment.Name] = append(come[m.Assignment.Name], s.again[s.pods[m.Candidate][m.Member].UID])
 	}
-	all := true
-	for node, pods := range come {
-		if !s.filters.LetsAll(pods, node, ended[node]) {
-			s.excluded[node] = true
-			all = false
-		}
-	}
-	return all
+	return come
 }
 
 // charges is what assignments count in queues.

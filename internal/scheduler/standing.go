@@ -15,8 +15,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/queue/reclaim"
 )
 
-// ConditionGivesBack is said of a queue of which pods end for others.
-const ConditionGivesBack queue.ConditionType = "GivesBack"
+const (
+	// ConditionGivesBack is said of a queue of which pods end for others, or are being suspended for them.
+	ConditionGivesBack queue.ConditionType = "GivesBack"
+	// ConditionSuspended is said of a queue of which pods are out of their GPUs for others.
+	ConditionSuspended queue.ConditionType = "Suspended"
+)
 
 // Standings are the queues whose status is to be written: it says something else than the object.
 func (e *Engine) Standings(now time.Time) (stale []v1alpha1.Queue) {
@@ -25,7 +29,7 @@ func (e *Engine) Standings(now time.Time) (stale []v1alpha1.Queue) {
 		return nil
 	}
 	said := map[string][]queue.Condition{}
-	for _, c := range append(q.set.Book.Conditions(), e.givesBack()...) {
+	for _, c := range slices.Concat(q.set.Book.Conditions(), e.givesBack(), e.sleep()) {
 		said[c.Queue] = append(said[c.Queue], c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.known)) {
@@ -43,11 +47,14 @@ func (e *Engine) Standings(now time.Time) (stale []v1alpha1.Queue) {
 
 // givesBack says of each queue of which pods end for others whose they are and until when. Each rule that makes them end counts.
 func (e *Engine) givesBack() (all []queue.Condition) {
-	type loan struct{ from, to string }
+	type loan struct {
+		from, to string
+		stays    bool
+	}
 	pods, until := map[loan]int{}, map[loan]time.Time{}
 	for _, t := range e.queues.takings.all {
 		for _, v := range append(t.Victims[:len(t.Victims):len(t.Victims)], t.ending...) {
-			l := loan{v.Queue, t.queue}
+			l := loan{v.Queue, t.queue, e.queues.set.Leaves(v.Pod.UID)}
 			if l.from == "" || v.Rule == reclaim.RuleMove {
 				continue
 			}
@@ -58,12 +65,14 @@ func (e *Engine) givesBack() (all []queue.Condition) {
 		}
 	}
 	said := map[string][]string{}
-	for _, l := range slices.SortedFunc(maps.Keys(pods), func(a, b loan) int { return cmp.Or(strings.Compare(a.from, b.from), strings.Compare(a.to, b.to)) }) {
+	for _, l := range slices.SortedFunc(maps.Keys(pods), func(a, b loan) int {
+		return cmp.Or(strings.Compare(a.from, b.from), strings.Compare(a.to, b.to), cmp.Compare(count(a.stays), count(b.stays)))
+	}) {
 		to := "queue " + l.to
 		if l.to == "" {
 			to = "pods outside all queues"
 		}
-		said[l.from] = append(said[l.from], fmt.Sprintf("%s for %s until %s", pluralEnds(pods[l]), to, until[l].UTC().Format(time.RFC3339)))
+		said[l.from] = append(said[l.from], fmt.Sprintf("%s for %s until %s", pluralEnds(pods[l], l.stays), to, until[l].UTC().Format(time.RFC3339)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(said)) {
 		all = append(all, queue.Condition{Queue: name, Type: ConditionGivesBack, Message: strings.Join(said[name], "; ")})
@@ -97,9 +106,37 @@ func equalStatus(a, b *v1alpha1.QueueStatus) bool {
 		slices.Equal(a.Resources, b.Resources) && slices.Equal(a.Conditions, b.Conditions)
 }
 
-func pluralEnds(pods int) string {
-	if pods == 1 {
+// sleep says of each queue how many of its pods are suspended.
+func (e *Engine) sleep() (all []queue.Condition) {
+	out := e.queues.set.Suspended()
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		if name == "" {
+			continue
+		}
+		text := fmt.Sprintf("%d pods are suspended for others: their programs wait, and they resume in their turns", out[name])
+		if out[name] == 1 {
+			text = "1 pod is suspended for others: its programs wait, and it resumes in its turn"
+		}
+		all = append(all, queue.Condition{Queue: name, Type: ConditionSuspended, Message: text})
+	}
+	return all
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func pluralEnds(pods int, stay bool) string {
+	switch {
+	case pods == 1 && stay:
+		return "1 pod is suspended"
+	case pods == 1:
 		return "1 pod ends"
+	case stay:
+		return fmt.Sprintf("%d pods are suspended", pods)
 	}
 	return fmt.Sprintf("%d pods end", pods)
 }

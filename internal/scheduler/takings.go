@@ -91,41 +91,13 @@ type Taking struct {
 	ending     []Victim
 	id         string
 	queue      string // of the workload, empty outside all queues
+	first      string // the pod that stands for it in messages
 	placements []gang.Placement
 	pods       map[string]*corev1.Pod // by key
 	awaits     map[string]bool        // claims whose devices are to come free
 	over       time.Time              // when nothing is kept any more
 	ready      bool
 	seats      []*seat
-}
-
-// Node is where a pod of the workload goes, empty for one that has no place in the plan.
-func (t *Taking) Node(pod *corev1.Pod) string {
-	if place := t.place(pod); place != nil {
-		return place.Name
-	}
-	return ""
-}
-
-// place is that of a pod, nil for one that has no place in the plan.
-func (t *Taking) place(pod *corev1.Pod) *alloc.Assignment {
-	for i := range t.placements {
-		if t.placements[i].Member.Key == keyOf(pod) {
-			return &t.placements[i].Assignment
-		}
-	}
-	return nil
-}
-
-// stillOf reports whether the members of the plan wait for places.
-func (t *Taking) stillOf(units map[string]*Unit) bool {
-	for i := range t.placements {
-		u := units[t.placements[i].Member.Key]
-		if u == nil || u.Pod.UID != t.pods[t.placements[i].Member.Key].UID || u.Demand.Node() != "" {
-			return false
-		}
-	}
-	return len(t.placements) > 0
 }
 
 // Victim is a pod that ends for others.
@@ -141,6 +113,11 @@ type Victim struct {
 	Forced bool
 	// Node is where a place is kept for one that moves.
 	Node string
+	// Orders have a victim leave its GPUs while its pod stays; it has its grace to do so. Without any it ends.
+	Orders []Order
+	// ends is the grace of one that ends, and work its workload.
+	ends time.Duration
+	work string
 }
 
 // demander is pods for which others may end.
@@ -238,36 +215,29 @@ func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
 		places = append(places, p.Assignment)
 	}
 	var ends, from []types.UID
-	made.queue = e.queues.set.QueueOf(s.first().UID)
+	made.queue, made.first = e.queues.set.QueueOf(s.first().UID), keyOf(s.first())
 	for _, v := range plan.Victims {
 		for _, j := range v.Members {
 			pod := s.pods[v.Candidate][j]
-			one := s.victim(plan, &v, j)
-			one.Note = note(s.first(), made.queue, &one)
-			made.Victims = append(made.Victims, one)
+			made.Victims = append(made.Victims, s.victim(plan, &v, j))
 			ends = append(ends, pod.UID)
 			if v.Rule == reclaim.RuleEntitlement {
 				from = append(from, pod.UID)
 			}
-			made.await(e, string(pod.UID), s.now.Add(one.Grace))
 		}
 	}
-	for _, at := range plan.Awaits {
-		for j := range s.candidates[at].Members {
-			end := s.now
-			if s.pods[at] != nil && s.pods[at][j].DeletionTimestamp != nil {
-				end = s.pods[at][j].DeletionTimestamp.Time
-			}
-			made.await(e, s.candidates[at].Members[j].Key, end)
-			if s.pods[at] != nil {
-				pod := s.pods[at][j]
-				made.ending = append(made.ending, Victim{Pod: pod, Queue: e.queues.set.QueueOf(pod.UID)})
-				ends = append(ends, pod.UID)
-			}
-		}
-	}
+	ends = append(ends, made.awaitEnding(s, plan)...)
 	if refusal := e.queues.set.Agree(made.id, e.charges(places), ends, from); refusal != nil {
 		return nil, quotaError(refusal)
+	}
+	for i := range made.ending {
+		e.queues.set.Sleep(made.ending[i].Pod.UID, e.queues.set.Leaves(made.ending[i].Pod.UID))
+	}
+	e.putOut(s, plan, made)
+	for i := range made.Victims {
+		v := &made.Victims[i]
+		v.Note = note(made.first, made.queue, v)
+		made.await(e, string(v.Pod.UID), s.now.Add(v.Grace))
 	}
 	made.over = made.Until.Add(takeMargin)
 	made.Reason = made.reason()
@@ -275,6 +245,28 @@ func (e *Engine) take(s *search, plan *reclaim.Plan) (*Taking, error) {
 	e.keep(made)
 	e.seat(s, plan, made)
 	return made, nil
+}
+
+// awaitEnding has a taking wait for those who are ending already, or are being suspended, and returns their pods.
+func (t *Taking) awaitEnding(s *search, plan *reclaim.Plan) (ends []types.UID) {
+	set := s.engine.queues.set
+	for _, at := range plan.Awaits {
+		for j := range s.candidates[at].Members {
+			end := s.now
+			if s.pods[at] != nil {
+				pod := s.pods[at][j]
+				t.ending = append(t.ending, Victim{Pod: pod, Queue: set.QueueOf(pod.UID)})
+				ends = append(ends, pod.UID)
+				if set.Leaves(pod.UID) {
+					end = s.now.Add(answerLimit)
+				} else if pod.DeletionTimestamp != nil {
+					end = pod.DeletionTimestamp.Time
+				}
+			}
+			t.await(s.engine, s.candidates[at].Members[j].Key, end)
+		}
+	}
+	return ends
 }
 
 func (t *Taking) await(e *Engine, member string, end time.Time) {
@@ -357,7 +349,7 @@ func (e *Engine) follow() {
 				delete(e.queues.tried, pod.UID)
 			}
 		}
-		if e.clock().After(t.over) || !e.stands(t) {
+		if !e.answers(t) || e.clock().After(t.over) || !e.stands(t) {
 			e.drop(t)
 			continue
 		}

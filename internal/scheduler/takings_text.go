@@ -7,19 +7,31 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/divvy-gpu/divvy/internal/queue/reclaim"
 )
 
 // reason is what the pods say for which others end.
 func (t *Taking) reason() string {
+	until := t.Until.UTC().Format(time.TimeOnly)
+	if len(t.Victims) == 0 {
+		return fmt.Sprintf("waits for pods that are ending, until %s", until)
+	}
+	var parts []string
+	for _, way := range []string{"to end", "to be suspended"} {
+		if some := t.whose(way); some != "" {
+			parts = append(parts, some+" "+way)
+		}
+	}
+	return fmt.Sprintf("waits for %s, until %s", strings.Join(parts, ", and "), until)
+}
+
+// whose counts the victims that go one way by whose they are; it is empty for none.
+func (t *Taking) whose(way string) string {
 	counts := map[string]int{}
 	for i := range t.Victims {
-		counts[t.Victims[i].whose()]++
-	}
-	if len(counts) == 0 {
-		return fmt.Sprintf("waits for pods that are ending, until %s", t.Until.UTC().Format(time.TimeOnly))
+		if v := &t.Victims[i]; (len(v.Orders) > 0) == (way != "to end") {
+			counts[v.whose()]++
+		}
 	}
 	var parts []string
 	for _, whose := range slices.Sorted(maps.Keys(counts)) {
@@ -29,7 +41,15 @@ func (t *Taking) reason() string {
 		}
 		parts = append(parts, fmt.Sprintf("%d %s %s", counts[whose], pods, whose))
 	}
-	return fmt.Sprintf("waits for %s to end, until %s", strings.Join(parts, " and "), t.Until.UTC().Format(time.TimeOnly))
+	return strings.Join(parts, " and ")
+}
+
+// suspendedFor tells the owner of a pod that it is suspended. The rule is empty where it is not known any more.
+func suspendedFor(whom, rule string) string {
+	if rule != "" {
+		whom += " (rule " + rule + ")"
+	}
+	return fmt.Sprintf("for %s: its programs wait, its memory is in the node's host memory", whom)
 }
 
 func (v *Victim) whose() string {
@@ -47,12 +67,14 @@ func (v *Victim) whose() string {
 }
 
 // note tells a victim's owner why it ends.
-func note(demander *corev1.Pod, queue string, v *Victim) string {
-	who := "pod " + keyOf(demander)
+func note(demander, queue string, v *Victim) string {
+	who := "pod " + demander
 	if queue != "" {
 		who += " of queue " + queue
 	}
 	switch {
+	case len(v.Orders) > 0:
+		return suspendedFor(who, string(v.Rule))
 	case v.Rule == reclaim.RuleMove:
 		return fmt.Sprintf("ends within %s so that %s has room: a place is kept for it on node %s (rule %s)", v.Grace, who, v.Node, v.Rule)
 	case v.Rule == reclaim.RulePriority:

@@ -137,6 +137,18 @@ func (w *Waiting) remove(one *waiter) {
 	}
 }
 
+// before reports whether a pod waits that is served before another.
+func (w *Waiting) before(pod *corev1.Pod) bool {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	for _, line := range w.lines {
+		if first, ok := line.Front().Value.(*waiter); ok && earlier(first.pod, pod) {
+			return true
+		}
+	}
+	return false
+}
+
 // Has reports whether a pod is in a line.
 func (w *Waiting) Has(uid types.UID) bool {
 	w.mutex.Lock()

@@ -129,6 +129,7 @@ func (a *adapter) takeOver() bool {
 	a.release.Run(a.ctx)
 	a.sweep()
 	a.engine.Drain()
+	a.engine.Hush() // others have said it
 	for _, unit := range a.engine.Keeping() {
 		a.leave(unit)
 	}
@@ -150,6 +151,7 @@ func (a *adapter) next(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 	}
 	a.turn.Lock()
 	a.turning = true
+	defer a.carryOut()
 	if info := a.member(logger); info != nil {
 		return info, nil
 	}
@@ -177,6 +179,7 @@ func (a *adapter) await(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		})
 		defer idle.Stop()
 	}
+	a.carryOut()
 	a.turn.Unlock()
 	defer a.turn.Lock()
 	return a.nextPod(logger)

@@ -39,6 +39,14 @@ var (
 		Subsystem: metricsStart, Name: "victims_total", StabilityLevel: metrics.ALPHA,
 		Help: "Pods that were told to end for others, by rule: opportunistic, entitlement, priority or move.",
 	}, []string{"rule"})
+	suspensions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: metricsStart, Name: "suspensions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Orders to claims, by outcome: ordered, resumed or failed; and pods that end because they could not be suspended: refused.",
+	}, []string{"outcome"})
+	suspendedPods = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem: metricsStart, Name: "suspended_pods", StabilityLevel: metrics.ALPHA,
+		Help: "Pods that are out of their GPUs for others.",
+	})
 	undoingPods = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem: metricsStart, Name: "undoing_pods", StabilityLevel: metrics.ALPHA,
 		Help: "Pods whose claims are being taken back.",
@@ -55,7 +63,7 @@ var (
 
 // registerMetrics has figures served. Those that change while no cycle runs are asked for when they are read.
 func registerMetrics(engine *scheduler.Engine) {
-	legacyregistry.MustRegister(planSeconds, refusals, victims, fencedGPUs, undoingPods, compareSeconds)
+	legacyregistry.MustRegister(planSeconds, refusals, victims, suspensions, suspendedPods, fencedGPUs, undoingPods, compareSeconds)
 	asked("waiting_pods", "Pods for which there is no room.", engine.Waiting.Len)
 	asked("unwritten_claims", "Claims whose places are noted in the ledger and that have not come with their allocation.", engine.Unwritten)
 }

@@ -48,6 +48,11 @@ func (a *adapter) ticking() {
 		a.engine.Drain()
 		now := time.Now()
 		stale, due := a.engine.Standings(now), a.engine.Due(now)
+		if first := a.engine.Rouse(); first != nil {
+			due = append(due, first)
+		}
+		suspendedPods.Set(float64(a.engine.Suspended()))
+		a.carryOut()
 		a.turn.Unlock()
 		a.activate(due...)
 		if a.engine.Edited() {

@@ -3,6 +3,7 @@ package program
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +42,7 @@ func (a *adapter) takeBack(fw framework.Framework, state fwk.CycleState, pod *co
 		if c := cycleOf(state); c != nil {
 			c.nominated = t.Node(pod)
 		}
-		go a.evict(fw, pod, t)
+		go a.evict(fw, pod, t, slices.Clone(t.Victims))
 		return t.Reason
 	case errors.As(err, &nobody) && a.engine.Queues():
 		return why.Error() + "; " + nobody.Text
@@ -58,17 +59,22 @@ func mayTake(why error) bool {
 	return errors.Is(why, scheduler.ErrRoom)
 }
 
-// evict tells victims to end. If one cannot, what is left of the plan is given up, and no other ends in vain.
-func (a *adapter) evict(fw framework.Framework, demander *corev1.Pod, t *scheduler.Taking) {
+// evict tells victims to end, or orders them out of their GPUs. If one cannot end, what is left of the plan is given up, and no other
+// ends in vain.
+func (a *adapter) evict(fw framework.Framework, demander *corev1.Pod, t *scheduler.Taking, all []scheduler.Victim) {
 	room := make(chan struct{}, evictions)
 	var over atomic.Bool
-	for i := range t.Victims {
-		v := &t.Victims[i]
+	for i := range all {
+		v := &all[i]
 		if room <- struct{}{}; over.Load() {
 			return
 		}
 		go func() {
 			defer func() { <-room }()
+			if len(v.Orders) > 0 {
+				a.putOut(v.Orders)
+				return
+			}
 			reason := reasonReclaimed
 			switch v.Rule {
 			case reclaim.RulePriority:

@@ -24,17 +24,33 @@ type taking struct {
 	pool, device string
 	memory, swap uint64
 	cores, slots int
+	counts       where
 }
+
+// where says where the amounts of a taking count: a share that is suspended is in memory of its host, and one that leaves or comes
+// back counts in both.
+type where uint8
+
+const (
+	onGPU where = iota
+	onBoth
+	inHost
+)
 
 // SetClaim takes in a claim, by its namespace and name as "namespace/name"; nil is for one that is gone. What an allocation
 // has is counted, whether its devices are there or not, and replaces what was reserved for the claim.
 func (l *Ledger) SetClaim(key string, claim *resourcev1.ResourceClaim) {
-	l.setTakings(key, takingsOf(claim))
+	l.setTakings(key, l.noted(key, claim, takingsOf(claim)))
 }
 
 func (l *Ledger) setTakings(key string, after []taking) {
 	g := l.claims[key]
 	if g != nil && slices.Equal(g.takings, after) || g == nil && len(after) == 0 {
+		return
+	}
+	if g != nil && slices.EqualFunc(g.takings, after, sameDevice) {
+		g.takings = after
+		l.locate(g)
 		return
 	}
 	l.Unreserve(key)
@@ -115,12 +131,16 @@ func takingsOf(claim *resourcev1.ResourceClaim) []taking {
 		return nil
 	}
 	var all []taking
+	counts := countsOf(claim)
 	for i := range claim.Status.Allocation.Devices.Results {
 		r := &claim.Status.Allocation.Devices.Results[i]
 		if r.Driver != v1alpha1.Driver || r.AdminAccess != nil && *r.AdminAccess {
 			continue
 		}
 		t := taking{pool: r.Pool, device: r.Device}
+		if _, form, _ := dra.Parse(r.Device); form == dra.Shared { // nothing else leaves its GPU
+			t.counts = counts
+		}
 		memory, cores, slots := r.ConsumedCapacity[v1alpha1.CapacityMemory], r.ConsumedCapacity[v1alpha1.CapacityCores], r.ConsumedCapacity[v1alpha1.CapacitySlots]
 		swap := r.ConsumedCapacity[v1alpha1.CapacitySwapMemory]
 		t.memory, t.swap = uint64(bounded(memory.Value())), uint64(bounded(swap.Value()))
@@ -188,11 +208,23 @@ func (l *Ledger) shares(t *taking) (nodeName string, shares []alloc.Share) {
 		share.Limit = d.gpu.idle.Capacity
 		return nodeName, []alloc.Share{share}
 	}
+	return nodeName, t.plain(share)
+}
+
+// plain are the shares of a taking of a GPU that several claims can have, of which share names the GPU.
+func (t *taking) plain(share alloc.Share) []alloc.Share {
 	share.Limit, share.SwapMemory, share.Cores = t.memory, t.swap, t.cores
-	shares = append(shares, share)
+	switch t.counts {
+	case onBoth:
+		share.SwapMemory += t.memory
+	case inHost:
+		share.Limit, share.SwapMemory, share.Cores, share.Away = 0, t.swap+t.memory, 0, true
+		return []alloc.Share{share}
+	}
+	shares := []alloc.Share{share}
 	share.Limit, share.SwapMemory, share.Cores = 0, 0, 0
 	for range t.slots - 1 {
 		shares = append(shares, share)
 	}
-	return nodeName, shares
+	return shares
 }

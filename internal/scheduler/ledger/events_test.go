@@ -107,7 +107,9 @@ func randomClaim(random *rand.Rand, l *Ledger) *resourcev1.ResourceClaim {
 		}
 		results = append(results, result(pool, device, fmt.Sprint(random.IntN(40), "Gi"), fmt.Sprint(random.IntN(60)), fmt.Sprint(random.IntN(3))))
 	}
-	return claimOf(results...)
+	claim := claimOf(results...)
+	suspendAtRandom(random, claim)
+	return claim
 }
 
 // Whatever comes in whatever order: the ledger is what one is that is told of the same objects, and what is counted are
@@ -276,13 +278,13 @@ func (l *Ledger) comparables() (all []string) {
 func (o *objects) compareSums(t *testing.T, l *Ledger) {
 	t.Helper()
 	type sums struct {
-		memory         uint64
+		memory, host   uint64
 		cores, tenants int
 	}
 	want := map[gpuID]sums{}
 	add := func(node, uuid string, memory uint64, cores, tenants int) {
 		s := want[gpuID{node, uuid}]
-		want[gpuID{node, uuid}] = sums{s.memory + memory, s.cores + cores, s.tenants + tenants}
+		want[gpuID{node, uuid}] = sums{s.memory + memory, s.host, s.cores + cores, s.tenants + tenants}
 	}
 	for _, claim := range o.claims {
 		for _, r := range claim.Status.Allocation.Devices.Results {
@@ -292,7 +294,15 @@ func (o *objects) compareSums(t *testing.T, l *Ledger) {
 				add(r.Pool, uuid, 80*gib, 0, 1)
 				continue
 			}
-			add(r.Pool, uuid, uint64(memory.Value()), int(cores.Value()), int(max(1, slots.Value())))
+			gpu, host := saidOf(claim)
+			if gpu || form != dra.Shared {
+				add(r.Pool, uuid, uint64(memory.Value()), int(cores.Value()), int(max(1, slots.Value())))
+			}
+			if host && form == dra.Shared {
+				s := want[gpuID{r.Pool, uuid}]
+				s.host += uint64(memory.Value())
+				want[gpuID{r.Pool, uuid}] = s
+			}
 		}
 	}
 	for key := range o.flying {
@@ -304,7 +314,7 @@ func (o *objects) compareSums(t *testing.T, l *Ledger) {
 	for i := range inv.Len() {
 		n := inv.Node(i)
 		for _, g := range n.GPUs {
-			if got := (sums{g.Granted, g.Cores, g.Tenants}); got != want[gpuID{n.Name, g.UUID}] {
+			if got := (sums{g.Granted, g.SwapGranted, g.Cores, g.Tenants}); got != want[gpuID{n.Name, g.UUID}] {
 				t.Fatalf("%s of %s: %+v is counted, and claims have %+v", g.UUID, n.Name, got, want[gpuID{n.Name, g.UUID}])
 			}
 		}

@@ -25,6 +25,7 @@ type Ledger struct {
 	holders map[string]map[string]bool // by pool: the claims with devices of it
 	takers  map[deviceID]int           // how many claims have a device that one alone can have
 	flights map[string]flight          // what Reserve took, by claim
+	turns   map[string]turn            // what is being written of claims' suspensions
 
 	fences map[gpuID]string // of callers
 	fenced map[string]bool  // nodes with a GPU that the inventory fences
@@ -70,7 +71,7 @@ func New(policy alloc.Policy) (*Ledger, error) {
 		inv: inv, nodes: map[string]*node{}, stale: map[string]staleness{}, classes: map[string]*resourcev1.DeviceClass{},
 		pools: map[string]*published{}, claims: map[string]*holding{}, holders: map[string]map[string]bool{},
 		takers:  map[deviceID]int{},
-		flights: map[string]flight{}, fences: map[gpuID]string{}, fenced: map[string]bool{},
+		flights: map[string]flight{}, turns: map[string]turn{}, fences: map[gpuID]string{}, fenced: map[string]bool{},
 	}
 	l.sorts.init()
 	l.selectors.init(context.Background())

@@ -48,7 +48,7 @@ func (s *Set) Candidates(view View) (all []reclaim.Candidate, pods [][]*corev1.P
 			}
 			continue
 		}
-		if c := s.claims[w.claim]; c != nil && !c.Others && !c.Flies { // its pods have gone, and whoever leads clears it
+		if c := s.claims[w.claim]; c != nil && !c.Others && !c.Flies && !c.Out { // its pods have gone, and whoever leads clears it
 			m := reclaim.Member{Key: claimMark + w.claim, Assignments: view.Held(w.claim), Charge: s.Book.Tree().Vector(c.Charges)}
 			all, pods = append(all, reclaim.Candidate{ID: id, Ending: true, Queue: w.node, Quota: w.quota, Members: []reclaim.Member{m}}), append(pods, nil)
 			continue
@@ -93,19 +93,22 @@ func (s *Set) gather(w *work, view View, stay, end *reclaim.Candidate) bool {
 			continue
 		}
 		m := p.member(view)
-		var charges []queue.Charge
-		for _, key := range slices.Sorted(maps.Keys(p.claims)) {
-			c := s.claims[key]
-			if c.Flies {
-				return false
-			}
-			charges = append(charges, c.Charges...)
-			m.Assignments = append(m.Assignments, view.Held(key)...)
+		charges, leaves, flies := s.gives(p, &m, view)
+		switch {
+		case flies:
+			return false
+		case len(charges) == 0: // it has nothing to give
+			continue
 		}
 		if p.Spec.NodeName == "" || slices.ContainsFunc(m.Assignments, func(a alloc.Assignment) bool { return a.Name != p.Spec.NodeName }) {
 			return false
 		}
 		m.Charge = tree.Vector(charges)
+		if leaves { // its pod stays, with its processors and memory
+			m.CPU, m.HostMemory = 0, 0
+			end.Members = append(end.Members, m)
+			continue
+		}
 		switch p.phase(view.Now, tree.Grace(w.node)) {
 		case phaseEnds:
 			end.Members = append(end.Members, m)
@@ -116,6 +119,25 @@ func (s *Set) gather(w *work, view View, stay, end *reclaim.Candidate) bool {
 		}
 	}
 	return true
+}
+
+// gives adds to a member what its pod's claims have of GPUs, and returns what that counts. leaves tells that it is being suspended, and
+// flies that some of it is not written yet.
+func (s *Set) gives(p *pod, m *reclaim.Member, view View) (charges []queue.Charge, leaves, flies bool) {
+	leaves = p.sleeps
+	for _, key := range slices.Sorted(maps.Keys(p.claims)) {
+		c := s.claims[key]
+		flies, leaves = flies || c.Flies, leaves || c.Away
+		if c.Out {
+			continue
+		}
+		if c.Back.After(m.Start) {
+			m.Start = c.Back
+		}
+		charges = append(charges, c.Charges...)
+		m.Assignments = append(m.Assignments, view.Held(key)...)
+	}
+	return charges, leaves, flies
 }
 
 // phase is what a pod that has something does.
@@ -250,7 +272,7 @@ func (s *Set) Agree(id string, kept []queue.Charge, ends, from []types.UID) *que
 
 func (s *Set) release(uid types.UID, is bool) {
 	if p := s.pods[uid]; p != nil {
-		p.released = is
+		p.released, p.sleeps = is, false
 		s.dirty[p.work] = true
 	}
 }
@@ -258,7 +280,7 @@ func (s *Set) release(uid types.UID, is bool) {
 // Return takes back that a pod ends for others: it counts again.
 func (s *Set) Return(uid types.UID) {
 	if p := s.pods[uid]; p != nil && p.released {
-		p.released = false
+		p.released, p.sleeps = false, false
 		s.dirty[p.work] = true
 	}
 }

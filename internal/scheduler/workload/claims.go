@@ -8,11 +8,14 @@ import (
 // SetClaim takes in what a claim, by "namespace/name", has.
 func (s *Set) SetClaim(key string, is Claim) {
 	c := s.claims[key]
-	if c != nil && c.Flies == is.Flies && c.Others == is.Others && equalCharges(c.Charges, is.Charges) && slices.Equal(c.Pods, is.Pods) {
+	if c != nil && c.same(&is) {
 		return
 	}
 	if c != nil {
 		s.detach(key, c)
+	}
+	if delete(s.away, key); is.Away && len(is.Charges) > 0 {
+		s.away[key] = true
 	}
 	if len(is.Charges) == 0 {
 		delete(s.claims, key)
@@ -21,6 +24,12 @@ func (s *Set) SetClaim(key string, is Claim) {
 	c = &claim{Claim: is}
 	s.claims[key] = c
 	s.attribute(key, c)
+}
+
+// same reports whether nothing is to be changed for a claim.
+func (c *Claim) same(is *Claim) bool {
+	return c.Flies == is.Flies && c.Others == is.Others && c.Away == is.Away && c.Out == is.Out && c.Back.Equal(is.Back) &&
+		equalCharges(c.Charges, is.Charges) && slices.Equal(c.Pods, is.Pods)
 }
 
 // attribute counts a claim in the workload of its first pod that is there, else by itself.

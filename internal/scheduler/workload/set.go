@@ -35,6 +35,8 @@ type Set struct {
 	pods   map[types.UID]*pod
 	works  map[string]*work
 	claims map[string]*claim
+	// away are the claims that are ordered out of their GPUs.
+	away map[string]bool
 	// orphans are claims by their users, as long as these are not there.
 	orphans map[types.UID]map[string]bool
 	dirty   map[string]bool
@@ -49,8 +51,9 @@ type pod struct {
 	work   string
 	asks   []queue.Charge
 	claims map[string]bool
-	// released tells that it ends for others, and does not count any more.
-	released bool
+	// released tells that it ends for others, and does not count any more. One that is suspended for others sleeps instead: it
+	// asks for what it has.
+	released, sleeps bool
 	// cpu and memory are what it asks of its node, once counted is set.
 	cpu     int64
 	memory  uint64
@@ -93,6 +96,10 @@ type Claim struct {
 	Others bool
 	// Flies tells that it is not written yet.
 	Flies bool
+	// Away tells that it is ordered out of its GPUs: it uses nothing, and asks for its charges. Out tells that nothing of it is there
+	// any more. Back is when it came back last.
+	Away, Out bool
+	Back      time.Time
 }
 
 // New makes a set without queues.
@@ -100,7 +107,7 @@ func New(gangs Gangs) *Set {
 	book := queue.NewBook()
 	return &Set{
 		Book: book, Turns: queue.NewTurns(book), gangs: gangs, pods: map[types.UID]*pod{}, works: map[string]*work{},
-		claims: map[string]*claim{}, orphans: map[types.UID]map[string]bool{}, dirty: map[string]bool{},
+		claims: map[string]*claim{}, away: map[string]bool{}, orphans: map[types.UID]map[string]bool{}, dirty: map[string]bool{},
 	}
 }
 
@@ -261,55 +268,7 @@ func (s *Set) enter(w *work) {
 	}
 }
 
-// held is what a workload counts with: what its members have that do not end for others, and what is kept for it.
-func (s *Set) held(w *work) []queue.Charge {
-	all := slices.Clone(w.kept)
-	if w.claim != "" {
-		all = append(all, s.claims[w.claim].Charges...)
-	}
-	for _, p := range w.members {
-		if p.released {
-			continue
-		}
-		for key := range p.claims {
-			all = append(all, s.claims[key].Charges...)
-		}
-	}
-	return merged(all)
-}
-
-// asks is what a workload wants: of a gang, for as many members as must run together.
-func (s *Set) asks(w *work, held []queue.Charge) []queue.Charge {
-	if w.gang == "" {
-		if p := w.first(); p != nil && len(held) == 0 && !p.ends() {
-			return p.asks
-		}
-		return held
-	}
-	members := w.sorted()
-	_, need, _ := s.gangs.Gang(members[0].Pod)
-	all := slices.Clone(held)
-	for _, p := range members {
-		if len(p.claims) > 0 || p.Spec.NodeName != "" {
-			need--
-		}
-	}
-	if len(w.kept) > 0 {
-		need = 0
-	}
-	for _, p := range members {
-		if need > 0 && len(p.claims) == 0 && p.Spec.NodeName == "" && !p.ends() {
-			all = append(all, p.asks...)
-			need--
-		}
-	}
-	if need > 0 { // it is not complete
-		return held
-	}
-	return merged(all)
-}
-
-func (p *pod) ends() bool { return p.DeletionTimestamp != nil || p.released }
+func (p *pod) ends() bool { return p.DeletionTimestamp != nil || p.released && !p.sleeps }
 
 // sorted are the members, the oldest first.
 func (w *work) sorted() []*pod {

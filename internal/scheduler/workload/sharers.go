@@ -80,6 +80,9 @@ func (s *Set) divide(have, of []*pod, members []reclaim.Member, view View) bool 
 	charges, found := make([][]queue.Charge, len(members)), false
 	for _, p := range have {
 		for _, key := range slices.Sorted(maps.Keys(p.claims)) {
+			if s.claims[key].Out {
+				continue
+			}
 			held := view.Held(key)
 			i := slices.IndexFunc(of, func(m *pod) bool { return len(held) > 0 && m.Spec.NodeName == held[0].Name })
 			if i < 0 {
