@@ -258,6 +258,16 @@ const (
 	MovableLabel = Domain + "/movable"
 )
 
+// What Divvy's scheduler writes on claims, and nobody else.
+const (
+	// SuspendAnnotation is a [Suspension]. While it is there the claim's shares stay out of their GPUs, whatever their programs call;
+	// when it goes, the node's agent brings them back. It comes and goes together with SuspendNodeLabel, in the same write.
+	SuspendAnnotation = Domain + "/suspend"
+	// SuspendNodeLabel is [SuspendNode] of the node on which the claim's shares are. The API selects claims by labels and not by nodes,
+	// and an agent that watched all claims of a cluster for the few that leave its GPUs would have every one of them sent to every node.
+	SuspendNodeLabel = Domain + "/suspend-node"
+)
+
 // Labels of claim templates of translated pods.
 const (
 	// ManagedLabel marks them, with ManagedBy as its value.

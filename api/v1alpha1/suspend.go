@@ -8,11 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SuspendAnnotation of a claim is a [Suspension]. While it is there the claim's shares stay out of their GPUs, whatever their
-// programs call; when it goes, the node's agent brings them back. Divvy's scheduler alone writes and removes it, each time together
-// with [SuspendNodeLabel], by which the agent finds the claim.
-const SuspendAnnotation = Domain + "/suspend"
-
 // SuspendedCondition is the type of the condition by which the node's agent answers a [Suspension], in each of the claim's devices
 // of [Driver] in its status. The condition's ObservedGeneration is the suspension's Order, also when its annotation has gone.
 const SuspendedCondition = "Suspended"

@@ -5,11 +5,6 @@ import (
 	"encoding/hex"
 )
 
-// SuspendNodeLabel of a claim is [SuspendNode] of the node on which the claim's shares are. It comes and goes with
-// [SuspendAnnotation], in the same write: the API selects claims by labels and not by nodes, and an agent that watched all claims of
-// a cluster for the few that leave its GPUs would have every one of them sent to every node.
-const SuspendNodeLabel = Domain + "/suspend-node"
-
 // maxLabel is the length of a label's value, which a node's name may exceed.
 const maxLabel = 63
 
