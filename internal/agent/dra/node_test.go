@@ -134,6 +134,9 @@ type machine struct {
 	// latest agent.
 	gives    claims.Maker
 	reserver Reserver
+	// writing makes a patch of a claim one step, as it is at an API server: the fake one reads and writes.
+	writing sync.Mutex
+	atomic  sync.Once
 }
 
 func newMachine(t *testing.T, objects ...runtime.Object) *machine {

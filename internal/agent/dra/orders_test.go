@@ -115,6 +115,14 @@ func (m *machine) tending(r *running, s *sleeper) (o *orders, stop func()) {
 		m.t.Fatal(err)
 	}
 	o.pause = time.Millisecond
+	m.atomic.Do(func() {
+		apply := clienttesting.ObjectReaction(m.client.Tracker())
+		m.client.PrependReactor("patch", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			m.writing.Lock()
+			defer m.writing.Unlock()
+			return apply(a)
+		})
+	})
 	r.orders = o
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -137,6 +145,8 @@ func (m *machine) readClaim(namespace, name string) *resourcev1.ResourceClaim {
 // order writes an order as the scheduler does, and takes it away where it is 0.
 func (m *machine) order(claim *resourcev1.ResourceClaim, number int64) {
 	m.t.Helper()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	now := m.readClaim(claim.Namespace, claim.Name).DeepCopy()
 	delete(now.Annotations, v1alpha1.SuspendAnnotation)
 	delete(now.Labels, v1alpha1.SuspendNodeLabel)
