@@ -31,6 +31,7 @@ type sleeper struct {
 	// refuse answers Suspend of a key, and hold lets it wait until it is closed; back is the same for Resume.
 	refuse     map[string]error
 	hold, back chan struct{}
+	rests      int // how often it was waited for a change
 }
 
 func newSleeper() *sleeper {
@@ -95,6 +96,7 @@ func (s *sleeper) Ordered() map[string]agent.Order {
 func (s *sleeper) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.rests++
 	return s.changed
 }
 
@@ -306,7 +308,11 @@ func TestOrderBeforePrepare(t *testing.T) {
 	r, s := m.start(), newSleeper()
 	o, _ := m.tending(r, s)
 	m.order(claim, 1)
-	m.eventually("it is known", func() bool { return !o.written.of(idOf(claim)).none() }, s.did)
+	m.eventually("it is known, and waited for", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.rests > 0 && !o.written.of(idOf(claim)).none()
+	}, s.did)
 	m.mustPrepare(r, m.readClaim("team", "a"))
 	m.says(claim, "True Suspended 1")
 }
