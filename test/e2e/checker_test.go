@@ -231,6 +231,9 @@ func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
 		var memory uint64
 		cores, whole, all := 0, 0, 0
 		for i := range listing.Tenants {
+			if isOff(&listing.Tenants[i]) {
+				continue // others may have its room
+			}
 			for _, s := range listing.Tenants[i].Shares {
 				if s.UUID != gpu.UUID {
 					continue
@@ -257,6 +260,11 @@ func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
 		}
 	}
 	return lines
+}
+
+// isOff reports whether a tenant has nothing on its GPUs and keeps no room there.
+func isOff(t *control.Tenant) bool {
+	return t.Suspended != nil && (t.Suspended.State == control.SuspensionOut || t.Suspended.State == control.SuspensionWaiting)
 }
 
 // usage compares with the oracle: every process on a GPU belongs to a tenant of it,
@@ -324,7 +332,7 @@ func counted(n *cluster.Machine, listing *control.Listing, before, after map[str
 		for _, s := range t.Shares {
 			key := tenantOn(t.Dir, s.Index)
 			// What is off the GPU is in use, and on no GPU.
-			if s.Swap == nil && before[key] == after[key] && s.Used != after[key] {
+			if s.Swap == nil && t.Suspended == nil && before[key] == after[key] && s.Used != after[key] {
 				lines = append(lines, fmt.Sprintf("node %s: %s uses %d bytes of GPU %d, the agent says %d", n.Name, t.Name, after[key], s.Index, s.Used))
 			}
 		}
