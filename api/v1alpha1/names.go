@@ -200,6 +200,8 @@ const (
 	AssignmentAnnotation = Domain + "/assignment"
 	// GPUsAnnotation is what a node has, a [NodeGPUs]. Its agent writes it.
 	GPUsAnnotation = Domain + "/gpus"
+	// HeldAnnotation is what is given of a node's GPUs, a [NodeHeld]. Its agent writes it.
+	HeldAnnotation = Domain + "/held"
 	// TemplatesAnnotation is what the claim templates that a pod names hold, by
 	// their names. The webhook writes it when the pod is created.
 	TemplatesAnnotation = Domain + "/claim-templates"

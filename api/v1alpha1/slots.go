@@ -10,10 +10,14 @@ import (
 
 // Bounds of annotations.
 const (
-	// annotationVersion is the one version of all annotations here.
+	// annotationVersion is the version of all annotations here but one.
 	annotationVersion = 1
-	// maxAnnotation is more than any honest annotation takes, in bytes.
+	// gpusVersion is that of [NodeGPUs]. Version 1, which is read too, says less of each GPU.
+	gpusVersion = 2
+	// maxAnnotation is more than any honest annotation takes, in bytes, but that of what a node's agent holds: maxHeld.
+	// The API server takes 256 KiB for all annotations of an object.
 	maxAnnotation = 64 << 10
+	maxHeld       = 160 << 10
 	// maxPodShares is more than any pod has containers with a share.
 	maxPodShares = 64
 	maxName      = 63
@@ -93,27 +97,6 @@ type GPUAssigned struct {
 	Cores  int    `json:"cores,omitempty"`
 }
 
-// NodeGPUs is what a node's agent says of its GPUs.
-type NodeGPUs struct {
-	Version int       `json:"version"`
-	GPUs    []NodeGPU `json:"gpus"`
-}
-
-// NodeGPU is one GPU. Amounts are bytes.
-type NodeGPU struct {
-	UUID  string `json:"uuid"`
-	Index int    `json:"index"`
-	Model string `json:"model,omitempty"`
-	// Memory is what it has for tenants, ContextBytes what one process takes
-	// of it before it allocates anything.
-	Memory       uint64 `json:"memory"`
-	ContextBytes uint64 `json:"contextBytes,omitempty"`
-	// NUMANode is -1 where it is not known.
-	NUMANode int `json:"numaNode"`
-	// Fault says why nothing may be placed here; empty for a healthy GPU.
-	Fault string `json:"fault,omitempty"`
-}
-
 // ParsePodRequest reads a [RequestAnnotation], strictly: unknown and repeated
 // fields, another version and amounts that no share can have are errors.
 func ParsePodRequest(text string) (PodRequest, error) {
@@ -133,15 +116,6 @@ func ParsePodAssignment(text string) (PodAssignment, error) {
 	return a, nil
 }
 
-// ParseNodeGPUs reads a [GPUsAnnotation] as strictly.
-func ParseNodeGPUs(text string) (NodeGPUs, error) {
-	var n NodeGPUs
-	if err := parseAnnotation(GPUsAnnotation, text, &n, n.validate); err != nil {
-		return NodeGPUs{}, err
-	}
-	return n, nil
-}
-
 // Text writes the annotation; equal requests have equal texts.
 func (r PodRequest) Text() (string, error) {
 	r.Version = annotationVersion
@@ -154,15 +128,9 @@ func (a PodAssignment) Text() (string, error) {
 	return annotationText(AssignmentAnnotation, a, a.validate)
 }
 
-// Text writes the annotation.
-func (n NodeGPUs) Text() (string, error) {
-	n.Version = annotationVersion
-	return annotationText(GPUsAnnotation, n, n.validate)
-}
-
 func parseAnnotation(name, text string, into any, validate func() error) error {
-	if len(text) > maxAnnotation {
-		return fmt.Errorf("%w %s: %d bytes are more than %d", ErrAnnotation, name, len(text), maxAnnotation)
+	if most := mostBytes(name); len(text) > most {
+		return fmt.Errorf("%w %s: %d bytes are more than %d", ErrAnnotation, name, len(text), most)
 	}
 	faults, err := kjson.UnmarshalStrict([]byte(text), into)
 	if err := errors.Join(append(faults, err)...); err != nil {
@@ -182,8 +150,16 @@ func annotationText(name string, value any, validate func() error) (string, erro
 	if err != nil {
 		return "", fmt.Errorf("write annotation %s: %w", name, err)
 	}
-	if len(text) > maxAnnotation {
-		return "", fmt.Errorf("%w %s: %d bytes are more than %d: ask for less in one pod", ErrAnnotation, name, len(text), maxAnnotation)
+	if most := mostBytes(name); len(text) > most {
+		return "", fmt.Errorf("%w %s: %d bytes are more than %d: ask for less in one pod", ErrAnnotation, name, len(text), most)
 	}
 	return string(text), nil
+}
+
+// mostBytes is the greatest length of an annotation.
+func mostBytes(name string) int {
+	if name == HeldAnnotation {
+		return maxHeld
+	}
+	return maxAnnotation
 }

@@ -14,7 +14,10 @@ const (
 	assignmentText = `{"version":1,"pod":"6d9e","shares":[` +
 		`{"name":"main","containers":["first","main"],"gpus":[{"uuid":"GPU-aaaa","memory":4294967296,"cores":30}],"config":{"policy":"fixed","weight":1,"class":"online","backend":"slice"}},` +
 		`{"name":"all","containers":["all"],"gpus":[{"uuid":"GPU-bbbb","memory":1,"cores":100},{"uuid":"GPU-cccc","memory":1}],"whole":true}]}`
-	gpusText = `{"version":1,"gpus":[{"uuid":"GPU-aaaa","index":0,"model":"T4","memory":17179869184,"contextBytes":1048576,"numaNode":-1,"fault":"it fell off the bus"}]}`
+	gpusText = `{"version":2,"gpus":[{"uuid":"GPU-aaaa","index":0,"model":"T4","memory":17179869184,"contextBytes":1048576,"numaNode":-1,"fault":"it fell off the bus","architecture":"turing","driverVersion":"535.104.5","cudaDriverVersion":"12.2.0","nvlinkClique":"0","pcieSwitch":"0000:01:00.0","pcieRoot":"pci0000:00","pciBusID":"0000:02:00.0","slots":64}]}`
+	heldText = `{"version":1,"gpus":[{"uuid":"GPU-aaaa","memory":1024,"cores":130,"tenants":2,"form":"slice"},{"uuid":"GPU-bbbb","tenants":1}],"shares":[` +
+		`{"pod":"6d9e","name":"main","gpus":[{"uuid":"GPU-aaaa","memory":4294967296,"cores":30}],"offline":true},` +
+		`{"pod":"6d9e","name":"all","gpus":[{"uuid":"GPU-cccc","memory":1,"cores":100}],"whole":true}]}`
 )
 
 func TestAnnotationsReadWhatTheyWrite(t *testing.T) {
@@ -30,7 +33,13 @@ func TestAnnotationsReadWhatTheyWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, write := range map[string]func() (string, error){requestText: request.Text, assignmentText: assignment.Text, gpusText: gpus.Text} {
+	held, err := ParseNodeHeld(heldText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, write := range map[string]func() (string, error){
+		requestText: request.Text, assignmentText: assignment.Text, gpusText: gpus.Text, heldText: held.Text,
+	} {
 		if got, err := write(); err != nil || got != want {
 			t.Errorf("%v, got\n%s\nwant\n%s", err, got, want)
 		}
@@ -100,6 +109,47 @@ func TestAnnotationsAreStrict(t *testing.T) {
 	} {
 		if _, err := ParseNodeGPUs(text); !errors.Is(err, ErrAnnotation) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHeldIsStrict(t *testing.T) {
+	for _, change := range []struct{ name, old, with string }{
+		{"another version", `"version":1`, `"version":2`},
+		{"unknown field", `"tenants":1`, `"tenants":1,"weight":1`},
+		{"UUID", `GPU-bbbb`, `GPU`},
+		{"GPU twice", `GPU-bbbb`, `GPU-aaaa`},
+		{"nobody", `"tenants":1`, `"tenants":0`},
+		{"negative cores", `130`, `-1`},
+		{"cores of more than there can be", `130`, `6553601`},
+		{"memory beyond integers", `1024`, `9223372036854775808`},
+		{"form", `"slice"`, `"remote"`},
+		{"no pod", `"6d9e","name":"all"`, `"","name":"all"`},
+		{"no name", `"name":"all"`, `"name":""`},
+		{"share twice", `"name":"all"`, `"name":"main"`},
+		{"no GPU", `{"uuid":"GPU-cccc","memory":1,"cores":100}`, ``},
+		{"no memory", `"memory":1,`, ``},
+		{"whole and offline", `"whole":true`, `"whole":true,"offline":true`},
+		{"more than is stored", `{`, strings.Repeat(" ", maxHeld) + `{`},
+	} {
+		text := strings.Replace(heldText, change.old, change.with, 1)
+		if h, err := ParseNodeHeld(text); text == heldText || !errors.Is(err, ErrAnnotation) || !reflect.DeepEqual(h, NodeHeld{}) {
+			t.Errorf("%s: %v, %+v", change.name, err, h)
+		}
+	}
+	if h, err := ParseNodeHeld(heldText + strings.Repeat(" ", maxHeld-len(heldText))); err != nil || len(h.Shares) != 2 {
+		t.Errorf("the longest: %v, %+v", err, h)
+	}
+}
+
+func TestGPUsOfEarlierAgentsAreRead(t *testing.T) {
+	first := `{"version":1,"gpus":[{"uuid":"GPU-aaaa","index":0,"model":"T4","memory":17179869184,"contextBytes":1048576,"numaNode":-1}]}`
+	if n, err := ParseNodeGPUs(first); err != nil || n.GPUs[0].Memory != 16<<30 {
+		t.Errorf("%v, %+v", err, n)
+	}
+	for _, text := range []string{strings.Replace(gpusText, `"version":2`, `"version":1`, 1), strings.Replace(gpusText, `"version":2`, `"version":3`, 1)} {
+		if n, err := ParseNodeGPUs(text); !errors.Is(err, ErrAnnotation) {
+			t.Errorf("%v, %+v", err, n)
 		}
 	}
 }

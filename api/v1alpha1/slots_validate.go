@@ -136,51 +136,16 @@ func (a *PodAssignment) validate() error {
 }
 
 func (s *ShareAssigned) validate() error {
-	if len(s.GPUs) < 1 || len(s.GPUs) > MaxGPUs {
-		return fmt.Errorf("%d GPUs: a share has 1 to %d", len(s.GPUs), MaxGPUs)
+	if err := validateGPUs(s.GPUs); err != nil {
+		return err
 	}
-	seen := make(map[string]bool)
 	for _, g := range s.GPUs {
-		switch {
-		case !validUUID.MatchString(g.UUID):
-			return fmt.Errorf("GPU %q is not a UUID", g.UUID)
-		case seen[g.UUID]:
-			return fmt.Errorf("GPU %s is listed twice", g.UUID)
-		case g.Memory == 0 || g.Cores < 0 || g.Cores > MaxCores:
-			return fmt.Errorf("a share of GPU %s needs memory, and 0 to %d cores: it has %d bytes and %d cores", g.UUID, MaxCores, g.Memory, g.Cores)
-		}
-		seen[g.UUID] = true
 		if err := checkConfig(s.Whole, s.Config, g.Cores); err != nil {
 			return fmt.Errorf("GPU %s: %w", g.UUID, err)
 		}
 	}
 	return nil
 }
-
-func (n *NodeGPUs) validate() error {
-	if n.Version != annotationVersion {
-		return fmt.Errorf("version %d is not %d", n.Version, annotationVersion)
-	}
-	if len(n.GPUs) > MaxGPUs {
-		return fmt.Errorf("%d GPUs: give at most %d", len(n.GPUs), MaxGPUs)
-	}
-	seen := make(map[string]bool)
-	for _, g := range n.GPUs {
-		switch {
-		case !validUUID.MatchString(g.UUID):
-			return fmt.Errorf("GPU %q is not a UUID", g.UUID)
-		case seen[g.UUID]:
-			return fmt.Errorf("GPU %s is listed twice", g.UUID)
-		case g.Index < 0 || g.Index >= maxIndex || g.NUMANode < -1 || g.NUMANode >= maxIndex:
-			return fmt.Errorf("GPU %s: index %d or NUMA node %d is out of range", g.UUID, g.Index, g.NUMANode)
-		}
-		seen[g.UUID] = true
-	}
-	return nil
-}
-
-// maxIndex is larger than any index of a driver or NUMA node.
-const maxIndex = 4096
 
 func checkVersion(version, n, limit int, of string) error {
 	if version != annotationVersion {
