@@ -4,6 +4,7 @@
 #
 #   hack/e2e-deps.sh [KUBERNETES...]   minor versions such as v1.36; by default all in test/e2e/components
 #   hack/e2e-deps.sh --kubernetes [KUBERNETES...]   Kubernetes and etcd alone, which need neither root nor packages
+#   hack/e2e-deps.sh --containerd17   containerd 1.7 alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/e2e
@@ -60,14 +61,15 @@ kubernetes() {
     built "$out" "$source"/{go.sum,main.go}
 }
 
+# containerd SOURCE MODULE: one of its versions, into a folder of the source's name.
 containerd() {
-    local source=test/e2e/containerd version out=$cache/containerd module=github.com/containerd/containerd/v2
+    local source=test/e2e/$1 version out=$cache/$1 module=$2
     current "$out" "$source/go.sum" && return
-    version=$(version_of "$source" $module)
+    version=$(version_of "$source" "$module")
     echo "building containerd $version"
     mkdir -p "$out"
-    go build -C "$source" -trimpath -tags "no_btrfs no_devmapper no_zfs" \
-        -ldflags "-s -w -X $module/version.Version=$version" -o "$out/" $module/cmd/{containerd,containerd-shim-runc-v2,ctr}
+    go build -C "$source" -trimpath -tags "no_btrfs no_devmapper no_zfs no_aufs" \
+        -ldflags "-s -w -X $module/version.Version=$version" -o "$out/" "$module"/cmd/{containerd,containerd-shim-runc-v2,ctr}
     built "$out" "$source/go.sum"
 }
 
@@ -82,11 +84,14 @@ helm() {
     built "$out" "$source/go.sum"
 }
 
-if [ "${1:-}" = --kubernetes ]; then
+if [ "${1:-}" = --containerd17 ]; then
+    containerd containerd17 github.com/containerd/containerd
+    exit
+elif [ "${1:-}" = --kubernetes ]; then
     shift
 else
     packages
-    containerd
+    containerd containerd github.com/containerd/containerd/v2
     helm
 fi
 if [ $# -eq 0 ]; then
