@@ -28,7 +28,7 @@ const (
 	dir       = "../../deploy/chart"
 	namespace = "divvy-system"
 	newest    = "v1.36.3"
-	oldest    = "v1.34.0"
+	oldest    = "v1.32.0"
 )
 
 // strict decodes one object by the types of Kubernetes: a field that they lack is an error.
@@ -120,6 +120,7 @@ func TestObjectsAreWhatKubernetesKnows(t *testing.T) {
 		"everything":                   everything,
 		"the scheduler":                "scheduler: {enabled: true}",
 		"the scheduler and everything": everything + "scheduler: {enabled: true, hostNetwork: true, replicas: 3, env: [{name: A, value: B}], podAnnotations: {a: b}, podLabels: {c: d}}",
+		"the extender alone":           strings.Replace(everything, "slots: {binders: [\"system:serviceaccount:here:binder\"]}", extenderOnly, 1),
 		"next to nothing":              "{uninstall: {check: false}, webhook: {replicas: 1}, agent: {affinity: null, tolerations: null}}",
 	} {
 		for _, kubernetes := range []string{oldest, "v1.35.4", newest, "v1.37.2"} {
@@ -150,7 +151,7 @@ func TestObjectsAreWhatKubernetesKnows(t *testing.T) {
 					}
 				}
 				slots := kubernetes < "v1.36"
-				if seen["Deployment divvy-scheduler"] != strings.HasPrefix(name, "the scheduler") {
+				if seen["Deployment divvy-scheduler"] != (slots || strings.HasPrefix(name, "the scheduler")) {
 					t.Error("the scheduler is there where it is off, or not where it is on")
 				}
 				if !seen["DaemonSet divvy-agent"] || !seen["Deployment divvy-webhook"] || seen["Deployment divvy-controller"] == slots {
@@ -165,7 +166,9 @@ func TestVersions(t *testing.T) {
 	for _, c := range []struct {
 		kubernetes, values, mode string // no mode is a refusal
 	}{
-		{"v1.33.9", "", ""},
+		{"v1.31.9", "", ""},
+		{"v1.33.9", "", "slots"},
+		{"v1.32.0", "", "slots"},
 		{"v1.34.0", "", "slots"},
 		{"v1.35.4-gke.1000", "", "slots"},
 		{"v1.36.0", "", "claims"},
@@ -190,9 +193,9 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s with %q is not in mode %s", c.kubernetes, c.values, c.mode)
 		}
 	}
-	_, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: "v1.33.9"})
+	_, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: "v1.31.9"})
 	if !errors.Is(err, render.ErrVersion) {
-		t.Errorf("1.33: %v", err)
+		t.Errorf("1.31: %v", err)
 	}
 }
 

@@ -134,6 +134,51 @@ profiles:
   - schedulerName: {{ .Values.schedulerName | default "divvy-scheduler" }}
 {{- end -}}
 
+{{- /* The configuration of the cluster's kube-scheduler that asks the extender beside it. */ -}}
+{{- define "divvy.kubeSchedulerConfig" -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceName: divvy-scheduler
+  resourceNamespace: {{ .Release.Namespace }}
+clientConnection:
+  qps: {{ .Values.scheduler.requestsPerSecond }}
+  burst: {{ mul 2 .Values.scheduler.requestsPerSecond }}
+# The scheduler looks for enough nodes before it asks extenders, and those may be the full ones.
+percentageOfNodesToScore: 100
+profiles:
+  - schedulerName: {{ .Values.schedulerName | default "divvy-scheduler" }}
+extenders:
+  - urlPrefix: https://127.0.0.1:8444
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    bindVerb: bind
+    # The order of GPUs comes before what else the scheduler scores.
+    weight: 100
+    enableHTTPS: true
+    # It is the same pod's, which nobody else can answer for.
+    tlsConfig: {insecure: true}
+    httpTimeout: 10s
+    nodeCacheCapable: true
+    ignorable: false
+    managedResources:
+      - {name: divvy.dev/shares, ignoredByScheduler: false}
+{{- end -}}
+
+{{- /* The image of kube-scheduler, of the API server's version unless a value says otherwise. Kubernetes supports one that is a
+minor version older, and none that is newer. */ -}}
+{{- define "divvy.kubeSchedulerImage" -}}
+{{- $own := .Values.slots.kubeScheduler -}}
+{{- $cluster := semver .Capabilities.KubeVersion.Version -}}
+{{- $version := $own.version | default (printf "v%d.%d.%d" $cluster.Major $cluster.Minor $cluster.Patch) -}}
+{{- $minor := (semver (first (splitList "@" $version))).Minor -}}
+{{- if not (has (int (sub $cluster.Minor $minor)) (list 0 1)) -}}
+{{- fail (printf "slots.kubeScheduler.version: kube-scheduler %s does not serve Kubernetes %s: leave it out, or give one of 1.%d" $version .Capabilities.KubeVersion.Version $cluster.Minor) -}}
+{{- end -}}
+{{ $own.repository }}:{{ $version }}
+{{- end -}}
+
 {{- /* Says something where Divvy's scheduler runs. */ -}}
 {{- define "divvy.schedulerRuns" -}}
 {{- if and .Values.scheduler.enabled .Values.scheduler.replacesDefault }}{{ fail "scheduler: with replacesDefault it runs in the place of the cluster's own: leave enabled off" }}{{ end }}
@@ -146,9 +191,10 @@ profiles:
 {{- if and .Values.scheduler.queues (include "divvy.schedulerRuns" .) }}yes{{ end }}
 {{- end -}}
 
-{{- /* The value schedulerName, or else the name that the cluster's own scheduler has where Divvy's replaces it. */ -}}
+{{- /* The value schedulerName, or else the name that the cluster's own scheduler has where it asks the extender, or Divvy's replaces it. */ -}}
 {{- define "divvy.schedulerName" -}}
-{{- if .Values.schedulerName }}{{ .Values.schedulerName }}{{ else if .Values.scheduler.replacesDefault }}default-scheduler{{ end }}
+{{- $default := or .Values.scheduler.replacesDefault (and (eq (include "divvy.mode" .) "slots") .Values.slots.extender.only) -}}
+{{- if .Values.schedulerName }}{{ .Values.schedulerName }}{{ else if $default }}default-scheduler{{ end }}
 {{- end -}}
 
 {{- /* As whom Divvy's scheduler asks the API server. */ -}}

@@ -22,7 +22,7 @@ type File struct {
 var Files = []File{
 	{Name: "divvy.yaml", For: "Kubernetes 1.36 and later", Kubernetes: "v1.36.0"},
 	{Name: "divvy-with-scheduler.yaml", For: "Kubernetes 1.36 and later, with Divvy's scheduler", Kubernetes: "v1.36.0", Values: "scheduler: {enabled: true}"},
-	{Name: "divvy-slots.yaml", For: "Kubernetes 1.34 and 1.35", Kubernetes: "v1.34.0"},
+	{Name: "divvy-slots.yaml", For: "Kubernetes 1.32 to 1.35, with kube-scheduler v1.35.4; put the cluster's own version in its place", Kubernetes: "v1.35.4"},
 }
 
 const head = `# Divvy for %s. Rendered from deploy/chart by "make manifests"; change the chart instead.
