@@ -29,7 +29,7 @@ type NodeGPU struct {
 	// empty where they are unknown.
 	Architecture  string `json:"architecture,omitempty"`
 	DriverVersion string `json:"driverVersion,omitempty"`
-	CUDAVersion   string `json:"cudaDriverVersion,omitempty"`
+	CUDAVersion   string `json:"cudaVersion,omitempty"`
 	NVLinkClique  string `json:"nvlinkClique,omitempty"`
 	PCIeSwitch    string `json:"pcieSwitch,omitempty"`
 	PCIeRoot      string `json:"pcieRoot,omitempty"`
