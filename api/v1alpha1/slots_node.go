@@ -34,6 +34,8 @@ type NodeGPU struct {
 	PCIeSwitch    string `json:"pcieSwitch,omitempty"`
 	PCIeRoot      string `json:"pcieRoot,omitempty"`
 	PCIBusID      string `json:"pciBusID,omitempty"`
+	// Suspends tells that its shares can be suspended.
+	Suspends bool `json:"suspends,omitempty"`
 	// Slots is how many tenants it takes; 0 is no limit.
 	Slots int `json:"slots,omitempty"`
 }

@@ -14,7 +14,7 @@ const (
 	assignmentText = `{"version":1,"pod":"6d9e","shares":[` +
 		`{"name":"main","containers":["first","main"],"gpus":[{"uuid":"GPU-aaaa","memory":4294967296,"cores":30}],"config":{"policy":"fixed","weight":1,"class":"online","backend":"slice"}},` +
 		`{"name":"all","containers":["all"],"gpus":[{"uuid":"GPU-bbbb","memory":1,"cores":100},{"uuid":"GPU-cccc","memory":1}],"whole":true}]}`
-	gpusText = `{"version":2,"gpus":[{"uuid":"GPU-aaaa","index":0,"model":"T4","memory":17179869184,"contextBytes":1048576,"numaNode":-1,"fault":"it fell off the bus","architecture":"turing","driverVersion":"535.104.5","cudaVersion":"12.2.0","nvlinkClique":"0","pcieSwitch":"0000:01:00.0","pcieRoot":"pci0000:00","pciBusID":"0000:02:00.0","slots":64}]}`
+	gpusText = `{"version":2,"gpus":[{"uuid":"GPU-aaaa","index":0,"model":"T4","memory":17179869184,"contextBytes":1048576,"numaNode":-1,"fault":"it fell off the bus","architecture":"turing","driverVersion":"535.104.5","cudaVersion":"12.2.0","nvlinkClique":"0","pcieSwitch":"0000:01:00.0","pcieRoot":"pci0000:00","pciBusID":"0000:02:00.0","suspends":true,"slots":64}]}`
 	heldText = `{"version":1,"gpus":[{"uuid":"GPU-aaaa","memory":1024,"cores":130,"tenants":2,"form":"slice"},{"uuid":"GPU-bbbb","tenants":1}],"shares":[` +
 		`{"pod":"6d9e","name":"main","gpus":[{"uuid":"GPU-aaaa","memory":4294967296,"cores":30}],"offline":true},` +
 		`{"pod":"6d9e","name":"all","gpus":[{"uuid":"GPU-cccc","memory":1,"cores":100}],"whole":true}]}`

@@ -64,3 +64,12 @@ func (c *shape) best(kind int32) uint8 {
 	}
 	return rank
 }
+
+// ComputeOf is the compute capability of the GPUs of an architecture, as [Capability] has it, for those of which nothing
+// else is known; 0 for an unknown one.
+func ComputeOf(architecture string) int { return computes[architecture] }
+
+var computes = map[string]int{
+	"kepler": 300, "maxwell": 500, "pascal": 600, "volta": 700, "turing": 705, "ampere": 800, "ada": 809, "hopper": 900,
+	"blackwell": 1000, "rubin": 1300,
+}

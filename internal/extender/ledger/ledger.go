@@ -1,13 +1,16 @@
 package ledger
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 )
 
@@ -30,115 +33,156 @@ type Config struct {
 
 // Ledger is what a cluster's nodes have and what of it is given.
 type Ledger struct {
-	inv *alloc.Inventory
+	config Config
+	inv    *alloc.Inventory
+	now    time.Time
+
+	nodes   map[string]*node
+	pods    map[types.UID]*pod
+	flights map[types.UID]*flight
+	// stale are nodes of which the inventory does not know the newest, and disputed those on which something contradicts
+	// itself.
+	stale    map[string]staleness
+	disputed map[string]bool
+
+	varieties varieties
+	selectors selectors
+	questions map[question]*asked
 }
+
+// staleness says what of a node has changed. Each kind includes those before it.
+type staleness uint8
+
+const (
+	heldIsStale staleness = iota + 1 // what pods or the agent say of shares
+	hostIsStale                      // processors and memory
+	gpusAreStale
+)
 
 // New makes the ledger of an empty cluster.
 func New(c Config) (*Ledger, error) {
 	inv, err := alloc.NewInventory(nil, c.Policy)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make the ledger: %w", err)
 	}
-	return &Ledger{inv: inv}, nil
+	l := &Ledger{
+		config: c, inv: inv, nodes: map[string]*node{}, pods: map[types.UID]*pod{}, flights: map[types.UID]*flight{},
+		stale: map[string]staleness{}, disputed: map[string]bool{}, questions: map[question]*asked{},
+	}
+	l.varieties.init()
+	l.selectors.init(context.Background())
+	return l, nil
 }
 
 // SetNode takes in a node: its annotations, and what can be allocated of processors and memory; nil is for one that is
-// gone. The ledger keeps nothing of the object.
-func (l *Ledger) SetNode(name string, object *corev1.Node) {}
+// gone. The ledger keeps nothing of the object but texts.
+func (l *Ledger) SetNode(name string, object *corev1.Node) {
+	l.setNode(name, viewOfNode(object))
+}
 
 // SetPod takes in a pod, whatever it asks; nil is for one that is gone. Every pod that has a node counts with what it
 // asks of processors and memory, so that the policy sees what the host has left. What was reserved for the pod ends where
-// the pod is seen with a node, and where it is gone or has ended. The ledger keeps nothing of the object.
-func (l *Ledger) SetPod(uid types.UID, object *corev1.Pod) {}
+// the pod is seen with a node, and where it is gone or has ended. The ledger keeps nothing of the object but texts.
+func (l *Ledger) SetPod(uid types.UID, object *corev1.Pod) {
+	l.setPod(uid, viewOfPod(object))
+}
+
+// Inventory is what there is, with everything that was told until this call. The caller must not reserve there.
+func (l *Ledger) Inventory() *alloc.Inventory {
+	l.flush()
+	return l.inv
+}
 
 // Advance tells the time, which decides when a contradiction has lasted for the grace. It returns when it is to be called
 // next at the latest; the zero time is never. What changes begins to last at the time of the last call before.
-func (l *Ledger) Advance(now time.Time) (due time.Time) { return due }
-
-// Kind says what of a node's answer can be done about.
-type Kind uint8
-
-// The kinds, the nearest to a place last.
-const (
-	// Unknown is a node that the ledger does not know, or that says nothing of GPUs.
-	Unknown Kind = iota
-	// Unreadable is a node whose annotations cannot be read: its agent is of another version.
-	Unreadable
-	// Never is a node on which the pod would not fit if it had no other pods.
-	Never
-	// Sick is a node whose GPUs that could serve are not healthy.
-	Sick
-	// Fenced is a node with GPUs that contradictions keep from serving.
-	Fenced
-	// Full is a node on which the pod fits when others have ended.
-	Full
-	// Fits is a node on which it fits.
-	Fits
-	kinds
-)
-
-// Verdict is what is said of a node.
-type Verdict struct {
-	Kind Kind
-	// Text says why the pod does not fit there; it is empty where it does.
-	Text string
+func (l *Ledger) Advance(now time.Time) (due time.Time) {
+	l.flush()
+	l.now = now
+	for name := range l.disputed {
+		n := l.nodes[name]
+		l.fence(n)
+		for _, d := range n.disputes {
+			if at := d.since.Add(l.config.Grace); at.After(now) && (due.IsZero() || at.Before(due)) {
+				due = at
+			}
+		}
+	}
+	return due
 }
 
-// Filter says of each of these nodes whether a pod fits there, in their order. It does not say no because processors or
-// memory of the host are too few: the scheduler counts these. The error is [ErrPod].
-func (l *Ledger) Filter(pod *corev1.Pod, nodes []string) ([]Verdict, error) { return nil, ErrPod }
+// mostAmount bounds every amount that foreign objects tell, in whatever unit: sums of 65,536 of them are still integers.
+const mostAmount = 1 << 47
 
-// MostScore is the best score.
-const MostScore = 10
+func bounded(n int64) int64 { return min(max(n, 0), mostAmount) }
 
-// Prioritise scores these nodes for a pod, in their order, from 0 to [MostScore]. The node that the policy wants most alone
-// has [MostScore], and no node has more than one that it wants more. The error is [ErrPod].
-func (l *Ledger) Prioritise(pod *corev1.Pod, nodes []string) ([]int, error) { return nil, ErrPod }
-
-// Reserve takes for a pod what the policy chooses of a node, until [Ledger.Undo] or until the pod is seen with a node. The
-// same again gets the same answer. The error is [ErrPod] or [ErrTaken], and nothing is taken then.
-func (l *Ledger) Reserve(pod *corev1.Pod, node string) (v1alpha1.PodAssignment, error) {
-	return v1alpha1.PodAssignment{}, ErrPod
+// touch notes that the inventory is to be told of a node.
+func (l *Ledger) touch(name string, how staleness) {
+	l.stale[name] = max(l.stale[name], how)
 }
 
-// Undo takes back what was reserved for a pod, as if it had never been. It reports whether something was.
-func (l *Ledger) Undo(uid types.UID) bool { return false }
-
-// Bound notes that the API server has taken the pod's binding. It reports false where nothing is reserved for the pod, as
-// when it has been seen with its node already.
-func (l *Ledger) Bound(uid types.UID) bool { return false }
-
-// Reservation is what was reserved for a pod that was not seen with a node yet.
-type Reservation struct {
-	Pod       types.UID
-	Node      string
-	Bound     bool
-	Namespace string
-	Name      string
-	// Since is the time of the last [Ledger.Advance] before it was reserved.
-	Since time.Time
+// flush tells the inventory of all nodes that have changed.
+func (l *Ledger) flush() {
+	if len(l.stale) == 0 {
+		return
+	}
+	names := slices.Sorted(maps.Keys(l.stale))
+	var put []alloc.Node
+	for _, name := range names {
+		n := l.nodes[name]
+		_, known := l.inv.Position(name)
+		switch {
+		case !n.view.there:
+			if known {
+				_ = l.inv.Remove(name) // it is there
+			}
+		case known && l.stale[name] == heldIsStale:
+		case known && l.stale[name] == hostIsStale:
+			_ = l.inv.SetHost(name, n.view.cpu, n.cpuUsed(), n.view.memory, n.memoryUsed()) // it is there, and nothing is negative
+		default:
+			put = append(put, n.describe())
+		}
+	}
+	if len(put) > 0 && l.inv.Put(put...) != nil {
+		l.putEach(put)
+	}
+	for _, name := range names {
+		n := l.nodes[name]
+		if l.stale[name] == gpusAreStale {
+			for _, p := range n.holders {
+				l.count(p)
+			}
+		}
+		l.compare(n)
+		l.fence(n)
+		if n.idle() {
+			delete(l.nodes, name)
+		}
+	}
+	clear(l.stale)
 }
 
-// Reservations are all that there are, by UID.
-func (l *Ledger) Reservations() []Reservation { return nil }
-
-// Fence is a GPU that takes no more shares until what contradicts itself there has ended, and why.
-type Fence struct {
-	// UUID is empty where the node's annotations cannot be read, so that none of its GPUs takes shares.
-	Node, UUID string
-	Reason     string
-	// Pods are those with a part of the GPU in what contradicts itself, by UID.
-	Pods []string
+// putEach puts nodes that the inventory refused together: without their GPUs where it refuses one of them.
+func (l *Ledger) putEach(put []alloc.Node) {
+	for i := range put {
+		n := l.nodes[put[i].Name]
+		one := n.describe()
+		err := l.inv.Put(one)
+		if err == nil {
+			continue
+		}
+		n.fault = err.Error()
+		one.GPUs, one.Near = nil, nil
+		if l.inv.Put(one) != nil {
+			_ = l.inv.Remove(one.Name) // beyond the most nodes; it may be there in an older form
+		}
+	}
 }
 
-// Fences are all that there are, by node and UUID.
-func (l *Ledger) Fences() []Fence { return nil }
-
-// Inventory is what there is, with everything that was told until this call. The caller must not reserve there.
-func (l *Ledger) Inventory() *alloc.Inventory { return l.inv }
-
-// Rebuilt is a ledger that is made anew of what this one was told last of every object, and of what is reserved.
-func (l *Ledger) Rebuilt() (*Ledger, error) { return New(Config{}) }
-
-// Difference says in what two ledgers differ first, "" for equal ones.
-func (l *Ledger) Difference(other *Ledger) string { return "" }
+func (l *Ledger) node(name string) *node {
+	n := l.nodes[name]
+	if n == nil {
+		n = &node{name: name, holders: map[types.UID]*pod{}}
+		l.nodes[name] = n
+	}
+	return n
+}

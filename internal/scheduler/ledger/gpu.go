@@ -99,12 +99,6 @@ func (g *gpu) cut(has counters, s *sorts) {
 	}
 }
 
-// capabilities are the compute capabilities of architectures, for devices that tell only the architecture.
-var capabilities = map[string]int{
-	"kepler": 300, "maxwell": 500, "pascal": 600, "volta": 700, "turing": 705, "ampere": 800, "ada": 809, "hopper": 900,
-	"blackwell": 1000, "rubin": 1300,
-}
-
 // compute is the compute capability, as [alloc.Capability] has it; 0 where it is unknown.
 func (d *device) compute() int {
 	if a, ok := d.spec.Attributes[v1alpha1.NVIDIADriver+"/cudaComputeCapability"]; ok && a.VersionValue != nil {
@@ -116,7 +110,7 @@ func (d *device) compute() int {
 		}
 	}
 	architecture, _ := d.text(v1alpha1.AttributeArchitecture)
-	return capabilities[architecture]
+	return alloc.ComputeOf(architecture)
 }
 
 func (d *device) location() location {

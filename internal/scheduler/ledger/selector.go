@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/selection"
 )
 
 // mostSelectors bounds the expressions whose answers are remembered, and the sets of them.
@@ -30,12 +31,11 @@ type selector struct {
 	text    string
 	program dracel.CompilationResult
 	// reading is what it reads that differs among devices of one variety.
-	reading reading
+	reading selection.Reading
 	// answers has what it says then of each device, by number, and equal what it says of devices of a variety for which
 	// it reads the same.
 	answers []answer
 	equal   map[values]bool
-	pin     pin
 }
 
 type answer uint8
@@ -80,7 +80,7 @@ func (s *selectors) of(text string) *selector {
 	}
 	one := &selector{text: text, program: s.cache.GetOrCompile(text), equal: map[values]bool{}}
 	if one.program.Error == nil {
-		one.read()
+		one.reading = selection.Read(one.program, one.text)
 	}
 	s.by[text] = one
 	return one
@@ -101,7 +101,7 @@ func (s *selectors) says(one *selector, spec *resourcev1.Device) bool {
 
 // selects reports what an expression says of a device.
 func (s *selectors) selects(one *selector, d *device) bool {
-	if !one.single() {
+	if !one.reading.Varies() {
 		return s.selectsVariety(one, d.variety)
 	}
 	if d.number >= len(one.answers) {
@@ -121,10 +121,10 @@ const mostEqual = 4096
 
 // saysAlike evaluates an expression once for all devices of which it reads the same.
 func (s *selectors) saysAlike(one *selector, d *device) bool {
-	if one.reading.opaque {
+	if one.reading.Opaque {
 		return s.says(one, d.spec)
 	}
-	id := values{variety: d.variety, read: d.values(one.reading.single)}
+	id := values{variety: d.variety, read: d.values(one.reading.Single)}
 	yes, known := one.equal[id]
 	if !known {
 		if len(one.equal) >= mostEqual {
@@ -168,7 +168,7 @@ func (l *Ledger) serving(profile string, expressions []string) (classes alloc.Cl
 	for _, text := range expressions {
 		one := l.selectors.of(text)
 		all = append(all, one)
-		answer.single = answer.single || one.single()
+		answer.single = answer.single || one.reading.Varies()
 	}
 	if len(l.selectors.served) >= mostSelectors {
 		clear(l.selectors.served)
@@ -209,7 +209,7 @@ func every[T any](all []T, profile string, profileOf func(T) string, satisfies f
 
 // may reports whether devices of a variety can satisfy the expressions, as far as that does not differ among them.
 func (l *Ledger) may(all []*selector, v *variety) bool {
-	return !slices.ContainsFunc(all, func(one *selector) bool { return !one.single() && !l.selectors.selectsVariety(one, v) })
+	return !slices.ContainsFunc(all, func(one *selector) bool { return !one.reading.Varies() && !l.selectors.selectsVariety(one, v) })
 }
 
 // single looks at every device of these classes. The names are empty where all GPUs of the classes that are left serve.
@@ -246,10 +246,10 @@ func (l *Ledger) single(profile string, all []*selector, among []uint16) (classe
 // candidates are the GPUs that expressions can select: those of the devices that an expression names, or all.
 func (l *Ledger) candidates(all []*selector) (gpus []*gpu) {
 	for _, one := range all {
-		if one.pin.value == "" {
+		if one.reading.Pin.Value == "" {
 			continue
 		}
-		for _, number := range l.sorts.pinned[one.pin] {
+		for _, number := range l.sorts.pinned[one.reading.Pin] {
 			if g := l.sorts.devices[number].gpu; g != nil && !slices.Contains(gpus, g) {
 				gpus = append(gpus, g)
 			}

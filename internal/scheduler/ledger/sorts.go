@@ -8,36 +8,10 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/selection"
 )
-
-// single are the attributes that tell one GPU from another that is alike.
-var single = map[resourcev1.QualifiedName]bool{
-	v1alpha1.Driver + "/" + v1alpha1.AttributeUUID:         true,
-	v1alpha1.Driver + "/" + v1alpha1.AttributeParent:       true,
-	v1alpha1.Driver + "/" + v1alpha1.AttributeIndex:        true,
-	v1alpha1.Driver + "/" + v1alpha1.AttributePCIeSwitch:   true,
-	v1alpha1.Driver + "/" + v1alpha1.AttributeSwitch:       true,
-	v1alpha1.Driver + "/" + v1alpha1.AttributeNVLinkClique: true,
-	v1alpha1.Driver + "/" + v1alpha1.AttributeNUMANode:     true,
-	v1alpha1.NVIDIADriver + "/uuid":                        true,
-	v1alpha1.NVIDIADriver + "/parentUUID":                  true,
-	v1alpha1.NVIDIADriver + "/index":                       true,
-
-	resourcev1.QualifiedName(deviceattribute.StandardDeviceAttributePCIeRoot): true,
-	resourcev1.QualifiedName(deviceattribute.StandardDeviceAttributePCIBusID): true,
-	"resource.kubernetes.io/numaNode":                                         true,
-}
-
-// qualified is the full name of an attribute.
-func qualified(name resourcev1.QualifiedName) resourcev1.QualifiedName {
-	if strings.Contains(string(name), "/") {
-		return name
-	}
-	return v1alpha1.Driver + "/" + name
-}
 
 // sorts numbers what there is of devices and GPUs.
 type sorts struct {
@@ -49,7 +23,7 @@ type sorts struct {
 	devices []*device
 	vacant  []int
 	// pinned has the numbers of the devices with a value.
-	pinned map[pin][]int
+	pinned map[selection.Pin][]int
 	// models has what is wrong with sets of MIG profiles, see model.
 	models map[string]error
 	// classesChanged and devicesChanged count what Serving's answers depend on.
@@ -80,7 +54,7 @@ type gpuClass struct {
 
 func (s *sorts) init() {
 	s.varieties, s.classes, s.byNumber = map[string]*variety{}, map[string]*gpuClass{}, []*gpuClass{{}}
-	s.models, s.pinned = map[string]error{}, map[pin][]int{}
+	s.models, s.pinned = map[string]error{}, map[selection.Pin][]int{}
 }
 
 // number gives numbers to the devices and classes to the GPUs of a pool that replaces another. Either may be nil.
@@ -168,7 +142,7 @@ func describe(spec *resourcev1.Device) string {
 	var text strings.Builder
 	fmt.Fprint(&text, spec.AllowMultipleAllocations != nil && *spec.AllowMultipleAllocations)
 	for _, name := range slices.Sorted(maps.Keys(spec.Attributes)) {
-		if a := spec.Attributes[name]; !single[qualified(name)] {
+		if a := spec.Attributes[name]; !selection.IsSingle(name) {
 			fmt.Fprintf(&text, "\n%q", name)
 			switch {
 			case a.StringValue != nil:
