@@ -5,6 +5,7 @@
 #   hack/e2e-deps.sh [KUBERNETES...]   minor versions such as v1.36; by default all in test/e2e/components
 #   hack/e2e-deps.sh --kubernetes [KUBERNETES...]   Kubernetes and etcd alone, which need neither root nor packages
 #   hack/e2e-deps.sh --containerd17   containerd 1.7 alone
+#   hack/e2e-deps.sh --folder KUBERNETES   builds nothing: prints where that one is built
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/e2e
@@ -39,6 +40,11 @@ current() { [ "$(cat "$1/.stamp" 2>/dev/null)" = "$(stamp "${@:2}")" ]; }
 built() { stamp "${@:2}" >"$1/.stamp"; }
 
 version_of() { awk -v m="$2" '$1 == m || $2 == m { for (i = 1; i < NF; i++) if ($i == m) { print $(i + 1); exit } }' "$1/go.mod"; }
+
+if [ "${1:-}" = --folder ]; then
+    echo ".cache/e2e/kubernetes-$(version_of "test/e2e/components/$2" k8s.io/kubernetes)"
+    exit
+fi
 
 kubernetes() {
     local source=test/e2e/components/$1 version minor out flags

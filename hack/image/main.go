@@ -4,6 +4,7 @@
 // and kept. The same inputs give the same bytes.
 //
 //	go run ./hack/image -build build -out build/images -packages .cache/e2e/packages divvy gpubench pause
+//	go run ./hack/image -kubernetes .cache/e2e/kubernetes-v1.36.3 kube-scheduler
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/version"
 )
@@ -21,6 +23,7 @@ type recipe struct {
 	packages   []string // of the distribution
 	tree       []string // files and folders of the build, and where they go below /usr/local
 	links      []string // names in /bin that busybox is called by
+	kubernetes []string // programs of Kubernetes
 	entrypoint []string
 	command    []string
 }
@@ -50,6 +53,12 @@ var recipes = map[string]recipe{
 		packages:   []string{"busybox-static"},
 		entrypoint: []string{"/bin/busybox", "sleep", "infinity"},
 	},
+	// The cluster's own scheduler under the name that the chart gives, for clusters that can fetch no image.
+	"kube-scheduler": {
+		reference:  "registry.k8s.io/kube-scheduler",
+		kubernetes: []string{"kube-scheduler"},
+		entrypoint: []string{"/usr/local/bin/kube-scheduler"},
+	},
 }
 
 // versions of images that are not Divvy's own.
@@ -60,14 +69,20 @@ func main() {
 	out := flag.String("out", "build/images", "folder for the archives")
 	cache := flag.String("packages", ".cache/e2e/packages", "folder where fetched packages are kept")
 	tag := flag.String("version", version.Number(), "tag of Divvy's images")
+	kubernetes := flag.String("kubernetes", "", "folder kubernetes-VERSION of Kubernetes' programs")
 	flag.Parse()
-	if err := run(*build, *out, *cache, *tag, flag.Args()); err != nil {
+	if err := run(sources{*build, *cache, *kubernetes}, *out, *tag, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func run(build, out, cache, ours string, names []string) error {
+// sources are folders from which images are made.
+type sources struct {
+	build, packages, kubernetes string
+}
+
+func run(from sources, out, ours string, names []string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
@@ -80,8 +95,14 @@ func run(build, out, cache, ours string, names []string) error {
 		if own, ok := versions[name]; ok {
 			tag = own
 		}
-		path := filepath.Join(out, name+".tar")
-		if err := write(path, r, r.reference+":"+tag, build, cache); err != nil {
+		file := name + ".tar"
+		if r.kubernetes != nil {
+			// A build keeps those of several versions.
+			tag = strings.TrimPrefix(filepath.Base(from.kubernetes), "kubernetes-")
+			file = name + "-" + tag + ".tar"
+		}
+		path := filepath.Join(out, file)
+		if err := write(path, r, r.reference+":"+tag, from); err != nil {
 			return fmt.Errorf("write image %s: %w", name, err)
 		}
 		fmt.Println(path, r.reference+":"+tag)
@@ -89,10 +110,10 @@ func run(build, out, cache, ours string, names []string) error {
 	return nil
 }
 
-func write(path string, r recipe, reference, build, cache string) error {
+func write(path string, r recipe, reference string, from sources) error {
 	files := newLayer()
 	for _, name := range r.packages {
-		archive, err := fetch(cache, name)
+		archive, err := fetch(from.packages, name)
 		if err != nil {
 			return err
 		}
@@ -101,12 +122,19 @@ func write(path string, r recipe, reference, build, cache string) error {
 		}
 	}
 	for _, entry := range r.tree {
-		if err := files.addTree(filepath.Join(build, entry), filepath.Join("usr/local", entry)); err != nil {
+		if err := files.addTree(filepath.Join(from.build, entry), filepath.Join("usr/local", entry)); err != nil {
 			return err
 		}
 	}
 	for _, link := range r.links {
 		files.addLink("usr/bin/"+link, "busybox")
+	}
+	for _, program := range r.kubernetes {
+		content, err := os.ReadFile(filepath.Join(from.kubernetes, program))
+		if err != nil {
+			return err
+		}
+		files.addFile("usr/local/bin/"+program, 0o755, content)
 	}
 	layer, err := files.bytes()
 	if err != nil {

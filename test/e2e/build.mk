@@ -1,6 +1,6 @@
 # Real Kubernetes on this machine, in namespaces of its own: as root.
 
-.PHONY: e2e e2e-slots e2e-deps e2e-ready demo-k8s bench-k8s
+.PHONY: e2e e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
 
 e2e-deps: ## install and build, once, what clusters are made of: runc, Kubernetes, containerd, helm
 	hack/e2e-deps.sh v1.36
@@ -16,16 +16,27 @@ $(B)/test/e2e/crashing: FORCE
 
 e2e: e2e-deps $(B)/test/e2e/crashing $(B)/test/scheduler/crashing ## the whole on real clusters, as root (ONLY=TestName for a part)
 	$(MAKE) --no-print-directory images
+	$(call scheduler-image,v1.36)
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
 		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 45m ./test/e2e/... ./test/bench/sched
 	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
 
-e2e-slots: ## mode slots on Kubernetes 1.35, as root: its components are built once
-	hack/e2e-deps.sh v1.35
+# The cluster's own scheduler, as the image that the chart names.
+scheduler-image = $(GO) run ./hack/image -out $(B)/images -kubernetes "$$(hack/e2e-deps.sh --folder $(1))" kube-scheduler
+
+e2e-slots: VERSION ?= v1.35
+e2e-slots: ## mode slots, as root: on VERSION=v1.32 to v1.35, with CONTAINERD=1.7 or the newest; writes docs/measurements (ONLY=TestName for a part)
+	hack/e2e-deps.sh $(VERSION) v1.36
+	[ -z "$(CONTAINERD)" ] || hack/e2e-deps.sh --containerd$(subst .,,$(CONTAINERD))
 	$(MAKE) --no-print-directory images
-	$(call step,TEST,on real clusters)
-	DIVVY_E2E=slots DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 45m -v -run '^TestSlots' ./test/e2e
+	$(call scheduler-image,$(VERSION))
+	$(call step,TEST,mode slots on Kubernetes $(VERSION))
+	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/versions -kubernetes "$$(hack/e2e-deps.sh --folder $(VERSION))" -containerd "$(CONTAINERD)" -only "$$ONLY"
+
+e2e-slots-all: ## mode slots on each version of Kubernetes that has it, and on containerd 1.7
+	$(MAKE) e2e-slots VERSION=v1.32 CONTAINERD=1.7
+	for minor in v1.32 v1.33 v1.34 v1.35; do $(MAKE) e2e-slots VERSION=$$minor || exit; done
 
 demo-k8s: e2e-ready ## three pods want one simulated GPU of a real cluster, as root
 	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/demo/k8s

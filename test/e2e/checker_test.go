@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -136,11 +137,14 @@ func (l *lab) difference() string {
 // claimed returns what the API server has allocated, and the names of the claims' CDI specifications by node. Admin access
 // takes nothing, and has a specification.
 func (l *lab) claimed() (holdings, map[string][]string, error) {
+	claims, specs := holdings{}, map[string][]string{}
 	list, err := l.Client().ResourceV1().ResourceClaims(metav1.NamespaceAll).List(l.ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return claims, specs, nil // before Kubernetes 1.34 nothing can be claimed
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	claims, specs := holdings{}, map[string][]string{}
 	specify := func(node, name string) {
 		if !slices.Contains(specs[node], name) {
 			specs[node] = append(specs[node], name)

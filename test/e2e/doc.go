@@ -7,5 +7,7 @@
 // oracle and the nodes' disks know about shares. Environment variables help to
 // study a failure: DIVVY_E2E_LOGS names a folder for the logs of a cluster whose
 // test failed, DIVVY_E2E_SEED repeats an order of pods, and DIVVY_E2E_AWAY sets
-// how long the API server is away, by default a minute.
+// how long the API server is away, by default a minute. DIVVY_E2E_KUBERNETES is the
+// version of Kubernetes of the suite of mode slots, and DIVVY_E2E_CONTAINERD its line
+// of containerd, empty for the newest.
 package e2e

@@ -129,7 +129,7 @@ func (l *lab) explain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest/6)
 	defer cancel()
 	for _, args := range [][]string{
-		{"get", "pods,resourceclaims", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
+		{"get", "pods", "-A", "-o", "wide"}, {"get", "resourceclaims", "-A"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
 		{"logs", "-n", system, "-l", "app.kubernetes.io/component=agent", "--tail=60", "--prefix"},
 		{"logs", "-n", system, "-l", "app.kubernetes.io/component=webhook", "--tail=20", "--prefix"},
 		{"logs", "-n", system, "-l", "app.kubernetes.io/component=controller", "--tail=20", "--prefix"},
@@ -236,7 +236,10 @@ func (l *lab) clear() {
 	options := metav1.DeleteOptions{GracePeriodSeconds: &now}
 	l.kubectl("delete", "deployments,jobs,daemonsets", "--all", "-n", l.namespace, "--wait=false")
 	l.must(l.Client().CoreV1().Pods(l.namespace).DeleteCollection(l.ctx, options, metav1.ListOptions{}))
-	l.must(l.Client().ResourceV1().ResourceClaims(l.namespace).DeleteCollection(l.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	err := l.Client().ResourceV1().ResourceClaims(l.namespace).DeleteCollection(l.ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	if !apierrors.IsNotFound(err) { // before Kubernetes 1.34 there is no such collection
+		l.must(err)
+	}
 	l.eventually("pods are gone", func() string {
 		pods, err := l.Client().CoreV1().Pods(l.namespace).List(l.ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {

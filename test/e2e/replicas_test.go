@@ -17,12 +17,9 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// TestSlotsOfReplicas tests mode slots under the names of NVIDIA's device plugin, on Kubernetes 1.35.
+// TestSlotsOfReplicas tests mode slots under the names of NVIDIA's device plugin.
 func TestSlotsOfReplicas(t *testing.T) {
-	if os.Getenv("DIVVY_E2E") != "slots" {
-		t.Skip("starts a cluster of Kubernetes 1.35: run `make e2e-slots` as root")
-	}
-	replicas(t, slotsVersion)
+	replicas(t, slotsVersion(t))
 }
 
 // TestReplicasInBrief does so on the version of which a cluster's components are at hand anyway.
@@ -89,7 +86,7 @@ func replicas(t *testing.T, version string) *lab {
 				Labels: map[string]string{v1alpha1.NodeLabel: "", choice: "instances"},
 			},
 		},
-		Images: images(t), Version: version, Log: t.Logf,
+		Images: images(t), Version: version, Containerd: slotsContainerd(), Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,19 +19,15 @@ import (
 )
 
 const (
-	// slotsVersion is a Kubernetes that cannot share what it allocates by claims.
-	slotsVersion = "v1.35.4"
-	binderName   = "divvy-binder"
-	binderUser   = "system:serviceaccount:" + system + ":" + binderName
+	binderName = "divvy-binder"
+	binderUser = "system:serviceaccount:" + system + ":" + binderName
 )
 
 // TestSlots tests clusters older than shared claims: the scheduler counts slots, the
 // Binding carries the assignment, and the container runtime injects the share.
 func TestSlots(t *testing.T) {
-	if os.Getenv("DIVVY_E2E") != "slots" {
-		t.Skip("starts a cluster of Kubernetes 1.35: run `make e2e-slots` as root")
-	}
-	l := newSlotsLab(t, slotsVersion, cluster.Node{
+	version := slotsVersion(t)
+	l := newSlotsLab(t, version, cluster.Node{
 		Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: map[string]string{v1alpha1.NodeLabel: ""},
 	})
 	l.slots("n2", 0)
@@ -42,6 +38,18 @@ func TestSlots(t *testing.T) {
 	l.scenario("slots-agent-killed", slotsAgentKilled)
 	l.scenario("slots-runtime-restarts", slotsRuntimeRestarts)
 }
+
+// slotsVersion is the Kubernetes that the whole suite runs on: one that cannot share what it allocates by claims. Other runs skip it.
+func slotsVersion(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("DIVVY_E2E") != "slots" {
+		t.Skip("starts a cluster of Kubernetes 1.32 to 1.35: run `make e2e-slots` as root")
+	}
+	return os.Getenv("DIVVY_E2E_KUBERNETES")
+}
+
+// slotsContainerd is the line of containerd that its nodes have.
+func slotsContainerd() string { return os.Getenv("DIVVY_E2E_CONTAINERD") }
 
 // TestSlotsInBrief tests mode slots on the version of which a cluster's components are
 // at hand anyway.
@@ -75,7 +83,7 @@ func newSlotsLab(t *testing.T, version string, further ...cluster.Node) *lab {
 		Labels: map[string]string{v1alpha1.NodeLabel: ""},
 	}
 	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes: append([]cluster.Node{first}, further...), Images: images(t), Version: version, Log: t.Logf,
+		Nodes: append([]cluster.Node{first}, further...), Images: images(t), Version: version, Containerd: slotsContainerd(), Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,8 @@ const DefaultVersion = "v1.36.3"
 type Options struct {
 	// Version of Kubernetes: one that `make e2e-deps` built. Default: DefaultVersion.
 	Version string
+	// Containerd is the line of containerd that nodes have: "1.7", or empty for the newest.
+	Containerd string
 	// Nodes, at least one unless only the API is of interest.
 	Nodes []Node
 	// FeatureGates of all components, such as "DRAConsumableCapacity": true.
@@ -75,10 +77,10 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if options.Log == nil {
 		options.Log = func(string, ...any) {}
 	}
-	if err := Available(options.Version); err != nil {
+	if err := privileged(); err != nil {
 		return nil, err
 	}
-	where, err := find(options.Version)
+	where, err := find(options.Version, options.Containerd)
 	if err != nil {
 		return nil, err
 	}
@@ -294,12 +296,17 @@ func Available(version string) error {
 	if version == "" {
 		version = DefaultVersion
 	}
+	if err := privileged(); err != nil {
+		return err
+	}
+	_, err := find(version, "")
+	return err
+}
+
+func privileged() error {
 	if unix.Geteuid() != 0 {
 		return errors.New("clusters need root: run this with sudo")
 	}
-	if _, err := hierarchies(); err != nil {
-		return err
-	}
-	_, err := find(version)
+	_, err := hierarchies()
 	return err
 }

@@ -47,7 +47,7 @@ route add default dev br0
 	if err := c.StartAPIServer(ctx); err != nil {
 		return err
 	}
-	for name, args := range map[string][]string{"kube-controller-manager": c.managerArgs(), "kube-scheduler": c.schedulerArgs()} {
+	for name, args := range c.followers() {
 		service, err := c.serve(name, args...)
 		if err != nil {
 			return err
@@ -55,6 +55,11 @@ route add default dev br0
 		c.services = append(c.services, service)
 	}
 	return nil
+}
+
+// followers are the parts of the control plane that need the API server, with their arguments.
+func (c *Cluster) followers() map[string][]string {
+	return map[string][]string{"kube-controller-manager": c.managerArgs(), "kube-scheduler": c.schedulerArgs()}
 }
 
 func (c *Cluster) issueCertificates() error {

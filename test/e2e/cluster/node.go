@@ -202,8 +202,11 @@ func (n *Machine) configure() error {
 		n, n.address, n.pods, p.file("ca.crt"), p.file("serving-" + n.Name + ".crt"), p.file("serving-" + n.Name + ".key"),
 		pauseImage, runc, n.cluster.options.FeatureGates,
 	}
-	for _, name := range []string{"containerd.toml", "kubelet.yaml", "pods.conflist"} {
-		parsed, err := template.ParseFS(configs, "config/"+name)
+	for name, from := range map[string]string{
+		// Lines of containerd differ in their configuration, the kubelets of all versions take the same.
+		"containerd.toml": filepath.Base(n.cluster.places.containerd) + ".toml", "kubelet.yaml": "kubelet.yaml", "pods.conflist": "pods.conflist",
+	} {
+		parsed, err := template.ParseFS(configs, "config/"+from)
 		if err != nil {
 			return err
 		}

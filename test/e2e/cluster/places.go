@@ -25,8 +25,9 @@ type places struct {
 
 func (p places) component(name string) string { return filepath.Join(p.components, name) }
 
-// find locates them. DIVVY_PREFIX names another build of Divvy than build/.
-func find(version string) (places, error) {
+// find locates those of a version of Kubernetes and a line of containerd, which may be empty. DIVVY_PREFIX names another build of
+// Divvy than build/.
+func find(version, containerd string) (places, error) {
 	root, err := Repository()
 	if err != nil {
 		return places{}, err
@@ -40,7 +41,7 @@ func find(version string) (places, error) {
 		root:       root,
 		run:        filepath.Join(cache, "run"),
 		components: filepath.Join(cache, "kubernetes-"+version),
-		containerd: filepath.Join(cache, "containerd"),
+		containerd: filepath.Join(cache, "containerd"+strings.ReplaceAll(containerd, ".", "")),
 		helm:       filepath.Join(cache, "helm", "helm"),
 		prefix:     prefix,
 		pause:      filepath.Join(prefix, "images", "pause.tar"),
