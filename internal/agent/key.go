@@ -20,5 +20,14 @@ func PodOfKey(key string) (podUID string, ok bool) {
 	return podUID, ok
 }
 
+// ShareOfKey is [PodOfKey] with the name of the pod's share.
+func ShareOfKey(key string) (podUID, share string, ok bool) {
+	rest, ok := strings.CutPrefix(key, podKeys)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, "/")
+}
+
 // ofTenancy reports whether a tenant's id is that of a tenancy.
 func ofTenancy(id string) bool { return strings.HasPrefix(id, tenancyPrefix) }

@@ -46,6 +46,9 @@ type Config struct {
 	// GPUs returns the node's GPUs with their faults, and a channel that is
 	// closed when they change.
 	GPUs func() ([]v1alpha1.NodeGPU, <-chan struct{})
+	// Held returns what tenants hold of them, and a channel that is closed when that, or what GPUs returns, may have
+	// changed; nil tells nobody.
+	Held func() (v1alpha1.NodeHeld, <-chan struct{})
 	// Nodes and Node are where the GPUs are published for the scheduler that binds pods; where Nodes is nil they are not.
 	Nodes Nodes
 	Node  string

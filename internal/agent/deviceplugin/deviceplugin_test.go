@@ -8,10 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -133,6 +131,8 @@ type node struct {
 	changed [2]chan struct{}
 	refuse  int
 	patches chan string
+	held    v1alpha1.NodeHeld
+	notes   []map[string]string
 }
 
 func newNode(gpus ...v1alpha1.NodeGPU) *node {
@@ -172,6 +172,7 @@ func (n *node) Patch(_ context.Context, name string, kind types.PatchType, data 
 	if err := json.Unmarshal(data, &patch); err != nil || name != "n1" || kind != types.MergePatchType {
 		return nil, errors.New("no such patch")
 	}
+	n.notes = append(n.notes, patch.Metadata.Annotations)
 	n.patches <- patch.Metadata.Annotations[v1alpha1.GPUsAnnotation]
 	return nil, nil
 }
@@ -308,34 +309,4 @@ func TestKubeletThatDoesNotAnswer(t *testing.T) {
 	if second := next(t, tries); second.Sub(first) < 400*time.Millisecond {
 		t.Errorf("tried again after %s", second.Sub(first))
 	}
-}
-
-func TestPublishedGPUs(t *testing.T) {
-	n := newNode(gpu("GPU-bbbb", 1), gpu("GPU-aaaa", 0))
-	n.refuse = 1
-	startPlugin(t, t.TempDir(), n)
-	got, err := v1alpha1.ParseNodeGPUs(next(t, n.patches))
-	if err != nil || len(got.GPUs) != 2 || got.GPUs[0].UUID != "GPU-aaaa" {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	ill := gpu("GPU-aaaa", 0)
-	ill.Fault = "it fell off the bus"
-	n.set(0, func() { n.gpus = []v1alpha1.NodeGPU{ill} })
-	if text := next(t, n.patches); !strings.Contains(text, "fell off") || strings.Contains(text, "bbbb") {
-		t.Error(text)
-	}
-}
-
-// A node that was deleted comes back without what was written on it.
-func TestGPUsArePublishedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(gpu("GPU-aaaa", 0))
-		n.refuse = 3
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		Config{GPUs: n.GPUs, Nodes: n, Node: "n1", Log: slog.New(slog.DiscardHandler)}.publish(ctx)
-		if len(n.patches) != 6 || n.refuse > 0 {
-			t.Errorf("published %d times in an hour, of which 3 were refused", len(n.patches))
-		}
-	})
 }

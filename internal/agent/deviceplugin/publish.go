@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,34 +18,58 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	lastPause  = 30 * time.Second
-	// publishAgain is the time after which unchanged GPUs are published again: a node
-	// that was deleted comes back without the annotation, and somebody may remove it.
+	// publishAgain is the time after which the same is published again: a node
+	// that was deleted comes back without annotations, and somebody may remove them.
 	publishAgain = 10 * time.Minute
+	// publishMost is the least time between two writes: tenants that come together are told of together.
+	publishMost = time.Second
 )
 
-// publish writes the GPUs into the node's annotation, and again when they
+// publish writes the GPUs and what is held of them into the node's annotations, and again when they
 // change and from time to time, until ctx is done.
 func (c Config) publish(ctx context.Context) {
 	pause := firstPause
+	var written map[string]string
+	var at time.Time
 	for ctx.Err() == nil {
-		gpus, changed := c.GPUs()
-		text, err := describe(gpus)
-		if err == nil {
-			err = c.write(ctx, text)
+		texts, changed, err := c.texts()
+		next := publishAgain - time.Since(at)
+		if err == nil && (!maps.Equal(texts, written) || next <= 0) {
+			err = c.write(ctx, texts)
+			written, at, next = texts, time.Now(), publishAgain
 		}
-		next := publishAgain
 		if err != nil {
 			c.Log.Warn("cannot publish the node's GPUs", "node", c.Node, "error", err)
+			written = nil
 			next, pause = pause, min(2*pause, lastPause)
 		} else {
 			pause = firstPause
 		}
 		select {
 		case <-ctx.Done():
-		case <-changed:
+		case <-changed[0]:
+		case <-changed[1]:
 		case <-time.After(next):
 		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(publishMost - time.Since(at)):
+		}
 	}
+}
+
+// texts are the annotations, and channels of which one is closed when they may be others.
+func (c Config) texts() (texts map[string]string, changed [2]<-chan struct{}, err error) {
+	gpus, others := c.GPUs()
+	changed[0] = others
+	text, err := describe(gpus)
+	texts = map[string]string{v1alpha1.GPUsAnnotation: text}
+	if err == nil && c.Held != nil {
+		var held v1alpha1.NodeHeld
+		held, changed[1] = c.Held()
+		texts[v1alpha1.HeldAnnotation], err = held.Text()
+	}
+	return texts, changed, err
 }
 
 // describe renders the GPUs in the order of their indexes. It is pure.
@@ -56,8 +81,8 @@ func describe(gpus []v1alpha1.NodeGPU) (string, error) {
 	return v1alpha1.NodeGPUs{GPUs: gpus}.Text()
 }
 
-func (c Config) write(ctx context.Context, text string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1alpha1.GPUsAnnotation: text}}})
+func (c Config) write(ctx context.Context, texts map[string]string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": texts}})
 	if err != nil {
 		return fmt.Errorf("describe the GPUs: %w", err)
 	}

@@ -140,6 +140,9 @@ func (s *service) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServ
 			gpus, gpusChanged := s.config.GPUs()
 			changed[0] = gpusChanged
 			changed[1], down = s.config.Guard.Down()
+			if s.config.Held != nil {
+				_, changed[2] = s.config.Held()
+			}
 			return []count{countSlots(gpus, down)}, changed
 		},
 		shown: func(units []count) []*kubelet.Device { return units[0].slots() }, what: "slots", stopped: s.stopped,

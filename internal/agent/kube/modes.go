@@ -198,7 +198,7 @@ func (k *node) serveSlots(ctx context.Context) error {
 	}
 	return k.together(ctx, append(all, func(ctx context.Context) error {
 		return deviceplugin.Run(ctx, deviceplugin.Config{
-			Dir: k.devicePlugins(), Guard: plugin.Guard(), GPUs: k.publisher.slots,
+			Dir: k.devicePlugins(), Guard: plugin.Guard(), GPUs: k.publisher.slots, Held: k.Agent.Held,
 			Nodes: k.options.Client.CoreV1().Nodes(), Node: k.options.Node, Log: k.Log,
 		})
 	})...)

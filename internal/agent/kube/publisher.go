@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
@@ -239,26 +238,6 @@ func (p *publisher) labels() ([]nodelabels.GPU, <-chan struct{}) {
 	var gpus []nodelabels.GPU
 	for _, gpu := range p.gpus {
 		gpus = append(gpus, nodelabels.GPU{Model: gpu.Name, Memory: gpu.Capacity()})
-	}
-	return gpus, changed
-}
-
-// slots returns what the node's annotation says about the GPUs, for the scheduler that binds pods to slots.
-func (p *publisher) slots() ([]v1alpha1.NodeGPU, <-chan struct{}) {
-	faults, changed := p.Health.Faults()
-	var gpus []v1alpha1.NodeGPU
-	for _, gpu := range p.gpus {
-		if p.machines.has(gpu) {
-			continue // no pod has a share of it
-		}
-		g := v1alpha1.NodeGPU{
-			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Memory: gpu.Capacity(), ContextBytes: gpu.ContextBytes,
-			NUMANode: -1, Fault: faults[gpu.UUID].Text,
-		}
-		if location, ok := p.locations[gpu.UUID]; ok && location.NUMANode >= 0 {
-			g.NUMANode = location.NUMANode
-		}
-		gpus = append(gpus, g)
 	}
 	return gpus, changed
 }

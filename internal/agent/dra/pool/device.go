@@ -144,7 +144,7 @@ func (g *GPU) attributes(form Form) map[resourcev1.QualifiedName]resourcev1.Devi
 	text(v1alpha1.AttributeForm, string(form))
 	text(v1alpha1.AttributeModel, g.Model)
 	text(v1alpha1.AttributeArchitecture, g.Architecture)
-	for name, version := range map[resourcev1.QualifiedName]string{v1alpha1.AttributeDriverVersion: Semver(g.DriverVersion), v1alpha1.AttributeCUDAVersion: cudaSemver(g.CUDA)} {
+	for name, version := range map[resourcev1.QualifiedName]string{v1alpha1.AttributeDriverVersion: Semver(g.DriverVersion), v1alpha1.AttributeCUDAVersion: CUDASemver(g.CUDA)} {
 		if version != "" {
 			all[name] = resourcev1.DeviceAttribute{VersionValue: ptr.To(version)}
 		}

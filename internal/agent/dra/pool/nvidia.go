@@ -50,7 +50,7 @@ func (g *GPU) nvidia(all map[resourcev1.QualifiedName]resourcev1.DeviceAttribute
 		}
 	}
 	for name, version := range map[resourcev1.QualifiedName]string{
-		nvidiaDriver: Semver(g.DriverVersion), nvidiaCUDA: cudaSemver(g.CUDA), nvidiaCapability: Semver(g.Capability),
+		nvidiaDriver: Semver(g.DriverVersion), nvidiaCUDA: CUDASemver(g.CUDA), nvidiaCapability: Semver(g.Capability),
 	} {
 		if version != "" {
 			all[name] = resourcev1.DeviceAttribute{VersionValue: ptr.To(version)}

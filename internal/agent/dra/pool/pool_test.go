@@ -142,7 +142,7 @@ func TestSemver(t *testing.T) {
 		}
 	}
 	for version, want := range map[int]string{0: "", 12040: "12.4.0", 13000: "13.0.0", 9020: "9.2.0"} {
-		if got := cudaSemver(version); got != want {
+		if got := CUDASemver(version); got != want {
 			t.Errorf("%d is %q, want %q", version, got, want)
 		}
 	}

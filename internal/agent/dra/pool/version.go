@@ -33,8 +33,8 @@ func Semver(version string) string {
 	return strings.Join(numbers[:], ".")
 }
 
-// cudaSemver writes 12040 as 12.4.0.
-func cudaSemver(version int) string {
+// CUDASemver writes the driver's number of a version of CUDA in the same way, such as 12040 as 12.4.0; "" stands for none.
+func CUDASemver(version int) string {
 	if version <= 0 {
 		return ""
 	}
