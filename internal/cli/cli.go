@@ -112,6 +112,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 		newHandedOver(a, "node", "Show what each GPU of a node of a Kubernetes cluster has, gives and does"),
 		newHandedOver(a, "queues", "Show the queues of a Kubernetes cluster, and follow them"),
 		newHandedOver(a, "controller", "Make a Kubernetes cluster's claim templates, and explain why pods wait"),
+		newHandedOver(a, "scheduler-extender", "Tell the scheduler of Kubernetes 1.32 to 1.35 which GPUs pods get"),
 	)
 	for _, command := range root.Commands() {
 		command.GroupID = groups[command.Name()]
@@ -124,5 +125,5 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 var groups = map[string]string{
 	"run": "shares", "ls": "shares", "top": "shares", "show": "shares", "history": "shares", "advise": "shares", "web": "shares", "set": "shares", "share": "shares", "stop": "shares", "explain": "shares",
 	"gpu": "gpus", "topo": "gpus", "vm": "gpus", "doctor": "gpus", "simgpu": "gpus", "agent": "gpus", "serve": "gpus",
-	"queues": "clusters", "node": "clusters", "replay": "clusters", "convert": "clusters", "webhook": "clusters", "controller": "clusters",
+	"queues": "clusters", "node": "clusters", "replay": "clusters", "convert": "clusters", "webhook": "clusters", "controller": "clusters", "scheduler-extender": "clusters",
 }

@@ -47,6 +47,6 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{Use: "divvy", Short: "Divide the GPUs of a Kubernetes cluster"}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.AddCommand(newAgent(a), newServe(a), newWebhook(a), newController(a), newDoctor(a), newExplain(a), newQueues(a), newNode(a), newList(a), program.NewVersion(a.out))
+	root.AddCommand(newAgent(a), newServe(a), newWebhook(a), newController(a), newSchedulerExtender(a), newDoctor(a), newExplain(a), newQueues(a), newNode(a), newList(a), program.NewVersion(a.out))
 	return root
 }

@@ -22,15 +22,16 @@ func call(args ...string) (status int, out, errOut string) {
 // Help is part of the interface.
 func TestHelp(t *testing.T) {
 	for name, args := range map[string][]string{
-		"divvy-agent-kubernetes": {"agent", "--kubernetes", "--help"},
-		"divvy-webhook":          {"webhook", "--help"},
-		"divvy-controller":       {"controller", "--help"},
-		"divvy-doctor":           {"doctor", "--kubernetes", "--help"},
-		"divvy-explain-pod":      {"explain", "pod", "--help"},
-		"divvy-explain-queue":    {"explain", "queue", "--help"},
-		"divvy-queues":           {"queues", "--help"},
-		"divvy-node":             {"node", "--help"},
-		"divvy-ls":               {"ls", "--cluster", "--help"},
+		"divvy-agent-kubernetes":   {"agent", "--kubernetes", "--help"},
+		"divvy-webhook":            {"webhook", "--help"},
+		"divvy-controller":         {"controller", "--help"},
+		"divvy-scheduler-extender": {"scheduler-extender", "--help"},
+		"divvy-doctor":             {"doctor", "--kubernetes", "--help"},
+		"divvy-explain-pod":        {"explain", "pod", "--help"},
+		"divvy-explain-queue":      {"explain", "queue", "--help"},
+		"divvy-queues":             {"queues", "--help"},
+		"divvy-node":               {"node", "--help"},
+		"divvy-ls":                 {"ls", "--cluster", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errOut := call(args...)
@@ -83,6 +84,9 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"queues", "vision"}, `unexpected argument "vision"`},
 		{[]string{"controller", "--mode", "slots"}, "do not run the controller there"},
 		{[]string{"controller", "--mode", "both"}, `mode "both"`},
+		{[]string{"scheduler-extender"}, "give --local, or --client-authority and --client-name"},
+		{[]string{"scheduler-extender", "--policy", "none"}, `unknown policy "none"`},
+		{[]string{"scheduler-extender", "--local", "x", "--lease-duration", "9s"}, "--lease-duration > --lease-renew-deadline"},
 		{[]string{"agent", "--kubernetes", "--mode", "both"}, "use claims, slots or auto"},
 		{[]string{"agent", "--kubernetes"}, "node"},
 		{[]string{"agent", "--kubernetes", "--node-name", "n", "--default-policy", "fair"}, "use fixed, weighted or burst"},

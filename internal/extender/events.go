@@ -1,0 +1,88 @@
+package extender
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/divvy-gpu/divvy/internal/extender/ledger"
+)
+
+// ReasonFenced is that of the event on a node with a GPU that takes no more shares.
+const ReasonFenced = "GPUFenced"
+
+const (
+	// longestNote is the longest message of an event, in bytes.
+	longestNote = 1024
+	// mostOfName is how much of a node's name is in an event's.
+	mostOfName = 200
+)
+
+// fences tells on nodes of GPUs that are fenced, once for each reason.
+type fences struct {
+	core   *core
+	client kubernetes.Interface
+	now    func() time.Time
+	counts *counts
+	log    *slog.Logger
+	known  map[string]bool
+}
+
+// look tells what is new.
+func (f *fences) look(ctx context.Context) {
+	all := f.core.fences()
+	f.counts.fenced.Set(float64(len(all)))
+	known := f.known
+	f.known = make(map[string]bool, len(all))
+	for _, fence := range all {
+		id := fence.Node + " " + fence.UUID + " " + fence.Reason
+		if known[id] {
+			f.known[id] = true
+			continue
+		}
+		if err := f.tell(ctx, fence); err != nil {
+			f.log.WarnContext(ctx, "cannot tell that a GPU is fenced", "node", fence.Node, "error", err)
+			continue
+		}
+		f.log.WarnContext(ctx, "a GPU is fenced", "node", fence.Node, "gpu", fence.UUID, "because", fence.Reason, "pods", fence.Pods)
+		f.known[id] = true
+	}
+}
+
+func (f *fences) tell(ctx context.Context, fence ledger.Fence) error {
+	note := fenceNote(fence)
+	ctx, cancel := context.WithTimeout(ctx, longestRead)
+	defer cancel()
+	at := metav1.NewTime(f.now())
+	_, err := f.client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: fence.Node[:min(len(fence.Node), mostOfName)] + ".", Namespace: metav1.NamespaceDefault},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: fence.Node},
+		Reason:         ReasonFenced, Message: note, Type: corev1.EventTypeWarning, Source: corev1.EventSource{Component: "divvy-extender"},
+		FirstTimestamp: at, LastTimestamp: at, Count: 1,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("write an event on node %s: %w", fence.Node, err)
+	}
+	return nil
+}
+
+func fenceNote(fence ledger.Fence) string {
+	what := "GPU " + fence.UUID + " takes"
+	if fence.UUID == "" {
+		what = "the node's GPUs take"
+	}
+	note := what + " no more shares: " + fence.Reason
+	if len(fence.Pods) > 0 {
+		note += "; pods with UID " + strings.Join(fence.Pods, ", ")
+	}
+	if len(note) > longestNote {
+		note = strings.ToValidUTF8(note[:longestNote-3], "") + "..."
+	}
+	return note
+}

@@ -1,0 +1,30 @@
+package extender
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// foreign says why a pod cannot be placed by slots at all, "" for nothing. Such a pod named this scheduler by itself: the webhook
+// leaves a pod alone that names a scheduler of gangs or queues.
+func foreign(pod *corev1.Pod) string {
+	const needs = " needs Kubernetes 1.36 and claims"
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return "a pod with both a share and a resource claim" + needs + ": ask in one way"
+	}
+	for _, name := range []string{v1alpha1.GangAnnotation, v1alpha1.GangSizeAnnotation, v1alpha1.GangMinimumAnnotation, v1alpha1.GangTopologyAnnotation} {
+		if _, ok := pod.Annotations[name]; ok {
+			return "a gang (annotation " + name + ")" + needs + ", or a scheduler of gangs in schedulerName"
+		}
+	}
+	for _, name := range []string{v1alpha1.QueueLabel, v1alpha1.QuotaLabel} {
+		if _, ok := pod.Labels[name]; ok {
+			return "a queue (label " + name + ")" + needs
+		}
+	}
+	if pod.Annotations[v1alpha1.RequestAnnotation] == "" {
+		return "the pod has no annotation " + v1alpha1.RequestAnnotation + ", which Divvy's webhook writes: make the pod again while the webhook runs"
+	}
+	return ""
+}

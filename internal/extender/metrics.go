@@ -1,0 +1,52 @@
+package extender
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts are the server's metrics.
+type counts struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	binds    *prometheus.CounterVec
+	fenced   prometheus.Gauge
+	leads    prometheus.Gauge
+}
+
+func newCounts(registry prometheus.Registerer, c *core) *counts {
+	m := &counts{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "divvy_extender_requests_total",
+			Help: "Questions of the scheduler, by verb (filter, prioritize, bind) and result: answered, refused, away or unreadable.",
+		}, []string{"verb", "result"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "divvy_extender_request_seconds",
+			Help:    "Time from a question to its answer, by verb.",
+			Buckets: []float64{.0005, .001, .002, .003, .005, .01, .02, .05, .1, .5, 2, 10},
+		}, []string{"verb"}),
+		binds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "divvy_extender_binds_total",
+			Help: "Bindings written, by what became of them: bound, refused, unanswered, or undone after that.",
+		}, []string{"result"}),
+		fenced: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "divvy_extender_fenced_gpus", Help: "GPUs that take no more shares, because what is said of them contradicts itself.",
+		}),
+		leads: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "divvy_extender_leads", Help: "1 while this replica answers, and 0 while it follows.",
+		}),
+	}
+	registry.MustRegister(m.requests, m.duration, m.binds, m.fenced, m.leads, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "divvy_extender_unseen_binds", Help: "Pods with a place that was reserved, and that watches have not yet told of with a node.",
+	}, func() float64 { return float64(c.unseen()) }))
+	for result := range map[string]bool{"bound": true, "refused": true, "unanswered": true, "undone": true} {
+		m.binds.WithLabelValues(result)
+	}
+	return m
+}
+
+func (m *counts) done(verb, result string, began time.Time) {
+	m.requests.WithLabelValues(verb, result).Inc()
+	m.duration.WithLabelValues(verb).Observe(time.Since(began).Seconds())
+}

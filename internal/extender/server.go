@@ -1,0 +1,231 @@
+package extender
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/divvy-gpu/divvy/internal/extender/ledger"
+	"github.com/divvy-gpu/divvy/internal/lease"
+)
+
+// Options are what a server is started with.
+type Options struct {
+	// Follow reads and watches pods and nodes, and marks this replica's pod.
+	Follow kubernetes.Interface
+	// Write writes Bindings and events. Lock is that of the election, and guards it.
+	Write kubernetes.Interface
+	Lock  *lease.Lock
+	// List lists all pods as the API server has them now, and not as it remembers them.
+	List     func(context.Context) (*metav1.PartialObjectMetadataList, error)
+	Election Election
+	// Pod is this replica's, "" outside of one. Without the lease of a scheduler in Election a Service selects it while it leads.
+	Pod    string
+	Ledger ledger.Config
+	// Questions takes what schedulers ask, over TLS as it says, Plain answers metrics and probes; the server closes both.
+	Questions, Plain net.Listener
+	TLS              *tls.Config
+	// Step is told of each step of a binding, nil tells nobody.
+	Step func(string)
+	Log  *slog.Logger
+}
+
+const (
+	// longestHeader is how long a connection may take for the handshake and for the header of a request, and longestBody for all of
+	// a question.
+	longestHeader = 5 * time.Second
+	longestBody   = 15 * time.Second
+	longestIdle   = 10 * time.Minute
+	headerBytes   = 16 << 10
+	// drain bounds how long questions under way may take when the server ends.
+	drain = 2*longestWrite + 2*longestRead
+	// tick is the time between two looks at what has become of bindings and GPUs.
+	tick = time.Second
+)
+
+// server is one run of Serve.
+type server struct {
+	options Options
+	core    *core
+	known   *following
+	binder  *binder
+	counts  *counts
+	leads   atomic.Bool
+	ending  atomic.Bool
+}
+
+// Serve answers a scheduler while it holds the lease, until the context ends or the lease is lost, and finishes what has begun.
+func Serve(ctx context.Context, o Options) error {
+	l, err := ledger.New(o.Ledger)
+	if err != nil {
+		return errors.Join(fmt.Errorf("make the ledger: %w", err), o.Questions.Close(), o.Plain.Close())
+	}
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	s := &server{options: o, core: newCore(l)}
+	registry := prometheus.NewRegistry()
+	s.counts = newCounts(registry, s.core)
+	s.binder = &binder{core: s.core, client: o.Write, now: time.Now, step: o.Step, counts: s.counts, log: o.Log}
+	s.known = follow(o.Follow, s.core)
+
+	running, stop := context.WithCancel(ctx)
+	defer s.known.running.Wait()
+	defer stop()
+	s.known.start(running)
+	questions, plain := s.questions(), s.probes(registry)
+	fault := make(chan error, 2)
+	for _, serve := range []func() error{
+		func() error { return questions.ServeTLS(o.Questions, "", "") },
+		func() error { return plain.Serve(o.Plain) },
+	} {
+		go func() {
+			if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+				fault <- err
+				stop()
+			}
+		}()
+	}
+	if err := s.mark(running, false); err != nil {
+		o.Log.WarnContext(ctx, "the Service may still lead here", "error", err)
+	}
+	worked, err := o.Election.lead(running, o.Lock, o.Log.Info, func(leading context.Context) error {
+		return s.work(leading, questions)
+	})
+	stop()
+	closed := errors.Join(questions.Close(), plain.Close())
+	select {
+	case unserved := <-fault:
+		return fmt.Errorf("serve: %w", unserved)
+	default:
+	}
+	switch {
+	case worked != nil:
+		return worked
+	case ctx.Err() != nil:
+		return closed
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: another replica works now, and this one restarts", ErrLeaseLost)
+}
+
+// work answers from when everything is known until the context ends; then it finishes what has begun, while it still holds the
+// lease.
+func (s *server) work(ctx context.Context, questions *http.Server) error {
+	s.core.advance(time.Now())
+	before := time.Now()
+	if !s.known.wait(ctx) {
+		return nil
+	}
+	if e := &s.options.Election; s.options.Pod != "" {
+		// The lease may be one of this pod's that ended a moment ago, and what it wrote may yet be on its way.
+		if pause(ctx, e.Duration-e.Deadline-time.Since(before)) != nil {
+			return nil
+		}
+	}
+	err := s.core.catchUp(ctx, s.options.List, func(why string) {
+		s.options.Log.InfoContext(ctx, "nothing is placed until all pods are known", "waits", why)
+	})
+	if err != nil {
+		return nil // the context's
+	}
+	if err := s.mark(ctx, true); err != nil {
+		return err
+	}
+	s.leads.Store(true)
+	s.counts.leads.Set(1)
+	s.options.Log.InfoContext(ctx, "answering the scheduler", "address", s.options.Questions.Addr().String())
+	s.look(ctx)
+	s.ending.Store(true)
+	s.leads.Store(false)
+	s.counts.leads.Set(0)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	if err := errors.Join(questions.Shutdown(ending), s.mark(ending, false)); err != nil {
+		return fmt.Errorf("end the server: %w", err)
+	}
+	return nil
+}
+
+// look follows bindings and GPUs until the context ends.
+func (s *server) look(ctx context.Context) {
+	fences := &fences{core: s.core, client: s.options.Write, now: time.Now, counts: s.counts, log: s.options.Log}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		s.core.advance(time.Now())
+		s.binder.look(ctx)
+		fences.look(ctx)
+	}
+}
+
+// away says why nothing is answered, nil if it is.
+func (s *server) away() error {
+	switch {
+	case s.ending.Load():
+		return fmt.Errorf("%w: this replica of divvy scheduler-extender ends", errAway)
+	case !s.known.known():
+		return fmt.Errorf("%w: divvy scheduler-extender has not read the cluster's pods and nodes yet", errAway)
+	case !s.leads.Load():
+		return fmt.Errorf("%w: this replica of divvy scheduler-extender does not hold lease %s/%s", errAway, s.options.Election.Namespace, s.options.Election.Name)
+	}
+	if err := s.options.Lock.Held(); err != nil {
+		return fmt.Errorf("%w: %w", errAway, err)
+	}
+	return nil
+}
+
+// questions is the server for schedulers.
+func (s *server) questions() *http.Server {
+	h := &handler{core: s.core, binder: s.binder, away: s.away, turns: make(chan struct{}, mostAtOnce), counts: s.counts, log: s.options.Log}
+	return &http.Server{
+		Handler: h.mux(), TLSConfig: s.options.TLS,
+		ReadHeaderTimeout: longestHeader, ReadTimeout: longestBody, WriteTimeout: longestBody + drain, IdleTimeout: longestIdle, MaxHeaderBytes: headerBytes,
+		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelInfo), // a scheduler that is set up wrongly
+	}
+}
+
+// probes answers metrics and probes: healthy is a server that runs, standing one that knows the cluster and would answer if it led,
+// ready one that answers.
+func (s *server) probes(registry *prometheus.Registry) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { probed(w, nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { probed(w, s.away()) })
+	mux.HandleFunc("GET /standingz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.away(); !s.known.known() || s.ending.Load() {
+			probed(w, err)
+			return
+		}
+		probed(w, nil)
+	})
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: longestHeader, ReadTimeout: longestBody, WriteTimeout: longestBody, IdleTimeout: longestIdle, MaxHeaderBytes: headerBytes,
+		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+func probed(w http.ResponseWriter, fault error) {
+	if fault != nil {
+		http.Error(w, fault.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
