@@ -221,10 +221,6 @@ const (
 	UsedAnnotation = Domain + "/used"
 )
 
-// LeadsLabel is "true" on the pod of the replica of divvy scheduler-extender that answers, where a Service leads there. The replica
-// writes it.
-const LeadsLabel = Domain + "/leads"
-
 // Annotations of pods that say which GPUs they accept and prefer. Whoever writes the pod writes them.
 const (
 	// ModelsAnnotation is a [GPUModels].

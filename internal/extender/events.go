@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -32,6 +33,8 @@ type fences struct {
 	counts *counts
 	log    *slog.Logger
 	known  map[string]bool
+	// identity names this replica.
+	identity string
 }
 
 // look tells what is new.
@@ -59,12 +62,11 @@ func (f *fences) tell(ctx context.Context, fence ledger.Fence) error {
 	note := fenceNote(fence)
 	ctx, cancel := context.WithTimeout(ctx, longestRead)
 	defer cancel()
-	at := metav1.NewTime(f.now())
-	_, err := f.client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: fence.Node[:min(len(fence.Node), mostOfName)] + ".", Namespace: metav1.NamespaceDefault},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: fence.Node},
-		Reason:         ReasonFenced, Message: note, Type: corev1.EventTypeWarning, Source: corev1.EventSource{Component: "divvy-extender"},
-		FirstTimestamp: at, LastTimestamp: at, Count: 1,
+	_, err := f.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: fence.Node[:min(len(fence.Node), mostOfName)] + ".", Namespace: metav1.NamespaceDefault},
+		EventTime:  metav1.NewMicroTime(f.now()), ReportingController: "divvy.dev/scheduler-extender", ReportingInstance: f.identity,
+		Action: "Scheduling", Reason: ReasonFenced, Type: corev1.EventTypeWarning, Note: note,
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: fence.Node},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("write an event on node %s: %w", fence.Node, err)

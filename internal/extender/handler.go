@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// Paths at which the scheduler asks: the verbs of its configuration below [PathRoot].
+// Verbs of the scheduler's configuration, each a path of its own.
 const (
-	PathRoot       = "/scheduler"
 	VerbFilter     = "filter"
 	VerbPrioritize = "prioritize"
 	VerbBind       = "bind"
@@ -44,7 +43,8 @@ func (h *handler) mux() http.Handler {
 	for verb, answer := range map[string]func(context.Context, []byte) ([]byte, error){
 		VerbFilter: h.filter, VerbPrioritize: h.prioritise, VerbBind: h.bind,
 	} {
-		mux.HandleFunc("POST "+PathRoot+"/"+verb, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, verb, answer) })
+		mux.HandleFunc("POST /scheduler/"+verb, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, verb, answer) })
+		mux.HandleFunc("POST /"+verb, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, verb, answer) })
 	}
 	return mux
 }

@@ -10,12 +10,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/lease"
 )
 
@@ -147,24 +145,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// mark has the pod of this replica selected by the Service while it leads, or not. Without the name of a pod, or
-// with a scheduler in it, there is no Service.
-func (s *server) mark(ctx context.Context, leads bool) error {
-	if s.options.Pod == "" || s.options.Election.Scheduler != "" {
-		return nil
-	}
-	value := "null"
-	if leads {
-		value = `"true"`
-	}
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, v1alpha1.LeadsLabel, value)
-	ctx, cancel := context.WithTimeout(ctx, longestWrite)
-	defer cancel()
-	_, err := s.options.Follow.CoreV1().Pods(s.options.Election.Namespace).Patch(ctx, s.options.Pod, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("mark pod %s for the Service: %w", s.options.Pod, err)
-	}
-	return nil
 }

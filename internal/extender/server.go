@@ -22,7 +22,7 @@ import (
 
 // Options are what a server is started with.
 type Options struct {
-	// Follow reads and watches pods and nodes, and marks this replica's pod.
+	// Follow reads and watches pods and nodes.
 	Follow kubernetes.Interface
 	// Write writes Bindings and events. Lock is that of the election, and guards it.
 	Write kubernetes.Interface
@@ -30,8 +30,8 @@ type Options struct {
 	// List lists all pods as the API server has them now, and not as it remembers them.
 	List     func(context.Context) (*metav1.PartialObjectMetadataList, error)
 	Election Election
-	// Pod is this replica's, "" outside of one. Without the lease of a scheduler in Election a Service selects it while it leads.
-	Pod    string
+	// Again tells that the lease may be one of a process with the same identity that ended a moment ago.
+	Again  bool
 	Ledger ledger.Config
 	// Questions takes what schedulers ask, over TLS as it says, Plain answers metrics and probes; the server closes both.
 	Questions, Plain net.Listener
@@ -97,9 +97,6 @@ func Serve(ctx context.Context, o Options) error {
 			}
 		}()
 	}
-	if err := s.mark(running, false); err != nil {
-		o.Log.WarnContext(ctx, "the Service may still lead here", "error", err)
-	}
 	worked, err := o.Election.lead(running, o.Lock, o.Log.Info, func(leading context.Context) error {
 		return s.work(leading, questions)
 	})
@@ -129,8 +126,7 @@ func (s *server) work(ctx context.Context, questions *http.Server) error {
 	if !s.known.wait(ctx) {
 		return nil
 	}
-	if e := &s.options.Election; s.options.Pod != "" {
-		// The lease may be one of this pod's that ended a moment ago, and what it wrote may yet be on its way.
+	if e := &s.options.Election; s.options.Again { // what that one wrote may yet be on its way
 		if pause(ctx, e.Duration-e.Deadline-time.Since(before)) != nil {
 			return nil
 		}
@@ -141,9 +137,6 @@ func (s *server) work(ctx context.Context, questions *http.Server) error {
 	if err != nil {
 		return nil // the context's
 	}
-	if err := s.mark(ctx, true); err != nil {
-		return err
-	}
 	s.leads.Store(true)
 	s.counts.leads.Set(1)
 	s.options.Log.InfoContext(ctx, "answering the scheduler", "address", s.options.Questions.Addr().String())
@@ -153,7 +146,7 @@ func (s *server) work(ctx context.Context, questions *http.Server) error {
 	s.counts.leads.Set(0)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
-	if err := errors.Join(questions.Shutdown(ending), s.mark(ending, false)); err != nil {
+	if err := questions.Shutdown(ending); err != nil {
 		return fmt.Errorf("end the server: %w", err)
 	}
 	return nil
@@ -161,7 +154,7 @@ func (s *server) work(ctx context.Context, questions *http.Server) error {
 
 // look follows bindings and GPUs until the context ends.
 func (s *server) look(ctx context.Context) {
-	fences := &fences{core: s.core, client: s.options.Write, now: time.Now, counts: s.counts, log: s.options.Log}
+	fences := &fences{core: s.core, client: s.options.Write, now: time.Now, counts: s.counts, log: s.options.Log, identity: s.options.Election.Identity}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {

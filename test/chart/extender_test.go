@@ -109,7 +109,7 @@ func TestExtenderLeadsBesideTheScheduler(t *testing.T) {
 		t.Errorf("%d replicas, which may hold %v", *runs.Spec.Replicas, held)
 	}
 	// A standby is ready, so that updates and Helm do not wait for it.
-	if probe := container(t, runs, "extender").ReadinessProbe; probe.HTTPGet.Path != "/readyz" || runs.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+	if probe := container(t, runs, "extender").ReadinessProbe; probe.HTTPGet.Path != "/standingz" || runs.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		t.Errorf("the extender is ready by %+v, %+v", probe.HTTPGet, runs.Spec.Strategy)
 	}
 	roles := map[string]bool{}
@@ -136,7 +136,7 @@ func TestExtenderAlone(t *testing.T) {
 			t.Errorf("%s is not in %q", want, extender.Args)
 		}
 	}
-	if extender.ReadinessProbe.HTTPGet.Path != "/leadz" || runs.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+	if extender.ReadinessProbe.HTTPGet.Path != "/readyz" || runs.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
 		t.Errorf("a replica is ready by %+v, %+v", extender.ReadinessProbe.HTTPGet, runs.Spec.Strategy)
 	}
 	if translator := translatorOf(t, documents); translator.Scheduler() != corev1.DefaultSchedulerName {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/metadata"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/extender"
@@ -28,9 +27,8 @@ type extenderOptions struct {
 	cluster          connection
 	address, metrics string
 	policy           string
-	// local is the directory of credentials for a scheduler of the same pod.
-	local     string
-	serving   webhook.Serving
+	serving          webhook.Serving
+	// authority is a file, names are those of its certificates who may ask.
 	authority string
 	names     []string
 	election  extender.Election
@@ -44,15 +42,15 @@ func newSchedulerExtender(a *app) *cobra.Command {
 		Use:   "scheduler-extender",
 		Short: "Tell the scheduler of Kubernetes 1.32 to 1.35 which nodes and GPUs pods with shares get",
 		Long: `Answer the scheduler of a Kubernetes cluster with mode slots, as an extender of its
-configuration with nodeCacheCapable and the verbs filter, prioritize and bind below
-https://ADDRESS/scheduler. A bind writes the GPUs that the pod gets into the Binding.
-Of several replicas one answers at a time: the one that holds the lease.
+configuration with nodeCacheCapable and the verbs filter, prioritize and bind. A bind
+writes the GPUs that the pod gets into the Binding. Of several replicas one answers at
+a time: the one that holds the lease.
 
-With --local the scheduler is in the same pod: credentials for it are made in that
-directory (ca.crt, client.crt, client.key). Otherwise a scheduler shows a certificate
-of --client-authority with one of the names as its subject.`,
-		Example: `  divvy scheduler-extender --local /run/divvy/extender --scheduler-lease divvy-scheduler
-  divvy scheduler-extender --address :8445 --client-authority ca.crt --client-name system:kube-scheduler`,
+Who may ask can have every pod bound. So a scheduler shows a certificate of
+--client-authority with one of the names as its subject, unless it is in the same pod
+and the address is of the loopback interface.`,
+		Example: `  divvy scheduler-extender --address 127.0.0.1:8444 --certificates memory --follow-lease divvy-scheduler
+  divvy scheduler-extender --client-authority ca.crt --client-name system:kube-scheduler`,
 		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
 	}
@@ -63,20 +61,19 @@ of --client-authority with one of the names as its subject.`,
 func (o *extenderOptions) flags(command *cobra.Command) {
 	flags := command.Flags()
 	o.cluster.flags(flags)
-	flags.StringVar(&o.address, "address", "127.0.0.1:8445", "where the scheduler asks, over TLS")
+	flags.StringVar(&o.address, "address", ":8444", "where the scheduler asks, over TLS")
 	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
 	flags.StringVar(&o.policy, "policy", alloc.DefaultPolicy, "which place a pod gets of those that fit")
-	flags.StringVar(&o.local, "local", "", "`DIR` for the credentials of a scheduler in the same pod")
-	flags.StringVar(&o.serving.Certificates, "certificates", webhook.OwnCertificates, "without --local: own, or a directory with tls.crt and tls.key")
+	flags.StringVar(&o.serving.Certificates, "certificates", webhook.OwnCertificates, "own, memory for one that nobody verifies, or a directory with tls.crt and tls.key")
 	flags.StringVar(&o.serving.Service, "service", "divvy-scheduler-extender", "the Service that schedulers ask")
-	flags.StringVar(&o.serving.Namespace, "namespace", "divvy-system", "the namespace of the Service, the Secret, the leases and the pod")
+	flags.StringVar(&o.serving.Namespace, "namespace", "divvy-system", "the namespace of the Service, the Secret and the leases")
 	flags.StringSliceVar(&o.serving.Hosts, "host", nil, "a further name or address in own certificates")
 	flags.StringVar(&o.serving.Secret, "secret", "divvy-scheduler-extender-certificates", "the Secret that keeps own certificates")
 	flags.StringVar(&o.authority, "client-authority", "", "`FILE` with the authority, in PEM, of the schedulers' client certificates")
 	flags.StringArrayVar(&o.names, "client-name", nil, "a common name in these certificates")
 	flags.StringVar(&o.election.Name, "lease", "divvy-scheduler-extender", "the lease that the replica holds that answers")
-	flags.StringVar(&o.election.Scheduler, "scheduler-lease", "", "the lease of the schedulers; this replica answers while the one with its host's name holds it")
-	flags.StringVar(&o.pod, "pod", os.Getenv("POD_NAME"), "the name of this replica's pod (default: $POD_NAME), which may go on with the lease after it was killed; without --scheduler-lease it is labelled "+v1alpha1.LeadsLabel+" while it answers")
+	flags.StringVar(&o.election.Scheduler, "follow-lease", "", "the `LEASE` of schedulers that each have a replica beside them: this one answers while the scheduler with its host's name holds it")
+	flags.StringVar(&o.pod, "pod", "", "the name of this replica's pod: a process that was killed there had the same lease, so this one takes it at once (left out: after --lease-duration)")
 	flags.DurationVar(&o.election.Duration, "lease-duration", 12*time.Second, "how long others leave the lease alone that is not renewed")
 	flags.DurationVar(&o.election.Deadline, "lease-renew-deadline", 10*time.Second, "how long a replica tries to renew the lease")
 	flags.DurationVar(&o.election.Retry, "lease-retry-period", 2*time.Second, "the time between two tries")
@@ -99,7 +96,7 @@ func (o *extenderOptions) run(ctx context.Context, a *app) error {
 
 // options are what the server is started with, but for its listeners.
 func (o *extenderOptions) options(ctx context.Context, log *slog.Logger) (extender.Options, error) {
-	serve := extender.Options{Pod: o.pod, Log: log, Election: o.election}
+	serve := extender.Options{Again: o.pod != "", Log: log, Election: o.election}
 	var err error
 	if serve.Ledger.Policy, err = alloc.PolicyNamed(o.policy); err != nil {
 		return serve, program.Usage(err)
@@ -108,14 +105,26 @@ func (o *extenderOptions) options(ctx context.Context, log *slog.Logger) (extend
 	if e := &serve.Election; e.Retry <= 0 || e.Deadline < 2*e.Retry || e.Duration <= e.Deadline {
 		return serve, program.Usage(errors.New("the lease needs --lease-duration > --lease-renew-deadline >= 2 × --lease-retry-period"))
 	}
-	if o.local == "" && (o.authority == "" || len(o.names) == 0) {
-		return serve, program.Usage(errors.New("who may ask can bind every pod: give --local, or --client-authority and --client-name"))
+	if err := o.callers(); err != nil {
+		return serve, program.Usage(err)
 	}
 	if err := o.connect(&serve, log); err != nil {
 		return serve, err
 	}
 	serve.TLS, err = o.tls(ctx, &serve, log)
 	return serve, err
+}
+
+// callers checks that not everybody may ask.
+func (o *extenderOptions) callers() error {
+	if (o.authority == "") != (len(o.names) == 0) {
+		return errors.New("give --client-authority and --client-name together")
+	}
+	host, _, err := net.SplitHostPort(o.address)
+	if ip := net.ParseIP(host); o.authority == "" && (err != nil || ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("whoever reaches %s could bind every pod: give --client-authority and --client-name, or a loopback --address", o.address)
+	}
+	return nil
 }
 
 // connect makes the clients: each has a bound of requests of its own, so that the lease is renewed in time however much there is to
@@ -179,8 +188,20 @@ const listLimit = 30 * time.Second
 
 // tls is how schedulers and the server know each other.
 func (o *extenderOptions) tls(ctx context.Context, serve *extender.Options, log *slog.Logger) (*tls.Config, error) {
-	if o.local != "" {
-		return extender.Local(o.local)
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.serving.Certificates == certificateInMemory {
+		made, err := extender.InMemory()
+		if err != nil {
+			return nil, err
+		}
+		config = made
+	} else {
+		o.serving.Client, o.serving.Log = serve.Follow, log
+		current := webhook.Certificates(ctx, o.serving)
+		config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current() }
+	}
+	if o.authority == "" {
+		return config, nil
 	}
 	text, err := os.ReadFile(o.authority)
 	if err != nil {
@@ -190,8 +211,8 @@ func (o *extenderOptions) tls(ctx context.Context, serve *extender.Options, log 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.authority, err)
 	}
-	o.serving.Client, o.serving.Log = serve.Follow, log
-	current := webhook.Certificates(ctx, o.serving)
-	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current() }}
 	return extender.Only(config, pool, o.names), nil
 }
+
+// certificateInMemory is the value of --certificates for one that is kept nowhere.
+const certificateInMemory = "memory"
