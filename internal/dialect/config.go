@@ -36,6 +36,8 @@ type config struct {
 	SchedulerName string `json:"schedulerName,omitempty"`
 	// Scheduler says that Divvy's scheduler runs, under the name SchedulerName. It makes the claims of its pods itself.
 	Scheduler *schedulerConfig `json:"scheduler,omitempty"`
+	// Binders are the users who bind pods to GPUs in mode slots.
+	Binders []string `json:"binders,omitempty"`
 	// MaxWeight is the most that a claim or a pod may name as the weight of a share; left out, every weight is allowed.
 	MaxWeight int `json:"maxWeight,omitempty"`
 	// OwnKernels are the handlers of RuntimeClasses whose containers run on a kernel of their own; left out, the usual ones.
@@ -187,10 +189,13 @@ func (c *config) translator() (*Translator, error) {
 	if err := c.Scheduler.check(c.Mode); err != nil {
 		return nil, err
 	}
+	if err := checkBinders(c.Binders, c.Mode); err != nil {
+		return nil, err
+	}
 	if c.Scheduler != nil {
 		scheduler = v1alpha1.SchedulerName
 	}
-	t := &Translator{kernels: c.OwnKernels, mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight, classes: Classes{NVIDIA: c.NVIDIAClass}}
+	t := &Translator{kernels: c.OwnKernels, mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight, classes: Classes{NVIDIA: c.NVIDIAClass}, binders: c.Binders}
 	if c.Scheduler != nil {
 		t.makers, t.queues = c.Scheduler.Users, c.Scheduler.Queues
 	}

@@ -101,7 +101,7 @@ func wished(pod *corev1.Pod) (v1alpha1.GPUModels, v1alpha1.GPUPreference, error)
 // checkWished refuses a pod that accepts some models only where nobody chooses GPUs by their models.
 func (t *Translator) checkWished(pod *corev1.Pod) error {
 	models, _, err := wished(pod)
-	if err != nil || models == "" || t.places(pod) {
+	if err != nil || models == "" || t.mode == ModeSlots || t.places(pod) {
 		return err
 	}
 	if t.makes() {

@@ -190,7 +190,8 @@ func TestModelsNeedTheScheduler(t *testing.T) {
 		{scheduled, "", v1alpha1.PreferAnnotation, "A100,", "gpu-prefer"},
 		{"", "", v1alpha1.ModelsAnnotation, "A100", "it does not run here"},
 		{"", "", v1alpha1.PreferAnnotation, "most-capable", ""},
-		{"mode: slots\n", "", v1alpha1.ModelsAnnotation, "A100", "it does not run here"},
+		{"mode: slots\n", "", v1alpha1.ModelsAnnotation, "A100", ""},
+		{"mode: slots\n", "", v1alpha1.ModelsAnnotation, "A100,", "gpu-models"},
 	} {
 		translator, err := NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\n" + c.config + "dialects: {plain: {}}"))
 		if err != nil {

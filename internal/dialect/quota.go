@@ -48,7 +48,7 @@ type Limit struct {
 // pods, where Kubernetes' own quota then finds nothing to count. A quota with scopes says nothing, because scopes select
 // pods, not claims.
 func (t *Translator) Limits(quota *corev1.ResourceQuota) []Limit {
-	if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil || t.mode == ModeSlots {
+	if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
 		return nil
 	}
 	var all []Limit

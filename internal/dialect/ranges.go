@@ -64,7 +64,7 @@ func (t *Translator) rangeOf(owner string, item *corev1.LimitRangeItem, name cor
 	case least.Sign() > 0:
 		r.broken = "min"
 	}
-	if quantity, ok := item.Max[name]; ok && t.mode == ModeClaims {
+	if quantity, ok := item.Max[name]; ok {
 		measure, counted := t.measureOf(name)
 		if most, bounds := atMost(quantity); counted && bounds {
 			r.text, r.most, r.measure = quantity.String(), most, measure

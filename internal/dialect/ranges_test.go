@@ -60,7 +60,7 @@ func TestLimitRanges(t *testing.T) {
 		{"a ratio", "{nvidia: {}}", "[{type: Pod, maxLimitRequestRatio: {nvidia.com/gpu: 1}}]", one, "nvidia.com/gpu: 1", `LimitRange "r0" has a maxLimitRequestRatio of nvidia.com/gpu`},
 		{"a default of another dialect", "{nvidia: {}, plain: {}}", "[{type: Container, default: {nvidia.com/gpu: 1}}]", one, "nvidia.com/gpu: 1, divvy.dev/gpu-memory: 1Gi",
 			`in two dialects, nvidia and plain: use one (LimitRange "r0" adds nvidia.com/gpu where it is left out: write 0 of it)`},
-		{"slots know no max", "{nvidia: {}}\nmode: slots", "[{type: Container, max: {nvidia.com/gpu: 2}}]", one, "nvidia.com/gpu: 3", ""},
+		{"slots know a max", "{nvidia: {}}\nmode: slots", "[{type: Container, max: {nvidia.com/gpu: 2}}]", one, "nvidia.com/gpu: 3", "allows 2 of nvidia.com/gpu, and container a asks for 3"},
 		{"slots know a min", "{nvidia: {}}\nmode: slots", "[{type: Container, min: {nvidia.com/gpu: 1}}]", one, "nvidia.com/gpu: 1", "has a min of"},
 	} {
 		translator := newTranslator(t, c.dialects)

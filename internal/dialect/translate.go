@@ -19,6 +19,8 @@ type Translator struct {
 	classes   Classes
 	// makers are the users as which Divvy's scheduler makes claims; none where it does not run.
 	makers []string
+	// binders are the users who bind pods to GPUs in mode slots.
+	binders []string
 	// queues is true where Divvy's scheduler serves queues.
 	queues bool
 }

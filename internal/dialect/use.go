@@ -75,8 +75,9 @@ type Counted struct {
 type way struct {
 	class   string
 	count   uint64
-	least   uint64 // size of GPU that it takes, where it asks for a part; otherwise 0
-	memory  uint64 // of each GPU; 0 is all of it
+	least   uint64        // size of GPU that it takes, where it asks for a part; otherwise 0
+	memory  uint64        // of each GPU; 0 is all of it
+	part    v1alpha1.Part // of each GPU in place of memory, In is 0 where there is none
 	cores   uint64
 	noCores bool // it leaves cores out
 	all     bool // all GPUs of a node
@@ -275,6 +276,10 @@ func (w way) share(sizes *Sizes) Use {
 	cores := w.cores
 	if w.noCores {
 		cores = sizes.cores
+	}
+	if w.part.In > 0 {
+		w.least = sizes.largest()
+		w.memory = v1alpha1.PartOf(w.part.Of, w.part.In).Of(w.least)
 	}
 	if w.memory == 0 {
 		one := exclusive(sizes.largest())

@@ -19,8 +19,12 @@ func (t *Translator) CheckWeights(spec *resourcev1.ResourceClaimSpec) error {
 		}
 		config, err := v1alpha1.DecodeShareConfig(opaque.Parameters.Raw)
 		if err == nil && config.Weight > t.maxWeight {
-			return refuse("weight %d is more than the %d that this cluster's administrator allows (the chart's value maxWeight): ask for less", config.Weight, t.maxWeight)
+			return refuseWeight(config.Weight, t.maxWeight)
 		}
 	}
 	return nil
+}
+
+func refuseWeight(weight, most int) error {
+	return refuse("weight %d is more than the %d that this cluster's administrator allows (the chart's value maxWeight): ask for less", weight, most)
 }

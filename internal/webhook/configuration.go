@@ -38,6 +38,12 @@ func Configurations(name, namespace, service string, translator *dialect.Transla
 			MatchConditions:         condition("names-an-enabled-dialect", translator.Condition()),
 		}},
 	}
+	if translator.Slots() {
+		return mutating, &admissionregistrationv1.ValidatingWebhookConfiguration{
+			TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingWebhookConfiguration"},
+			ObjectMeta: meta, Webhooks: slotted(client, translator),
+		}
+	}
 	for _, hook := range []struct{ name, path, resource, condition string }{
 		{"claims." + v1alpha1.Domain, PathMutateClaims, "resourceclaims", translator.Classes().AdminClaimCondition()},
 		{"templates." + v1alpha1.Domain, PathMutateTemplates, "resourceclaimtemplates", translator.Classes().AdminTemplateCondition()},

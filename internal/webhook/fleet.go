@@ -28,6 +28,7 @@ type fleet struct {
 
 	mu      sync.Mutex // guards changes
 	slices  map[string]publishedSlice
+	said    map[string]string // by nodes, in mode slots
 	classes map[string]deviceClass
 	// away holds the sizes that nothing published has any more, and until when they count.
 	away map[uint64]time.Time
@@ -60,7 +61,7 @@ type deviceClass struct {
 }
 
 func newFleet(now func() time.Time) *fleet {
-	f := &fleet{now: now, slices: make(map[string]publishedSlice), classes: make(map[string]deviceClass), away: make(map[uint64]time.Time)}
+	f := &fleet{now: now, slices: make(map[string]publishedSlice), said: make(map[string]string), classes: make(map[string]deviceClass), away: make(map[uint64]time.Time)}
 	f.publish()
 	return f
 }

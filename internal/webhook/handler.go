@@ -25,6 +25,8 @@ const (
 	PathValidateTemplates = "/validate-templates"
 	PathValidateNotes     = "/validate-annotations"
 	PathValidateQueues    = "/validate-queues"
+	PathValidateSlotted   = "/validate-slots"
+	PathValidateBindings  = "/validate-bindings"
 )
 
 const (
@@ -61,6 +63,8 @@ func (j *judge) handler(counts *counts, log *slog.Logger) http.Handler {
 		PathValidateTemplates: j.validateTemplate,
 		PathValidateNotes:     j.validateNotes,
 		PathValidateQueues:    j.validateQueue,
+		PathValidateSlotted:   j.validateSlotted,
+		PathValidateBindings:  j.validateBinding,
 	} {
 		mux.Handle("POST "+path, &endpoint{path: path, judge: verdict, small: small, large: large, counts: counts, log: log})
 	}

@@ -25,7 +25,8 @@ import (
 )
 
 // known is the server's view of the cluster: what the driver published, the device classes, runtime classes, all claims,
-// the pods that wait for Divvy's scheduler, queues, quotas and LimitRanges. Of each object it keeps only what is counted.
+// the pods that wait for Divvy's scheduler, queues, quotas and LimitRanges; in mode slots nodes and pods in place of devices and claims.
+// Of each object it keeps only what is counted.
 type known struct {
 	fleet    *fleet
 	limits   *bounds[dialect.Limit]
@@ -58,16 +59,18 @@ func newKnown(client kubernetes.Interface, objects dynamic.Interface, translator
 	k := &known{fleet: newFleet(time.Now), limits: limitsOf(translator), ranges: rangesOf(translator), followings: make(map[string]*following)}
 	claims := &following{now: time.Now}
 	k.accounts = newAccounts(k.fleet.sizes, time.Now, claims.since)
-	resources := client.ResourceV1()
-	ours := resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
 	other := func(kind string) *following {
 		k.followings[kind] = &following{now: time.Now}
 		return k.followings[kind]
 	}
-	k.followings["resourceclaims"] = claims
-	follow(k, client, resources.ResourceSlices(), &resourcev1.ResourceSlice{}, ours, k.fleet.sliceStore(), other("resourceslices"))
-	follow(k, client, resources.DeviceClasses(), &resourcev1.DeviceClass{}, "", k.fleet.classStore(), other("deviceclasses"))
-	follow(k, client, resources.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, "", k.accounts.store(), claims)
+	if translator.Slots() {
+		k.followings["pods"] = claims
+		follow(k, client, client.CoreV1().Nodes(), &corev1.Node{}, "", k.fleet.nodeStore(), other("nodes"))
+		follow(k, client, client.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, "", k.accounts.slottedStore(), claims)
+	} else {
+		k.followings["resourceclaims"] = claims
+		k.followClaims(client, claims, other)
+	}
 	if len(translator.Makers()) > 0 {
 		pods := other("pods")
 		k.accounts.followed = func() time.Time { return later(claims.since(), pods.since()) }
@@ -81,6 +84,15 @@ func newKnown(client kubernetes.Interface, objects dynamic.Interface, translator
 	}
 	follow(k, client, client.NodeV1().RuntimeClasses(), &nodev1.RuntimeClass{}, "", k.runtimes.store(), other("runtimeclasses"))
 	return k
+}
+
+// followClaims follows what is published and asked in mode claims.
+func (k *known) followClaims(client kubernetes.Interface, claims *following, other func(kind string) *following) {
+	resources := client.ResourceV1()
+	ours := resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
+	follow(k, client, resources.ResourceSlices(), &resourcev1.ResourceSlice{}, ours, k.fleet.sliceStore(), other("resourceslices"))
+	follow(k, client, resources.DeviceClasses(), &resourcev1.DeviceClass{}, "", k.fleet.classStore(), other("deviceclasses"))
+	follow(k, client, resources.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, "", k.accounts.store(), claims)
 }
 
 // later is the later of two times, and zero if one of them is.
