@@ -15,7 +15,9 @@ import (
 
 // What the chart tells the API server is what the webhook's code says, whatever is turned on.
 func TestWebhookConfigurationsAreThoseOfTheCode(t *testing.T) {
-	for _, dialects := range []string{"{plain: {}}", "{plain: {}, hami: {}, kai: {}, gpushare: {}}", "{kai: {}, plain: null}", "{nvidia: {}, volcano: {}, vcuda: {}}", "{plain: {}}\nnvidiaClass: true", "{plain: {}}\nscheduler: {enabled: true}", "{plain: {}}\nscheduler: {replacesDefault: true}\nnvidiaClass: true", "{plain: {}}\nscheduler: {enabled: true, queues: false}"} {
+	for _, dialects := range []string{
+		"{plain: {}}\nmode: slots", "{plain: {}, hami: {}}\nmode: slots\nslots: {binders: [\"system:serviceaccount:here:binder\", a]}", "{plain: {}}\nmode: slots\nschedulerName: mine", "{plain: {}}\nmode: slots\n" + extenderOnly,
+		"{plain: {}}", "{plain: {}, hami: {}, kai: {}, gpushare: {}}", "{kai: {}, plain: null}", "{nvidia: {}, volcano: {}, vcuda: {}}", "{plain: {}}\nnvidiaClass: true", "{plain: {}}\nscheduler: {enabled: true}", "{plain: {}}\nscheduler: {replacesDefault: true}\nnvidiaClass: true", "{plain: {}}\nscheduler: {enabled: true, queues: false}"} {
 		documents := rendered(t, newest, "dialects: "+dialects)
 		translator := translatorOf(t, documents)
 		mutating, validating := webhook.Configurations("divvy-webhook", namespace, "divvy-webhook", translator)

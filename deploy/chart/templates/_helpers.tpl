@@ -109,6 +109,9 @@ scheduler:
   users: [{{ include "divvy.schedulerUser" . | quote }}]
   queues: true
 {{- end }}
+{{- if eq (include "divvy.mode" .) "slots" }}
+binders: {{ include "divvy.binders" . }}
+{{- end }}
 {{- with .Values.maxWeight }}
 maxWeight: {{ . }}
 {{- end }}
@@ -148,7 +151,7 @@ clientConnection:
 # The scheduler looks for enough nodes before it asks extenders, and those may be the full ones.
 percentageOfNodesToScore: 100
 profiles:
-  - schedulerName: {{ .Values.schedulerName | default "divvy-scheduler" }}
+  - schedulerName: {{ include "divvy.slotsScheduler" . }}
 extenders:
   - urlPrefix: https://127.0.0.1:8444
     filterVerb: filter
@@ -159,7 +162,8 @@ extenders:
     enableHTTPS: true
     # It is the same pod's, which nobody else can answer for.
     tlsConfig: {insecure: true}
-    httpTimeout: 10s
+    # Longer than the extender waits for the API server, so that it answers what became of a Binding.
+    httpTimeout: 30s
     nodeCacheCapable: true
     ignorable: false
     managedResources:
@@ -195,6 +199,16 @@ minor version older, and none that is newer. */ -}}
 {{- define "divvy.schedulerName" -}}
 {{- $default := or .Values.scheduler.replacesDefault (and (eq (include "divvy.mode" .) "slots") .Values.slots.extender.only) -}}
 {{- if .Values.schedulerName }}{{ .Values.schedulerName }}{{ else if $default }}default-scheduler{{ end }}
+{{- end -}}
+
+{{- /* The name under which the scheduler of mode slots runs. */ -}}
+{{- define "divvy.slotsScheduler" -}}
+{{- include "divvy.schedulerName" . | default "divvy-scheduler" -}}
+{{- end -}}
+
+{{- /* The users who bind pods to GPUs in mode slots, as a list in JSON: the extender, and those that are named. */ -}}
+{{- define "divvy.binders" -}}
+{{- prepend .Values.slots.binders (printf "system:serviceaccount:%s:divvy-scheduler" .Release.Namespace) | uniq | toJson -}}
 {{- end -}}
 
 {{- /* As whom Divvy's scheduler asks the API server. */ -}}

@@ -43,6 +43,11 @@ func Dialects() ([]byte, error) {
 		concerns
 		// NVIDIAClass is what concerns the webhook where the chart makes NVIDIA's device class.
 		NVIDIAClass concerns `json:"nvidiaClass"`
+		// Slots are the conditions of mode slots.
+		Slots struct {
+			Slots    string `json:"slots"`
+			Bindings string `json:"bindings"`
+		} `json:"slots"`
 		// Pods are the conditions of a pod that has a name among its limits or its annotations: the chart puts the
 		// names of the dialects that are turned on for NAME.
 		Pods struct {
@@ -58,6 +63,7 @@ func Dialects() ([]byte, error) {
 		file.Dialects[name] = n
 	}
 	file.concerns, file.NVIDIAClass = concernsOf(dialect.Classes{}), concernsOf(dialect.Classes{NVIDIA: true})
+	file.Slots.Slots, file.Slots.Bindings = dialect.SlottedCondition(), dialect.BindingCondition()
 	file.Pods.Resources = dialect.PodCondition(dialect.Names{Resources: []string{"NAME"}})
 	file.Pods.Annotations = dialect.PodCondition(dialect.Names{Annotations: []string{"NAME"}})
 	text, err := yaml.Marshal(file)
