@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/test/bench/plane"
 )
 
 // said bounds how long a pod may be without a reason.
@@ -173,9 +174,9 @@ func TestTroubledServer(t *testing.T) {
 	w.start()
 	w.probe()
 	l := &load{Rand: rand.New(rand.NewPCG(2, 2))} //nolint:gosec // names alone
-	for _, trouble := range troubles {
-		w.front.set(trouble)
-		before := w.front.has()
+	for _, trouble := range plane.Troubles {
+		w.front.Set(trouble)
+		before := w.front.Met()
 		b := l.gang("gang", 3)
 		b.pods = append(b.pods, l.described(l.name("single"), share(5, 5, 1)))
 		var names []string
@@ -185,9 +186,9 @@ func TestTroubledServer(t *testing.T) {
 			names = append(names, p.Name)
 		}
 		w.until("the API server is "+string(trouble)+" to the scheduler", said, func() (bool, string) {
-			return w.front.has() >= before+4, fmt.Sprint(w.front.has() - before)
+			return w.front.Met() >= before+4, fmt.Sprint(w.front.Met() - before)
 		})
-		w.front.set(calm)
+		w.front.Set(plane.Calm)
 		w.until("all pods are bound after the API server was "+string(trouble), 2*said, func() (bool, string) {
 			p, err := w.picture(t.Context())
 			w.must(err)

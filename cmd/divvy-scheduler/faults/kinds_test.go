@@ -116,14 +116,14 @@ const enough = 100
 // troubled are the troubles on the way to the API server.
 func troubled() (all []fault) {
 	over := lasts(2 * time.Second)
-	for _, kind := range troubles {
+	for _, kind := range plane.Troubles {
 		all = append(all, fault{
 			name: "API server " + string(kind), begin: func(r *run, t *track) {
-				t.met = r.front.has()
-				r.front.set(kind)
+				t.met = r.front.Met()
+				r.front.Set(kind)
 			},
-			over: func(r *run, t *track) bool { return r.front.has()-t.met >= enough || over(r, t) },
-			end:  func(r *run, _ *track) { r.front.set(calm) },
+			over: func(r *run, t *track) bool { return r.front.Met()-t.met >= enough || over(r, t) },
+			end:  func(r *run, _ *track) { r.front.Set(plane.Calm) },
 		})
 	}
 	return all

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/test/bench/plane"
 )
 
 // A scheduler that takes over while it cannot follow claims gives nothing that the one before it gave after that began. It asks
@@ -23,7 +25,7 @@ func TestTakesOverBlindly(t *testing.T) {
 		}
 		return w.leader() != "", "nobody leads"
 	})
-	w.front.set(blind)
+	w.front.Set(plane.Blind)
 	l := &load{Rand: rand.New(rand.NewPCG(3, 3))} //nolint:gosec // names alone
 	make := func(name string) {
 		_, err := w.client.CoreV1().Pods(namespace).Create(t.Context(), l.described(name, share(0, 0, 1)), metav1.CreateOptions{})
@@ -39,11 +41,11 @@ func TestTakesOverBlindly(t *testing.T) {
 	first := w.leader()
 	w.Process(first).Kill()
 	make("after")
-	asked := w.front.asked()
+	asked := w.front.lists.Load()
 	w.until("the other one asks which claims there are", said, func() (bool, string) {
-		return w.front.asked() >= asked+2 || len(record.found()) > 0, w.leader()
+		return w.front.lists.Load() >= asked+2 || len(record.found()) > 0, w.leader()
 	})
-	w.front.set(calm)
+	w.front.Set(plane.Calm)
 	w.until("the pod waits for room", said, func() (bool, string) {
 		return get("after").Spec.NodeName != "" || reasonOf(get("after")) != "", "it says nothing"
 	})
