@@ -15,6 +15,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -72,14 +73,27 @@ type Plane struct {
 // Components is the folder of the Kubernetes programs that `make e2e-deps` built in a checkout. The error says what to
 // do where they are not there.
 func Components(root string) (string, error) {
-	dir, err := filepath.Abs(filepath.Join(root, ".cache", "e2e", "kubernetes-"+cluster.DefaultVersion))
+	return built(root, cluster.DefaultVersion, "v1.36")
+}
+
+// ComponentsOf is [Components] of another minor version, such as v1.35.
+func ComponentsOf(root, minor string) (string, error) {
+	return built(root, minor+".*", minor)
+}
+
+// built finds the programs of a version that was built.
+func built(root, version, minor string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(root, ".cache", "e2e", "kubernetes-"+version, APIServer))
+	if err == nil && len(found) == 0 {
+		err = fs.ErrNotExist
+	}
 	if err == nil {
-		_, err = os.Stat(filepath.Join(dir, APIServer))
+		found[0], err = filepath.Abs(filepath.Dir(found[len(found)-1]))
 	}
 	if err != nil {
-		return "", fmt.Errorf("find Kubernetes' programs (run `hack/e2e-deps.sh --kubernetes v1.36` first): %w", err)
+		return "", fmt.Errorf("find Kubernetes' programs (run `hack/e2e-deps.sh --kubernetes %s` first): %w", minor, err)
 	}
-	return dir, nil
+	return found[0], nil
 }
 
 // Start starts etcd and the API server and waits until it is ready. On an error nothing is left. Stop ends what was

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+)
+
+const (
+	// filterTime is how long one question of the scheduler takes for all nodes.
+	filterTime = "slots.filter_ms"
+	// podsOfNode is how many pods with a share each node has by then, two on each GPU.
+	podsOfNode = 16
+	// filterAsked is how often it is asked in a run.
+	filterAsked = 1000
+	// mostAnswer is more than any answer has, in bytes.
+	mostAnswer = 4 << 20
+)
+
+// arguments and result are what the scheduler and an extender that knows the nodes say (extender protocol version 1).
+type arguments struct {
+	Pod       *corev1.Pod
+	NodeNames *[]string
+}
+
+type result struct {
+	NodeNames   *[]string
+	FailedNodes map[string]string
+	Error       string
+}
+
+// filterGoals are those of the numbers of nodes, in ms.
+var filterGoals = map[int]float64{1000: 3, 5000: 10}
+
+// measureFilter asks the extender which of all nodes a pod fits, as the scheduler does, beside a server that does nothing.
+func measureFilter(ctx context.Context, o options) (rows []measurement.Row, err error) {
+	for _, nodes := range []int{1000, 5000} {
+		made, err := o.filterOn(ctx, o.nodesOr(nodes), filterGoals[nodes])
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, made...)
+	}
+	return rows, nil
+}
+
+func (o options) filterOn(ctx context.Context, nodes int, goal float64) (rows []measurement.Row, err error) {
+	fleet, err := fleetOf(nodes)
+	if err != nil {
+		return nil, err
+	}
+	c, err := open(ctx, o, fleet)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	small, err := kindOf("share", smallShare)
+	if err != nil {
+		return nil, err
+	}
+	filled := min(nodes*podsOfNode, filledPods)
+	if err := c.fill(ctx, small, filled); err != nil {
+		return nil, err
+	}
+	if err := c.startExtender(ctx); err != nil {
+		return nil, err
+	}
+	bare, err := c.startBare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.askFilter(ctx, small, bare)
+	if err != nil {
+		return nil, err
+	}
+	on := fmt.Sprintf("%d nodes of %d GPUs", nodes, len(fleet[0].gpus))
+	return []measurement.Row{
+		boundOf(filterTime, on, "ms", goal, all.p99(func(a answers) []time.Duration { return a.extender }),
+			fmt.Sprintf("99th percentile of %d, over TLS; median %.2f ms; %d pods are bound; %d bytes asked, %d answered",
+				all[0].asked(), all.p50(), filled, all[0].sent, all[0].got)),
+		boundOf(filterTime, on+", a bare TLS round trip in turn with these", "ms", -1, all.p99(func(a answers) []time.Duration { return a.bare }),
+			"99th percentile: what the machine takes for as many bytes"),
+	}, nil
+}
+
+// answers are how long answers took in one run.
+type answers struct {
+	extender, bare []time.Duration
+	sent, got      int
+}
+
+func (a answers) asked() int { return len(a.extender) }
+
+type runs []answers
+
+// p99 is the 99th percentile of each run, in ms.
+func (r runs) p99(of func(answers) []time.Duration) (all []float64) {
+	for i := range r {
+		all = append(all, percentile(of(r[i]), 99))
+	}
+	return all
+}
+
+func (r runs) p50() float64 {
+	var all []float64
+	for i := range r {
+		all = append(all, percentile(r[i].extender, 50))
+	}
+	return middle(all)
+}
+
+// percentile is in ms.
+func percentile(all []time.Duration, part int) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(len(sorted)*part/100, len(sorted)-1)].Seconds() * 1000
+}
+
+// askFilter asks for pods that nobody has asked for yet, over one connection, as the scheduler has it.
+func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs, err error) {
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, //nolint:gosec // on the loopback interface
+	}}
+	defer client.CloseIdleConnections()
+	names := make([]string, len(c.fleet))
+	for i := range c.fleet {
+		names[i] = c.fleet[i].name
+	}
+	for run := range c.runs() {
+		var a answers
+		for i := range c.few(filterAsked) {
+			pod := k.one(fmt.Sprintf("asked-%d", run), i)
+			pod.UID = "asked"
+			body, err := json.Marshal(arguments{Pod: pod, NodeNames: &names})
+			if err != nil {
+				return nil, fmt.Errorf("write a question: %w", err)
+			}
+			begun := time.Now()
+			text, err := ask(ctx, client, c.extender()+"/scheduler/filter", body, 0)
+			a.extender = append(a.extender, time.Since(begun))
+			if err == nil && i == 0 {
+				err = checkAnswer(text, len(names))
+			}
+			if err != nil {
+				return nil, err
+			}
+			begun = time.Now()
+			if _, err := ask(ctx, client, bare, body, len(text)); err != nil {
+				return nil, err
+			}
+			a.bare = append(a.bare, time.Since(begun))
+			a.sent, a.got = len(body), len(text)
+		}
+		c.say("filter: p99 %.2f ms, median %.2f ms; bare p99 %.2f ms", percentile(a.extender, 99), percentile(a.extender, 50), percentile(a.bare, 99))
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// checkAnswer wants all nodes in an answer, as there is room on each.
+func checkAnswer(text []byte, nodes int) error {
+	var r result
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("read the extender's answer: %w", err)
+	}
+	if r.NodeNames == nil || len(*r.NodeNames) != nodes || r.Error != "" {
+		return fmt.Errorf("read the extender's answer: it does not name %d nodes: %.200s", nodes, text)
+	}
+	return nil
+}
+
+// ask makes one round trip to the end of the answer.
+func ask(ctx context.Context, client *http.Client, url string, body []byte, want int) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set(answerHeader, strconv.Itoa(want))
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("ask %s: %s: %.200s", url, answer.Status, text)
+	}
+	return text, err
+}

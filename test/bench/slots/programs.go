@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/test/bench/plane"
+)
+
+// Programs, as the plane calls them, and the namespace of what Divvy keeps.
+const (
+	schedulerProgram = plane.Scheduler
+	extenderProgram  = "divvy-extender"
+	system           = "divvy-system"
+)
+
+// clientRate is what the scheduler is allowed in requests per second: more than this machine can serve, so that it is the program
+// that is measured and not its bounds.
+const clientRate = 5000
+
+// schedulerConfig is the scheduler's configuration as the chart has it, but for the address of the extender and for the client's
+// rate. All nodes are scored, because the scheduler would otherwise draw some of them before it asks the extender.
+const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {kubeconfig: %q, qps: %d, burst: %d, contentType: application/vnd.kubernetes.protobuf}
+percentageOfNodesToScore: 100
+profiles: [{schedulerName: %s}]
+extenders:
+- urlPrefix: %s/scheduler
+  filterVerb: filter
+  prioritizeVerb: prioritize
+  bindVerb: bind
+  weight: 100
+  enableHTTPS: true
+  tlsConfig: {insecure: true}
+  httpTimeout: 10s
+  nodeCacheCapable: true
+  ignorable: false
+  managedResources: [{name: %s, ignoredByScheduler: false}]
+`
+
+// startScheduler starts the scheduler of Kubernetes with the extender at an address.
+func (c *cluster) startScheduler(ctx context.Context, name, address, kubeconfig string) error {
+	path := filepath.Join(c.Dir(), name+".yaml")
+	text := fmt.Sprintf(schedulerConfig, kubeconfig, clientRate, 2*clientRate, v1alpha1.SchedulerName, address, v1alpha1.SlotResource)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the scheduler's configuration: %w", err)
+	}
+	_, err := c.Run(ctx, plane.Program{
+		Name: name, Path: filepath.Join(c.components, plane.Scheduler), Ports: 1, Scheme: "https", Ready: plane.Answers("/healthz"),
+		Args: func(ports []int) []string { return append(c.Serving(name, ports[0]), "--config="+path) },
+	})
+	return err
+}
+
+// extenderOf is the shipped extender, which connects by the credentials of a file. It answers the scheduler on its second port.
+func (c *cluster) extenderOf(name, kubeconfig string, more ...string) (plane.Program, error) {
+	path, err := filepath.Abs(filepath.Join(c.build, "libexec", "divvy", "divvy-cluster"))
+	if err != nil {
+		return plane.Program{}, err
+	}
+	return plane.Program{
+		Name: name, Path: path, Ports: 2, Scheme: "http", Ready: plane.Answers("/readyz"),
+		Args: func(ports []int) []string {
+			return append([]string{
+				"scheduler-extender", "--kubeconfig=" + kubeconfig, "--namespace=" + system,
+				fmt.Sprintf("--metrics-address=127.0.0.1:%d", ports[0]), fmt.Sprintf("--address=127.0.0.1:%d", ports[1]),
+			}, more...)
+		},
+	}, nil
+}
+
+// startExtender starts the extender alone, without a lease, and waits until it answers.
+func (c *cluster) startExtender(ctx context.Context) error {
+	program, err := c.extenderOf(extenderProgram, c.Kubeconfig(), "--leader-elect=false")
+	if err != nil {
+		return err
+	}
+	_, err = c.Run(ctx, program)
+	return err
+}
+
+// extender is where the extender answers the scheduler.
+func (c *cluster) extender() string {
+	return fmt.Sprintf("https://127.0.0.1:%d", c.Process(extenderProgram).Port(1))
+}
+
+// startBoth starts the extender and then the scheduler.
+func (c *cluster) startBoth(ctx context.Context) error {
+	if err := c.startExtender(ctx); err != nil {
+		return err
+	}
+	return c.startScheduler(ctx, schedulerProgram, c.extender(), c.Kubeconfig())
+}
+
+// metric is the sum of the values of a metric whose labels hold all of these texts.
+func metric(text, name string, labels ...string) (sum float64) {
+	for line := range strings.Lines(text) {
+		at := strings.LastIndexByte(strings.TrimSpace(line), ' ')
+		if !strings.HasPrefix(line, name) || at < 0 || !strings.ContainsAny(line[len(name):len(name)+1], "{ ") {
+			continue
+		}
+		of, all := line[:at], true
+		for _, label := range labels {
+			all = all && strings.Contains(of, label)
+		}
+		var value float64
+		if _, err := fmt.Sscan(line[at:], &value); err == nil && all {
+			sum += value
+		}
+	}
+	return sum
+}
