@@ -46,7 +46,7 @@ export ONLY
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-containers test-programs fuzz \
-	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-ops bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-remote bench-sched bench-swap bench-time bench-vm measurements FORCE
+	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-ops bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-remote bench-sched bench-slots bench-swap bench-time bench-vm measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
@@ -216,6 +216,10 @@ bench-sched: $(B)/libexec/divvy/divvy-cluster $(B)/libexec/divvy/divvy-scheduler
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
 	$(GO) run ./test/bench/sched -build $(B) -v -only "$$ONLY"
+bench-slots: $(B)/libexec/divvy/divvy-cluster ## mode slots through the scheduler of Kubernetes 1.35 with Divvy's extender: filter, rate, packing, restart, faults (BINDS=200, SEED=n); no root
+	hack/e2e-deps.sh --kubernetes v1.35
+	$(call step,BENCH,slots)
+	$(GO) run ./test/bench/slots -build $(B) -v -only "$$ONLY" -binds $${BINDS:-20000} -seed $${SEED:-0}
 # Of queues, what tests without a cluster tell, what is measured on a control plane, and what the tests on real clusters tell.
 QUEUES_tests := queue.victims queue.random_sequences queue.verdict_ms queue.thrash
 QUEUES_plane := queue.reclaim_s queue.fairness_points queue.rate_ratio

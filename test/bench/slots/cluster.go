@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -24,6 +26,7 @@ type cluster struct {
 	fleet      []machine
 	record     *record
 	rounds     int
+	asks       tls.Certificate // by which the scheduler asks the extender
 	following  sync.WaitGroup
 	unfollow   context.CancelFunc
 }
@@ -42,7 +45,12 @@ func open(ctx context.Context, o options, fleet []machine) (*cluster, error) {
 	following, cancel := context.WithCancel(ctx)
 	c.unfollow = cancel
 	c.following.Go(func() { c.record.follow(following, c.client) })
-	if err := c.populate(ctx); err != nil {
+	client, err := writeClient(c.Dir())
+	if err == nil {
+		c.asks = client
+		err = c.populate(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -55,6 +63,9 @@ func (c *cluster) close() error {
 	c.following.Wait()
 	return err
 }
+
+// file is one in the cluster's folder, which ends with it.
+func (c *cluster) file(name string) string { return filepath.Join(c.Dir(), name) }
 
 // populate makes namespaces and nodes.
 func (c *cluster) populate(ctx context.Context) error {

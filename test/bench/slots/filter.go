@@ -130,7 +130,8 @@ func percentile(all []time.Duration, part int) float64 {
 // askFilter asks for pods that nobody has asked for yet, over one connection, as the scheduler has it.
 func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs, err error) {
 	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, //nolint:gosec // on the loopback interface
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{c.asks}}, //nolint:gosec // on the loopback interface
+		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4,
 	}}
 	defer client.CloseIdleConnections()
 	names := make([]string, len(c.fleet))

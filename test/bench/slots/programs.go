@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/bench/plane"
@@ -37,7 +39,7 @@ extenders:
   bindVerb: bind
   weight: 100
   enableHTTPS: true
-  tlsConfig: {insecure: true}
+  tlsConfig: {insecure: true, certFile: %q, keyFile: %q}
   httpTimeout: 10s
   nodeCacheCapable: true
   ignorable: false
@@ -47,7 +49,8 @@ extenders:
 // startScheduler starts the scheduler of Kubernetes with the extender at an address.
 func (c *cluster) startScheduler(ctx context.Context, name, address, kubeconfig string) error {
 	path := filepath.Join(c.Dir(), name+".yaml")
-	text := fmt.Sprintf(schedulerConfig, kubeconfig, clientRate, 2*clientRate, v1alpha1.SchedulerName, address, v1alpha1.SlotResource)
+	text := fmt.Sprintf(schedulerConfig, kubeconfig, clientRate, 2*clientRate, v1alpha1.SchedulerName, address,
+		c.file("client.crt"), c.file("client.key"), v1alpha1.SlotResource)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the scheduler's configuration: %w", err)
 	}
@@ -58,7 +61,8 @@ func (c *cluster) startScheduler(ctx context.Context, name, address, kubeconfig 
 	return err
 }
 
-// extenderOf is the shipped extender, which connects by the credentials of a file. It answers the scheduler on its second port.
+// extenderOf is the shipped extender, as a replica whose pod has the same name, which connects by the credentials of a file. It
+// answers the scheduler on its second port.
 func (c *cluster) extenderOf(name, kubeconfig string, more ...string) (plane.Program, error) {
 	path, err := filepath.Abs(filepath.Join(c.build, "libexec", "divvy", "divvy-cluster"))
 	if err != nil {
@@ -68,16 +72,32 @@ func (c *cluster) extenderOf(name, kubeconfig string, more ...string) (plane.Pro
 		Name: name, Path: path, Ports: 2, Scheme: "http", Ready: plane.Answers("/readyz"),
 		Args: func(ports []int) []string {
 			return append([]string{
-				"scheduler-extender", "--kubeconfig=" + kubeconfig, "--namespace=" + system,
+				"scheduler-extender", "--kubeconfig=" + kubeconfig, "--namespace=" + system, "--pod=" + name,
+				"--client-authority=" + c.file("authority.crt"), "--client-name=" + clientName,
 				fmt.Sprintf("--metrics-address=127.0.0.1:%d", ports[0]), fmt.Sprintf("--address=127.0.0.1:%d", ports[1]),
 			}, more...)
 		},
 	}, nil
 }
 
-// startExtender starts the extender alone, without a lease, and waits until it answers.
+// addReplica makes the pod of a replica, which it marks while it leads.
+func (c *cluster) addReplica(ctx context.Context, name string) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: system},
+		Spec:       corev1.PodSpec{NodeName: "control-plane", Containers: []corev1.Container{{Name: "extender", Image: "bench.test/none"}}},
+	}
+	if _, err := c.client.CoreV1().Pods(system).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make pod %s: %w", name, err)
+	}
+	return nil
+}
+
+// startExtender starts one replica of the extender and waits until it answers.
 func (c *cluster) startExtender(ctx context.Context) error {
-	program, err := c.extenderOf(extenderProgram, c.Kubeconfig(), "--leader-elect=false")
+	if err := c.addReplica(ctx, extenderProgram); err != nil {
+		return err
+	}
+	program, err := c.extenderOf(extenderProgram, c.Kubeconfig())
 	if err != nil {
 		return err
 	}
@@ -96,23 +116,4 @@ func (c *cluster) startBoth(ctx context.Context) error {
 		return err
 	}
 	return c.startScheduler(ctx, schedulerProgram, c.extender(), c.Kubeconfig())
-}
-
-// metric is the sum of the values of a metric whose labels hold all of these texts.
-func metric(text, name string, labels ...string) (sum float64) {
-	for line := range strings.Lines(text) {
-		at := strings.LastIndexByte(strings.TrimSpace(line), ' ')
-		if !strings.HasPrefix(line, name) || at < 0 || !strings.ContainsAny(line[len(name):len(name)+1], "{ ") {
-			continue
-		}
-		of, all := line[:at], true
-		for _, label := range labels {
-			all = all && strings.Contains(of, label)
-		}
-		var value float64
-		if _, err := fmt.Sscan(line[at:], &value); err == nil && all {
-			sum += value
-		}
-	}
-	return sum
 }

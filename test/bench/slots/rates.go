@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
@@ -88,7 +86,7 @@ func bothKinds() ([]kind, error) {
 
 // placed makes n pods of a kind, waits until they are bound, and removes them.
 func (c *cluster) placed(ctx context.Context, k kind, n int) (outcome, error) {
-	o, err := c.round(ctx, false, n, func(round string, i int) *corev1.Pod { return k.one(round, i) })
+	o, err := c.round(ctx, false, n, k.one)
 	if err != nil {
 		return o, err
 	}

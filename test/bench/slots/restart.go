@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
@@ -72,7 +70,7 @@ func (c *cluster) restartExtender(ctx context.Context, k kind) (ready, bound tim
 		ready = time.Since(begun)
 		started <- err
 	}()
-	o, err := c.round(ctx, false, afterRestart, func(round string, i int) *corev1.Pod { return k.one(round, i) })
+	o, err := c.round(ctx, false, afterRestart, k.one)
 	if err = errors.Join(err, <-started); err != nil {
 		return 0, 0, err
 	}

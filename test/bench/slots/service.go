@@ -30,8 +30,8 @@ func serve(ctx context.Context, which func(ctx context.Context) (name, address s
 	if err != nil {
 		return nil, fmt.Errorf("listen for the scheduler: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	s := &service{listener: listener, cancel: cancel}
+	s := &service{listener: listener}
+	ctx, s.cancel = context.WithCancel(ctx)
 	s.group.Go(func() {
 		ticker := time.NewTicker(readyEvery)
 		defer ticker.Stop()
@@ -83,6 +83,7 @@ func (s *service) lead(ctx context.Context, conn net.Conn) {
 	}
 	defer other.Close()
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{conn, other}, {other, conn}} {
 		both.Go(func() {

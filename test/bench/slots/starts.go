@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -37,8 +36,13 @@ type starts struct {
 // started again later.
 const startLimit = 15 * time.Second
 
-// connect writes the credentials of whoever is to meet troubles, which lead to the front.
-func (s *siege) connect() error {
+// connect makes the replicas' pods, and writes the credentials of whoever is to meet troubles, which lead to the front.
+func (s *siege) connect(ctx context.Context) error {
+	for _, name := range extenders {
+		if err := s.addReplica(ctx, name); err != nil {
+			return err
+		}
+	}
 	file := api.NewConfig()
 	file.Clusters["front"] = &api.Cluster{Server: s.front.URL, InsecureSkipTLSVerify: true}
 	file.AuthInfos["front"] = &api.AuthInfo{Token: s.Config().BearerToken}
@@ -51,7 +55,7 @@ func (s *siege) connect() error {
 }
 
 // troubled is the file of these credentials.
-func (s *siege) troubled() string { return filepath.Join(s.Dir(), "front") }
+func (s *siege) troubled() string { return s.file("front") }
 
 // keep has those programs started that do not run, and does not wait for them.
 func (s *siege) keep(ctx context.Context) {
@@ -163,4 +167,4 @@ func siegeKinds() ([]kind, error) {
 
 // lease has the replicas elect a leader that others leave alone for a few seconds. Between the end of its writing and theirs are two,
 // in which a request of its comes through that a trouble holds up.
-var lease = []string{"--lease-duration=4s", "--renew-deadline=2s", "--retry-period=500ms"}
+var lease = []string{"--lease-duration=4s", "--lease-renew-deadline=2s", "--lease-retry-period=500ms"}

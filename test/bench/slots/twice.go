@@ -142,7 +142,7 @@ func (s *siege) start(ctx context.Context) (err error) {
 	if s.service, err = serve(working, s.ready); err != nil {
 		return err
 	}
-	if err := s.connect(); err != nil {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	s.keep(working)
@@ -291,7 +291,7 @@ func (s *siege) refill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o, err := s.round(ctx, false, len(s.fleet)*len(s.fleet[0].gpus), func(round string, i int) *corev1.Pod { return whole.one(round, i) })
+	o, err := s.round(ctx, false, len(s.fleet)*len(s.fleet[0].gpus), whole.one)
 	if err == nil && o.bound < o.all {
 		err = fmt.Errorf("after all that %d of %d GPUs can be given whole", o.bound, o.all)
 	}
