@@ -187,8 +187,8 @@ func (c *cluster) processorTimes() (map[string]time.Duration, error) {
 	times := map[string]time.Duration{}
 	for _, name := range []string{schedulerProgram, extenderProgram, plane.APIServer} {
 		process := c.Process(name)
-		if process == nil {
-			continue
+		if process == nil || process.Alive() != nil {
+			continue // it was killed
 		}
 		taken, err := process.Processor()
 		if err != nil {

@@ -148,7 +148,7 @@ func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs,
 				return nil, fmt.Errorf("write a question: %w", err)
 			}
 			begun := time.Now()
-			text, err := ask(ctx, client, c.extender()+"/scheduler/filter", body, 0)
+			text, err := ask(ctx, client, c.extender()+"/filter", body, 0)
 			a.extender = append(a.extender, time.Since(begun))
 			if err == nil && i == 0 {
 				err = checkAnswer(text, len(names))

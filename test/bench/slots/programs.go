@@ -33,7 +33,7 @@ clientConnection: {kubeconfig: %q, qps: %d, burst: %d, contentType: application/
 percentageOfNodesToScore: 100
 profiles: [{schedulerName: %s}]
 extenders:
-- urlPrefix: %s/scheduler
+- urlPrefix: %s
   filterVerb: filter
   prioritizeVerb: prioritize
   bindVerb: bind

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -66,6 +67,7 @@ func measureTwice(ctx context.Context, o options) (rows []measurement.Row, err e
 	defer func() { err = errors.Join(err, s.lift()) }()
 	for _, step := range []func(context.Context) error{s.start, s.all, s.drain, s.refill} {
 		if err := step(ctx); err != nil {
+			s.tellLogs()
 			return nil, errors.Join(fmt.Errorf("seed %d: %w", o.seed, err), s.record.wrong())
 		}
 	}
@@ -280,7 +282,7 @@ func (s *siege) drain(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait until each pod has got a node, %d wait: %w", waits, context.Cause(ctx))
+			return fmt.Errorf("wait until each pod has got a node, %d wait (%s): %w", waits, s.reasons(), context.Cause(ctx))
 		}
 	}
 }
@@ -293,7 +295,34 @@ func (s *siege) refill(ctx context.Context) error {
 	}
 	o, err := s.round(ctx, false, len(s.fleet)*len(s.fleet[0].gpus), whole.one)
 	if err == nil && o.bound < o.all {
-		err = fmt.Errorf("after all that %d of %d GPUs can be given whole", o.bound, o.all)
+		err = fmt.Errorf("after all that %d of %d GPUs can be given whole: %s", o.bound, o.all, s.reasons())
 	}
 	return err
+}
+
+// tellLogs tells the end of what the extenders say. A program that was started anew has begun its log anew.
+func (s *siege) tellLogs() {
+	for _, name := range extenders {
+		text, err := os.ReadFile(s.file(name + ".log"))
+		if err != nil {
+			s.say("%v", err)
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		s.say("%s:\n%s", name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	}
+}
+
+// reasons are why pods wait, each once.
+func (s *siege) reasons() string {
+	var all []string
+	for _, pod := range s.look() {
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse && pod.Spec.NodeName == "" {
+				all = append(all, condition.Message)
+			}
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), "; ")
 }
