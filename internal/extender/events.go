@@ -63,7 +63,7 @@ func (f *fences) tell(ctx context.Context, fence ledger.Fence) error {
 	ctx, cancel := context.WithTimeout(ctx, longestRead)
 	defer cancel()
 	_, err := f.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: fence.Node[:min(len(fence.Node), mostOfName)] + ".", Namespace: metav1.NamespaceDefault},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: fence.Node[:min(len(fence.Node), mostOfName)] + "-", Namespace: metav1.NamespaceDefault},
 		EventTime:  metav1.NewMicroTime(f.now()), ReportingController: "divvy.dev/scheduler-extender", ReportingInstance: f.identity,
 		Action: "Scheduling", Reason: ReasonFenced, Type: corev1.EventTypeWarning, Note: note,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: fence.Node},
