@@ -111,6 +111,25 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 }
 
+// A program that is forgotten has ended, and nobody minds.
+func TestForget(t *testing.T) {
+	p := empty(t.TempDir())
+	defer p.Stop() //nolint:errcheck // the folder is the test's
+	process, err := p.Run(t.Context(), shell("exec sleep 1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		p.Forget("script")
+	}
+	if running(process.cmd.Process.Pid) || p.Process("script") != nil {
+		t.Error("it runs on, or is known")
+	}
+	if err := p.Alive(); err != nil {
+		t.Error(err)
+	}
+}
+
 // What was started ends also when nobody could stop it.
 func TestKilledLeavesNoProcess(t *testing.T) {
 	self, err := os.Executable()

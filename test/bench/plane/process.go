@@ -80,6 +80,16 @@ func (p *Plane) Restart(ctx context.Context, name string) error {
 	return nil
 }
 
+// Forget kills a program that need not run any more. What has not been started is left alone.
+func (p *Plane) Forget(name string) {
+	if process := p.Process(name); process != nil {
+		process.Kill()
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	delete(p.processes, name)
+}
+
 // launch starts a program; the plane knows it from then on. Without ports it gets free ones.
 func (p *Plane) launch(program Program, ports []int) (*Process, error) {
 	if ports == nil {

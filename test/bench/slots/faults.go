@@ -111,7 +111,7 @@ func ofPrograms() []fault {
 		{name: "extender stopped for a moment", begin: freeze, over: lasts(1500 * time.Millisecond), end: thaw},
 		{name: "scheduler killed", begin: kill(func(*track) string { return schedulerProgram })},
 		{
-			name: "two schedulers", over: lasts(4 * time.Second), end: kill(func(*track) string { return second }),
+			name: "two schedulers", over: lasts(4 * time.Second), end: func(_ context.Context, s *siege, _ *track) error { s.Forget(second); return nil },
 			begin: func(ctx context.Context, s *siege, _ *track) error {
 				s.keepOne(ctx, second, func(ctx context.Context) error { return s.startScheduler(ctx, second, s.service.url(), s.troubled()) })
 				return nil
