@@ -241,6 +241,9 @@ func TestDisputesFence(t *testing.T) {
 	if len(l.Fences()) != 0 {
 		t.Error("fenced before the grace")
 	}
+	also := append(heldFor(wrong), v1alpha1.ShareHeld{Pod: "z", Name: "main", GPUs: []v1alpha1.GPUAssigned{{UUID: all[other].UUID, Memory: gib}}})
+	l.SetNode("n0", nodeOf(t, "n0", all, &v1alpha1.NodeHeld{Shares: also})) // the first one goes on
+	l.SetNode("n0", nodeOf(t, "n0", all, &v1alpha1.NodeHeld{Shares: heldFor(wrong)}))
 	if due := l.Advance(start.Add(grace)); !due.IsZero() {
 		t.Errorf("due again at %v", due)
 	}
@@ -307,8 +310,10 @@ func TestOthersHold(t *testing.T) {
 	if v := verdicts(t, l, podOf(t, "a", ask("main", 1, gib, 81)), "n0"); v[0].Kind != Full || v[0].Text != "too few cores left" {
 		t.Errorf("%+v", v)
 	}
-	if v := verdicts(t, l, podOf(t, "a", whole("main", 1)), "n0"); v[0].Kind != Full {
-		t.Errorf("%+v", v)
+	for _, p := range []*corev1.Pod{podOf(t, "a", whole("main", 1)), podOf(t, "a", ask("main", 2, gib, 0))} {
+		if v := verdicts(t, l, p, "n0"); v[0].Kind != Full {
+			t.Errorf("%+v", v)
+		}
 	}
 	check(t, l)
 }
