@@ -120,12 +120,15 @@ func (f *filtered) text() []byte {
 	return append(appendText(out, f.fault), '}')
 }
 
-// scoresText writes the answer to what is scored.
+// scoresText writes the answer to what is scored. A node with score 0 is left out, which means the same to the scheduler: of most
+// nodes it need not read anything.
 func scoresText(all []scored) []byte {
-	out := make([]byte, 0, 2+48*len(all))
-	out = append(out, '[')
-	for i, s := range all {
-		out = appendText(append(comma(out, i), `{"Host":`...), s.node)
+	out := []byte{'['}
+	for _, s := range all {
+		if s.score == 0 {
+			continue
+		}
+		out = appendText(append(comma(out, len(out)-1), `{"Host":`...), s.node)
 		out = fmt.Appendf(out, `,"Score":%d}`, s.score)
 	}
 	return append(out, ']')

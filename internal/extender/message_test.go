@@ -85,7 +85,7 @@ func TestAnswers(t *testing.T) {
 		Host  string
 		Score int64
 	}
-	if err := json.Unmarshal(scoresText([]scored{{"a", 10}, {hostile, 0}}), &scores); err != nil || len(scores) != 2 || scores[0].Host != "a" || scores[0].Score != 10 || scores[1].Host != want {
+	if err := json.Unmarshal(scoresText([]scored{{"none", 0}, {"a", 10}, {"none", 0}, {hostile, 3}}), &scores); err != nil || len(scores) != 2 || scores[0].Host != "a" || scores[0].Score != 10 || scores[1].Host != want {
 		t.Errorf("%+v, %v", scores, err)
 	}
 }

@@ -95,8 +95,21 @@ func kindOf(cause alloc.Cause) Kind {
 // MostScore is the best score.
 const MostScore = 10
 
-// Prioritise scores these nodes for a pod, in their order, from 0 to [MostScore]. The node that the policy wants most alone
-// has [MostScore], and no node has more than one that it wants more. The error is [ErrPod].
+// placed is a node on which a pod fits, and how much the policy wants it: one of a lesser key, and those with GPUs alone
+// after all others.
+type placed struct {
+	of   int
+	bare bool
+	key  uint64
+}
+
+func (p placed) compare(other placed) int {
+	return cmp.Or(cmp.Compare(toInt(p.bare), toInt(other.bare)), cmp.Compare(p.key, other.key), cmp.Compare(p.of, other.of))
+}
+
+// Prioritise scores these nodes for a pod, in their order, from 0 to [MostScore]. The nodes that the policy wants most have one
+// less each, from [MostScore] on, and all others 0: to read a score of every node would take the scheduler a good part of
+// its time for a pod. The error is [ErrPod].
 func (l *Ledger) Prioritise(pod *corev1.Pod, nodes []string) ([]int, error) {
 	q, err := l.ask(pod)
 	if err != nil {
@@ -104,31 +117,28 @@ func (l *Ledger) Prioritise(pod *corev1.Pod, nodes []string) ([]int, error) {
 	}
 	l.flush()
 	q.update()
-	type placed struct {
-		of   int
-		bare bool
-		key  uint64
-	}
-	var order []placed
+	best := make([]placed, 0, MostScore+1)
 	for i, name := range nodes {
 		at, known := l.inv.Position(name)
 		if !known {
 			continue
 		}
-		if r := q.at(at); r != nil {
-			key, _ := r.Key(at)
-			order = append(order, placed{i, r == q.bare, key})
+		r := q.at(at)
+		if r == nil {
+			continue
 		}
+		key, _ := r.Key(at)
+		p := placed{i, r == q.bare, key}
+		if len(best) == MostScore && p.compare(best[MostScore-1]) > 0 {
+			continue
+		}
+		rank, _ := slices.BinarySearchFunc(best, p, placed.compare)
+		best = slices.Insert(best, rank, p)
+		best = best[:min(len(best), MostScore)]
 	}
-	slices.SortFunc(order, func(a, b placed) int {
-		if a.bare != b.bare {
-			return cmp.Compare(toInt(a.bare), toInt(b.bare))
-		}
-		return cmp.Compare(a.key, b.key)
-	})
 	scores := make([]int, len(nodes))
-	for rank, p := range order {
-		scores[p.of] = score(rank, len(order))
+	for rank, p := range best {
+		scores[p.of] = MostScore - rank
 	}
 	if f := l.flights[pod.UID]; f != nil {
 		clear(scores)
@@ -137,14 +147,6 @@ func (l *Ledger) Prioritise(pod *corev1.Pod, nodes []string) ([]int, error) {
 		}
 	}
 	return scores, nil
-}
-
-// score is that of the place of a rank among so many.
-func score(rank, of int) int {
-	if rank == 0 {
-		return MostScore
-	}
-	return (MostScore - 1) * (of - rank) / max(of-1, 1)
 }
 
 func toInt(yes bool) int {
