@@ -117,7 +117,7 @@ func (c *core) due(now time.Time) (all []*flight) {
 	for _, f := range c.flights {
 		quiet := now.Sub(f.looked)
 		switch {
-		case f.state == unanswered && quiet >= max(lookAgain, f.looked.Sub(f.since)),
+		case f.state == unanswered && quiet >= min(max(lookAgain, f.looked.Sub(f.since)), unseenFor),
 			f.state == bound && quiet >= unseenFor:
 			f.looked = now
 			all = append(all, f)

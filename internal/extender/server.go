@@ -152,7 +152,7 @@ func (s *server) work(ctx context.Context, questions *http.Server) error {
 	return nil
 }
 
-// look follows bindings and GPUs until the context ends.
+// look follows bindings and GPUs until the context ends or another replica may lead.
 func (s *server) look(ctx context.Context) {
 	fences := &fences{core: s.core, client: s.options.Write, now: time.Now, counts: s.counts, log: s.options.Log, identity: s.options.Election.Identity}
 	ticker := time.NewTicker(tick)
@@ -162,6 +162,10 @@ func (s *server) look(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		}
+		if err := s.options.Lock.Held(); err != nil {
+			s.options.Log.ErrorContext(ctx, "another replica may answer now", "error", err)
+			return
 		}
 		s.core.advance(time.Now())
 		s.binder.look(ctx)
