@@ -1,6 +1,8 @@
 package chart_test
 
 import (
+	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +30,7 @@ type schedulerConfig struct {
 		URLPrefix, FilterVerb, PrioritizeVerb, BindVerb string
 		NodeCacheCapable, Ignorable, EnableHTTPS        bool
 		Weight                                          int
+		HTTPTimeout                                     string
 		ManagedResources                                []struct {
 			Name               string
 			IgnoredByScheduler bool
@@ -173,6 +176,31 @@ func TestExtenderRefused(t *testing.T) {
 	documents := rendered(t, "v1.35.4", "slots: {kubeScheduler: {repository: here/scheduler, version: v1.34.9}}")
 	if got := container(t, deployment(t, documents, v1alpha1.SchedulerName), "scheduler").Image; got != "here/scheduler:v1.34.9" {
 		t.Errorf("the image is %s", got)
+	}
+}
+
+// What the manual has the cluster's own scheduler be told of the extender is what the chart tells its own, but for how it is reached.
+func TestManualTellsTheSameOfTheExtender(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for line := range strings.Lines(string(manual)) {
+		if code, found := strings.CutPrefix(line, "       "); found && (text.Len() > 0 || strings.HasPrefix(code, "apiVersion: kubescheduler.")) {
+			text.WriteString(code)
+		} else if text.Len() > 0 {
+			break
+		}
+	}
+	var told, own schedulerConfig
+	if err := yaml.Unmarshal([]byte(text.String()), &told); err != nil || len(told.Extenders) != 1 {
+		t.Fatalf("%v: the manual's configuration is %q", err, text.String())
+	}
+	own = extending(t, rendered(t, oldest, ""))
+	told.Extenders[0].URLPrefix = own.Extenders[0].URLPrefix
+	if !reflect.DeepEqual(told.Extenders, own.Extenders) || told.PercentageOfNodesToScore != own.PercentageOfNodesToScore {
+		t.Errorf("the manual tells %+v\nand the chart %+v", told, own)
 	}
 }
 
