@@ -99,6 +99,7 @@ func TestUnanswered(t *testing.T) {
 			pod := podOf(t, "p", 10)
 			w.add(pod)
 			w.manners(how, how)
+			w.unread = 1
 			if err := w.ask("p", "a"); !errors.Is(err, errUnanswered) {
 				t.Fatal(err)
 			}
@@ -138,8 +139,17 @@ func TestUnanswered(t *testing.T) {
 // A scheduler that asks again has the same written again.
 func TestAskedAgain(t *testing.T) {
 	w := newWorld(t, nodeOf(t, "a", 2))
-	w.add(podOf(t, "p", 10))
-	w.manners(lostBefore)
+	pod := podOf(t, "p", 10)
+	w.add(pod)
+	w.manners(func(out http.ResponseWriter, _ func()) {
+		if got := w.fits(trimPod(pod), "a"); len(got) > 0 {
+			t.Errorf("while it is written it fits on %q", got)
+		}
+		if err := w.ask("p", "a"); !errors.Is(err, errRefused) {
+			t.Errorf("it is written twice at once: %v", err)
+		}
+		away(out)
+	})
 	if err := w.ask("p", "a"); !errors.Is(err, errUnanswered) {
 		t.Fatal(err)
 	}

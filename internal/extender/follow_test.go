@@ -21,10 +21,10 @@ import (
 )
 
 // listOf is what an API server lists.
-func listOf(revision string, pods map[string]string) *metav1.PartialObjectMetadataList {
+func listOf(revision string, pods ...[2]string) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: revision}}
-	for name, of := range pods {
-		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: of}})
+	for _, pod := range pods {
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod[0], ResourceVersion: pod[1]}})
 	}
 	return list
 }
@@ -43,15 +43,15 @@ func TestCatchUp(t *testing.T) {
 		go func() {
 			done <- c.catchUp(t.Context(), func(context.Context) (*metav1.PartialObjectMetadataList, error) {
 				asked++
-				return listOf("8", map[string]string{"old": "5", "new": "8"}), nil
+				return listOf("8", [2]string{"old", "5"}, [2]string{"new", "8"}), nil
 			}, func(why string) { told = why })
 		}()
 		for _, next := range []struct {
 			why string
 			how func()
 		}{
-			{"default/", func() { p := podOf(t, "old", 1); p.ResourceVersion = "5"; c.setPod(p) }},
-			{"default/", func() { p := podOf(t, "new", 1); p.ResourceVersion = "8"; c.setPod(p) }},
+			{"default/old", func() { p := podOf(t, "old", 1); p.ResourceVersion = "5"; c.setPod(p) }},
+			{"default/new", func() { p := podOf(t, "new", 1); p.ResourceVersion = "8"; c.setPod(p) }},
 			{"default/gone", func() { c.dropPod("default", "gone") }},
 		} {
 			time.Sleep(2 * listAgain)
@@ -90,7 +90,7 @@ func TestTrimmed(t *testing.T) {
 	pod.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = strings.Repeat("x", 100_000)
 	pod.Annotations[v1alpha1.ModelsAnnotation] = "A"
 	pod.Labels = map[string]string{"app": "x", v1alpha1.QueueLabel: "q"}
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{}`)}}}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationApply}}
 	pod.Spec.Containers = []corev1.Container{{Name: "c", Resources: amounts("3", "1Gi"), Env: []corev1.EnvVar{{Name: "A", Value: strings.Repeat("y", 10_000)}}}, {Name: "d", Resources: amounts("1", "1Gi")}}
 	pod.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: amounts("9", "2Gi")}, {Name: "s", RestartPolicy: &always, Resources: amounts("2", "3Gi")}}
 	pod.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("250m")}

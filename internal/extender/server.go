@@ -67,7 +67,7 @@ type server struct {
 
 // Serve answers a scheduler while it holds the lease, until the context ends or the lease is lost, and finishes what has begun.
 func Serve(ctx context.Context, o Options) error {
-	l, err := ledger.New(o.Ledger)
+	l, err := ledger.New(o.Ledger) //nolint:contextcheck // selectors are bounded by their cost, not by a context
 	if err != nil {
 		return errors.Join(fmt.Errorf("make the ledger: %w", err), o.Questions.Close(), o.Plain.Close())
 	}

@@ -29,9 +29,11 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/extender/ledger"
+	"github.com/divvy-gpu/divvy/internal/lease"
 )
 
 // running is a server that runs.
@@ -201,6 +203,26 @@ func TestServe(t *testing.T) {
 	}
 	r.hold("extender", "other")
 	if err := <-r.ended; !errors.Is(err, ErrLeaseLost) {
+		t.Error(err)
+	}
+}
+
+// Who has not renewed the lease in time answers nothing, even before it notices.
+func TestAwayWithoutTheLease(t *testing.T) {
+	w := newWorld(t)
+	e := Election{Leases: fake.NewClientset().CoordinationV1(), Namespace: "divvy-system", Name: "extender", Identity: "me", Duration: 2 * time.Hour, Deadline: time.Hour}
+	s := &server{options: Options{Lock: e.Lock(), Election: e}, core: w.core, known: follow(fake.NewClientset(), w.core)}
+	for i := range s.known.synced {
+		s.known.synced[i] = func() bool { return true }
+	}
+	s.leads.Store(true)
+	if err := s.away(); !errors.Is(err, lease.ErrLease) {
+		t.Errorf("without a lease: %v", err)
+	}
+	if err := s.options.Lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.away(); err != nil {
 		t.Error(err)
 	}
 }
