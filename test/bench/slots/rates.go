@@ -12,6 +12,8 @@ const (
 	boundRate = "slots.pods_per_s"
 	// ratedPods is a round of pods of either kind.
 	ratedPods = 2000
+	// largeFleet is how many nodes make a round long.
+	largeFleet = 2000
 )
 
 // rateGoals are those of the numbers of nodes: parts of plain pods' rate.
@@ -54,7 +56,11 @@ func (o options) ratesOn(ctx context.Context, nodes int, goal float64) (rows []m
 	}
 	var shares, plain, ratios []float64
 	var took [2]outcome
-	for run := range c.runs() {
+	runs := c.runs()
+	if nodes > largeFleet {
+		runs = min(runs, 3) // of minutes each
+	}
+	for run := range runs {
 		for at := range kinds {
 			which := (run + at) % len(kinds)
 			if took[which], err = c.placed(ctx, kinds[which], c.few(ratedPods)); err != nil {
