@@ -32,6 +32,7 @@ func metrics(root string) (string, error) {
 		{"The agent on a cluster's node, beside these", "internal/agent/metrics/testdata/metrics.txt"},
 		{"The webhook", "internal/webhook/testdata/metrics.txt"},
 		{"The controller", "internal/controller/testdata/metrics.txt"},
+		{"The scheduler extender", "internal/extender/testdata/metrics.txt"},
 	} {
 		text, err := os.ReadFile(filepath.Join(root, part.file))
 		if err != nil {

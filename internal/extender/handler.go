@@ -43,7 +43,6 @@ func (h *handler) mux() http.Handler {
 	for verb, answer := range map[string]func(context.Context, []byte) ([]byte, error){
 		VerbFilter: h.filter, VerbPrioritize: h.prioritise, VerbBind: h.bind,
 	} {
-		mux.HandleFunc("POST /scheduler/"+verb, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, verb, answer) })
 		mux.HandleFunc("POST /"+verb, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, verb, answer) })
 	}
 	return mux
