@@ -317,6 +317,5 @@ const CDIRemoteKind = Domain + "/remote"
 // CDIMachineKind is the kind of the CDI devices of virtual machines.
 const CDIMachineKind = Domain + "/machine"
 
-// Plugin is the name under which the agent is a plugin of NRI. Pods that must not
-// start without the agent name it.
+// Plugin is the name under which the agent is a plugin of NRI.
 const Plugin = "divvy"

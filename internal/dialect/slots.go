@@ -6,23 +6,16 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 )
 
-// ModeSlots translates requests into counted slots and annotations, for Kubernetes 1.34 and 1.35.
+// ModeSlots translates requests into counted slots and annotations, for Kubernetes 1.32 to 1.35.
 const ModeSlots = "slots"
 
 // defaultScheduler is the scheduler that the API server gives to pods that name none.
 const defaultScheduler = "default-scheduler"
 
-const (
-	// requiredPlugins is NRI's: a list, in YAML, of the plugins that must have been asked before a container is
-	// created. NRI takes the list of the container alone where there is one, else that of the pod.
-	requiredPlugins = "required-plugins.noderesource.dev"
-)
-
 // slots returns the patch that makes the pod ask for slots: in each container that asks, one slot in place of what it
-// asked, and what it asked in an annotation; that no container is created past the agent, in NRI's.
+// asked, and what it asked in an annotation.
 func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request, inventory Inventory) (Patch, error) {
 	if err := checkSlots(pod, requests); err != nil {
 		return nil, err
@@ -32,11 +25,6 @@ func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request, inv
 	if err != nil {
 		return nil, refuse("%v", err)
 	}
-	notes, err := requireAgent(pod, requests)
-	if err != nil {
-		return nil, err
-	}
-	notes[v1alpha1.RequestAnnotation] = text
 	p := t.patch(pod, by, nil, inventory)
 	for _, r := range requests {
 		p.addSlot(r.Container.of(pod), containerPath(r.Container, "resources"))
@@ -44,7 +32,7 @@ func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request, inv
 	if t.replaces(pod.Spec.SchedulerName) {
 		p.add(t.scheduler, "spec", "schedulerName")
 	}
-	p.annotate(pod, notes)
+	p.annotate(pod, map[string]string{v1alpha1.RequestAnnotation: text})
 	return p, nil
 }
 
@@ -91,50 +79,6 @@ func podRequest(pod *corev1.Pod, claims []claim) v1alpha1.PodRequest {
 		all.Shares = append(all.Shares, share)
 	}
 	return all
-}
-
-// requireAgent returns NRI's annotations that name the agent for every container that asks, beside the plugins that
-// the pod requires by itself.
-func requireAgent(pod *corev1.Pod, requests []Request) (map[string]string, error) {
-	notes := make(map[string]string)
-	for _, r := range requests {
-		key := requiredPlugins + "/container." + r.Container.of(pod).Name
-		if len(key)-len(requiredPlugins)-1 > longestLabel {
-			key = requiredPlugins + "/pod" // no annotation can name the container, so the pod's is in force
-		}
-		if _, ok := notes[key]; ok {
-			continue
-		}
-		required, err := requiredBefore(pod, key)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(required, v1alpha1.Plugin) {
-			required = append(required, v1alpha1.Plugin)
-		}
-		text, err := yaml.Marshal(required)
-		if err != nil {
-			return nil, refuse("annotation %s: %v", key, err)
-		}
-		notes[key] = string(text)
-	}
-	return notes, nil
-}
-
-// requiredBefore returns the plugins of the annotation that is in force for a key.
-func requiredBefore(pod *corev1.Pod, key string) ([]string, error) {
-	for _, name := range []string{key, requiredPlugins + "/pod", requiredPlugins} {
-		text, ok := pod.Annotations[name]
-		if !ok {
-			continue
-		}
-		var required []string
-		if err := yaml.UnmarshalStrict([]byte(text), &required); err != nil {
-			return nil, refuse("annotation %s: %q is not a list of plugins", name, text)
-		}
-		return required, nil
-	}
-	return nil, nil
 }
 
 // addSlot adds one slot to a container, whose own requests are removed already. Both lists have it, as the API server

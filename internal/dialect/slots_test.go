@@ -114,25 +114,7 @@ func checkSlots1(t testing.TB, translator *Translator, patched *corev1.Pod, requ
 				t.Errorf("container %q still asks in %s", container.Name, dialect.Name())
 			}
 		}
-		if required := requiredOf(t, patched, container.Name); !slices.Contains(required, v1alpha1.Plugin) {
-			t.Errorf("container %q requires %q", container.Name, required)
-		}
 	}
-}
-
-// requiredOf reads the plugins that a container requires as NRI does.
-func requiredOf(t testing.TB, pod *corev1.Pod, container string) []string {
-	t.Helper()
-	for _, key := range []string{requiredPlugins + "/container." + container, requiredPlugins + "/pod", requiredPlugins} {
-		if text, ok := pod.Annotations[key]; ok {
-			var required []string
-			if err := yaml.Unmarshal([]byte(text), &required); err != nil {
-				t.Error(err)
-			}
-			return required
-		}
-	}
-	return nil
 }
 
 func checkSameSpecs(t testing.TB, request v1alpha1.PodRequest, inventory Inventory, templates []resourcev1.ResourceClaimTemplate) {
@@ -235,10 +217,6 @@ func TestSlotsRefuse(t *testing.T) {
 			`{metadata: {annotations: {divvy.dev/assignment: x}}, spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}]}}`,
 			`annotation divvy.dev/assignment`,
 		},
-		"plugins that are no list": {
-			`{metadata: {annotations: {required-plugins.noderesource.dev: "{a: b}"}}, spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}]}}`,
-			`annotation required-plugins.noderesource.dev`,
-		},
 		"node": {
 			`spec: {nodeName: node-1, containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}]}`,
 			`the pod names its node "node-1"`,
@@ -246,39 +224,6 @@ func TestSlotsRefuse(t *testing.T) {
 	} {
 		if _, _, err := translate(translator, readPod(t, test.pod), sixteen); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// TestRequiredPlugins checks that what the pod requires by itself stays required: NRI takes one annotation only.
-func TestRequiredPlugins(t *testing.T) {
-	long := strings.Repeat("a", 60)
-	pod := readPod(t, `
-metadata:
-  annotations:
-    required-plugins.noderesource.dev: "[ bare ]"
-    required-plugins.noderesource.dev/pod: "[ whole ]"
-    required-plugins.noderesource.dev/container.one: "[ own, divvy ]"
-spec:
-  containers:
-  - {name: one, resources: {limits: {divvy.dev/gpu-memory: 1Gi}}}
-  - {name: two, resources: {limits: {divvy.dev/gpu-memory: 1Gi}}}
-  - {name: `+long+`, resources: {limits: {divvy.dev/gpu-memory: 1Gi}}}
-  - {name: other}
-`)
-	patch, _, err := translate(slotted(newTranslator(t, "{plain: {}}")), pod, sixteen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	patched := apply(t, pod, patch)
-	for container, want := range map[string][]string{"one": {"own", "divvy"}, "two": {"whole", "divvy"}, long: {"whole", "divvy"}} {
-		if got := requiredOf(t, patched, container); !slices.Equal(got, want) {
-			t.Errorf("container %s requires %q, want %q", container, got, want)
-		}
-	}
-	for key := range patched.Annotations {
-		if _, name, _ := strings.Cut(key, "/"); len(name) > longestLabel {
-			t.Errorf("%s is no annotation", key)
 		}
 	}
 }

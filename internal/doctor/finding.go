@@ -144,7 +144,7 @@ var inShares = []Finding{
 }
 
 var ofClusters = []Finding{
-	{"cluster.server", "the API server does not answer", "`--kubeconfig`"},
+	{"cluster.server", "the API server does not answer, or is newer than what Divvy was run with", "`--kubeconfig`; a newer Divvy"},
 	{"cluster.webhook", "the webhook does not answer, so pods that ask for GPUs are refused", "`kubectl describe deployment divvy-webhook`"},
 	{"cluster.certificate", "the API server does not trust the webhook", "`kubectl logs deployment/divvy-webhook`"},
 	{"cluster.callers", "anybody may ask the webhook", "`webhook.clients`, `networkPolicy.callers`"},
@@ -153,6 +153,7 @@ var ofClusters = []Finding{
 	{"cluster.leader", "no scheduler leads", "`kubectl logs deployment/divvy-scheduler`"},
 	{"cluster.allocators", "several writers give GPUs to claims", "`allocators: []`"},
 	{"cluster.versions", "Divvy's pods are of several versions, or of another than this program", "`kubectl rollout status`; `helm upgrade`"},
+	{"cluster.runtimes", "in mode slots, the container runtime of nodes does not ask the agent, so they offer no shares", "switch NRI on"},
 	{"cluster.agents", "nodes are without an agent", "`kubectl get pods -o wide`"},
 }
 

@@ -269,10 +269,6 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 		}
 		return pod
 	}
-	plugins := func(pod runtime.Object, value string) runtime.Object {
-		pod.(*corev1.Pod).Annotations["required-plugins.noderesource.dev"] = value
-		return pod
-	}
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	eviction.SetGroupVersionKind(policyv1.SchemeGroupVersion.WithKind("Eviction"))
 	for _, c := range []struct {
@@ -290,7 +286,6 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 		{"a scheduler of this namespace", attempt{"system:serviceaccount:divvy-system:divvy-scheduler", "", apiadmission.Create, "binding", nil, binding}, ""},
 		{"one that was named", attempt{"system:serviceaccount:here:binder", "", apiadmission.Create, "binding", nil, binding}, ""},
 		{"a binding that asks for more", attempt{"system:serviceaccount:here:binder", "", apiadmission.Create, "binding", nil, saying(v1alpha1.RequestAnnotation, "y")}, asked},
-		{"a binding that needs no plugins", attempt{"system:serviceaccount:here:binder", "", apiadmission.Create, "binding", nil, saying("required-plugins.noderesource.dev/container.main", "[]")}, asked},
 		{"a binding that says what is not ours", attempt{"system:serviceaccount:here:binder", "", apiadmission.Create, "binding", nil, saying("example.com/rack", "7")}, ""},
 		{"status", attempt{"system:node:n1", "n1", apiadmission.Update, "status", pod("assignment", "x"), pod("assignment", "x")}, ""},
 		{"another assignment by the status", attempt{"user", "", apiadmission.Update, "status", pod("assignment", "x"), pod("assignment", "y")}, stays},
@@ -301,9 +296,6 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 		{"a slot", attempt{"user", "", apiadmission.Create, "", nil, slotted(false, "request", "x")}, ""},
 		{"a slot by hand", attempt{"user", "", apiadmission.Create, "", nil, slotted(false)}, "divvy.dev/shares is counted by Divvy, so ask for divvy.dev/gpu-memory or divvy.dev/gpu"},
 		{"privilege beside a share", attempt{"user", "", apiadmission.Create, "", nil, slotted(true, "request", "x")}, "a privileged container reaches every GPU of its node, so that no share would hold beside it"},
-		{"the plugins that are needed", attempt{"user", "", apiadmission.Update, "", plugins(slotted(false, "request", "x"), "[divvy]"), plugins(slotted(false, "request", "x"), "[divvy]")}, ""},
-		{"no plugins needed any more", attempt{"user", "", apiadmission.Update, "", plugins(slotted(false, "request", "x"), "[divvy]"), plugins(slotted(false, "request", "x"), "[]")}, "required-plugins.noderesource.dev stays as it is while the pod has a share"},
-		{"others' plugins", attempt{"user", "", apiadmission.Update, "", plugins(pod(), "[a]"), plugins(pod(), "[b]")}, ""},
 		{"a scheduler, later", attempt{"system:kube-scheduler", "", apiadmission.Update, "", pod("assignment", "x"), pod()}, stays},
 	} {
 		t.Run(c.name, func(t *testing.T) {

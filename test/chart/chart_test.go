@@ -224,7 +224,6 @@ func TestValuesRefused(t *testing.T) {
 		"agent: {simgpu: {dir: relative}}",
 		"agent: {maxUnavailable: 0}",
 		"agent: {maxUnavailable: 0%}",
-		"agent: {runtimeEndpoint: /run/containerd/containerd.sock}",
 		"agent: {resources: {limit: {}}}",
 		"mode: dra",
 		"certificates: letsencrypt",

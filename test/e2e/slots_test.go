@@ -245,7 +245,7 @@ func (l *lab) waits(name, why string) {
 			return err.Error()
 		}
 		for _, s := range p.Status.ContainerStatuses {
-			if w := s.State.Waiting; w != nil && w.Reason == "CreateContainerError" && strings.Contains(w.Message, why) {
+			if w := s.State.Waiting; w != nil && strings.HasPrefix(w.Reason, "CreateContainer") && strings.Contains(w.Message, why) {
 				return ""
 			}
 		}
@@ -322,7 +322,7 @@ func slotsAgentAway(l *lab) {
 	l.noAgents()
 	l.slots("n1", 0)
 	l.exec("again", "main", "touch", "/run/end")
-	l.waits("again", `"divvy" not present`)
+	l.waits("again", "PreStartContainer")
 	l.agentsBack()
 	l.slots("n1", 64)
 	l.restarted("again")

@@ -8,8 +8,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -232,6 +234,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// A slot brings nothing but what keeps its container from starting without package nri.
 func TestAllocateGivesNothing(t *testing.T) {
 	dir := t.TempDir()
 	k := startKubelet(t, dir)
@@ -243,10 +246,41 @@ func TestAllocateGivesNothing(t *testing.T) {
 		t.Fatalf("%v, %v", answer, err)
 	}
 	for _, r := range answer.ContainerResponses {
-		if len(r.Envs) != 1 || r.Envs["NVIDIA_VISIBLE_DEVICES"] != "void" || len(r.Mounts)+len(r.Devices)+len(r.CdiDevices)+len(r.Annotations) > 0 {
+		if len(r.Envs) != 1 || r.Envs["NVIDIA_VISIBLE_DEVICES"] != "void" || !stops(r) || len(r.Devices)+len(r.CdiDevices)+len(r.Annotations) > 0 {
 			t.Errorf("a container gets %v", r)
 		}
 	}
+}
+
+// stops reports whether a container with this answer cannot start by itself.
+func stops(r *kubelet.ContainerAllocateResponse) bool {
+	return len(r.Mounts) == 1 && r.Mounts[0].ContainerPath == v1alpha1.Stopper && r.Mounts[0].HostPath == "/dev/null"
+}
+
+// The kubelet makes no container while nobody would put its share in, and is told why.
+func TestStartWaitsForTheRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(gpu("GPU-aaaa", 0))
+		s := &service{config: Config{Guard: n}}
+		if options, err := s.GetDevicePluginOptions(t.Context(), nil); err != nil || !options.PreStartRequired {
+			t.Errorf("the kubelet does not ask before it starts a container: %v, %v", options, err)
+		}
+		start := func() error { _, err := s.PreStartContainer(t.Context(), nil); return err }
+		if err := start(); err != nil {
+			t.Errorf("while the runtime asks: %v", err)
+		}
+		n.set(1, func() { n.down = errors.New("NRI is off") })
+		if err := start(); err == nil || !strings.Contains(err.Error(), "NRI is off") {
+			t.Errorf("while it does not: %v", err)
+		}
+		answers := make(chan error)
+		go func() { answers <- start() }()
+		synctest.Wait()
+		n.set(1, func() { n.down = nil })
+		if err := <-answers; err != nil {
+			t.Errorf("when it asks again meanwhile: %v", err)
+		}
+	})
 }
 
 func TestKubeletThatComesLateAndRestarts(t *testing.T) {

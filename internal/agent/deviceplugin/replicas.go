@@ -59,7 +59,7 @@ func (r *Replicas) Run(ctx context.Context) error {
 		r.Dir = kubelet.DevicePluginPath
 	}
 	all := resources{
-		dir: r.Dir, what: "replicas", options: &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true}, log: r.Log,
+		dir: r.Dir, what: "replicas", options: replicaOptions(), log: r.Log,
 		named: func() (names []string, divided, sick <-chan struct{}) {
 			units, divided, sick := r.Units()
 			names = slices.Clone(r.Resources)
@@ -111,9 +111,13 @@ type replicaService struct {
 	stopped  <-chan struct{}
 }
 
-// GetDevicePluginOptions asks to be asked which replicas go together.
+// GetDevicePluginOptions asks to be asked which replicas go together, and before a container is made.
 func (s *replicaService) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
-	return &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
+	return replicaOptions(), nil
+}
+
+func replicaOptions() *kubelet.DevicePluginOptions {
+	return &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true, PreStartRequired: true}
 }
 
 // units are those of the resource.
@@ -166,6 +170,7 @@ func (s *replicaService) Allocate(_ context.Context, request *kubelet.AllocateRe
 		s.replicas.Given(given)
 		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerAllocateResponse{
 			Envs:        map[string]string{"NVIDIA_VISIBLE_DEVICES": "void"},
+			Mounts:      stopper(),
 			Annotations: map[string]string{v1alpha1.ReplicasAnnotation: v1alpha1.ReplicasText(given)},
 		})
 	}

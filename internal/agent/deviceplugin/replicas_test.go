@@ -113,7 +113,7 @@ func TestReplicasAreCountedAndGiven(t *testing.T) {
 	p.units = append(replicasOf("GPU-a", 2, false), Unit{Replica: v1alpha1.Replica{UUID: "GPU-b"}, Resource: "nvidia.com/gpu"})
 	startReplicas(t, dir, n, p)
 	request := k.of(t, shared)
-	if !request.Options.GetPreferredAllocationAvailable {
+	if !request.Options.GetPreferredAllocationAvailable || !request.Options.PreStartRequired {
 		t.Errorf("registered %v", request)
 	}
 	client := dial(t, filepath.Join(dir, request.Endpoint))
@@ -144,7 +144,7 @@ func TestReplicasAreCountedAndGiven(t *testing.T) {
 	}
 	got := answer.ContainerResponses[0]
 	given, err := v1alpha1.ParseReplicas(got.Annotations[v1alpha1.ReplicasAnnotation])
-	if err != nil || len(given) != 1 || given[0] != (v1alpha1.Replica{UUID: "GPU-a", Of: 2, Number: 1, Backend: "timeslice"}) || got.Envs["NVIDIA_VISIBLE_DEVICES"] != "void" {
+	if err != nil || len(given) != 1 || given[0] != (v1alpha1.Replica{UUID: "GPU-a", Of: 2, Number: 1, Backend: "timeslice"}) || got.Envs["NVIDIA_VISIBLE_DEVICES"] != "void" || !stops(got) {
 		t.Errorf("a container gets %v, %v", got, err)
 	}
 	if len(p.given) != 1 {

@@ -29,7 +29,7 @@ var errKubeletRestarted = errors.New("the kubelet was restarted")
 // serve advertises slots to one kubelet.
 func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
 	e := endpoint{
-		dir: c.Dir, socket: socketName, resource: v1alpha1.SlotResource, options: &kubelet.DevicePluginOptions{},
+		dir: c.Dir, socket: socketName, resource: v1alpha1.SlotResource, options: slotOptions(),
 		apart:  func() error { return nil },
 		server: func(stopped <-chan struct{}) kubelet.DevicePluginServer { return &service{config: c, stopped: stopped} },
 	}
@@ -127,9 +127,13 @@ type service struct {
 	stopped <-chan struct{}
 }
 
-// GetDevicePluginOptions asks for nothing optional: all slots are equal.
+// GetDevicePluginOptions asks to be asked before a container is made. All slots are equal.
 func (s *service) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
-	return &kubelet.DevicePluginOptions{}, nil
+	return slotOptions(), nil
+}
+
+func slotOptions() *kubelet.DevicePluginOptions {
+	return &kubelet.DevicePluginOptions{PreStartRequired: true}
 }
 
 // ListAndWatch sends the slots, and again when they change.
@@ -154,12 +158,12 @@ func (s *service) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServ
 }
 
 // Allocate sets the variable that keeps NVIDIA's runtime from giving every GPU to a
-// container that names none.
+// container that names none, and keeps it from starting without its share.
 func (s *service) Allocate(_ context.Context, request *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
 	answer := &kubelet.AllocateResponse{}
 	for range request.GetContainerRequests() {
 		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerAllocateResponse{
-			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": "void"},
+			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": "void"}, Mounts: stopper(),
 		})
 	}
 	return answer, nil

@@ -35,7 +35,7 @@ const (
 	ModeAuto Mode = "auto"
 	// ModeClaims is dynamic resource allocation, Kubernetes 1.36 and later.
 	ModeClaims Mode = "claims"
-	// ModeSlots is the device plugin with NRI, Kubernetes 1.34 and 1.35.
+	// ModeSlots is the device plugin with NRI, Kubernetes 1.32 to 1.35.
 	ModeSlots Mode = "slots"
 )
 
@@ -55,10 +55,6 @@ type Options struct {
 	MetricsAddress string
 	// KubeletDir is the kubelet's root directory.
 	KubeletDir string
-	// RuntimeEndpoint is the container runtime's CRI socket, for mode slots.
-	RuntimeEndpoint string
-	// PodUID is the UID of the agent's own pod, for mode slots.
-	PodUID string
 	// Defaults are for shares that name no policy or no cores, unless the node's
 	// labels say otherwise; for mode claims.
 	Defaults v1alpha1.NodeDefaults
@@ -310,6 +306,9 @@ func (k *node) choose(ctx context.Context) (Mode, error) {
 		if err == nil {
 			mode, err := modeFor(version.Major, version.Minor)
 			k.Log.InfoContext(ctx, "found the cluster", "version", version.GitVersion, "mode", mode)
+			if minor, _ := minorOf(version.Minor); err == nil && minor > v1alpha1.NewestMinor {
+				k.Log.WarnContext(ctx, fmt.Sprintf("this Kubernetes is newer than 1.%d, the newest that this version of Divvy was run with: going on", v1alpha1.NewestMinor), "version", version.GitVersion)
+			}
 			return mode, err
 		}
 		if !said {

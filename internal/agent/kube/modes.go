@@ -119,7 +119,7 @@ func (k *node) serveLeftSlots(ctx context.Context) error {
 		}
 		cancel()
 	}()
-	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Capacity: k.publisher.capacity, Probe: func(context.Context) error { return nil }, Log: k.Log})
+	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Capacity: k.publisher.capacity, Log: k.Log})
 	// Where one of the two fails, shares end all the same, see package dra.
 	warned := func(run func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -181,10 +181,13 @@ func (k *node) serveSlots(ctx context.Context) error {
 	if len(k.options.Pool.GPUs) > 0 {
 		return errSlotPool
 	}
-	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Capacity: k.publisher.capacity, Probe: nri.Probe(k.options.RuntimeEndpoint, k.options.PodUID), Log: k.Log})
+	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Capacity: k.publisher.capacity, Log: k.Log})
 	k.setReady(func() error { return nil })
 	k.publisher.machines = k.machines(true, "")
-	all := []func(context.Context) error{plugin.Run}
+	all := []func(context.Context) error{plugin.Run, func(ctx context.Context) error {
+		tellSlotless(ctx, plugin.Guard(), k.events(ctx))
+		return nil
+	}}
 	if m := k.publisher.machines; m != nil {
 		counted := &deviceplugin.Machines{Dir: k.devicePlugins(), Units: m.units, Give: m.giveSlot, Log: k.Log}
 		all = append(all, m.run, counted.Run)

@@ -6,9 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 
 	"github.com/divvy-gpu/divvy/internal/agent/deviceplugin"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
@@ -25,17 +22,10 @@ func (k *node) newPolicy(ctx context.Context) *policy {
 	p := newPolicy(os.DirFS(k.options.DevicePluginConfigs), k.options.Client.CoreV1().Nodes(), k.options.Node, gpus, k.Log)
 	p.used = func() map[string]bool { return placesOf(k.Agent.Tenancies()) }
 	p.divisions = divisionsOf(k.Agent, gpus)
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: k.options.Client.EventsV1()})
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		k.Log.WarnContext(ctx, "cannot record events of the node", "error", err)
-		return p
-	}
-	context.AfterFunc(ctx, broadcaster.Shutdown)
-	recorder := broadcaster.NewRecorder(scheme.Scheme, "divvy-agent")
+	tell := k.events(ctx)
 	p.told = func(reason, text string) {
 		k.metrics.Failed(metrics.OperationLabel)
-		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: k.options.Node}}
-		recorder.Eventf(node, nil, corev1.EventTypeWarning, reason, "Configure", "%s", text)
+		tell(corev1.EventTypeWarning, reason, "Configure", text)
 	}
 	return p
 }

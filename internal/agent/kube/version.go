@@ -13,17 +13,13 @@ var ErrVersion = errors.New("unsupported version of Kubernetes")
 // The first minor versions of each mode.
 const (
 	claimsSince = 36
-	slotsSince  = 34
+	slotsSince  = 32
 )
 
 // modeFor returns the mode for a version as the API server writes it. Providers may
 // append text to the minor version, as in 36+.
 func modeFor(major, minor string) (Mode, error) {
-	digits := minor
-	if end := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
-		digits = minor[:end]
-	}
-	number, err := strconv.Atoi(digits)
+	number, err := minorOf(minor)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %s.%s cannot be read", ErrVersion, major, minor)
@@ -34,5 +30,14 @@ func modeFor(major, minor string) (Mode, error) {
 	case number >= slotsSince:
 		return ModeSlots, nil
 	}
-	return "", fmt.Errorf("%w: %s.%s: use 1.36 or newer, or 1.34 and 1.35 with NRI", ErrVersion, major, minor)
+	return "", fmt.Errorf("%w: %s.%s: use 1.36 or newer, or 1.32 to 1.35 with NRI", ErrVersion, major, minor)
+}
+
+// minorOf reads a minor version.
+func minorOf(minor string) (int, error) {
+	digits := minor
+	if end := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		digits = minor[:end]
+	}
+	return strconv.Atoi(digits)
 }

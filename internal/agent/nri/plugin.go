@@ -10,6 +10,10 @@
 // but it reports the ends of their containers: the shares of such a pod end with its
 // last container, and are made again for the next.
 //
+// A container with a slot has a mount that no runtime can make ([v1alpha1.Stopper]), and
+// the plugin takes it out together with putting the share in. So a container that is made
+// while the plugin is away, or dies while it is asked, does not start.
+//
 // The runtime holds a lock of its own while it waits for an answer, drops a
 // plugin that takes longer than its timeout (2 s unless configured), and then
 // makes the container without it. So no hook does slow work: shares are prepared
@@ -26,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,7 +145,7 @@ func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error
 // CreateContainer returns the changes that put the container's share into it. It
 // refuses a container of a pod whose annotations are incomplete or contradictory.
 func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	if !asks(sandbox) && replicasOf(container) == "" {
+	if !asks(sandbox) && replicasOf(container) == "" && !stopped(container) {
 		return nil, nil, nil
 	}
 	fail := func(err error) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -171,12 +176,26 @@ func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, c
 	if err != nil {
 		return fail(err)
 	}
+	if stopped(container) {
+		adjust.RemoveMount(v1alpha1.Stopper)
+	}
 	return adjust, nil, nil
 }
+
+// stopped reports whether a container cannot start unless the plugin lets it.
+func stopped(container *api.Container) bool {
+	return slices.ContainsFunc(container.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == v1alpha1.Stopper })
+}
+
+// errUnasked is the answer for a container that has a slot and nothing to have for it.
+var errUnasked = fmt.Errorf("it takes %s, which Divvy counts itself, and its pod asks for no share for it: ask for %s or %s", v1alpha1.SlotResource, v1alpha1.ResourceMemory, v1alpha1.ResourceGPU)
 
 // shareOf returns what a container is to have; its key is empty where that is nothing.
 func (p *plugin) shareOf(sandbox *api.PodSandbox, container *api.Container) (agent.Tenancy, error) {
 	if !asks(sandbox) {
+		if replicasOf(container) == "" {
+			return agent.Tenancy{}, errUnasked
+		}
 		return p.withReplicas(sandbox, container)
 	}
 	if replicasOf(container) != "" {
@@ -189,7 +208,10 @@ func (p *plugin) shareOf(sandbox *api.PodSandbox, container *api.Container) (age
 	p.enter(sandbox, false)
 	p.begin(sandbox.GetUid(), container.GetId())
 	asked := d.request.ShareOf(container.GetName())
-	if asked == nil {
+	switch {
+	case asked == nil && stopped(container):
+		return agent.Tenancy{}, errUnasked
+	case asked == nil:
 		return agent.Tenancy{}, nil
 	}
 	return d.tenancy(sandbox, d.assignment.Share(asked.Name)), nil
@@ -265,7 +287,6 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 	for uid := range gone {
 		p.release(uid)
 	}
-	p.reportBare(sandboxes, containers)
 	return nil, nil
 }
 

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"google.golang.org/grpc"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
@@ -253,22 +251,6 @@ func TestSynchronize(t *testing.T) {
 	})
 }
 
-func TestBareContainersAreReported(t *testing.T) {
-	a := newTenants()
-	var text strings.Builder
-	p := newPlugin(t.Context(), a)
-	p.log = slog.New(slog.NewTextHandler(&text, nil))
-	a.held["pod/u2/main"] = agent.Tenancy{Key: "pod/u2/main"}
-	sandboxes := []*api.PodSandbox{sandboxOf("s1", "u1"), sandboxOf("s2", "u2")}
-	containers := []*api.Container{{PodSandboxId: "s1", Name: "main"}, {PodSandboxId: "s1", Name: "other"}, {PodSandboxId: "s2", Name: "main"}, {PodSandboxId: "unknown", Name: "main"}}
-	if _, err := p.Synchronize(t.Context(), sandboxes, containers); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Count(text.String(), "without its share") != 1 || !strings.Contains(text.String(), "container=main") {
-		t.Error(text.String())
-	}
-}
-
 func TestSeveralSharesHaveNamesOfTheirOwn(t *testing.T) {
 	const two = `,{"name":"side","containers":["side"],"gpus":[{"uuid":"GPU-bbbb","memory":1}],"whole":true}]}`
 	sandbox := sandboxOf("s", "u")
@@ -320,75 +302,5 @@ func TestAdjustmentGolden(t *testing.T) {
 		if adjust, err := adjustment(e); err == nil {
 			t.Errorf("%s: %v", name, adjust)
 		}
-	}
-}
-
-// fakeRuntime answers a probe.
-type fakeRuntime struct {
-	sandboxes  []*cri.PodSandbox
-	containers []*cri.Container
-	create     error
-	removed    []string
-}
-
-func (f *fakeRuntime) ListPodSandbox(_ context.Context, in *cri.ListPodSandboxRequest, _ ...grpc.CallOption) (*cri.ListPodSandboxResponse, error) {
-	if in.Filter.State.State != cri.PodSandboxState_SANDBOX_READY || in.Filter.LabelSelector["io.kubernetes.pod.uid"] != "me" {
-		return nil, errors.New("asked for others")
-	}
-	return &cri.ListPodSandboxResponse{Items: f.sandboxes}, nil
-}
-
-func (f *fakeRuntime) ListContainers(_ context.Context, in *cri.ListContainersRequest, _ ...grpc.CallOption) (*cri.ListContainersResponse, error) {
-	if in.Filter.PodSandboxId != "s" {
-		return nil, errors.New("asked for others")
-	}
-	return &cri.ListContainersResponse{Containers: f.containers}, nil
-}
-
-func (f *fakeRuntime) CreateContainer(_ context.Context, in *cri.CreateContainerRequest, _ ...grpc.CallOption) (*cri.CreateContainerResponse, error) {
-	if in.PodSandboxId != "s" || in.Config.Metadata.Name != "divvy-probe" || in.Config.Image.Image != "divvy" || in.SandboxConfig.Metadata.Name != "agent" {
-		return nil, errors.New("asked for another")
-	}
-	return &cri.CreateContainerResponse{ContainerId: "probe"}, f.create
-}
-
-func (f *fakeRuntime) RemoveContainer(_ context.Context, in *cri.RemoveContainerRequest, _ ...grpc.CallOption) (*cri.RemoveContainerResponse, error) {
-	f.removed = append(f.removed, in.ContainerId)
-	return &cri.RemoveContainerResponse{}, nil
-}
-
-func TestProbe(t *testing.T) {
-	self := func() *fakeRuntime {
-		return &fakeRuntime{
-			sandboxes: []*cri.PodSandbox{{Id: "s", Metadata: &cri.PodSandboxMetadata{Name: "agent"}, Annotations: map[string]string{
-				"required-plugins.noderesource.dev/container.divvy-probe": "[divvy-probe-absent]",
-			}}},
-			containers: []*cri.Container{{State: cri.ContainerState_CONTAINER_EXITED}, {State: cri.ContainerState_CONTAINER_RUNNING, Image: &cri.ImageSpec{Image: "divvy"}}},
-			create:     errors.New(`validator "00-default-validator" rejected container adjustment, reason: validation error: required plugin "divvy-probe-absent" not present`),
-		}
-	}
-	for name, test := range map[string]struct {
-		change  func(*fakeRuntime)
-		open    bool
-		want    string
-		removed int
-	}{
-		"refused":        {change: func(*fakeRuntime) {}},
-		"made":           {func(f *fakeRuntime) { f.create = nil }, true, "default_validator", 1},
-		"other fault":    {func(f *fakeRuntime) { f.create = errors.New("no space left") }, false, "no space left", 0},
-		"no annotation":  {func(f *fakeRuntime) { f.sandboxes[0].Annotations = nil }, false, "has no annotation", 0},
-		"no sandbox":     {func(f *fakeRuntime) { f.sandboxes = nil }, false, "no sandbox of pod me", 0},
-		"nothing runs":   {func(f *fakeRuntime) { f.containers = nil }, false, "none runs", 0},
-		"other sandbox ": {func(f *fakeRuntime) { f.sandboxes[0].Id = "x" }, false, "asked for others", 0},
-	} {
-		f := self()
-		test.change(f)
-		err := probe(t.Context(), f, "me")
-		if (err == nil) != (test.want == "") || errors.Is(err, ErrOpen) != test.open || err != nil && !strings.Contains(err.Error(), test.want) || len(f.removed) != test.removed {
-			t.Errorf("%s: %v, removed %q", name, err, f.removed)
-		}
-	}
-	if err := probe(t.Context(), self(), ""); err == nil || !strings.Contains(err.Error(), "POD_UID") {
-		t.Errorf("without a pod: %v", err)
 	}
 }

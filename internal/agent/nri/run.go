@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -32,11 +33,7 @@ type Config struct {
 	// Capacity returns what a GPU has for tenants, in bytes, 0 if it is not here, for containers that a device plugin
 	// gave replicas of it; nil where there are none.
 	Capacity func(uuid string) uint64
-	// Probe returns nil if the runtime refuses a container that requires a
-	// plugin which is not there, [ErrOpen] if it makes one, and another error
-	// if neither can be known now.
-	Probe func(context.Context) error
-	Log   *slog.Logger
+	Log      *slog.Logger
 }
 
 // Plugin keeps the agent connected to the runtime.
@@ -61,8 +58,6 @@ func (p *Plugin) Guard() *Guard { return p.guard }
 
 const (
 	connectTimeout = 10 * time.Second
-	firstProbe     = 500 * time.Millisecond
-	lastProbe      = 30 * time.Second
 	firstRelease   = 100 * time.Millisecond
 )
 
@@ -78,13 +73,22 @@ func (p *Plugin) Run(ctx context.Context) error {
 	defer hooks.running.Wait()
 	watcher.Follow(ctx,
 		func(ctx context.Context) error {
-			defer p.guard.set(ErrApart)
-			return p.session(ctx, hooks)
+			err := p.session(ctx, hooks)
+			p.guard.set(apart(err))
+			return err
 		},
 		func(err error) {
 			p.config.Log.Warn("not connected to the container runtime", "socket", p.config.Socket, "error", err)
 		})
 	return nil
+}
+
+// apart is the reason of a guard whose connection failed with err. It is pure.
+func apart(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return ErrOff
+	}
+	return fmt.Errorf("%w: %w", ErrApart, err)
 }
 
 // session lasts as long as one connection.
@@ -93,7 +97,7 @@ func (p *Plugin) session(ctx context.Context, hooks *plugin) error {
 	defer cancel()
 	conn, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "unix", p.config.Socket)
 	if err != nil {
-		return fmt.Errorf("connect to the container runtime: %w: is NRI enabled in its configuration?", err)
+		return fmt.Errorf("connect to the container runtime: %w", err)
 	}
 	defer conn.Close()
 	lost := make(chan struct{}, 1)
@@ -116,22 +120,15 @@ func (p *Plugin) session(ctx context.Context, hooks *plugin) error {
 		return err
 	}
 	defer link.Stop()
-	p.guard.set(ErrUnproven)
-	proven := make(chan struct{})
-	go func() {
-		defer close(proven)
+	for synchronized := here.synchronized; ; synchronized = nil {
 		select {
-		case <-here.synchronized:
-			p.prove(ctx)
 		case <-ctx.Done():
+			return ctx.Err()
+		case <-lost:
+			return errors.New("the connection was lost")
+		case <-synchronized:
+			p.guard.set(nil)
 		}
-	}()
-	defer func() { cancel(); <-proven }()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-lost:
-		return errors.New("the connection was lost")
 	}
 }
 
@@ -142,7 +139,8 @@ type connection struct {
 	once         sync.Once
 }
 
-// Synchronize is the first call of a connection.
+// Synchronize is the first call of a connection. The runtime makes no container from
+// then on before it has the answer, and asks about each that it makes afterwards.
 func (c *connection) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer c.once.Do(func() { close(c.synchronized) })
 	return c.plugin.Synchronize(ctx, sandboxes, containers)
@@ -167,31 +165,6 @@ func start(ctx context.Context, link stub.Stub, conn net.Conn) error {
 	case <-ctx.Done():
 		conn.Close()
 		return ctx.Err()
-	}
-}
-
-// prove finds out what the runtime does while a plugin is away. Once for each
-// connection is enough: the runtime reads its configuration only when it starts.
-func (p *Plugin) prove(ctx context.Context) {
-	for pause := firstProbe; ; pause = min(2*pause, lastProbe) {
-		err := p.config.Probe(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil && !errors.Is(err, ErrOpen) {
-			err = fmt.Errorf("%w: %w", ErrUnproven, err)
-		}
-		if p.guard.set(err) && err != nil {
-			p.config.Log.Error("no slots are advertised", "reason", err)
-		}
-		if err == nil || errors.Is(err, ErrOpen) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,11 +16,20 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 )
 
+// given are the mounts that a container gets, and freed says whether it may start.
+func given(adjust *api.ContainerAdjustment) []*api.Mount {
+	return slices.DeleteFunc(slices.Clone(adjust.GetMounts()), func(m *api.Mount) bool { return strings.HasPrefix(m.Destination, "-") })
+}
+
+func freed(adjust *api.ContainerAdjustment) bool {
+	return slices.ContainsFunc(adjust.GetMounts(), func(m *api.Mount) bool { return m.Destination == api.MarkForRemoval(v1alpha1.Stopper) })
+}
+
 func TestContainerGetsItsShare(t *testing.T) {
 	socket, a := filepath.Join(t.TempDir(), "nri.sock"), newTenants()
 	r := startRuntime(t, socket, nil, nil)
 	defer r.end()
-	connect(t, socket, a, proven).until(t, up)
+	connect(t, socket, a).until(t, up)
 	sandbox := sandboxOf("s1", "u1")
 	if err := r.RunPodSandbox(context.Background(), &api.RunPodSandboxRequest{Pod: sandbox}); err != nil {
 		t.Fatal(err)
@@ -28,7 +39,7 @@ func TestContainerGetsItsShare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(adjust.GetMounts()) != 1 || adjust.Mounts[0].Source != "/dev/shm/pod/u1/main" || adjust.Mounts[0].Destination != "/run/divvy/share" {
+		if got := given(adjust); len(got) != 1 || !freed(adjust) || got[0].Source != "/dev/shm/pod/u1/main" || got[0].Destination != "/run/divvy/share" {
 			t.Errorf("container %s gets %v", name, adjust)
 		}
 	}
@@ -48,36 +59,71 @@ func TestContainerGetsItsShare(t *testing.T) {
 	}
 }
 
-// TestAway is the reason for the required-plugins annotation.
+// A container that is made while the plugin is away keeps what stops it from starting, and
+// loses it together with getting its share.
 func TestAway(t *testing.T) {
 	socket, a := filepath.Join(t.TempDir(), "nri.sock"), newTenants()
 	r := startRuntime(t, socket, nil, nil)
 	defer r.end()
-	c := connect(t, socket, a, proven)
+	c := connect(t, socket, a)
 	c.until(t, up)
 	c.stop()
 	if reason, err := c.plugin.Guard().Down(); err == nil {
 		t.Errorf("the guard is up without a plugin: %v", reason)
 	}
 	sandbox := sandboxOf("s1", "u1")
-	// A call that begins before the runtime has seen the end of the connection is refused for that.
-	_, err := r.create(sandbox, "main")
-	for range 100 {
-		if err == nil || strings.Contains(err.Error(), `"divvy"`) {
-			break
-		}
-		_, err = r.create(sandbox, "main")
+	// A call that begins before the runtime has seen the end of the connection may be refused for that.
+	adjust, err := r.create(sandbox, "main")
+	for tries := 0; err != nil && tries < 100; tries++ {
+		adjust, err = r.create(sandbox, "main")
 	}
-	if err == nil || !strings.Contains(err.Error(), `"divvy"`) {
-		t.Errorf("a container is made while the plugin is away: %v", err)
+	if err != nil || len(adjust.GetMounts()) > 0 {
+		t.Errorf("while the plugin is away a container gets %v, %v", adjust, err)
 	}
-	if _, err := r.create(sandbox, "other"); err != nil {
-		t.Errorf("a container without a share: %v", err)
-	}
-	connect(t, socket, a, proven).until(t, up)
-	if adjust, err := r.create(sandbox, "main"); err != nil || len(adjust.GetMounts()) != 1 {
+	connect(t, socket, a).until(t, up)
+	if adjust, err := r.create(sandbox, "main"); err != nil || len(given(adjust)) != 1 || !freed(adjust) {
 		t.Errorf("with the plugin back it gets %v, %v", adjust, err)
 	}
+}
+
+// A container that has a slot and no share to have is refused by name, instead of being stopped by the mount.
+func TestUnasked(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, _ *tenants) {
+		beside := &api.Container{Name: "beside", Mounts: []*api.Mount{{Destination: v1alpha1.Stopper}}}
+		for name, sandbox := range map[string]*api.PodSandbox{"of a pod that asks": sandboxOf("s1", "u1"), "of another": plain("s2", "u2")} {
+			if _, _, err := p.CreateContainer(ctx, sandbox, beside); !errors.Is(err, errUnasked) {
+				t.Errorf("a container with a slot %s: %v", name, err)
+			}
+		}
+		if adjust, _, err := p.CreateContainer(ctx, sandboxOf("s1", "u1"), &api.Container{Name: "beside"}); err != nil || adjust != nil {
+			t.Errorf("a container without one: %v, %v", adjust, err)
+		}
+		if err := p.StopPodSandbox(ctx, sandboxOf("s1", "u1")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// What is wrong with the connection says what to switch on.
+func TestReasons(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "nri.sock")
+	c := connect(t, socket, newTenants())
+	c.until(t, func(err error) bool { return errors.Is(err, ErrOff) })
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	defer listener.Close()
+	c.until(t, func(err error) bool { return errors.Is(err, ErrApart) && !errors.Is(err, ErrOff) })
 }
 
 func TestRefused(t *testing.T) {
@@ -90,7 +136,7 @@ func TestRefused(t *testing.T) {
 	}
 	r := startRuntime(t, socket, nil, nil)
 	defer r.end()
-	connect(t, socket, a, proven).until(t, up)
+	connect(t, socket, a).until(t, up)
 	for name, test := range map[string]struct {
 		change func(map[string]string)
 		want   string
@@ -126,7 +172,7 @@ func TestSlowPreparation(t *testing.T) {
 	a.hold = make(chan struct{})
 	r := startRuntime(t, socket, nil, nil)
 	defer r.end()
-	c := connect(t, socket, a, proven)
+	c := connect(t, socket, a)
 	c.until(t, up)
 	sandbox := sandboxOf("s1", "u1")
 	if err := r.RunPodSandbox(context.Background(), &api.RunPodSandboxRequest{Pod: sandbox}); err != nil {
@@ -137,7 +183,7 @@ func TestSlowPreparation(t *testing.T) {
 	}
 	close(a.hold)
 	a.expect(t, "+pod/u1/main")
-	if adjust, err := r.create(sandbox, "main"); err != nil || len(adjust.GetMounts()) != 1 {
+	if adjust, err := r.create(sandbox, "main"); err != nil || len(given(adjust)) != 1 {
 		t.Errorf("then it gets %v, %v", adjust, err)
 	}
 	if _, reason := c.plugin.Guard().Down(); reason != nil {
@@ -152,9 +198,9 @@ func TestSlowPreparation(t *testing.T) {
 
 func TestRuntimeRestarts(t *testing.T) {
 	socket, a := filepath.Join(t.TempDir(), "nri.sock"), newTenants()
-	c := connect(t, socket, a, proven)
+	c := connect(t, socket, a)
 	for i := range 3 {
-		c.until(t, func(err error) bool { return errors.Is(err, ErrApart) })
+		c.until(t, func(err error) bool { return err != nil })
 		r := startRuntime(t, socket, nil, nil)
 		c.until(t, up)
 		if _, err := r.create(sandboxOf("s1", "u1"), "main"); err != nil {
@@ -162,26 +208,4 @@ func TestRuntimeRestarts(t *testing.T) {
 		}
 		r.end()
 	}
-}
-
-func TestOpenRuntime(t *testing.T) {
-	socket, a := filepath.Join(t.TempDir(), "nri.sock"), newTenants()
-	r := startRuntime(t, socket, nil, nil)
-	defer r.end()
-	answers := make(chan error, 2)
-	answers <- errors.New("the runtime is still starting")
-	answers <- ErrOpen
-	c := connect(t, socket, a, func(context.Context) error {
-		select {
-		case err := <-answers:
-			return err
-		default:
-			t.Error("probed after an answer")
-			return nil
-		}
-	})
-	c.until(t, func(err error) bool {
-		return errors.Is(err, ErrUnproven) && strings.Contains(err.Error(), "still starting")
-	})
-	c.until(t, func(err error) bool { return errors.Is(err, ErrOpen) })
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
-	validator "github.com/containerd/nri/plugins/default-validator"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
@@ -24,7 +23,7 @@ import (
 // timeout is when a test gives up on what should have happened long ago.
 const timeout = 5 * time.Minute
 
-// runtimeSide is NRI's own half of a container runtime, with its validator.
+// runtimeSide is NRI's own half of a container runtime.
 type runtimeSide struct {
 	*adaptation.Adaptation
 	listener   net.Listener
@@ -48,8 +47,7 @@ func startRuntime(t *testing.T, socket string, sandboxes []*api.PodSandbox, cont
 	}
 	none := t.TempDir()
 	made, err := adaptation.New("runtime", "v2.3.7", synchronize, update,
-		adaptation.WithSocketPath(filepath.Join(none, "nri.sock")), adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none),
-		adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
+		adaptation.WithSocketPath(filepath.Join(none, "nri.sock")), adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +96,20 @@ func (r *runtimeSide) end() {
 func (r *runtimeSide) create(sandbox *api.PodSandbox, container string) (*api.ContainerAdjustment, error) {
 	defer r.BlockPluginSync().Unblock() // as containerd does
 	answer, err := r.CreateContainer(context.Background(), &api.CreateContainerRequest{
-		Pod: sandbox, Container: &api.Container{Id: "c-" + container, PodSandboxId: sandbox.Id, Name: container},
+		Pod: sandbox, Container: &api.Container{Id: "c-" + container, PodSandboxId: sandbox.Id, Name: container, Mounts: mountsOf(sandbox, container)},
 	})
 	if err != nil {
 		return nil, err
 	}
 	return answer.Adjust, nil
+}
+
+// mountsOf is what the agent's device plugin has put into a container before.
+func mountsOf(sandbox *api.PodSandbox, container string) []*api.Mount {
+	if !asks(sandbox) || container == "other" {
+		return nil
+	}
+	return []*api.Mount{{Source: "/dev/null", Destination: v1alpha1.Stopper, Type: "bind"}}
 }
 
 // tenants stands for the agent.
@@ -218,10 +224,8 @@ const (
 // sandboxOf is a sandbox that runs, of a pod that asks and was bound.
 func sandboxOf(id, uid string) *api.PodSandbox {
 	return &api.PodSandbox{Id: id, Uid: uid, Name: "p", Namespace: "lab", Pid: 1, Annotations: map[string]string{
-		v1alpha1.RequestAnnotation:                          askText,
-		v1alpha1.AssignmentAnnotation:                       strings.Replace(givenText, "UID", uid, 1),
-		"required-plugins.noderesource.dev/container.first": "- divvy\n",
-		"required-plugins.noderesource.dev/container.main":  "- divvy\n",
+		v1alpha1.RequestAnnotation:    askText,
+		v1alpha1.AssignmentAnnotation: strings.Replace(givenText, "UID", uid, 1),
 	}}
 }
 
@@ -230,10 +234,10 @@ type connected struct {
 	stop   func()
 }
 
-func connect(t *testing.T, socket string, a *tenants, probe func(context.Context) error) *connected {
+func connect(t *testing.T, socket string, a *tenants) *connected {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := New(Config{Socket: socket, Tenants: a, Probe: probe, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	p := New(Config{Socket: socket, Tenants: a, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	stop := sync.OnceFunc(func() {
@@ -269,5 +273,3 @@ func (c *connected) until(t *testing.T, condition func(error) bool) {
 }
 
 func up(err error) bool { return err == nil }
-
-func proven(context.Context) error { return nil }

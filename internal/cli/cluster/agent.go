@@ -40,7 +40,7 @@ func newAgent(a *app) *cobra.Command {
 		Short: "Serve the node of a Kubernetes cluster",
 		Long: `Serve this machine's GPUs to every user, as 'divvy agent' does, and to the node's
 kubelet: by dynamic resource allocation (mode claims, Kubernetes 1.36 and later)
-or by a device plugin with NRI (mode slots, 1.34 and 1.35). Claims that were
+or by a device plugin with NRI (mode slots, 1.32 to 1.35). Claims that were
 prepared outlive it, as shares do; SIGTERM ends it.
 
 The node's labels ` + v1alpha1.DefaultPolicyLabel + ` and ` + v1alpha1.DefaultCoresLabel + `
@@ -74,14 +74,13 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kube.DevicePluginConfigs, "device-plugin-configs", "", "`FOLDER` with configurations of NVIDIA's device plugin, of which the node's label nvidia.com/device-plugin.config names one")
 	flags.BoolVar(&o.kube.NVIDIALabels, "nvidia-labels", false, "label the node as NVIDIA's GPU feature discovery does, where that does not")
 	flags.BoolVar(&o.kube.Quiet, "no-share-events", false, "write no events on pods when their shares are granted, run out of memory and end, in mode claims")
-	flags.StringVar(&o.kube.RuntimeEndpoint, "runtime-endpoint", "unix:///run/containerd/containerd.sock", "the container runtime's CRI socket, for mode slots")
 	flags.StringVar(&o.instance, "simgpu-dir", "", "serve the simulated machine in this directory")
 	flags.Lookup("simgpu-dir").Hidden = true
 }
 
 func (o *agentOptions) run(ctx context.Context, a *app) error {
 	log := slog.New(slog.NewTextHandler(a.err, nil))
-	o.kube.Mode, o.kube.Version, o.kube.PodUID = kube.Mode(o.mode), version.Full(), os.Getenv("POD_UID")
+	o.kube.Mode, o.kube.Version = kube.Mode(o.mode), version.Full()
 	if err := o.kube.Validate(); err != nil {
 		return program.Usage(err)
 	}

@@ -48,14 +48,16 @@ func (c Cluster) Run(ctx context.Context) []doctor.Check {
 			ID: "cluster.server", Name: "API server", Status: doctor.Fail, Found: err.Error(), Next: "give --kubeconfig the file with the cluster's address and credentials",
 		}}
 	}
-	checks := []doctor.Check{{ID: "cluster.server", Name: "API server", Status: doctor.OK, Found: version.GitVersion}}
+	checks := []doctor.Check{server(version)}
 	deployment, check := c.deployment(ctx, "cluster.webhook", webhookName, "the webhook")
 	checks = append(checks, check)
 	if deployment != nil {
 		checks = append(checks, c.trust(ctx), c.callers(ctx, deployment))
 	}
 	agents, check := c.agents(ctx)
-	if !slots(agents) {
+	if slots(agents) {
+		checks = append(checks, c.runtimes(ctx))
+	} else {
 		_, controller := c.deployment(ctx, "cluster.controller", controllerName, "the controller")
 		checks = append(checks, controller)
 		if deployment != nil {

@@ -24,7 +24,7 @@ type Node struct {
 	MachineFlags []string
 	// Devices are device nodes that it has beside the host's, below /dev. They are like /dev/null.
 	Devices []string
-	// NRI turns containerd's plugin interface and its default validator on.
+	// NRI turns containerd's plugin interface on.
 	NRI bool
 	// Labels of the node from its registration on.
 	Labels map[string]string

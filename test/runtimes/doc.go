@@ -1,0 +1,3 @@
+// Package runtimes tests what Divvy relies on in container runtimes with real ones,
+// each alone in namespaces of its own: containerd of both lines, without Kubernetes.
+package runtimes
