@@ -24,7 +24,13 @@ func newPlane(t *testing.T, authorization string) *plane.Plane {
 	if err != nil {
 		installtest.Missing(t, "kubernetes", err)
 	}
-	p, err := plane.Start(t.Context(), plane.Options{Components: components, Authorization: authorization, Log: t.Logf})
+	return startPlane(t, plane.Options{Components: components, Authorization: authorization, Log: t.Logf})
+}
+
+// startPlane starts an API server until the test ends.
+func startPlane(t *testing.T, options plane.Options) *plane.Plane {
+	t.Helper()
+	p, err := plane.Start(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
