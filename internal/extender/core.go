@@ -181,7 +181,7 @@ func (c *core) filter(q question) filtered {
 		clear(c.asked)
 	}
 	c.asked[q.pod.UID] = requestOf(q.pod)
-	var answer filtered
+	answer := filtered{fits: make([]string, 0, len(verdicts))}
 	for i, v := range verdicts {
 		if v.Kind == ledger.Fits {
 			answer.fits = append(answer.fits, q.nodes[i])
@@ -205,6 +205,7 @@ func (f *flight) filter(nodes []string) filtered {
 
 // everywhere refuses a pod on all nodes for one reason.
 func everywhere(nodes []string, why string) (answer filtered) {
+	answer.refused = make([]refused, 0, len(nodes))
 	for _, name := range nodes {
 		answer.refused = append(answer.refused, refused{name, why})
 	}

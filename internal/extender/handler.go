@@ -1,10 +1,10 @@
 package extender
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -118,11 +118,15 @@ func (h *handler) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	case <-timer.C:
 		return nil, fmt.Errorf("%w: %d questions are being read already", errAway, mostAtOnce)
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestMessage))
-	if err != nil {
+	if r.ContentLength > longestMessage {
+		return nil, fmt.Errorf("%w: %w", errMessage, &http.MaxBytesError{Limit: longestMessage})
+	}
+	// Room for all of it from the start: what grows leaves as much again behind, of the largest that is allocated here.
+	text := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
+	if _, err := text.ReadFrom(http.MaxBytesReader(w, r.Body, longestMessage)); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMessage, err)
 	}
-	return text, nil
+	return text.Bytes(), nil
 }
 
 func (h *handler) filter(_ context.Context, text []byte) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,6 +82,12 @@ func (o *extenderOptions) flags(command *cobra.Command) {
 }
 
 func (o *extenderOptions) run(ctx context.Context, a *app) error {
+	// A question leaves far less behind than is kept of a large cluster, and waits where garbage is collected meanwhile. So that is
+	// done seldom, as long as there is memory.
+	limitMemory(memoryLimit, debug.SetMemoryLimit)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
+	}
 	serve, err := o.options(ctx, slog.New(slog.NewTextHandler(a.err, nil)))
 	if err != nil {
 		return err
@@ -93,6 +100,9 @@ func (o *extenderOptions) run(ctx context.Context, a *app) error {
 	}
 	return extender.Serve(ctx, serve)
 }
+
+// garbagePercent is how much garbage there may be, in percent of what is kept.
+const garbagePercent = 400
 
 // options are what the server is started with, but for its listeners.
 func (o *extenderOptions) options(ctx context.Context, log *slog.Logger) (extender.Options, error) {
