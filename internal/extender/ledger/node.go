@@ -98,8 +98,9 @@ func (l *Ledger) read(n *node) staleness {
 		return heldIsStale
 	}
 	if !slices.Equal(gpus, n.gpus) {
-		l.varieties.leave(n.varieties)
-		n.varieties = l.varieties.enter(n.gpus)
+		before := n.varieties
+		n.varieties = l.varieties.enter(n.gpus) // before the others leave, so that varieties that stay keep their numbers
+		l.varieties.leave(before)
 	}
 	return gpusAreStale
 }
