@@ -5,6 +5,7 @@
 #   hack/e2e-deps.sh [KUBERNETES...]   minor versions such as v1.36; by default all in test/e2e/components
 #   hack/e2e-deps.sh --kubernetes [KUBERNETES...]   Kubernetes and etcd alone, which need neither root nor packages
 #   hack/e2e-deps.sh --containerd17   containerd 1.7 alone
+#   hack/e2e-deps.sh --runtimes   runc and containerd of both lines alone
 #   hack/e2e-deps.sh --folder KUBERNETES   builds nothing: prints where that one is built
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -91,6 +92,11 @@ helm() {
 }
 
 if [ "${1:-}" = --containerd17 ]; then
+    containerd containerd17 github.com/containerd/containerd
+    exit
+elif [ "${1:-}" = --runtimes ]; then
+    packages
+    containerd containerd github.com/containerd/containerd/v2
     containerd containerd17 github.com/containerd/containerd
     exit
 elif [ "${1:-}" = --kubernetes ]; then

@@ -1,6 +1,6 @@
 # Real Kubernetes on this machine, in namespaces of its own: as root.
 
-.PHONY: e2e e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
+.PHONY: e2e test-runtimes e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
 
 e2e-deps: ## install and build, once, what clusters are made of: runc, Kubernetes, containerd, helm
 	hack/e2e-deps.sh v1.36
@@ -21,6 +21,11 @@ e2e: e2e-deps $(B)/test/e2e/crashing $(B)/test/scheduler/crashing ## the whole o
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
 		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 45m ./test/e2e/... ./test/bench/sched
 	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
+
+test-runtimes: ## what Divvy relies on in containerd 1.7 and 2, without a cluster, as root
+	hack/e2e-deps.sh --runtimes
+	$(call step,TEST,container runtimes)
+	DIVVY_REQUIRE=runtimes,$$DIVVY_REQUIRE $(GO) test -count=1 -timeout 10m $(GOTESTFLAGS) ./test/runtimes
 
 # The cluster's own scheduler, as the image that the chart names.
 scheduler-image = $(GO) run ./hack/image -out $(B)/images -kubernetes "$$(hack/e2e-deps.sh --folder $(1))" kube-scheduler
