@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -143,27 +142,9 @@ func traceKind(name string, r *alloc.Request) (kind, error) {
 			// The trace knows one amount for a GPU's memory and time, and the replay takes it for memory.
 			a.limits[v1alpha1.ResourceMemory] = resource.MustParse(strconv.FormatUint(r.Memory.Of(1000), 10) + "Mi")
 		}
+		if r.Models != "" {
+			a.annotations = map[string]string{v1alpha1.ModelsAnnotation: strings.ReplaceAll(string(r.Models), "|", ",")}
+		}
 	}
-	k, err := kindOf(name, a)
-	if err == nil && r.Models != "" {
-		err = k.accept(strings.Split(string(r.Models), "|"))
-	}
-	return k, err
-}
-
-// accept has all shares of a pod accept some models alone, as dialects write it that name models.
-func (k kind) accept(models []string) error {
-	request, err := v1alpha1.ParsePodRequest(k.pod.Annotations[v1alpha1.RequestAnnotation])
-	if err != nil {
-		return err
-	}
-	list, err := json.Marshal(models)
-	if err != nil {
-		return fmt.Errorf("write the models of pod %s: %w", k.name, err)
-	}
-	for i := range request.Shares {
-		request.Shares[i].Selectors = append(request.Shares[i].Selectors, fmt.Sprintf("device.attributes[%q].model in %s", v1alpha1.Domain, list))
-	}
-	k.pod.Annotations[v1alpha1.RequestAnnotation], err = request.Text()
-	return err
+	return kindOf(name, a)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -31,7 +32,8 @@ type kind struct {
 type asked struct {
 	limits, requests corev1.ResourceList
 	// beside is what a second container asks for.
-	beside corev1.ResourceList
+	beside      corev1.ResourceList
+	annotations map[string]string
 }
 
 // smallShare is a pod with a share.
@@ -45,7 +47,7 @@ var little = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"),
 // kindOf makes a kind. All pods, also plain ones, are placed by the scheduler that has the extender.
 func kindOf(name string, a asked) (kind, error) {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Annotations: maps.Clone(a.annotations)},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever,
 			Containers:    []corev1.Container{{Name: "main", Image: "bench.test/none"}},

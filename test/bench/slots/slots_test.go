@@ -74,8 +74,8 @@ func TestKinds(t *testing.T) {
 	if cpu := pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]; cpu.Cmp(resource.MustParse("500m")) != 0 {
 		t.Errorf("%s asks for %s processors", pod.Name, cpu.String())
 	}
-	if want := `device.attributes["divvy.dev"].model in ["T4","P100"]`; !slices.Equal(request.Shares[0].Selectors, []string{want}) {
-		t.Errorf("%s has selectors %q", pod.Name, request.Shares[0].Selectors)
+	if models := pod.Annotations[v1alpha1.ModelsAnnotation]; models != "T4,P100" {
+		t.Errorf("%s accepts models %q", pod.Name, models)
 	}
 }
 
