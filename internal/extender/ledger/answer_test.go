@@ -110,6 +110,10 @@ func TestWishes(t *testing.T) {
 			t.Errorf("%s: %+v, want %v", name, got, c.want)
 		}
 	}
+	q, err := l.ask(selecting(attributes + `model == "Tesla T4"`))
+	if err != nil || q.pod.Claims[0][0].Models != "Tesla T4" {
+		t.Errorf("the policy is told of the models %q, %v", q.pod.Claims[0][0].Models, err)
+	}
 	half := with(func(_ *corev1.Pod, s *v1alpha1.ShareRequired) { s.SetAmount(v1alpha1.PartOf(1, 2)) })
 	if a, err := l.Reserve(half, "n1"); err != nil || a.Shares[0].GPUs[0].Memory != 8*gib {
 		t.Errorf("%+v, %v", a, err)

@@ -119,6 +119,9 @@ func (l *Ledger) requestOf(q *asked, s *v1alpha1.ShareRequired, v podView) (allo
 		return r, fmt.Errorf("share %q: %w", s.Name, err)
 	}
 	r.Classes, r.Among, r.AvoidGPUs = serving.classes, serving.among, serving.avoid
+	if r.Models == "" && len(s.Selectors) > 0 {
+		r.Models = l.varieties.models(r.Classes)
+	}
 	q.selects, q.varies = q.selects || len(s.Selectors) > 0, q.varies || serving.varies
 	return r, nil
 }

@@ -2,14 +2,17 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/alloc"
 )
 
 // variety is all GPUs that are alike but for what tells single GPUs from each other. Its number is the class of its GPUs in
@@ -81,6 +84,23 @@ func (v *varieties) leave(all []*variety) {
 			v.changed++
 		}
 	}
+}
+
+// models are the models of the GPUs of some classes, empty where these are all models or where one has no name that a
+// request can have. They let no other GPUs than the classes do, and tell the policy that a request is for some models, which it
+// keeps less room for than for a request that few nodes can serve.
+func (v *varieties) models(of alloc.Classes) alloc.Names {
+	let, all := map[string]bool{}, map[string]bool{}
+	for id, one := range v.by {
+		all[id.Model] = true
+		if of.Has(one.number) {
+			let[id.Model] = true
+		}
+	}
+	if len(let) == len(all) || let[""] || slices.ContainsFunc(slices.Collect(maps.Keys(let)), func(m string) bool { return strings.Contains(m, "|") }) {
+		return ""
+	}
+	return alloc.Names(strings.Join(slices.Sorted(maps.Keys(let)), "|"))
 }
 
 // device is a GPU as claims have it, for what was written to select devices there.
