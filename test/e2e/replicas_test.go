@@ -27,7 +27,7 @@ func TestReplicasInBrief(t *testing.T) {
 	if os.Getenv("DIVVY_E2E") != "claims" {
 		t.Skip("starts a cluster: run `make e2e` as root")
 	}
-	l := replicas(t, "")
+	l := replicas(t, cluster.DefaultVersion)
 	l.scenario("replicas-to-claims", replicasToClaims)
 }
 
@@ -86,7 +86,7 @@ func replicas(t *testing.T, version string) *lab {
 				Labels: map[string]string{v1alpha1.NodeLabel: "", choice: "instances"},
 			},
 		},
-		Images: images(t), Version: version, Containerd: slotsContainerd(), Log: t.Logf,
+		Images: slotsImages(t, version), Version: version, Containerd: slotsContainerd(), Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func replicas(t *testing.T, version string) *lab {
 	l.makeNamespace(system)
 	_, err = c.Client().CoreV1().ConfigMaps(system).Create(install, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plugin-configs"}, Data: pluginConfigs}, metav1.CreateOptions{})
 	l.must(err)
-	l.must(c.Install(install, "mode=slots", "agent.devicePlugin.configMap=plugin-configs", "agent.nvidiaLabels=true"))
+	l.must(c.Install(install, "mode=slots", "scheduler.replicas=1", "agent.devicePlugin.configMap=plugin-configs", "agent.nvidiaLabels=true"))
 	l.scenario("replicas-are-shares", replicasAreShares)
 	l.scenario("replicas-follow-the-label", replicasFollowTheLabel)
 	l.scenario("replicas-outlive-the-kubelet", replicasOutliveTheKubelet)

@@ -3,40 +3,50 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/test/e2e/binder"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-const (
-	binderName = "divvy-binder"
-	binderUser = "system:serviceaccount:" + system + ":" + binderName
-)
-
-// TestSlots tests clusters older than shared claims: the scheduler counts slots, the
+// TestSlots tests clusters older than shared claims: the scheduler counts slots, Divvy's extender beside it chooses GPUs, the
 // Binding carries the assignment, and the container runtime injects the share.
 func TestSlots(t *testing.T) {
-	version := slotsVersion(t)
-	l := newSlotsLab(t, version, cluster.Node{
-		Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: map[string]string{v1alpha1.NodeLabel: ""},
-	})
+	l := newSlotsLab(t, slotsVersion(t), 3, "scheduler.replicas=2")
 	l.slots("n2", 0)
 	l.scenario("slots-third-waits", slotsThird)
 	l.scenario("slots-shapes", slotsShapes)
+	l.scenario("slots-sidecars", slotsSidecars)
+	l.scenario("slots-several-gpus", slotsSeveralGPUs)
 	l.scenario("slots-refused", slotsRefused)
+	l.scenario("slots-foreign", slotsForeign)
+	l.scenario("slots-quota", slotsQuota)
 	l.scenario("slots-agent-away", slotsAgentAway)
 	l.scenario("slots-agent-killed", slotsAgentKilled)
 	l.scenario("slots-runtime-restarts", slotsRuntimeRestarts)
+	l.scenario("slots-parts-killed", slotsPartsKilled)
+	l.scenario("slots-force-deleted", slotsForceDeleted)
+	l.scenario("slots-node-restarts", slotsNodeRestarts)
+}
+
+// TestSlotsInBrief tests mode slots on the version of which a cluster's components are
+// at hand anyway.
+func TestSlotsInBrief(t *testing.T) {
+	if os.Getenv("DIVVY_E2E") != "claims" {
+		t.Skip("starts a cluster: run `make e2e` as root")
+	}
+	l := newSlotsLab(t, cluster.DefaultVersion, 1, "scheduler.replicas=1")
+	l.scenario("slots-third-waits", slotsThird)
+	l.scenario("slots-agent-killed", slotsAgentKilled)
+	l.scenario("slots-lent", lentBySlots)
+	l.scenario("slots-to-claims", slotsToClaims)
 }
 
 // slotsVersion is the Kubernetes that the whole suite runs on: one that cannot share what it allocates by claims. Other runs skip it.
@@ -51,22 +61,29 @@ func slotsVersion(t *testing.T) string {
 // slotsContainerd is the line of containerd that its nodes have.
 func slotsContainerd() string { return os.Getenv("DIVVY_E2E_CONTAINERD") }
 
-// TestSlotsInBrief tests mode slots on the version of which a cluster's components are
-// at hand anyway.
-func TestSlotsInBrief(t *testing.T) {
-	if os.Getenv("DIVVY_E2E") != "claims" {
-		t.Skip("starts a cluster: run `make e2e` as root")
+// slotsNodes are those of a lab of mode slots: n1 with two GPUs, of which the second is in MIG mode and not offered; n2, which
+// has no NRI; n3 with two GPUs.
+func slotsNodes(root string) []cluster.Node {
+	two := filepath.Join(root, "test/e2e/testdata/two.yaml")
+	return []cluster.Node{
+		{Name: "n1", Machine: two, MachineFlags: []string{"--set", "gpus[1].migMode=true"}, NRI: true, Devices: vfioNodes},
+		{Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}},
+		{Name: "n3", Machine: two, NRI: true},
 	}
-	l := newSlotsLab(t, "")
-	l.scenario("slots-third-waits", slotsThird)
-	l.scenario("slots-agent-killed", slotsAgentKilled)
-	l.scenario("slots-lent", lentBySlots)
-	l.scenario("slots-to-claims", slotsToClaims)
 }
 
-// newSlotsLab starts a cluster with Divvy in mode slots and a binder. Of its nodes only
-// n1 has NRI. The second of its two GPUs is in MIG mode and not offered.
-func newSlotsLab(t *testing.T, version string, further ...cluster.Node) *lab {
+// slotsImages are those under test and the version's own scheduler, which the chart runs in mode slots.
+func slotsImages(t *testing.T, version string) []string {
+	t.Helper()
+	scheduler, err := cluster.Image("kube-scheduler-" + version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(images(t), scheduler)
+}
+
+// newSlotsLab starts a cluster of so many nodes with Divvy in mode slots.
+func newSlotsLab(t *testing.T, version string, count int, values ...string) *lab {
 	t.Helper()
 	if err := cluster.Available(version); err != nil {
 		t.Fatal(err)
@@ -75,51 +92,34 @@ func newSlotsLab(t *testing.T, version string, further ...cluster.Node) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nodes := slotsNodes(root)[:count]
+	for i := range nodes {
+		nodes[i].Labels = map[string]string{v1alpha1.NodeLabel: ""}
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
-	first := cluster.Node{
-		Devices: vfioNodes,
-		Name:    "n1", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), MachineFlags: []string{"--set", "gpus[1].migMode=true"}, NRI: true,
-		Labels: map[string]string{v1alpha1.NodeLabel: ""},
-	}
 	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes: append([]cluster.Node{first}, further...), Images: images(t), Version: version, Containerd: slotsContainerd(), Log: t.Logf,
+		Nodes: nodes, Images: slotsImages(t, version), Version: version, Containerd: slotsContainerd(), Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := over(t, c, root)
+	if count > 2 {
+		l.kubectl("cordon", "n3") // but for scenarios that want it
+	}
 	install, end := context.WithTimeout(t.Context(), longest)
 	defer end()
-	l.must(c.Install(install, "mode=slots", "schedulerName="+binderName, "slots.binders={"+binderUser+"}", "agent.backends.passthrough={"+lentGPU+"}"))
-	l.startBinder()
+	l.must(c.Install(install, append([]string{"mode=slots", "agent.backends.passthrough={" + lentGPU + "}"}, values...)...))
 	l.slots("n1", 64)
 	return l
 }
 
-// startBinder binds pods until the test ends, as the service account that may.
-func (l *lab) startBinder() {
-	l.t.Helper()
-	_, err := l.Client().RbacV1().ClusterRoleBindings().Create(l.ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: binderName},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kube-scheduler"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: binderName}},
-	}, metav1.CreateOptions{})
-	l.must(err)
-	client := l.as(binderUser)
-	ctx, cancel := context.WithCancel(l.ctx)
-	ended := make(chan error, 1)
-	go func() {
-		b := binder.Binder{Client: client, Scheduler: binderName, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil))}
-		ended <- b.Run(ctx)
-	}()
-	l.t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			l.t.Error(err)
-		}
-	})
-}
+// What pods are told that wait.
+const (
+	tooLittle = "too little GPU memory left"
+	noneFree  = "no GPU without tenants"
+)
 
 // slots waits until a node offers n slots.
 func (l *lab) slots(node string, n int64) {
@@ -159,13 +159,13 @@ func slotsThird(l *lab) {
 	l.running("memory")
 	l.held(2)
 	l.create(plain("third", "8Gi", ""))
-	if why := l.event("third", "NoShareFits"); !strings.Contains(why, "8Gi") {
-		l.t.Errorf("the event does not say what is asked for: %s", why)
-	}
+	l.waitsFor("third", tooLittle)
 	l.pending("third")
+	l.recorded()
 	l.remove("memory")
 	l.running("third")
 	l.held(2)
+	l.recorded()
 	l.limited("third", "main", 8*gib, 1)
 	l.limited("third", "main", 8*gib, 1, "env", "-i", "PATH=/usr/local/bin:/usr/bin")
 }
@@ -186,8 +186,9 @@ func slotsShapes(l *lab) {
 		l.t.Errorf("a container that asks for nothing has %s", text)
 	}
 	l.held(3)
+	l.recorded()
 	l.create(whole("whole", 1))
-	l.event("whole", "NoShareFits")
+	l.waitsFor("whole", noneFree)
 	l.remove("two", "turns")
 	l.running("whole")
 	listing, err := l.listing(l.Nodes[0])
@@ -232,8 +233,54 @@ func slotsRefused(l *lab) {
 	if err := bind(map[string]string{v1alpha1.AssignmentAnnotation: "{}"}); err == nil {
 		l.t.Error("somebody else than the binder assigns GPUs")
 	}
-	l.must(bind(nil))
-	l.waits("blind", v1alpha1.AssignmentAnnotation)
+	if err := bind(nil); err == nil || !strings.Contains(err.Error(), v1alpha1.AssignmentAnnotation) {
+		l.t.Errorf("a Binding without an assignment: %v", err)
+	}
+	l.pending("blind")
+}
+
+// A sidecar has its share beside the containers that it serves, and what comes before them takes turns with them.
+func slotsSidecars(l *lab) {
+	first := container("first", "6Gi", "")
+	first.Command = []string{"gpubench", "info"}
+	side := container("side", "4Gi", "20")
+	side.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+	p := pod("sidecar", container("main", "8Gi", ""))
+	p.Spec.InitContainers = []corev1.Container{first, side}
+	l.run(p)
+	l.limited("sidecar", "main", 8*gib, 1)
+	l.limited("sidecar", "side", 4*gib, 1)
+	l.recorded()
+	l.create(plain("beyond", "5Gi", ""))
+	l.waitsFor("beyond", tooLittle)
+	l.run(plain("within", "3Gi", ""))
+	l.remove("sidecar")
+	l.running("beyond")
+	l.recorded()
+}
+
+// A pod has shares of two GPUs, and one has both of a node while nobody else has any of them.
+func slotsSeveralGPUs(l *lab) {
+	l.kubectl("uncordon", "n3")
+	defer l.kubectl("cordon", "n3")
+	l.slots("n3", 2*64)
+	two := plain("two", "4Gi", "30")
+	two.Spec.Containers[0].Resources.Limits[v1alpha1.ResourceGPU] = quantity("2")
+	if p := l.run(two); p.Spec.NodeName != "n3" {
+		l.t.Errorf("the pod with two GPUs is on %s", p.Spec.NodeName)
+	}
+	l.limited("two", "main", 4*gib, 2)
+	l.recorded()
+	l.create(whole("both", 2))
+	l.waitsFor("both", noneFree)
+	// A GPU that fails takes no new pods, and the node's other one does.
+	l.inject(l.Nodes[2], 0, "--call", "nvml", "--return", "15")
+	l.create(whole("any", 1))
+	l.waitsFor("any", "not healthy")
+	l.inject(l.Nodes[2], 0, "--clear")
+	l.remove("any", "two")
+	l.running("both")
+	l.recorded()
 }
 
 // waits waits until a pod's container is refused for a reason.
@@ -313,51 +360,4 @@ func (l *lab) noAgents() {
 func (l *lab) agentsBack() {
 	l.t.Helper()
 	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":null}}}}}`)
-}
-
-// slotsAgentAway ends a container while no agent can put a share into the next one.
-func slotsAgentAway(l *lab) {
-	l.run(again("again", "4Gi"))
-	l.run(busy("beside", "4Gi", ""))
-	l.noAgents()
-	l.slots("n1", 0)
-	l.exec("again", "main", "touch", "/run/end")
-	l.waits("again", "PreStartContainer")
-	l.agentsBack()
-	l.slots("n1", 64)
-	l.restarted("again")
-	l.held(2)
-	l.limited("again", "main", 4*gib, 1)
-	l.running("beside")
-}
-
-func slotsAgentKilled(l *lab) {
-	l.run(busy("runs", "4Gi", "30"))
-	l.killAgent(l.Nodes[0])
-	l.slots("n1", 64)
-	l.held(1)
-	l.admitted(plain("next", "8Gi", ""))
-	l.create(plain("third", "8Gi", ""))
-	l.event("third", "NoShareFits")
-	l.limited("next", "main", 8*gib, 1)
-	l.running("runs")
-}
-
-func slotsRuntimeRestarts(l *lab) {
-	l.run(busy("runs", "4Gi", "30"))
-	ctx, cancel := l.bound()
-	defer cancel()
-	l.must(l.Nodes[0].KillContainerd(ctx))
-	l.must(l.Nodes[0].StartContainerd(ctx))
-	l.must(l.Nodes[0].WaitReady(ctx))
-	l.admitted(plain("next", "8Gi", ""))
-	l.limited("next", "main", 8*gib, 1)
-	l.held(2)
-	l.must(l.Nodes[0].KillKubelet(ctx))
-	l.must(l.Nodes[0].StartKubelet(ctx))
-	l.must(l.Nodes[0].WaitReady(ctx))
-	l.slots("n1", 64)
-	l.admitted(plain("third", "1Gi", ""))
-	l.held(3)
-	l.running("runs")
 }

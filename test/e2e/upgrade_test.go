@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"strings"
+	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,11 +16,33 @@ import (
 // slotsToClaims changes a node from mode slots to mode claims while pods hold shares by slots. These go on, also in
 // containers that start again, and end with their pods. Afterwards the GPU is whole. The GPU in MIG mode beside it is
 // shown with the reason, and nobody gets it.
-func slotsToClaims(l *lab) {
+func slotsToClaims(l *lab) { becomeClaims(l, func() {}) }
+
+// TestSlotsUpgrade changes a cluster in the same way after Kubernetes itself was upgraded beneath its pods.
+func TestSlotsUpgrade(t *testing.T) {
+	version := slotsVersion(t)
+	if !strings.HasPrefix(version, "v1.35.") {
+		t.Skip("Kubernetes is upgraded by one minor version at a time, and claims begin with 1.36")
+	}
+	l := newSlotsLab(t, version, 1, "scheduler.replicas=1")
+	l.scenario("slots-upgraded", func(l *lab) {
+		becomeClaims(l, func() {
+			ctx, cancel := l.bound()
+			defer cancel()
+			l.must(l.Upgrade(ctx, cluster.DefaultVersion))
+			l.slots("n1", 64)
+			l.recorded()
+			l.unmoved("stays")
+		})
+	})
+}
+
+func becomeClaims(l *lab, upgrade func()) {
 	n := l.Nodes[0]
 	l.run(busy("stays", "4Gi", "30"))
 	l.run(again("again", "2Gi"))
 	l.held(2)
+	upgrade()
 	l.toClaims(n)
 	l.keptPlugin(n)
 	l.unmoved("stays")

@@ -127,3 +127,29 @@ func (n *Machine) ctr(ctx context.Context, input io.Reader, args ...string) (str
 	cmd.Stdin = input
 	return n.Output(cmd)
 }
+
+// Restart ends everything on the node but its simulated machine, at once, takes away what containerd, Divvy and the kubelet keep in
+// memory, and starts containerd and the kubelet again: what a node does that loses its power.
+func (n *Machine) Restart(ctx context.Context) error {
+	if err := n.KillKubelet(ctx); err != nil {
+		return err
+	}
+	const endTasks = `for task in $(ctr --address=/run/containerd/containerd.sock --namespace=k8s.io tasks ls -q); do
+  ctr --address=/run/containerd/containerd.sock --namespace=k8s.io tasks kill --signal=SIGKILL "$task"
+done`
+	if _, err := n.Exec(ctx, "sh", "-ec", endTasks); err != nil {
+		return fmt.Errorf("end the containers: %w", err)
+	}
+	if err := n.KillContainerd(ctx); err != nil {
+		return err
+	}
+	const forget = `for mount in $(awk '$2 ~ "^/run/containerd/." { print $2 }' /proc/mounts | sort -r); do umount -l "$mount"; done
+rm -rf /run/containerd/* /run/nri/* /run/netns/* /dev/shm/divvy-0`
+	if _, err := n.Exec(ctx, "sh", "-ec", forget); err != nil {
+		return fmt.Errorf("empty what is in memory: %w", err)
+	}
+	if err := n.StartContainerd(ctx); err != nil {
+		return err
+	}
+	return n.StartKubelet(ctx)
+}
