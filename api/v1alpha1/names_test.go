@@ -122,6 +122,7 @@ func TestNamesStandOnce(t *testing.T) {
 // annotation that makes pods anew when their configuration changes.
 var onlyInChart = []string{
 	"pods." + v1alpha1.Domain, "annotations." + v1alpha1.Domain, "claims." + v1alpha1.Domain, "templates." + v1alpha1.Domain, "containers." + v1alpha1.Domain,
+	"slots." + v1alpha1.Domain, "bindings." + v1alpha1.Domain, "other-bindings." + v1alpha1.Domain,
 	v1alpha1.QueueResources + "." + v1alpha1.Domain,
 	"." + v1alpha1.Domain, v1alpha1.Domain + "/config",
 }

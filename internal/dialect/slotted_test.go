@@ -135,7 +135,7 @@ func TestCheckSlotted(t *testing.T) {
 		"a request without slots": {"[{name: a}]", request, "", `asks for 0 of divvy.dev/shares`},
 		"another's slot":          {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}, {name: b, resources: {limits: {divvy.dev/shares: 1}}}]", request, "", `container "b" asks for 1`},
 		"a container too few":     {"[{name: b}]", request, "", "names a container that the pod does not have"},
-		"no request":              {"[{name: a}]", "{}", "", "divvy.dev/request"},
+		"no request":              {"[{name: a}]", "{}", "", v1alpha1.RequestAnnotation},
 		"more weight":             {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}]", strings.Replace(request, "WEIGHT", "6", 1), "", "weight 6 is more than the 5"},
 		"a privilege":             {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}, {name: b, securityContext: {privileged: true}}]", request, "", `container "b" is privileged`},
 		"a kernel of its own":     {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}]", request, ", runtimeClassName: kata", "kernel of their own"},

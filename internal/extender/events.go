@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/extender/ledger"
 )
 
@@ -64,7 +65,7 @@ func (f *fences) tell(ctx context.Context, fence ledger.Fence) error {
 	defer cancel()
 	_, err := f.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: fence.Node[:min(len(fence.Node), mostOfName)] + "-", Namespace: metav1.NamespaceDefault},
-		EventTime:  metav1.NewMicroTime(f.now()), ReportingController: "divvy.dev/scheduler-extender", ReportingInstance: f.identity,
+		EventTime:  metav1.NewMicroTime(f.now()), ReportingController: v1alpha1.Domain + "/scheduler-extender", ReportingInstance: f.identity,
 		Action: "Scheduling", Reason: ReasonFenced, Type: corev1.EventTypeWarning, Note: note,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: fence.Node},
 	}, metav1.CreateOptions{})

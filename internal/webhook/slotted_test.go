@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -101,7 +102,7 @@ func TestSlottedByHand(t *testing.T) {
 	if _, err := w.judge.validateSlotted(t.Context(), podRequest(t, slottedPod("a", "", ""))); !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), "allows 3Gi") {
 		t.Errorf("%v", err)
 	}
-	slot := strings.Replace(slottedPod("a", "", ""), "divvy.dev/request", "divvy.dev/other", 1)
+	slot := strings.Replace(slottedPod("a", "", ""), v1alpha1.RequestAnnotation, "divvy.dev/other", 1)
 	if _, err := w.judge.validateSlotted(t.Context(), podRequest(t, slot)); !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), "which Divvy counts itself") {
 		t.Errorf("%v", err)
 	}
