@@ -110,6 +110,7 @@ type Config struct {
 	defaultMemory v1alpha1.Memory
 	swapMemory    uint64
 	turnMemory    v1alpha1.Memory
+	noTurns       bool
 	idle          Idle
 	overcommit    members
 	backends      backends

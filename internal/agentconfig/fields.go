@@ -40,7 +40,7 @@ func Fields() []Field {
 		{"outside", typeWord, string(OutsideReport), words(OutsideReport, OutsideStop, OutsideKill), "what is done about a share that takes more of a GPU than it was granted, and about processes of listed users without a share: shown, stopped (SIGSTOP) or killed (SIGKILL)"},
 		{"defaultMemory", typeMemory, "100%", "above a program's context, at most a GPU's memory", "what a request that names no memory gets of each GPU, within its user's limit"},
 		{"swapMemory", typeMemory, "", "bytes", "how much host memory swap shares and suspended shares may have together. Without it there are none ([oversubscription.md](../oversubscription.md))"},
-		{"turnMemory", typeMemory, "50%", "less than a GPU's memory", "how much of each GPU's memory a node of a cluster keeps for the turns of swap shares, which is the most that one of them can have ([kubernetes.md](../kubernetes.md#more-memory-than-the-gpu-has))"},
+		{"turnMemory", typeMemory, "50%", "less than a GPU's memory, or `none`", "how much of each GPU's memory a node of a cluster keeps for the turns of swap shares, which is the most that one of them can have. With `none` there are no such shares, and all of each GPU is for others, which can be suspended ([kubernetes.md](../kubernetes.md#more-memory-than-the-gpu-has))"},
 		{"overcommit.users", typeNames, "", "", "users who may let the shares of a GPU add up to more than it has, beside root"},
 		{"overcommit.groups", typeNames, "", "", "groups whose users may"},
 		{"idle.after", typeTime, "", "from " + Duration(leastIdle), "for how long a share uses no GPU time until it is idle. Without `idle` none is"},

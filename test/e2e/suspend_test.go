@@ -36,7 +36,7 @@ func TestSuspendedVictims(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := over(t, c, root)
-	l.must(l.tryInstall("agent.swapMemory=12Gi", "scheduler.enabled=true"))
+	l.must(l.tryInstall("agent.swapMemory=12Gi", "agent.turnMemory=none", "scheduler.enabled=true"))
 	l.ready()
 	l.must(l.ApplyText(l.ctx, borrowing))
 	l.observed("lender", "borrower")

@@ -51,7 +51,7 @@ func (g *GPU) shared() resourcev1.Device {
 	if g.Suspends && g.form() == Shared {
 		device.Attributes[v1alpha1.AttributeSuspends] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
 	}
-	if g.turn() > 0 {
+	if g.leaves() {
 		device.Capacity[v1alpha1.CapacitySwapMemory] = g.swap()
 	}
 	if g.NVIDIANames {

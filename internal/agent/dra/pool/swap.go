@@ -23,17 +23,20 @@ func (g *GPU) swaps() bool {
 	return err == nil && major >= leastCompute
 }
 
-// Divide gives each GPU that swaps and has more memory than a turn, in whatever form it is now, an equal part of the budget that the
-// node has for swap shares, and the turn that the node's configuration says. A claim is counted on a device, so a budget of the
-// node can be promised only in parts; equal ones stay what they are while GPUs change their form or are lost. Without a budget no
-// share is suspended either.
+// Divide gives each GPU that swaps and has more memory than a turn, or whose shares can be suspended, in whatever form it is now, an
+// equal part of the budget that the node has for memory that is off a GPU, and to the former the turn that the node's configuration says. A
+// claim is counted on a device, so a budget of the node can be promised only in parts; equal ones stay what they are while GPUs change
+// their form or are lost. Without a budget no share is suspended either, and without a turn none swaps.
 func Divide(gpus []GPU, budget uint64, turn v1alpha1.Memory) {
 	var among []*GPU
 	for i := range gpus {
 		g := &gpus[i]
 		g.Suspends = g.Suspends && budget > 0
-		if size := turn.Of(g.Memory); g.swaps() && size >= LeastMemory && size+LeastMemory <= g.Memory {
-			g.Turn, among = size, append(among, g)
+		if size := turn.Of(g.Memory); !turn.IsZero() && g.swaps() && size >= LeastMemory && size+LeastMemory <= g.Memory {
+			g.Turn = size
+		}
+		if g.Turn > 0 || g.Suspends {
+			among = append(among, g)
 		}
 	}
 	for _, g := range among {
@@ -51,8 +54,13 @@ func (g *GPU) turn() uint64 {
 	return g.Turn / mebibyte * mebibyte
 }
 
-// swap is the capacity of which swap shares take their limits. None can have more than a turn holds; one that asks for nothing
-// of it is none.
+// leaves reports whether memory of the GPU can be off it.
+func (g *GPU) leaves() bool {
+	return g.form() == Shared && g.SwapMemory > 0 && (g.turn() > 0 || g.Suspends)
+}
+
+// swap is the capacity of which swap shares take their limits, and suspended ones theirs. No claim can have more than a turn holds; one
+// that asks for nothing of it does not swap.
 func (g *GPU) swap() resourcev1.DeviceCapacity {
 	all := capacity(inBlocks(g.SwapMemory), *resource.NewQuantity(0, resource.BinarySI), *resource.NewQuantity(mebibyte, resource.BinarySI))
 	most := inBlocks(min(g.turn(), g.SwapMemory))
@@ -63,7 +71,7 @@ func (g *GPU) swap() resourcev1.DeviceCapacity {
 func (g *GPU) validateSwap() error {
 	switch turn := g.turn(); {
 	case g.SwapMemory == 0 && g.Turn == 0:
-	case g.SwapMemory < LeastMemory, g.Turn < LeastMemory:
+	case g.SwapMemory < LeastMemory, g.Turn < LeastMemory && (g.Turn > 0 || !g.Suspends):
 		return fmt.Errorf("%w: %s: swap shares with %d bytes in turns of %d", ErrGPU, g.UUID, g.SwapMemory, g.Turn)
 	case turn > 0 && g.Memory < turn+LeastMemory:
 		return fmt.Errorf("%w: %s has %d bytes for tenants, and turns of %d leave nothing for what swap shares keep there", ErrGPU, g.UUID, g.Memory, turn)

@@ -22,6 +22,25 @@ func swapping(n int, memory uint64, budget uint64, turn v1alpha1.Memory) []GPU {
 	return gpus
 }
 
+// Where no share swaps, all of a GPU is for ordinary shares, no claim can have memory of the host, and suspended shares can.
+func TestNoTurns(t *testing.T) {
+	gpus := swapping(1, 16<<30, 0, v1alpha1.Memory{})
+	gpus[0].Suspends = true
+	Divide(gpus, 64<<30, v1alpha1.Memory{})
+	resources, err := Resources(node, gpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, slice := range stored(t, resources) {
+		checkSlice(t, slice)
+		capacity := slice.Spec.Devices[0].Capacity
+		memory, swap := capacity[v1alpha1.CapacityMemory], capacity[v1alpha1.CapacitySwapMemory]
+		if memory.Value.Value() != 16<<30 || swap.Value.Value() != 64<<30 || !swap.RequestPolicy.ValidRange.Max.IsZero() {
+			t.Errorf("memory %+v, memory of the host %+v", memory, swap)
+		}
+	}
+}
+
 // The golden is what the scheduler reads of a node with 64 GiB for the swap shares of two of its three GPUs.
 func TestSwapMemory(t *testing.T) {
 	gpus := swapping(3, 16<<30, 0, v1alpha1.Memory{})
@@ -52,15 +71,16 @@ func TestDivide(t *testing.T) {
 	}{
 		"nothing":                     {0, v1alpha1.Percent(50), [4]uint64{}},
 		"less than a share each":      {5 << 20, v1alpha1.Percent(50), [4]uint64{}},
-		"a part of each":              {30 << 30, v1alpha1.Percent(50), [4]uint64{10 << 10, 10 << 10, 10 << 10}},
-		"a turn larger than some GPU": {30 << 30, v1alpha1.Bytes(8 << 30), [4]uint64{15 << 10, 15 << 10}},
-		"a turn of all":               {30 << 30, v1alpha1.Percent(100), [4]uint64{}},
+		"a part of each":              {32 << 30, v1alpha1.Percent(50), [4]uint64{8 << 10, 8 << 10, 8 << 10, 8 << 10}},
+		"a turn larger than some GPU": {30 << 30, v1alpha1.Bytes(8 << 30), [4]uint64{10 << 10, 10 << 10, 0, 10 << 10}},
+		"a turn of all":               {30 << 30, v1alpha1.Percent(100), [4]uint64{3: 30 << 10}},
+		"no turns":                    {30 << 30, v1alpha1.Memory{}, [4]uint64{3: 30 << 10}},
 	} {
 		gpus := slices.Clone(all)
 		Divide(gpus, c.budget, c.turn)
 		sum := uint64(0)
 		for i := range gpus {
-			if sum += gpus[i].SwapMemory; gpus[i].SwapMemory>>20 != c.want[i] || (gpus[i].turn() > 0) != (c.want[i] > 0 && gpus[i].form() == Shared) {
+			if sum += gpus[i].SwapMemory; gpus[i].SwapMemory>>20 != c.want[i] || (gpus[i].turn() > 0) != (c.want[i] > 0 && gpus[i].form() == Shared && i != 3) {
 				t.Errorf("%s: GPU %d has %d MiB in turns of %d, want %d MiB", name, i, gpus[i].SwapMemory>>20, gpus[i].turn(), c.want[i])
 			}
 		}
