@@ -22,7 +22,7 @@ type Bounds struct {
 
 // Bounded keeps the connections of a listener that may be open. A peer that has its part loses its oldest that waits for a
 // request for one more, and has no room while all of its own are busy. When all are taken, the peer that has most loses one: the
-// oldest that waits for a request, or else the oldest.
+// oldest that waits for a request, or else the oldest. Where several have most, it is chosen in the same way among theirs.
 type Bounded struct {
 	net.Listener
 	bounds Bounds
@@ -30,6 +30,7 @@ type Bounded struct {
 	mu   sync.Mutex
 	open map[Peer][]*Connection // the oldest first
 	sum  int
+	last int // number of the youngest
 }
 
 // Connection is one of those that are open.
@@ -37,7 +38,9 @@ type Connection struct {
 	net.Conn
 	of   *Bounded
 	peer Peer
-	busy bool // of.mu guards it
+	// of.mu guards these. An older one has a lower number.
+	busy   bool
+	number int
 }
 
 // New bounds a listener.
@@ -71,33 +74,58 @@ func (b *Bounded) Accept() (net.Conn, error) {
 func (b *Bounded) add(one *Connection) (room bool, gone *Connection) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	waits := func(c *Connection) bool { return !c.busy }
 	switch own := b.open[one.peer]; {
 	case b.bounds.Each > 0 && len(own) >= b.bounds.Each:
-		at := slices.IndexFunc(own, waits)
+		at := slices.IndexFunc(own, (*Connection).waits)
 		if at < 0 {
 			return false, nil
 		}
 		gone = own[at]
 	case b.sum >= b.bounds.Most:
-		from := one.peer
-		for other, its := range b.open {
-			if len(its) > len(b.open[from]) && (other != b.bounds.Spared || other == "") {
-				from = other
-			}
-		}
-		its := b.open[from]
-		if len(its) == 0 {
+		if gone = b.first(one.peer); gone == nil {
 			return false, nil // all are of who loses none
 		}
-		gone = its[max(0, slices.IndexFunc(its, waits))]
 	}
 	if gone != nil {
 		b.drop(gone)
 	}
 	b.open[one.peer] = append(b.open[one.peer], one)
 	b.sum++
+	b.last++
+	one.number = b.last
 	return true, gone
+}
+
+// first is the connection that goes first for one of a peer when all are taken, nil if none may. b.mu is held.
+func (b *Bounded) first(peer Peer) (gone *Connection) {
+	most := len(b.open[peer])
+	if most > 0 {
+		gone = firstOf(b.open[peer])
+	}
+	for other, its := range b.open {
+		if len(its) < most || other == peer || other == b.bounds.Spared && other != "" {
+			continue
+		}
+		if one := firstOf(its); len(its) > most || gone.peer != peer && one.before(gone) {
+			most, gone = len(its), one
+		}
+	}
+	return gone
+}
+
+// firstOf is which of a peer's connections goes first.
+func firstOf(its []*Connection) *Connection {
+	return its[max(0, slices.IndexFunc(its, (*Connection).waits))]
+}
+
+func (c *Connection) waits() bool { return !c.busy }
+
+// before tells whether a connection goes before another one: that which waits for a request, or else the older one.
+func (c *Connection) before(other *Connection) bool {
+	if c.busy != other.busy {
+		return other.busy
+	}
+	return c.number < other.number
 }
 
 // drop forgets a connection. b.mu is held.

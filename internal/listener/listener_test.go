@@ -63,6 +63,24 @@ func TestBoundOfAll(t *testing.T) {
 	}
 }
 
+// Of peers that have equally many, one whose connection waits loses it, and of several the one that was there first.
+func TestBoundOfEqualPeers(t *testing.T) {
+	for range 100 { // a map's order is another one each time
+		b := few(Bounds{Most: 6}, "a", "b", "c", "c", "b", "a")
+		for _, one := range b.open["a"] {
+			one.Busy(true)
+		}
+		oldest := b.open["b"][0]
+		if room, gone := b.add(&Connection{of: b, peer: "d"}); !room || gone != oldest {
+			t.Fatalf("b and c wait: %v, %v", room, gone)
+		}
+		oldest = b.open["c"][0]
+		if room, gone := b.add(&Connection{of: b, peer: "c"}); !room || gone != oldest {
+			t.Fatalf("who comes has as many as a: %v, %v", room, gone)
+		}
+	}
+}
+
 // addressed is a connection from an address.
 type addressed struct {
 	net.Conn
