@@ -119,14 +119,14 @@ func TestPoolByDefaults(t *testing.T) {
 	}
 }
 
-// What the configuration has of the host for swap shares is published with the GPUs that can have such shares.
+// What the configuration has of the host is published with all GPUs whose memory can leave them. One that cannot swap keeps nothing for turns.
 func TestPoolOfANodeThatSwaps(t *testing.T) {
 	const uuid = "GPU-00000000-0000-4000-8000-000000000001"
 	rules, err := agentconfig.Parse("agent.yaml", []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\nturnMemory: 25%\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for capability, want := range map[string]string{"6.0": "12Gi 64Gi 4Gi", "5.2": "16Gi 0 0"} {
+	for capability, want := range map[string]string{"6.0": "12Gi 64Gi 4Gi", "5.2": "16Gi 64Gi 0"} {
 		o := &publisher{
 			Node: daemon.Node{Agent: new(agent.Agent), Health: &health.Monitor{}, Library: &nvml.Library{}, Rules: rules, SwapMemory: 64 << 30},
 			gpus: []backend.GPU{{UUID: uuid, Total: 16 << 30}}, kinds: map[string]kind{uuid: {capability: capability}},
