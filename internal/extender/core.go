@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/extender/ledger"
+	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 )
 
 // core is what is known of the cluster. Anybody may call its methods; each of them is short.
@@ -212,23 +213,24 @@ func everywhere(nodes []string, why string) (answer filtered) {
 	return answer
 }
 
-// prioritise scores nodes for a pod.
-func (c *core) prioritise(q question) ([]scored, error) {
+// prioritise scores nodes for a pod, with a share or without one.
+func (c *core) prioritise(q question) (all []scored, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]scored, len(q.nodes))
-	if c.flights[q.pod.UID] != nil { // there is one node for it
-		for i, name := range q.nodes {
-			all[i] = scored{node: name}
-		}
-		return all, nil
+	scores := make([]int, len(q.nodes))
+	switch {
+	case c.flights[q.pod.UID] != nil: // there is one node for it
+	case q.pod.Annotations[v1alpha1.RequestAnnotation] != "":
+		scores, err = c.ledger.Prioritise(q.pod, q.nodes)
+	case !demand.Particular(q.pod):
+		scores = c.ledger.PrioritisePlain(q.pod, q.nodes)
 	}
-	scores, err := c.ledger.Prioritise(q.pod, q.nodes)
 	if err != nil {
 		return nil, err
 	}
+	all = make([]scored, 0, len(q.nodes))
 	for i, name := range q.nodes {
-		all[i] = scored{name, scores[i]}
+		all = append(all, scored{name, scores[i]})
 	}
 	return all, nil
 }

@@ -59,20 +59,25 @@ func container(t *testing.T, d *appsv1.Deployment, name string) corev1.Container
 	return corev1.Container{}
 }
 
-// The scheduler asks the extender of its own pod about every node, for pods with a share alone, and binds none of them without it.
+// The scheduler asks the extender of its own pod about every node, and binds no pod with a share without it. Other pods are scored
+// there, and do not wait for it.
 func TestExtenderIsAsked(t *testing.T) {
 	for _, kubernetes := range []string{"v1.32.10", "v1.33.7", "v1.34.4", "v1.35.4", "v1.35.4-gke.1000"} {
 		documents := rendered(t, kubernetes, "")
 		config := extending(t, documents)
-		if config.PercentageOfNodesToScore != 100 || len(config.Profiles) != 1 || len(config.Extenders) != 1 {
+		if config.PercentageOfNodesToScore != 100 || len(config.Profiles) != 1 || len(config.Extenders) != 2 {
 			t.Fatalf("%s: the scheduler is told %+v", kubernetes, config)
 		}
 		if translator := translatorOf(t, documents); translator.Scheduler() != config.Profiles[0].SchedulerName {
 			t.Errorf("%s: pods go to %s, and the scheduler is %s", kubernetes, translator.Scheduler(), config.Profiles[0].SchedulerName)
 		}
-		extender := config.Extenders[0]
-		if extender.Ignorable || !extender.NodeCacheCapable || !extender.EnableHTTPS || extender.FilterVerb == "" || extender.PrioritizeVerb == "" || extender.BindVerb == "" || extender.Weight < 1 {
+		extender, scores := config.Extenders[0], config.Extenders[1]
+		if extender.Ignorable || !extender.NodeCacheCapable || !extender.EnableHTTPS || extender.FilterVerb == "" || extender.PrioritizeVerb != "" || extender.BindVerb == "" {
 			t.Errorf("%s: %+v", kubernetes, extender)
+		}
+		if !scores.Ignorable || !scores.NodeCacheCapable || !scores.EnableHTTPS || scores.FilterVerb != "" || scores.PrioritizeVerb == "" || scores.BindVerb != "" ||
+			scores.Weight < 1 || len(scores.ManagedResources) != 0 || scores.URLPrefix != extender.URLPrefix {
+			t.Errorf("%s: %+v", kubernetes, scores)
 		}
 		if managed := extender.ManagedResources; len(managed) != 1 || managed[0].Name != v1alpha1.SlotResource || managed[0].IgnoredByScheduler {
 			t.Errorf("%s: it is asked about %+v", kubernetes, managed)
@@ -194,11 +199,13 @@ func TestManualTellsTheSameOfTheExtender(t *testing.T) {
 		}
 	}
 	var told, own schedulerConfig
-	if err := yaml.Unmarshal([]byte(text.String()), &told); err != nil || len(told.Extenders) != 1 {
+	if err := yaml.Unmarshal([]byte(text.String()), &told); err != nil || len(told.Extenders) != 2 {
 		t.Fatalf("%v: the manual's configuration is %q", err, text.String())
 	}
 	own = extending(t, rendered(t, oldest, ""))
-	told.Extenders[0].URLPrefix = own.Extenders[0].URLPrefix
+	for i := range told.Extenders {
+		told.Extenders[i].URLPrefix = own.Extenders[i].URLPrefix
+	}
 	if !reflect.DeepEqual(told.Extenders, own.Extenders) || told.PercentageOfNodesToScore != own.PercentageOfNodesToScore {
 		t.Errorf("the manual tells %+v\nand the chart %+v", told, own)
 	}

@@ -3,11 +3,12 @@ package program
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/divvy-gpu/divvy/internal/scheduler/demand"
 )
 
 // bareKey is where a cycle keeps that its pod may be on nodes without GPUs alone.
@@ -36,7 +37,7 @@ func restricted(state fwk.CycleState) *fwk.PreFilterResult {
 // Kubernetes' alone.
 func (a *adapter) plain(ctx context.Context, fw framework.Framework, state fwk.CycleState, info *framework.QueuedPodInfo) (kubescheduler.ScheduleResult, error) {
 	names, all := a.engine.Bare()
-	if all || particular(info.Pod) {
+	if all || demand.Particular(info.Pod) {
 		return a.schedulePod(ctx, fw, state, info)
 	}
 	if len(names) > 0 {
@@ -69,36 +70,4 @@ func (a *adapter) plain(ctx context.Context, fw framework.Framework, state fwk.C
 		return a.schedulePod(ctx, fw, state, info)
 	}
 	return kubescheduler.ScheduleResult{SuggestedHost: host, EvaluatedNodes: min(looked, nodes), FeasibleNodes: 1}, nil
-}
-
-// particular reports whether a pod says where it would rather be, or on which node alone it may be.
-func particular(pod *corev1.Pod) bool {
-	if len(pod.Spec.TopologySpreadConstraints) > 0 || pod.Status.NominatedNodeName != "" {
-		return true
-	}
-	affinity := pod.Spec.Affinity
-	if affinity == nil {
-		return false
-	}
-	if near := affinity.PodAffinity; near != nil && len(near.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
-		return true
-	}
-	if far := affinity.PodAntiAffinity; far != nil && len(far.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
-		return true
-	}
-	node := affinity.NodeAffinity
-	if node == nil {
-		return false
-	}
-	if len(node.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
-		return true
-	}
-	if required := node.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		for i := range required.NodeSelectorTerms {
-			if len(required.NodeSelectorTerms[i].MatchFields) > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }

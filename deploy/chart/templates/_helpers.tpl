@@ -155,10 +155,7 @@ profiles:
 extenders:
   - urlPrefix: https://127.0.0.1:8444
     filterVerb: filter
-    prioritizeVerb: prioritize
     bindVerb: bind
-    # The order of GPUs comes before what else the scheduler scores.
-    weight: 100
     enableHTTPS: true
     # It is the same pod's, which nobody else can answer for.
     tlsConfig: {insecure: true}
@@ -168,6 +165,16 @@ extenders:
     ignorable: false
     managedResources:
       - {name: divvy.dev/shares, ignoredByScheduler: false}
+  # Nodes are scored for pods without shares too, so that they leave to others what those need beside GPUs. Such a pod does not wait for it.
+  - urlPrefix: https://127.0.0.1:8444
+    prioritizeVerb: prioritize
+    # This order comes before what else the scheduler scores.
+    weight: 100
+    enableHTTPS: true
+    tlsConfig: {insecure: true}
+    httpTimeout: 3s
+    nodeCacheCapable: true
+    ignorable: true
 {{- end -}}
 
 {{- /* The image of kube-scheduler, of the API server's version unless a value says otherwise. Kubernetes supports one that is a

@@ -117,18 +117,36 @@ func (l *Ledger) Prioritise(pod *corev1.Pod, nodes []string) ([]int, error) {
 	}
 	l.flush()
 	q.update()
+	scores := l.rank(nodes, func(at int) (key uint64, bare, fits bool) {
+		r := q.at(at)
+		if r == nil {
+			return 0, false, false
+		}
+		key, fits = r.Key(at)
+		return key, r == q.bare, fits
+	})
+	if f := l.flights[pod.UID]; f != nil {
+		clear(scores)
+		if i := slices.Index(nodes, f.node); i >= 0 {
+			scores[i] = MostScore
+		}
+	}
+	return scores, nil
+}
+
+// rank scores nodes by the keys that rate tells of their positions in the inventory, see [Ledger.Prioritise].
+func (l *Ledger) rank(nodes []string, rate func(at int) (key uint64, bare, fits bool)) []int {
 	best := make([]placed, 0, MostScore+1)
 	for i, name := range nodes {
 		at, known := l.inv.Position(name)
 		if !known {
 			continue
 		}
-		r := q.at(at)
-		if r == nil {
+		key, bare, fits := rate(at)
+		if !fits {
 			continue
 		}
-		key, _ := r.Key(at)
-		p := placed{i, r == q.bare, key}
+		p := placed{i, bare, key}
 		if len(best) == MostScore && p.compare(best[MostScore-1]) > 0 {
 			continue
 		}
@@ -140,13 +158,7 @@ func (l *Ledger) Prioritise(pod *corev1.Pod, nodes []string) ([]int, error) {
 	for rank, p := range best {
 		scores[p.of] = MostScore - rank
 	}
-	if f := l.flights[pod.UID]; f != nil {
-		clear(scores)
-		if i := slices.Index(nodes, f.node); i >= 0 {
-			scores[i] = MostScore
-		}
-	}
-	return scores, nil
+	return scores
 }
 
 func toInt(yes bool) int {

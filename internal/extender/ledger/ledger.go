@@ -48,6 +48,8 @@ type Ledger struct {
 	varieties varieties
 	selectors selectors
 	questions map[question]*asked
+	// plain has the ratings for pods without shares.
+	plain map[amounts]*alloc.Ratings
 }
 
 // staleness says what of a node has changed. Each kind includes those before it.
@@ -67,7 +69,7 @@ func New(c Config) (*Ledger, error) {
 	}
 	l := &Ledger{
 		config: c, inv: inv, nodes: map[string]*node{}, pods: map[types.UID]*pod{}, flights: map[types.UID]*flight{},
-		stale: map[string]staleness{}, disputed: map[string]bool{}, questions: map[question]*asked{},
+		stale: map[string]staleness{}, disputed: map[string]bool{}, questions: map[question]*asked{}, plain: map[amounts]*alloc.Ratings{},
 	}
 	l.varieties.init()
 	l.selectors.init(context.Background())

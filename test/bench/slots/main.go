@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&o.minor, "kubernetes", "v1.35", "minor version of Kubernetes")
 	flag.IntVar(&o.nodes, "nodes", 0, "another number of nodes than each figure's own; writes nothing")
 	flag.IntVar(&o.binds, "binds", wholeBinds, "how many pods "+twice+" binds; writes nothing where it is fewer than by default")
-	flag.Uint64Var(&o.seed, "seed", 0, "seed of the faults of "+twice+", 0 for a new one")
+	flag.Uint64Var(&o.seed, "seed", 0, "seed of the faults of "+twice+", 0 for a new one, or the only one of the arrivals of "+realTrace+", which then writes nothing")
 	flag.BoolVar(&o.quick, "quick", false, "50 nodes and one short round, to see whether something works; writes nothing")
 	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
 	flag.StringVar(&o.bare, "bare", "", "answer bare round trips at this address, and do nothing else")
@@ -73,7 +73,7 @@ func run(o options) error {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, errors.New("all of it took too long"))
 	defer cancel()
-	if o.quick || o.nodes > 0 || o.binds < wholeBinds {
+	if o.quick || o.nodes > 0 || o.binds < wholeBinds || o.only == realTrace && o.seed != 0 {
 		o.out = ""
 	}
 	return measurement.Take(figures(ctx, o), o.only, o.out, os.Stdout)

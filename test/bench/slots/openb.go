@@ -31,16 +31,19 @@ const (
 // much of them is given then.
 func measureTrace(ctx context.Context, o options) (rows []measurement.Row, err error) {
 	var given []float64
-	seeds := 3
-	if o.quick {
-		seeds = 1
+	seeds := []int64{42, 43, 44}
+	switch {
+	case o.seed != 0:
+		seeds = []int64{int64(o.seed)}
+	case o.quick:
+		seeds = seeds[:1]
 	}
-	for seed := range seeds {
-		percent, err := o.arrive(ctx, int64(42+seed))
+	for _, seed := range seeds {
+		percent, err := o.arrive(ctx, seed)
 		if err != nil {
 			return nil, err
 		}
-		o.say("seed %d: %.2f %% are given", 42+seed, percent)
+		o.say("seed %d: %.2f %% are given", seed, percent)
 		given = append(given, percent)
 	}
 	return []measurement.Row{rowOf(realTrace, "", "% given at 100 %", 95.5, given, "seeds 42 to 44; a pod that found no place is removed, as in a replay")}, nil

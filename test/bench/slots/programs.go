@@ -35,15 +35,21 @@ profiles: [{schedulerName: %s}]
 extenders:
 - urlPrefix: %s
   filterVerb: filter
-  prioritizeVerb: prioritize
   bindVerb: bind
-  weight: 100
   enableHTTPS: true
   tlsConfig: {insecure: true, certFile: %q, keyFile: %q}
   httpTimeout: 10s
   nodeCacheCapable: true
   ignorable: false
   managedResources: [{name: %s, ignoredByScheduler: false}]
+- urlPrefix: %[5]s
+  prioritizeVerb: prioritize
+  weight: 100
+  enableHTTPS: true
+  tlsConfig: {insecure: true, certFile: %[6]q, keyFile: %[7]q}
+  httpTimeout: 3s
+  nodeCacheCapable: true
+  ignorable: true
 `
 
 // startScheduler starts the scheduler of Kubernetes with the extender at an address.
