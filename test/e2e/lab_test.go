@@ -124,15 +124,19 @@ func images(t *testing.T) []string {
 	return archives
 }
 
+// annotations are those of nodes, for kubectl.
+const annotations = `jsonpath={range .items[*]}{.metadata.name}{" "}{.metadata.annotations}{"\n"}{end}`
+
 // explain logs the cluster's state, events and logs for a test that failed.
 func (l *lab) explain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest/6)
 	defer cancel()
 	for _, args := range [][]string{
-		{"get", "pods", "-A", "-o", "wide"}, {"get", "resourceclaims", "-A"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
+		{"get", "pods", "-A", "-o", "wide"}, {"get", "nodes", "-o", annotations}, {"get", "resourceclaims", "-A"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
 		{"logs", "-n", system, "-l", "app.kubernetes.io/component=agent", "--tail=60", "--prefix"},
 		{"logs", "-n", system, "-l", "app.kubernetes.io/component=webhook", "--tail=20", "--prefix"},
 		{"logs", "-n", system, "-l", "app.kubernetes.io/component=controller", "--tail=20", "--prefix"},
+		{"logs", "-n", system, "-l", "app.kubernetes.io/component=scheduler", "--all-containers", "--tail=40", "--prefix"},
 	} {
 		text, err := l.Kubectl(ctx, args...)
 		l.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, text)

@@ -34,7 +34,7 @@ func slotsAgentKilled(l *lab) {
 	l.held(1)
 	l.admitted(plain("next", "8Gi", ""))
 	l.create(plain("third", "8Gi", ""))
-	l.event("third", "NoShareFits")
+	l.waitsFor("third", tooLittle)
 	l.limited("next", "main", 8*gib, 1)
 	l.running("runs")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
@@ -274,13 +276,39 @@ func slotsSeveralGPUs(l *lab) {
 	l.create(whole("both", 2))
 	l.waitsFor("both", noneFree)
 	// A GPU that fails takes no new pods, and the node's other one does.
-	l.inject(l.Nodes[2], 0, "--call", "nvml", "--return", "15")
-	l.create(whole("any", 1))
-	l.waitsFor("any", "not healthy")
-	l.inject(l.Nodes[2], 0, "--clear")
-	l.remove("any", "two")
+	n := l.Nodes[2]
+	l.inject(n, 0, "--call", "nvml", "--return", "15")
+	l.slots(n.Name, 64)
+	l.run(on(n, plain("beside", "8Gi", "")))
+	if has := l.indexOf(n, "beside"); has != 1 {
+		l.t.Errorf("GPU 0 fails, and the pod has GPU %d", has)
+	}
+	l.create(on(n, plain("waits", "8Gi", "")))
+	l.waitsFor("waits", "")
+	l.inject(n, 0, "--clear")
+	l.slots(n.Name, 2*64)
+	l.running("waits")
+	if has := l.indexOf(n, "waits"); has != 0 {
+		l.t.Errorf("GPU 0 alone has room, and the pod has GPU %d", has)
+	}
+	l.recorded()
+	l.remove("beside", "waits", "two")
 	l.running("both")
 	l.recorded()
+}
+
+// indexOf is the index of the first GPU that a pod has on its node.
+func (l *lab) indexOf(n *cluster.Machine, name string) int {
+	l.t.Helper()
+	listing, err := l.listing(n)
+	l.must(err)
+	for i := range listing.Tenants {
+		if t := &listing.Tenants[i]; t.Name == l.namespace+"/"+name {
+			return slices.IndexFunc(listing.GPUs, func(g control.GPU) bool { return g.UUID == t.Shares[0].UUID })
+		}
+	}
+	l.t.Fatalf("node %s has no share of %s", n.Name, name)
+	return -1
 }
 
 // waits waits until a pod's container is refused for a reason.

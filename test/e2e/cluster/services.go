@@ -143,7 +143,7 @@ done`
 	if err := n.KillContainerd(ctx); err != nil {
 		return err
 	}
-	const forget = `for mount in $(awk '$2 ~ "^/run/containerd/." { print $2 }' /proc/mounts | sort -r); do umount -l "$mount"; done
+	const forget = `for mount in $(awk '$2 ~ "^/run/(containerd|netns)/." { print $2 }' /proc/mounts | sort -r); do umount -l "$mount"; done
 rm -rf /run/containerd/* /run/nri/* /run/netns/* /dev/shm/divvy-0`
 	if _, err := n.Exec(ctx, "sh", "-ec", forget); err != nil {
 		return fmt.Errorf("empty what is in memory: %w", err)
