@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -196,9 +197,17 @@ func TestDriverEnvironment(t *testing.T) {
 	}
 }
 
-// A machine that is stopped by force leaves no control daemon of MPS.
+// A machine that is stopped by force leaves no control daemon of MPS, be its path as long as the path of a socket may be.
 func TestForcedStopEndsDaemons(t *testing.T) {
 	session := simgpuSession(t)
+	short, err := os.MkdirTemp("/dev/shm", "divvy-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(short) })
+	const longest = 107 // unix(7)
+	rest := longest - len(filepath.Join(short, "d", "simgpu", "m", "mps", "GPU-0", "pipe", "control_privileged"))
+	t.Setenv(rundir.Variable, filepath.Join(short, "d"+strings.Repeat("d", rest)))
 	if status, _, errOut := session("start", "t4", "--memory", "1Gi", "--name", "m"); status != 0 {
 		t.Fatal(errOut)
 	}
@@ -207,6 +216,9 @@ func TestForcedStopEndsDaemons(t *testing.T) {
 		t.Fatal(err)
 	}
 	daemon := mps.Daemon{UUID: "GPU-0", Dirs: mps.DirsOf(filepath.Join(instance.Dir, "mps"), "GPU-0"), Program: filepath.Join(instance.Dir, mps.ControlProgram)}
+	if got := len(filepath.Join(daemon.Dirs.Pipe, "control_privileged")); got != longest {
+		t.Fatalf("the path has %d bytes", got)
+	}
 	id, err := daemon.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -9,12 +9,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PID_FILE "nvidia-cuda-mps-control.pid"
+#define PRIVILEGED "control_privileged" /* the socket with the longest name */
 
 static bool path_fits(void) {
     char path[MPS_PATH_BYTES];
 
-    return mps_entry(path, PID_FILE);
+    if (!mps_entry(path, PRIVILEGED)) {
+        printf("CUDA_MPS_PIPE_DIRECTORY=%s is too long for sockets in it\n", mps_pipe_directory());
+        return false;
+    }
+    return true;
 }
 
 /* Makes the directories that are missing. */
@@ -93,9 +97,16 @@ static FILE *open_log(const char *name) {
     return fd < 0 ? NULL : fdopen(fd, "a");
 }
 
+/* The file with the daemon's pid is no socket: its path may be longer than one's. */
+static const char *pid_path(void) {
+    static char path[2 * MPS_PATH_BYTES];
+
+    snprintf(path, sizeof path, "%s/nvidia-cuda-mps-control.pid", mps_pipe_directory());
+    return path;
+}
+
 static void write_pid(pid_t pid) {
-    char path[MPS_PATH_BYTES];
-    FILE *file = mps_entry(path, PID_FILE) ? fopen(path, "we") : NULL;
+    FILE *file = fopen(pid_path(), "we");
 
     if (file) {
         fprintf(file, "%d", pid);
@@ -127,7 +138,7 @@ static int live(struct mps_daemon *daemon, const int listeners[2]) {
     mps_serve(daemon, listeners);
     mps_note(daemon, "Exit with status 0");
     remove_entry("log");
-    remove_entry(PID_FILE);
+    unlink(pid_path());
     return 0; /* the process's end ends the connections: who said quit waits for that */
 }
 
@@ -147,7 +158,7 @@ static int run(struct mps_daemon *daemon, int ready) {
     if (!make_directories() || !lock_directory()) {
         return 1;
     }
-    int listeners[2] = {bind_at("control", 0666), bind_at("control_privileged", 0755)};
+    int listeners[2] = {bind_at("control", 0666), bind_at(PRIVILEGED, 0755)};
     daemon->log = ready >= 0 ? open_logs() : stdout;
     if (listeners[0] < 0 || listeners[1] < 0 || !daemon->log || !make_fifo()) {
         return 1;
