@@ -30,7 +30,9 @@ func oldLibc(t *testing.T) (linker, libraries string) {
 	if len(found) != 1 {
 		t.Fatalf("dynamic linkers of the old C library: %v", found)
 	}
-	return found[0], filepath.Dir(found[0])
+	libraries, err = filepath.EvalSymlinks(filepath.Dir(found[0])) // as the kernel names it
+	must(t, err)
+	return filepath.Join(libraries, filepath.Base(found[0])), libraries
 }
 
 // withOldLibc makes programs of a place run with an old C library, whatever that place adds to the
