@@ -31,13 +31,13 @@ test-runtimes: ## what Divvy relies on in containerd 1.7 and 2, without a cluste
 scheduler-image = $(GO) run ./hack/image -out $(B)/images -kubernetes "$$(hack/e2e-deps.sh --folder $(1))" kube-scheduler
 
 e2e-slots: VERSION ?= v1.35
-e2e-slots: ## mode slots, as root: on VERSION=v1.32 to v1.35, with CONTAINERD=1.7 or the newest; writes docs/measurements (ONLY=TestName for a part)
+e2e-slots: ## mode slots, as root: on VERSION=v1.32 to v1.35, with CONTAINERD=1.7 or the newest; writes docs/measurements (PART=TestName for a part, ONLY=TestName for one that writes nothing)
 	hack/e2e-deps.sh $(VERSION) v1.36
 	[ -z "$(CONTAINERD)" ] || hack/e2e-deps.sh --containerd$(subst .,,$(CONTAINERD))
 	$(MAKE) --no-print-directory images
 	$(call scheduler-image,$(VERSION))
 	$(call step,TEST,mode slots on Kubernetes $(VERSION))
-	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/versions -kubernetes "$$(hack/e2e-deps.sh --folder $(VERSION))" -containerd "$(CONTAINERD)" -only "$$ONLY"
+	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/versions -kubernetes "$$(hack/e2e-deps.sh --folder $(VERSION))" -containerd "$(CONTAINERD)" -only "$$ONLY" -part "$$PART"
 
 e2e-slots-all: ## mode slots on each version of Kubernetes that has it, and on containerd 1.7
 	$(MAKE) e2e-slots VERSION=v1.32 CONTAINERD=1.7

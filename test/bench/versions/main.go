@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -23,6 +24,7 @@ func main() {
 	flag.StringVar(&s.kubernetes, "kubernetes", "", "folder kubernetes-`VERSION` of Kubernetes' programs")
 	flag.StringVar(&s.containerd, "containerd", "", "`LINE` of containerd, such as 1.7; empty for the newest")
 	flag.StringVar(&s.only, "only", "", "run only the tests of this `PATTERN`, and write nothing")
+	flag.StringVar(&s.part, "part", "", "run only the tests of this `PATTERN`, and write a report that says so and does not count")
 	out := flag.String("out", "docs/measurements", "`FOLDER` of the measurements")
 	flag.Parse()
 	if err := s.run(*out); err != nil {
@@ -33,24 +35,21 @@ func main() {
 
 // suite is what is run.
 type suite struct {
-	kubernetes, containerd, only string
+	kubernetes, containerd, only, part string
 }
 
 func (s *suite) run(out string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	report := Report{
-		Kubernetes: strings.TrimPrefix(filepath.Base(s.kubernetes), "kubernetes-"), Command: s.command(),
+		Kubernetes: strings.TrimPrefix(filepath.Base(s.kubernetes), "kubernetes-"), Command: s.command(), Part: s.part,
 		Machine: measurement.Machine(), Date: time.Now().UTC().Format(time.DateOnly), Commit: measurement.Commit(),
 	}
 	var err error
 	if report.Containerd, err = s.containerdVersion(ctx); err != nil {
 		return err
 	}
-	pattern := s.only
-	if pattern == "" {
-		pattern = "^TestSlots"
-	}
+	pattern := cmp.Or(s.only, s.part, "^TestSlots")
 	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout=45m", "-run", pattern, "./test/e2e")
 	// The suite ends its cluster itself when it is interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -82,6 +81,9 @@ func (s *suite) command() string {
 	text := "make e2e-slots VERSION=" + minor(strings.TrimPrefix(filepath.Base(s.kubernetes), "kubernetes-"))
 	if s.containerd != "" {
 		text += " CONTAINERD=" + s.containerd
+	}
+	if s.part != "" {
+		text += " PART='" + s.part + "'"
 	}
 	return text
 }

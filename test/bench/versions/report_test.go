@@ -46,6 +46,7 @@ func TestCount(t *testing.T) {
 		{Kubernetes: "v1.32.10", Containerd: "v2.3.7", Date: "2026-01-03", Commit: "last", Scenarios: passed},
 		{Kubernetes: "v1.33.7", Containerd: "v2.3.7", Date: "2026-01-02", Scenarios: failed},
 		{Kubernetes: "v1.34.4", Containerd: "v2.3.7", Date: "2026-01-02"},
+		{Kubernetes: "v1.35.4", Containerd: "v2.3.7", Date: "2026-01-02", Part: "^TestSlots$", Scenarios: passed},
 	} {
 		if err := r.write(filepath.Join(out, "versions")); err != nil {
 			t.Fatal(err)
@@ -58,7 +59,7 @@ func TestCount(t *testing.T) {
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("%v: %+v", err, rows)
 	}
-	if r := rows[0]; r.Value != 1 || r.Reached() || r.Commit != "last" || !strings.HasSuffix(r.Note, ": v1.32") {
+	if r := rows[0]; r.Value != 1 || r.Reached() || r.Commit != "last" || !strings.HasSuffix(r.Note, ": v1.32; not counted, a part that passed: v1.35 with containerd v2.3 (1)") {
 		t.Errorf("%+v", r)
 	}
 	if r := rows[1]; r.Value != 1 || !r.Reached() {
