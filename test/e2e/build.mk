@@ -41,6 +41,7 @@ e2e-slots: ## mode slots, as root: on VERSION=v1.32 to v1.35, with CONTAINERD=1.
 
 e2e-slots-all: ## mode slots on each version of Kubernetes that has it, and on containerd 1.7
 	$(MAKE) e2e-slots VERSION=v1.32 CONTAINERD=1.7
+	ONLY=TestSlotsOfReplicas $(MAKE) e2e-slots VERSION=v1.32 CONTAINERD=1.7
 	for minor in v1.32 v1.33 v1.34 v1.35; do $(MAKE) e2e-slots VERSION=$$minor || exit; done
 
 demo-k8s: e2e-ready ## three pods want one simulated GPU of a real cluster, as root
