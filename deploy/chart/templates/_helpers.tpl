@@ -165,7 +165,7 @@ extenders:
     ignorable: false
     managedResources:
       - {name: divvy.dev/shares, ignoredByScheduler: false}
-  # Nodes are scored for pods without shares too, so that they leave to others what those need beside GPUs. Such a pod does not wait for it.
+  # Nodes are scored for pods without shares too, so that these leave processors beside GPUs. Without an answer they are placed all the same.
   - urlPrefix: https://127.0.0.1:8444
     prioritizeVerb: prioritize
     # This order comes before what else the scheduler scores.

@@ -31,10 +31,10 @@ const (
 // much of them is given then.
 func measureTrace(ctx context.Context, o options) (rows []measurement.Row, err error) {
 	var given []float64
-	seeds := []int64{42, 43, 44}
+	seeds, arrivals := []int64{42, 43, 44}, "seeds 42 to 44"
 	switch {
 	case o.seed != 0:
-		seeds = []int64{int64(o.seed)}
+		seeds, arrivals = []int64{int64(o.seed)}, fmt.Sprintf("seed %d", o.seed)
 	case o.quick:
 		seeds = seeds[:1]
 	}
@@ -46,7 +46,7 @@ func measureTrace(ctx context.Context, o options) (rows []measurement.Row, err e
 		o.say("seed %d: %.2f %% are given", seed, percent)
 		given = append(given, percent)
 	}
-	return []measurement.Row{rowOf(realTrace, "", "% given at 100 %", 95.5, given, "seeds 42 to 44; a pod that found no place is removed, as in a replay")}, nil
+	return []measurement.Row{rowOf(realTrace, "", "% given at 100 %", 95.5, given, arrivals+"; a pod that found no place is removed, as in a replay")}, nil
 }
 
 func readTrace(root string) (*replay.Trace, error) {

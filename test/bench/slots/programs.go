@@ -24,8 +24,8 @@ const (
 // that is measured and not its bounds.
 const clientRate = 5000
 
-// schedulerConfig is the scheduler's configuration as the chart has it, but for the address of the extender and for the client's
-// rate. All nodes are scored, because the scheduler would otherwise draw some of them before it asks the extender.
+// schedulerConfig is the scheduler's configuration as the chart has it, but for how the extender is reached, how long it may take, and
+// the client's rate. All nodes are scored, because the scheduler would otherwise draw some of them before it asks the extender.
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}
@@ -52,11 +52,14 @@ extenders:
   ignorable: true
 `
 
+func schedulerConfigOf(kubeconfig, address, certificate, key string) string {
+	return fmt.Sprintf(schedulerConfig, kubeconfig, clientRate, 2*clientRate, v1alpha1.SchedulerName, address, certificate, key, v1alpha1.SlotResource)
+}
+
 // startScheduler starts the scheduler of Kubernetes with the extender at an address.
 func (c *cluster) startScheduler(ctx context.Context, name, address, kubeconfig string) error {
 	path := filepath.Join(c.Dir(), name+".yaml")
-	text := fmt.Sprintf(schedulerConfig, kubeconfig, clientRate, 2*clientRate, v1alpha1.SchedulerName, address,
-		c.file("client.crt"), c.file("client.key"), v1alpha1.SlotResource)
+	text := schedulerConfigOf(kubeconfig, address, c.file("client.crt"), c.file("client.key"))
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the scheduler's configuration: %w", err)
 	}
