@@ -189,6 +189,10 @@ const (
 // each container that has a share, whatever its size.
 const SlotResource = Domain + "/shares"
 
+// FitsCondition is the type of the condition of a pod that the extender refused and that fits since. It has the scheduler ask
+// again.
+const FitsCondition = Domain + "/fits"
+
 // Annotations of pods, nodes and claim templates. Each has one writer.
 const (
 	// RequestAnnotation is what a pod asks, a [PodRequest]. The webhook writes

@@ -27,6 +27,8 @@ type core struct {
 	asked map[types.UID]request
 	// flights are the bindings of pods that were not seen with a node yet.
 	flights map[types.UID]*flight
+	// refusals are pods that were refused everywhere when they were asked about last.
+	refusals refusals
 }
 
 // request stands for an annotation [v1alpha1.RequestAnnotation].
@@ -78,6 +80,7 @@ func (c *core) setPod(pod *corev1.Pod) {
 	c.ledger.SetPod(pod.UID, pod)
 	if pod.Spec.NodeName != "" || ended(pod) {
 		delete(c.asked, pod.UID)
+		delete(c.refusals.by, pod.UID)
 		c.seen(pod.UID)
 	}
 }
@@ -101,6 +104,7 @@ func (c *core) dropPod(namespace, name string) {
 func (c *core) drop(pod *corev1.Pod) {
 	delete(c.pods, pod.Namespace+"/"+pod.Name)
 	delete(c.asked, pod.UID)
+	delete(c.refusals.by, pod.UID)
 	c.ledger.SetPod(pod.UID, nil)
 	c.seen(pod.UID)
 }
@@ -171,6 +175,17 @@ func (c *core) filter(q question) filtered {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	answer := c.answer(q)
+	if len(answer.fits) > 0 {
+		delete(c.refusals.by, q.pod.UID)
+	} else {
+		c.refusals.note(q, c.ledger.Changes())
+	}
+	return answer
+}
+
+// answer is filter for a pod that may be placed by slots.
+func (c *core) answer(q question) filtered {
 	if f := c.flights[q.pod.UID]; f != nil {
 		return f.filter(q.nodes)
 	}

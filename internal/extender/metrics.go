@@ -11,6 +11,7 @@ type counts struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	binds    *prometheus.CounterVec
+	calls    prometheus.Counter
 	fenced   prometheus.Gauge
 	leads    prometheus.Gauge
 }
@@ -30,6 +31,9 @@ func newCounts(registry prometheus.Registerer, c *core) *counts {
 			Name: "divvy_extender_binds_total",
 			Help: "Bindings written, by what became of them: bound, refused, unanswered, or undone after that.",
 		}, []string{"result"}),
+		calls: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "divvy_extender_calls_total", Help: "Pods about which the scheduler was told to ask again, because this replica heard later than the scheduler that they fit.",
+		}),
 		fenced: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "divvy_extender_fenced_gpus", Help: "GPUs that take no more shares, because what is said of them contradicts itself.",
 		}),
@@ -37,7 +41,7 @@ func newCounts(registry prometheus.Registerer, c *core) *counts {
 			Name: "divvy_extender_leads", Help: "1 while this replica answers, and 0 while it follows.",
 		}),
 	}
-	registry.MustRegister(m.requests, m.duration, m.binds, m.fenced, m.leads, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	registry.MustRegister(m.requests, m.duration, m.binds, m.calls, m.fenced, m.leads, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "divvy_extender_unseen_binds", Help: "Pods with a place that was reserved, and that watches have not yet told of with a node.",
 	}, func() float64 { return float64(c.unseen()) }))
 	for result := range map[string]bool{"bound": true, "refused": true, "unanswered": true, "undone": true} {

@@ -155,6 +155,7 @@ func (s *server) work(ctx context.Context, questions *http.Server) error {
 // look follows bindings and GPUs until the context ends or another replica may lead.
 func (s *server) look(ctx context.Context) {
 	fences := &fences{core: s.core, client: s.options.Write, now: time.Now, counts: s.counts, log: s.options.Log, identity: s.options.Election.Identity}
+	caller := &caller{core: s.core, client: s.options.Write, now: time.Now, counts: s.counts, log: s.options.Log}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
@@ -170,6 +171,7 @@ func (s *server) look(ctx context.Context) {
 		s.core.advance(time.Now())
 		s.binder.look(ctx)
 		fences.look(ctx)
+		caller.look(ctx)
 	}
 }
 

@@ -3,6 +3,7 @@ package extender
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -110,6 +111,13 @@ type world struct {
 	next   []manner
 	unread int
 	posts  []corev1.Binding
+	// patches are what was written to pods that is no Binding.
+	patches []patch
+}
+
+type patch struct {
+	path, name string
+	text       []byte
 }
 
 func newWorld(t testing.TB, nodes ...*corev1.Node) *world {
@@ -214,6 +222,18 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 			pod.Kind, pod.APIVersion = "Pod", "v1"
 			_ = json.NewEncoder(out).Encode(pod)
 		}
+		return
+	}
+	if r.Method == http.MethodPatch {
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.t.Error(err)
+		}
+		w.mu.Lock()
+		w.patches = append(w.patches, patch{r.URL.Path, name, text})
+		w.mu.Unlock()
+		out.Header().Set("Content-Type", "application/json")
+		_, _ = out.Write(text)
 		return
 	}
 	var b corev1.Binding

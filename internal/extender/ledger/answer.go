@@ -59,6 +59,24 @@ func (l *Ledger) Filter(pod *corev1.Pod, nodes []string) ([]Verdict, error) {
 	return all, nil
 }
 
+// Changes counts what may have changed answers so far.
+func (l *Ledger) Changes() int { return l.changes }
+
+// FitsOn reports whether a pod fits on one of some nodes, as [Ledger.Filter] says it.
+func (l *Ledger) FitsOn(pod *corev1.Pod, nodes []string) bool {
+	q, err := l.ask(pod)
+	if err != nil {
+		return false
+	}
+	l.flush()
+	q.update()
+	reserved := l.flights[pod.UID]
+	return slices.ContainsFunc(nodes, func(name string) bool {
+		at, known := l.inv.Position(name)
+		return known && q.at(at) != nil && (reserved == nil || reserved.node == name)
+	})
+}
+
 func (l *Ledger) verdict(q *asked, name string) Verdict {
 	at, known := l.inv.Position(name)
 	if known && q.at(at) != nil {

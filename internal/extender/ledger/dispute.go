@@ -157,6 +157,7 @@ func (l *Ledger) fence(n *node) {
 	for uuid := range n.fences {
 		if fences[uuid] == "" {
 			l.inv.Fence(n.name, uuid, "")
+			l.changes++
 		}
 	}
 	for uuid, reason := range fences {

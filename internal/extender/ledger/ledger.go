@@ -45,6 +45,8 @@ type Ledger struct {
 	stale    map[string]staleness
 	disputed map[string]bool
 
+	// changes counts what may have changed answers.
+	changes   int
 	varieties varieties
 	selectors selectors
 	questions map[question]*asked
@@ -120,6 +122,7 @@ func bounded(n int64) int64 { return min(max(n, 0), mostAmount) }
 // touch notes that the inventory is to be told of a node.
 func (l *Ledger) touch(name string, how staleness) {
 	l.stale[name] = max(l.stale[name], how)
+	l.changes++
 }
 
 // flush tells the inventory of all nodes that have changed.

@@ -43,19 +43,24 @@ func (s *siege) connect(ctx context.Context) error {
 			return err
 		}
 	}
+	return s.writeTroubled(s.front)
+}
+
+// writeTroubled writes credentials that lead to a front.
+func (c *cluster) writeTroubled(front *plane.Front) error {
 	file := api.NewConfig()
-	file.Clusters["front"] = &api.Cluster{Server: s.front.URL, InsecureSkipTLSVerify: true}
-	file.AuthInfos["front"] = &api.AuthInfo{Token: s.Config().BearerToken}
+	file.Clusters["front"] = &api.Cluster{Server: front.URL, InsecureSkipTLSVerify: true}
+	file.AuthInfos["front"] = &api.AuthInfo{Token: c.Config().BearerToken}
 	file.Contexts["front"] = &api.Context{Cluster: "front", AuthInfo: "front"}
 	file.CurrentContext = "front"
-	if err := clientcmd.WriteToFile(*file, s.troubled()); err != nil {
+	if err := clientcmd.WriteToFile(*file, c.troubled()); err != nil {
 		return fmt.Errorf("write credentials: %w", err)
 	}
 	return nil
 }
 
 // troubled is the file of these credentials.
-func (s *siege) troubled() string { return s.file("front") }
+func (c *cluster) troubled() string { return c.file("front") }
 
 // keep has those programs started that do not run, and does not wait for them.
 func (s *siege) keep(ctx context.Context) {
