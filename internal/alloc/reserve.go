@@ -75,8 +75,10 @@ func (inv *Inventory) take(at int, h *holding) error {
 			inv.giveBack(at, h, i)
 			return fmt.Errorf("%w: %s of node %s %s", ErrAssignment, share.Called(), n.Name, why)
 		}
-		if gpu >= 0 && why != "" && why != noNIC {
-			n.GPUs[gpu].Fence = why // a card that is given too often has no room left, and its GPU is as good as before
+		// A card that is given too often has no room left, and its GPU is as good as before. So is that of a share that is suspended into a
+		// host that has become smaller: it has to come back for the host to have room again.
+		if gpu >= 0 && why != "" && why != noNIC && !share.Away {
+			n.GPUs[gpu].Fence = why
 		}
 		n.give(share, gpu, placed)
 		if !h.strict {

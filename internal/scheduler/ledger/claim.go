@@ -213,15 +213,17 @@ func (l *Ledger) shares(t *taking) (nodeName string, shares []alloc.Share) {
 
 // plain are the shares of a taking of a GPU that several claims can have, of which share names the GPU.
 func (t *taking) plain(share alloc.Share) []alloc.Share {
+	away := share
+	away.SwapMemory, away.Away = t.memory, true
 	share.Limit, share.SwapMemory, share.Cores = t.memory, t.swap, t.cores
-	switch t.counts {
-	case onBoth:
-		share.SwapMemory += t.memory
-	case inHost:
-		share.Limit, share.SwapMemory, share.Cores, share.Away = 0, t.swap+t.memory, 0, true
-		return []alloc.Share{share}
+	if t.counts == inHost {
+		away.SwapMemory += t.swap
+		return []alloc.Share{away}
 	}
 	shares := []alloc.Share{share}
+	if t.counts == onBoth { // apart, because a host that is too small for it is nothing that is wrong with the GPU
+		shares = append(shares, away)
+	}
 	share.Limit, share.SwapMemory, share.Cores = 0, 0, 0
 	for range t.slots - 1 {
 		shares = append(shares, share)
