@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/scheduler/ledger"
 )
 
 // Follow has the engine hear of nodes, slices, classes and claims. It is called once, before the informers start. gone is
@@ -59,11 +60,11 @@ func (e *Engine) onSlice(before, after *resourcev1.ResourceSlice, room func()) {
 
 func (e *Engine) onClaim(before, after *resourcev1.ResourceClaim, room func()) {
 	defer e.heard.set(before, after) // after the event was told
-	if !has(before) && !has(after) && !ordered(after) {
+	if !has(before) && !has(after) && !ordered(before) && !ordered(after) {
 		return
 	}
 	e.tell(func() { e.setClaim(before, after) })
-	if has(after) && after.Annotations[v1alpha1.SuspendAnnotation] != "" {
+	if has(after) && ordered(after) && ledger.StandingOf(before) != ledger.StandingOf(after) {
 		room() // what it had may be free
 	}
 	if has(after) {

@@ -139,7 +139,7 @@ func (e *Engine) mayLeave(key string, claim *resourcev1.ResourceClaim, is *ledge
 	_, ordered := claim.Annotations[v1alpha1.SuspendAnnotation]
 	_, turning := e.ledger.Turning(key)
 	switch users := claim.Status.ReservedFor; {
-	case ordered, turning, is.Partly, !is.RefusedAt.IsZero() && now.Sub(is.RefusedAt.Time) < refusedLimit:
+	case ordered, turning, is.Partly, !is.RefusedAt.IsZero() && now.Sub(is.RefusedAt.Time).Abs() < refusedLimit: // a node's clock may be wrong
 		return false
 	case claim.DeletionTimestamp != nil, !has(claim), !onlyOurs(claim), len(users) != 1 || users[0].UID != user:
 		return false

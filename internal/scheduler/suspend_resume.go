@@ -68,7 +68,9 @@ func (e *Engine) firstAwake() *corev1.Pod {
 func (e *Engine) resume(id string) bool {
 	set := e.queues.set
 	orders := e.ends(set.Asleep(id))
-	if len(orders) == 0 || set.Check(id, set.Back(id)) != nil {
+	// What is on its GPUs all along uses them, whatever its queue may have: there only the order ends.
+	sleeps := slices.ContainsFunc(orders, func(o Order) bool { return !e.ledger.OnGPUs(o.key()) })
+	if len(orders) == 0 || sleeps && set.Check(id, set.Back(id)) != nil {
 		return false
 	}
 	for i := range orders {

@@ -22,6 +22,9 @@ func (e *Engine) touchClaim(key string, after *resourcev1.ResourceClaim) {
 		made, turning := e.ledger.Turning(key)
 		claim.Away = turning && made || !turning && is.Order > 0 && !is.Refused
 		claim.Out, claim.Back = claim.Away && !e.ledger.OnGPUs(key), is.BackAt.Time
+		if now := e.clock(); claim.Back.After(now) {
+			claim.Back = now // its node's clock is ahead, which makes nobody's minimum run time longer
+		}
 	}
 	e.queues.touched[key] = claim
 }
