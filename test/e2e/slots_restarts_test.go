@@ -59,7 +59,8 @@ func slotsRuntimeRestarts(l *lab) {
 }
 
 // slotsPartsKilled kills each part while a pod is being placed, while it is being started, and while it is being ended. In the end
-// every pod has its share, nothing is given twice, and who runs does not notice.
+// every pod has its share, nothing is given twice, and who runs does not notice. A kubelet that starts ends pods for which it has no
+// slots yet; these are made again, as their controllers do it.
 func slotsPartsKilled(l *lab) {
 	l.run(busy("stays", "4Gi", "30"))
 	n := l.Nodes[0]
@@ -76,11 +77,11 @@ func slotsPartsKilled(l *lab) {
 		placed, started := part.name+"-1", part.name+"-2"
 		l.taken(plain(placed, "4Gi", ""))
 		part.kill()
-		l.running(placed)
+		l.accepted(plain(placed, "4Gi", ""))
 		l.taken(plain(started, "4Gi", ""))
 		l.placed(started)
 		part.kill()
-		l.running(started)
+		l.accepted(plain(started, "4Gi", ""))
 		l.recorded()
 		l.limited(started, "main", 4*gib, 1)
 		l.must(l.Client().CoreV1().Pods(l.namespace).DeleteCollection(l.ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))},

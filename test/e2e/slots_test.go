@@ -328,12 +328,18 @@ func (l *lab) waits(name, why string) {
 	})
 }
 
-// admitted makes a pod and waits until it runs. It makes the pod again where the
-// kubelet refused it because it does not know yet that there are slots again.
+// admitted makes a pod and waits until it runs.
 func (l *lab) admitted(p *corev1.Pod) {
 	l.t.Helper()
+	l.create(p.DeepCopy())
+	l.accepted(p)
+}
+
+// accepted waits until a pod runs that was made. It makes the pod again where the kubelet refused it because it does not know yet
+// that there are slots again.
+func (l *lab) accepted(p *corev1.Pod) {
+	l.t.Helper()
 	l.eventually("the kubelet admits "+p.Name, func() string {
-		l.create(p.DeepCopy())
 		why := ""
 		l.eventually(p.Name+" runs or is refused", func() string {
 			found, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, p.Name, metav1.GetOptions{})
@@ -347,6 +353,7 @@ func (l *lab) admitted(p *corev1.Pod) {
 		})
 		if why != "" {
 			l.remove(p.Name)
+			l.create(p.DeepCopy())
 		}
 		return why
 	})
