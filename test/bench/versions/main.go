@@ -87,7 +87,7 @@ func (s *suite) command() string {
 		text += " CONTAINERD=" + s.containerd
 	}
 	if s.part != "" {
-		text += " PART='" + s.part + "'"
+		text = "PART='" + s.part + "' " + text
 	}
 	return text
 }
