@@ -103,14 +103,15 @@ func (b *binder) write(ctx context.Context, f *flight, pod *corev1.Pod) (outcome
 	switch {
 	case err == nil:
 		return isBound, nil
-	case !refusal(err):
-		return b.find(ctx, f, pod, err)
 	case !apierrors.IsConflict(err):
-		return isNot, fmt.Errorf("%w: %w", errRefused, err)
+		return b.failed(ctx, f, pod, err)
 	}
 	fresh, unread := b.read(ctx, pod.Namespace, pod.Name)
-	if unread != nil {
+	switch {
+	case unread != nil && f.doubted.IsZero():
 		return isNot, fmt.Errorf("%w: %w, and then: %w", errRefused, err, unread)
+	case unread != nil: // the one before may be what it conflicts with
+		return isUnknown, fmt.Errorf("%w: %w, and then: %w", errUnanswered, err, unread)
 	}
 	switch o := f.outcomeOf(fresh); {
 	case o == isBound:
@@ -119,16 +120,24 @@ func (b *binder) write(ctx context.Context, f *flight, pod *corev1.Pod) (outcome
 		return isNot, fmt.Errorf("%w: %s is gone", errRefused, f.key)
 	case o == isNot:
 		return isNot, fmt.Errorf("%w: another scheduler has bound %s to %s", errRefused, f.key, fresh.Spec.NodeName)
-	case fresh.DeletionTimestamp != nil || len(fresh.Spec.SchedulingGates) > 0 || requestOf(fresh) != requestOf(pod):
+	case fresh.DeletionTimestamp != nil || len(fresh.Spec.SchedulingGates) > 0 || requestOf(fresh) != f.request || foreign(fresh) != "":
 		return isNot, fmt.Errorf("%w: %s was changed meanwhile", errRefused, f.key)
 	}
 	if err := b.post(ctx, f, fresh); err != nil {
-		if !refusal(err) {
-			return b.find(ctx, f, pod, err)
-		}
-		return isNot, fmt.Errorf("%w: %w", errRefused, err)
+		return b.failed(ctx, f, pod, err)
 	}
 	return isBound, nil
+}
+
+// failed says what became of a Binding whose writing failed. A refusal ends it, unless one that was written before was not answered.
+func (b *binder) failed(ctx context.Context, f *flight, pod *corev1.Pod, why error) (outcome, error) {
+	switch {
+	case !refusal(why):
+		f.doubted = b.now()
+	case f.doubted.IsZero():
+		return isNot, fmt.Errorf("%w: %w", errRefused, why)
+	}
+	return b.find(ctx, f, pod, why)
 }
 
 // find reads what became of a Binding that was not answered.

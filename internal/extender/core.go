@@ -31,11 +31,13 @@ type core struct {
 	refusals refusals
 }
 
-// request stands for an annotation [v1alpha1.RequestAnnotation].
+// request stands for everything that a pod says of the GPUs that it wants. Of that the API server keeps only the annotation
+// [v1alpha1.RequestAnnotation] as it is.
 type request [sha256.Size]byte
 
 func requestOf(pod *corev1.Pod) request {
-	return sha256.Sum256([]byte(pod.Annotations[v1alpha1.RequestAnnotation]))
+	notes := pod.Annotations
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q", notes[v1alpha1.RequestAnnotation], notes[v1alpha1.ModelsAnnotation], notes[v1alpha1.PreferAnnotation]))
 }
 
 // mostAsked bounds asked.
@@ -47,9 +49,11 @@ type flight struct {
 	key        string // namespace/name
 	node       string
 	assignment string
+	request    request // what the place was chosen for
 	state      state
-	// since is when the state began, and looked when the pod was read last.
-	since, looked time.Time
+	// since is when the state began, looked when the pod was read last, and doubted when a write ended that was not answered:
+	// whatever is answered to later ones, that one may yet be done.
+	since, looked, doubted time.Time
 }
 
 // state is how far a binding is.

@@ -28,6 +28,8 @@ func (c *core) reserve(pod *corev1.Pod, node string, now time.Time) (*flight, er
 		return nil, fmt.Errorf("%w: %s is being bound to %s", errRefused, key, f.node)
 	case f != nil && f.state == bound:
 		return nil, nil
+	case f != nil && f.request != requestOf(pod):
+		return nil, fmt.Errorf("%w: what %s asks for was changed while it may be bound to %s", errRefused, key, f.node)
 	case foreign(pod) != "":
 		return nil, fmt.Errorf("%w: %s", errRefused, foreign(pod))
 	}
@@ -45,7 +47,7 @@ func (c *core) reserve(pod *corev1.Pod, node string, now time.Time) (*flight, er
 			c.ledger.Undo(pod.UID)
 			return nil, fmt.Errorf("%w: %w", errRefused, err)
 		}
-		f = &flight{pod: pod.UID, key: key, node: node, assignment: text}
+		f = &flight{pod: pod.UID, key: key, node: node, assignment: text, request: requestOf(pod)}
 		c.flights[pod.UID] = f
 	}
 	f.state, f.since = writing, now
@@ -70,7 +72,7 @@ func (c *core) note(f *flight, o outcome, now time.Time) {
 		c.ledger.Undo(f.pod)
 		delete(c.flights, f.pod)
 	case isUnknown:
-		f.state, f.looked = unanswered, now
+		f.state, f.since, f.looked = unanswered, f.doubted, now
 		if pod := c.pods[f.key]; pod != nil && pod.UID == f.pod && pod.Spec.NodeName != "" {
 			delete(c.flights, f.pod) // it was seen while it was written
 		}
