@@ -92,9 +92,6 @@ func (o *extenderOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	limitMemory(memoryLimit, debug.SetMemoryLimit)
-	// The slowest answers are those beside which garbage is collected. What is kept of a cluster is little beside the limit.
-	debug.SetGCPercent(400)
 	if serve.Questions, err = new(net.ListenConfig).Listen(ctx, "tcp", o.address); err != nil {
 		return fmt.Errorf("listen for schedulers: %w", err)
 	}
