@@ -30,6 +30,8 @@ type asked struct {
 	// varies is as in serving; of tells of which varieties and GPUs the selectors were evaluated.
 	selects, varies bool
 	of              [2]int
+	// dear is why nothing is said of a question whose selectors cost too much for these.
+	dear error
 }
 
 // ask reads what a pod asks. The error is [ErrPod].
@@ -51,7 +53,8 @@ func (l *Ledger) question(v podView) (*asked, error) {
 		}
 		q = &asked{request: request}
 	}
-	if err := l.renew(q, v); err != nil {
+	err := l.renew(q, v)
+	if err != nil && q.dear == nil {
 		return nil, err
 	}
 	if l.questions[id] == nil {
@@ -59,6 +62,9 @@ func (l *Ledger) question(v podView) (*asked, error) {
 			clear(l.questions)
 		}
 		l.questions[id] = q
+	}
+	if err != nil {
+		return nil, err
 	}
 	return q, nil
 }
@@ -69,10 +75,17 @@ func (l *Ledger) renew(q *asked, v podView) error {
 	if q.fits != nil && (!q.selects || q.of[0] == now[0] && (!q.varies || q.of == now)) {
 		return nil
 	}
-	q.of, q.varies, q.selects = now, false, false
+	if q.dear != nil && q.of == now {
+		return q.dear
+	}
+	q.of, q.varies, q.selects, q.dear = now, false, false, nil
+	l.selectors.spent = 0
 	q.pod = alloc.Pod{CPU: v.cpu, HostMemory: v.memory}
 	for i := range q.request.Shares {
 		r, err := l.requestOf(q, &q.request.Shares[i], v)
+		if errors.Is(err, errDear) {
+			q.fits, q.dear = nil, err
+		}
 		if err != nil {
 			return err
 		}

@@ -21,13 +21,21 @@ const (
 	mostEqual = 4096
 	// mostNamed bounds the GPUs that a request can name or leave out one by one.
 	mostNamed = 512
+	// mostCost bounds what the selectors of one pod cost, in CEL's units: nobody is answered meanwhile. A comparison costs about
+	// ten, and one evaluation a million at most.
+	mostCost = 1_000_000
 )
+
+// errDear says that selectors cost too much.
+var errDear = fmt.Errorf("%w: its selectors take too long to evaluate for all GPUs that there are: compare less, or what many GPUs have in common", ErrPod)
 
 // selectors are the expressions that were asked for lately.
 type selectors struct {
 	ctx   context.Context
 	cache *dracel.Cache
 	by    map[string]*selector
+	// spent is what evaluations have cost for the pod that is asked about.
+	spent uint64
 }
 
 // selector is an expression with what it says of GPUs.
@@ -66,11 +74,20 @@ func (s *selectors) of(text string) (*selector, error) {
 	return one, nil
 }
 
+// dear reports whether nothing more is evaluated for a pod.
+func (s *selectors) dear() bool { return s.spent > mostCost }
+
 // says evaluates an expression. What cannot be evaluated of a GPU does not select it.
 func (s *selectors) says(one *selector, d *resourcev1.Device) bool {
-	found, _, err := one.program.DeviceMatches(s.ctx, dracel.Device{
+	if s.dear() {
+		return false
+	}
+	found, details, err := one.program.DeviceMatches(s.ctx, dracel.Device{
 		Driver: v1alpha1.Driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
 	})
+	if cost := details.ActualCost(); cost != nil {
+		s.spent += *cost
+	}
 	return err == nil && found
 }
 
@@ -80,6 +97,9 @@ func (s *selectors) selects(one *selector, v *variety) bool {
 	if !known {
 		if len(v.answers) >= 2*mostSelectors {
 			clear(v.answers)
+		}
+		if s.dear() {
+			return false
 		}
 		yes = s.says(one, v.sample)
 		v.answers[one] = yes
@@ -100,6 +120,9 @@ func (s *selectors) selectsGPU(one *selector, v *variety, g *v1alpha1.NodeGPU) b
 	id := values{variety: v, read: single(g, one.reading.Single)}
 	yes, known := one.equal[id]
 	if !known {
+		if s.dear() {
+			return false
+		}
 		if len(one.equal) >= mostEqual {
 			clear(one.equal)
 		}
@@ -143,6 +166,9 @@ func (l *Ledger) serving(expressions []string) (s serving, err error) {
 	s.classes = alloc.ClassesOf(numbers...)
 	if s.varies {
 		err = l.name(&s, all)
+	}
+	if l.selectors.dear() {
+		err = errDear
 	}
 	return s, err
 }
