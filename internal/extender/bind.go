@@ -120,13 +120,18 @@ func (b *binder) write(ctx context.Context, f *flight, pod *corev1.Pod) (outcome
 		return isNot, fmt.Errorf("%w: %s is gone", errRefused, f.key)
 	case o == isNot:
 		return isNot, fmt.Errorf("%w: another scheduler has bound %s to %s", errRefused, f.key, fresh.Spec.NodeName)
-	case fresh.DeletionTimestamp != nil || len(fresh.Spec.SchedulingGates) > 0 || requestOf(fresh) != f.request || foreign(fresh) != "":
+	case f.decidedOtherwise(fresh):
 		return isNot, fmt.Errorf("%w: %s was changed meanwhile", errRefused, f.key)
 	}
 	if err := b.post(ctx, f, fresh); err != nil {
 		return b.failed(ctx, f, pod, err)
 	}
 	return isBound, nil
+}
+
+// decidedOtherwise reports whether a pod has changed so that its place would be another one, or none.
+func (f *flight) decidedOtherwise(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || requestOf(pod) != f.request || foreign(pod) != ""
 }
 
 // failed says what became of a Binding whose writing failed. A refusal ends it, unless one that was written before was not answered.

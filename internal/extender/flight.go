@@ -24,12 +24,10 @@ func (c *core) reserve(pod *corev1.Pod, node string, now time.Time) (*flight, er
 		return nil, fmt.Errorf("%w: %s ends", errRefused, key)
 	case pod.Spec.NodeName != "":
 		return nil, fmt.Errorf("%w: another scheduler has bound %s to %s", errRefused, key, pod.Spec.NodeName)
-	case f != nil && (f.state == writing || f.node != node):
-		return nil, fmt.Errorf("%w: %s is being bound to %s", errRefused, key, f.node)
-	case f != nil && f.state == bound:
+	case f != nil && f.state == bound && f.node == node:
 		return nil, nil
-	case f != nil && f.request != requestOf(pod):
-		return nil, fmt.Errorf("%w: what %s asks for was changed while it may be bound to %s", errRefused, key, f.node)
+	case f != nil && f.keeps(pod, node) != nil:
+		return nil, f.keeps(pod, node)
 	case foreign(pod) != "":
 		return nil, fmt.Errorf("%w: %s", errRefused, foreign(pod))
 	}
@@ -52,6 +50,17 @@ func (c *core) reserve(pod *corev1.Pod, node string, now time.Time) (*flight, er
 	}
 	f.state, f.since = writing, now
 	return f, nil
+}
+
+// keeps says why a binding that is not answered yet is not written again for a node and for what the pod asks now, nil if it may be.
+func (f *flight) keeps(pod *corev1.Pod, node string) error {
+	switch {
+	case f.state == writing || f.node != node:
+		return fmt.Errorf("%w: %s is being bound to %s", errRefused, f.key, f.node)
+	case f.request != requestOf(pod):
+		return fmt.Errorf("%w: what %s asks for was changed while it may be bound to %s", errRefused, f.key, f.node)
+	}
+	return nil
 }
 
 // settle notes what became of a binding.
