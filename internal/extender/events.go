@@ -64,7 +64,7 @@ func (f *fences) tell(ctx context.Context, fence ledger.Fence) error {
 	ctx, cancel := context.WithTimeout(ctx, longestRead)
 	defer cancel()
 	_, err := f.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: fence.Node[:min(len(fence.Node), mostOfName)] + "-", Namespace: metav1.NamespaceDefault},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: nameOf(fence.Node), Namespace: metav1.NamespaceDefault},
 		EventTime:  metav1.NewMicroTime(f.now()), ReportingController: v1alpha1.Domain + "/scheduler-extender", ReportingInstance: f.identity,
 		Action: "Scheduling", Reason: ReasonFenced, Type: corev1.EventTypeWarning, Note: note,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: fence.Node},
@@ -73,6 +73,11 @@ func (f *fences) tell(ctx context.Context, fence ledger.Fence) error {
 		return fmt.Errorf("write an event on node %s: %w", fence.Node, err)
 	}
 	return nil
+}
+
+// nameOf begins the names of events on a node. A long name is cut, and no part of an object's name may end in a dot or a dash.
+func nameOf(node string) string {
+	return strings.TrimRight(node[:min(len(node), mostOfName)], ".-") + "-"
 }
 
 func fenceNote(fence ledger.Fence) string {
