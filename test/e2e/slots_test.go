@@ -328,10 +328,10 @@ func (l *lab) waits(name, why string) {
 	})
 }
 
-// admitted makes a pod and waits until it runs.
+// admitted makes a pod, also while the webhook is away, and waits until it runs.
 func (l *lab) admitted(p *corev1.Pod) {
 	l.t.Helper()
-	l.create(p.DeepCopy())
+	l.taken(p.DeepCopy())
 	l.accepted(p)
 }
 
@@ -353,7 +353,7 @@ func (l *lab) accepted(p *corev1.Pod) {
 		})
 		if why != "" {
 			l.remove(p.Name)
-			l.create(p.DeepCopy())
+			l.taken(p.DeepCopy())
 		}
 		return why
 	})
