@@ -80,6 +80,23 @@ func (r *Report) fault() error {
 	return nil
 }
 
+// outcome says in a few words how many scenarios passed of those that ran.
+func (r *Report) outcome() string {
+	passed, all, part := 0, 0, ""
+	for _, s := range r.Scenarios {
+		if !strings.Contains(s.Name, "/") {
+			continue // the frame of others
+		}
+		if all++; s.Passed {
+			passed++
+		}
+	}
+	if r.Part != "" {
+		part = "a part, "
+	}
+	return fmt.Sprintf("%s with containerd %s (%s%d of %d)", minor(r.Kubernetes), minor(r.Containerd), part, passed, all)
+}
+
 // write puts the report where that of the same minor versions is.
 func (r *Report) write(folder string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
@@ -127,8 +144,8 @@ func count(out string) error {
 const oldContainerd = "v1.7"
 
 // rows are the minor versions of Kubernetes on which everything passed, and those of them on which it did so with the older line of
-// containerd. A version of which a part has run does not count, and the note names it. They bear what the last of the reports says of
-// the run.
+// containerd. A version of which a part has run or something failed does not count, and the note names it. They bear what the last of
+// the reports says of the run.
 func rows(all []Report) []measurement.Row {
 	var passed, old, parts []string
 	var last Report
@@ -137,11 +154,8 @@ func rows(all []Report) []measurement.Row {
 		if r.Date >= last.Date {
 			last = r
 		}
-		if r.fault() != nil {
-			continue
-		}
-		if r.Part != "" {
-			parts = append(parts, fmt.Sprintf("%s with containerd %s (%d)", minor(r.Kubernetes), minor(r.Containerd), len(r.Scenarios)))
+		if r.Part != "" || r.fault() != nil {
+			parts = append(parts, r.outcome())
 			continue
 		}
 		scenarios = max(scenarios, len(r.Scenarios))
@@ -154,11 +168,13 @@ func rows(all []Report) []measurement.Row {
 	}
 	partly := ""
 	if slices.Sort(parts); len(parts) > 0 {
-		partly = "; not counted, a part that passed: " + strings.Join(parts, ", ")
+		partly = "; not counted: " + strings.Join(parts, ", ")
 	}
 	row := func(of string, goal float64, versions []string) measurement.Row {
 		value := float64(len(versions))
-		slices.Sort(versions)
+		if slices.Sort(versions); len(versions) == 0 {
+			versions = []string{"none"}
+		}
 		return measurement.Row{
 			ID: "slots.versions", Case: of, Value: value, Worst: value, Unit: "versions", Goal: &goal, Better: measurement.Higher, Runs: 1,
 			Command: "make e2e-slots-all", Machine: last.Machine, Date: last.Date, Commit: last.Commit,

@@ -59,7 +59,7 @@ func TestCount(t *testing.T) {
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("%v: %+v", err, rows)
 	}
-	if r := rows[0]; r.Value != 1 || r.Reached() || r.Commit != "last" || !strings.HasSuffix(r.Note, ": v1.32; not counted, a part that passed: v1.35 with containerd v2.3 (1)") {
+	if r := rows[0]; r.Value != 1 || r.Reached() || r.Commit != "last" || !strings.HasSuffix(r.Note, ": v1.32; not counted: v1.33 with containerd v2.3 (1 of 2), v1.34 with containerd v2.3 (0 of 0), v1.35 with containerd v2.3 (a part, 1 of 1)") {
 		t.Errorf("%+v", r)
 	}
 	if r := rows[1]; r.Value != 1 || !r.Reached() {
