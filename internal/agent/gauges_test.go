@@ -56,13 +56,15 @@ func TestListingHasReadings(t *testing.T) {
 	}
 }
 
-// readBeside looks at tenants, once it is told to wait, when the driver was asked what the GPUs do.
+// readBeside looks at tenants for a listing when the driver was asked what the GPUs do.
 type readBeside struct {
 	*pages
 	asked chan struct{}
-	waits atomic.Bool
 	t     *testing.T
 }
+
+// listing marks the context of a listing: the agent also looks by itself, and asks the driver nothing then.
+type listing struct{}
 
 func (b *readBeside) Readings(gpus []int) []nvml.Gauge {
 	close(b.asked)
@@ -70,7 +72,7 @@ func (b *readBeside) Readings(gpus []int) []nvml.Gauge {
 }
 
 func (b *readBeside) Look(ctx context.Context, t backend.Tenant) (backend.Figures, error) {
-	if b.waits.Load() {
+	if ctx.Value(listing{}) != nil {
 		select {
 		case <-b.asked:
 		case <-time.After(20 * time.Second):
@@ -88,8 +90,7 @@ func TestReadingsWhileLooking(t *testing.T) {
 	c.Gauges = b
 	a := n.startAs(c)
 	n.grant(a, n.asker(os.Getuid()), ask(8*gib))
-	b.waits.Store(true)
-	if l, err := a.list(t.Context(), root, struct{}{}); err != nil || len(l.Tenants) != 1 {
+	if l, err := a.list(context.WithValue(t.Context(), listing{}, true), root, struct{}{}); err != nil || len(l.Tenants) != 1 {
 		t.Fatalf("%+v, %v", l, err)
 	}
 }
