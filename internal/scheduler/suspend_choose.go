@@ -65,7 +65,8 @@ func (e *Engine) putOutWork(made *Taking, work string, claims map[types.UID][]*r
 			continue
 		}
 		for _, claim := range claims[v.Pod.UID] {
-			number := ledger.StandingOf(claim).Last + 1
+			// An order that nobody answered leaves no number behind, so the time keeps the next one apart from it.
+			number := max(ledger.StandingOf(claim).Last+1, e.clock().Unix())
 			o := Order{Claim: claim, Number: number, Suspension: &v1alpha1.Suspension{Order: number, For: made.first, Queue: made.queue}}
 			if e.ledger.Suspend(o.key(), number) != nil {
 				for k := range noted {

@@ -176,3 +176,41 @@ func (w *suspending) writeAll() {
 		w.writes = w.writes[1:]
 	}
 }
+
+// An order that ended without an answer has a number that no later one has: its answer may come late.
+func TestUnansweredOrderKeepsItsNumber(t *testing.T) {
+	w := newSuspending(t)
+	for i := range 2 {
+		w.create("a", fmt.Sprint("p", i), 70-30*i)
+		w.deliver()
+		w.try(fmt.Sprint("a/p", i))
+		w.deliver()
+	}
+	numbers := map[string]bool{}
+	for i := range 2 {
+		demander := fmt.Sprint("d", i)
+		w.create("b", demander, 60)
+		w.deliver()
+		w.try("b/" + demander)
+		w.writeAll()
+		text, ordered := w.api["a/p1"].Annotations[v1alpha1.SuspendAnnotation]
+		order, err := v1alpha1.ParseSuspension(text)
+		if !ordered || err != nil {
+			t.Fatalf("it is not ordered out: %v, %v", w.api["a/p1"].Annotations, err)
+		}
+		numbers[fmt.Sprint(order.Order)] = true
+		w.delete("b/" + demander)
+		w.deliver()
+		w.now = w.now.Add(answerLimit + time.Second)
+		for range 3 {
+			w.deliver()
+			w.writeAll()
+		}
+		if text, ordered := w.api["a/p1"].Annotations[v1alpha1.SuspendAnnotation]; ordered {
+			t.Fatalf("its order stays: %s", text)
+		}
+	}
+	if len(numbers) != 2 {
+		t.Errorf("both orders had number %v", numbers)
+	}
+}
