@@ -85,7 +85,7 @@ func (s pageStep) Apply() error {
 	if err := s.dir.Make(&c, s.tenant.Record, tenantdir.AccessOwner, -1); err != nil {
 		return err
 	}
-	return s.dir.Owe(s.tenant.Shares)
+	return s.dir.Owe(&c, s.tenant.Shares)
 }
 
 func (s pageStep) Undo() error { return s.dir.Remove() }

@@ -79,8 +79,8 @@ func (d Dir) NoteAsker(uid int) error {
 	return nil
 }
 
-// Owe writes what a tenant that was just made has to pay first.
-func (d Dir) Owe(shares []backend.Share) error {
+// Owe writes what a tenant that was just made, with the pages that c describes, has to pay first.
+func (d Dir) Owe(c *page.Config, shares []backend.Share) error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return fmt.Errorf("read the clock: %w", err)
@@ -88,7 +88,7 @@ func (d Dir) Owe(shares []backend.Share) error {
 	var faults []error
 	for i := range shares {
 		if owed := shares[i].Owed; owed > 0 {
-			faults = append(faults, page.Owe(d.State(), len(shares), i, uint64(now.Nano()), owed))
+			faults = append(faults, page.Owe(d.State(), int(c.DeviceCount), i, uint64(now.Nano()), owed))
 		}
 	}
 	return errors.Join(faults...)

@@ -112,3 +112,32 @@ func TestSilent(t *testing.T) {
 		})
 	}
 }
+
+// One that was stopped and goes on has its next turn as any other, also while its call waits for that.
+func TestGoesOn(t *testing.T) {
+	bubble(t, 16*gib, func(h *house) {
+		h.add("a", 10*gib, firstID)
+		b := h.add("b", 10*gib, firstID)
+		b.set(func() {
+			b.meddles = func() { // as the library does
+				if b.since != 0 {
+					b.present(page.OffsetOfPresentCalled, h.clock())
+				}
+			}
+		})
+		time.Sleep(time.Minute)
+		for h.stateOf(b) != residency.Resident {
+			time.Sleep(step)
+		}
+		b.set(func() { b.stopped = true })
+		for h.stateOf(b) != residency.Away {
+			time.Sleep(step)
+		}
+		b.set(func() { b.stopped = false })
+		turns := h.loop.Seen("b")[0].Turns
+		time.Sleep(residency.Absence / 2)
+		if had := h.loop.Seen("b")[0].Turns - turns; had == 0 {
+			t.Errorf("it has gone on for %v and has had no turn", time.Duration(residency.Absence/2))
+		}
+	})
+}

@@ -171,7 +171,8 @@ func (s *share) hear(now, looked uint64, i int, p *page.Present) {
 		s.done = false
 		s.running = s.running || p.Done != s.left
 	}
-	if p.Called < now+uint64(future) && p.Called+uint64(stampAge) >= looked && looked != 0 {
+	// One that waits for its turn calls for as long, and has no work by that.
+	if (p.Waits == 0 || s.state != residency.Away) && p.Called < now+uint64(future) && p.Called+uint64(stampAge) >= looked && looked != 0 {
 		s.works = true
 	}
 }

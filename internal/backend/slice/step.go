@@ -50,7 +50,7 @@ func (s makeTenant) Apply() error {
 			return err
 		}
 	}
-	return s.Dir.Owe(s.shares)
+	return s.Dir.Owe(&s.config, s.shares)
 }
 
 func (s makeTenant) Undo() error {
