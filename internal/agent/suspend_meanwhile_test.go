@@ -2,12 +2,15 @@ package agent
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/checkpointer"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/suspension"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
@@ -47,6 +50,29 @@ func TestGateStaysOpen(t *testing.T) {
 	told, err := page.ReadConfig(tenantdir.Dir(one.created.Tenant.Dir).Config())
 	if err != nil || told.Device[0].Turn.Order&(1<<page.TurnBits-1) == page.TurnSuspended {
 		t.Errorf("the gate of a share that is back is closed: %+v, %v", told.Device[0].Turn, err)
+	}
+}
+
+// Who loses a process is told how it ends: it waits in the driver and handles no signal.
+func TestLostIsTold(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	n.must(one.suspend(r, true))
+	s.mu.Lock()
+	s.refuse = func(act suspension.Act, pid int) error {
+		if act != suspension.Restore {
+			return nil
+		}
+		s.states[pid] = suspension.Failed
+		return &checkpointer.Refusal{Act: act, PID: pid, Result: 304}
+	}
+	s.mu.Unlock()
+	n.must(one.resume(r))
+	want := fmt.Sprintf("the driver lost process %d: its calls wait for ever, so end it by `kill -9 %[1]d`", one.pid())
+	if told := n.list(r).Events; !slices.ContainsFunc(told, func(e control.Event) bool { return e.Text == want && e.PID == one.pid() }) {
+		t.Errorf("the events are %+v, without %q", told, want)
 	}
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -227,7 +228,7 @@ func TestUnsuspendable(t *testing.T) {
 			s.show()
 			s.mu.Unlock()
 		}},
-		{"a lost process", "calls wait for ever", control.CodeRefused, func() { s.states[one.pid()] = suspension.Failed }, func() { s.states[one.pid()] = suspension.Running }},
+		{"a lost process", fmt.Sprintf("calls wait for ever: end it by `kill -9 %d`", one.pid()), control.CodeRefused, func() { s.states[one.pid()] = suspension.Failed }, func() { s.states[one.pid()] = suspension.Running }},
 		{"one that somebody else locked", "somebody else", control.CodeRefused, func() { s.states[one.pid()] = suspension.Locked }, func() { s.states[one.pid()] = suspension.Running }},
 		{"too little host memory", "of the 30Gi of host memory", control.CodeRefused, func() {}, func() {}},
 	} {

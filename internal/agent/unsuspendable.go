@@ -137,7 +137,7 @@ func (a *Agent) immovable(ctx context.Context, t *tenant, id process.ID) string 
 	case err != nil:
 		return err.Error()
 	case state == suspension.Failed:
-		return fmt.Sprintf("the driver lost %s, whose calls wait for ever: end it", name)
+		return fmt.Sprintf("the driver lost %s, whose calls wait for ever: %s", name, endLost(id.PID))
 	case (state == suspension.Locked || state == suspension.Saved) && !ours:
 		return fmt.Sprintf("somebody else has taken %s off its GPUs", name)
 	}
