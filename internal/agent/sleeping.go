@@ -102,6 +102,9 @@ func (a *Agent) returnHost(ctx context.Context, t *tenant) {
 	}
 }
 
+// becauseCalled is why a share comes back that nobody holds out.
+const becauseCalled = "one of its programs calls the GPU"
+
 // tendOne keeps a gate closed, wakes who waits at it, and sees to it that somebody carries the suspension out.
 func (a *Agent) tendOne(ctx context.Context, t *tenant, of backend.Tenant, s suspended, whole bool) {
 	if !a.keepShut(ctx, t, of) {
@@ -109,7 +112,7 @@ func (a *Agent) tendOne(ctx context.Context, t *tenant, of backend.Tenant, s sus
 	}
 	if s.Goal == suspension.Out && !s.Hold {
 		if told, err := a.gates.read(a, of); err == nil && (told.waits || told.last > s.Closed) {
-			a.comeBack(ctx, t, "one of its programs calls the GPU")
+			a.comeBack(ctx, t, becauseCalled)
 			s.Goal = suspension.In
 		}
 	}

@@ -21,7 +21,11 @@ func (a *Agent) suspend(ctx context.Context, peer *control.Peer, p control.Suspe
 	}
 	err = a.awaitMove(ctx, t, func(s *suspended) (done bool, err error) {
 		if s == nil || s.Goal != suspension.Out {
-			return true, control.Errorf(control.CodeRefused, "%s is not suspended: %s", t.Name, a.whyBack(t))
+			why := a.whyBack(t)
+			if why == becauseCalled {
+				why += fmt.Sprintf(": `divvy suspend %s --hold` keeps it out until `divvy resume %[1]s`", t.Name)
+			}
+			return true, control.Errorf(control.CodeRefused, "%s is not suspended: %s", t.Name, why)
 		}
 		return t.Away == AwayOut && !t.moves, nil
 	})

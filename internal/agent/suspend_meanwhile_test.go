@@ -53,6 +53,29 @@ func TestGateStaysOpen(t *testing.T) {
 	}
 }
 
+// Who suspends a share that works is told how it stays out.
+func TestSuspendNamesHold(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	c := n.suspends(s, 100*gib)
+	var r *running
+	var one user
+	c.Step = func(name string) {
+		if name == "suspend-lock" {
+			r.mu.Lock()
+			it := r.tenants[one.created.Tenant.ID]
+			r.mu.Unlock()
+			r.comeBack(t.Context(), it, becauseCalled)
+		}
+	}
+	r = n.startAs(c)
+	one = n.use(r, s, "one", 50*gib, 40*gib, 0)
+	const want = "one of its programs calls the GPU: `divvy suspend one --hold` keeps it out until `divvy resume one`"
+	if err := one.suspend(r, false); control.CodeOf(err) != control.CodeRefused || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // Who loses a process is told how it ends: it waits in the driver and handles no signal.
 func TestLostIsTold(t *testing.T) {
 	n := newNode(t)
