@@ -115,7 +115,11 @@ func (a *Agent) fitOnHost(wanted Tenancy) error {
 			continue
 		}
 		need += s.Memory
-		if why := a.unswappable(a.gpu(s.UUID)); why != "" {
+		why := a.unswappable(a.gpu(s.UUID))
+		if a.inMIGMode(s.UUID) {
+			why = inMIGMode
+		}
+		if why != "" {
 			return &alloc.Refusal{Reason: alloc.ReasonNever, Text: fmt.Sprintf("GPU %s can have no swap shares: %s", s.UUID, why)}
 		}
 	}

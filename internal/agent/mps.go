@@ -91,11 +91,18 @@ func (a *Agent) unsuited(b v1alpha1.Backend, gpu backend.GPU) string {
 // unfit is why a GPU can never serve a request because of what it is, "" where it can.
 func (a *Agent) unfit(r v1alpha1.ShareRequest, gpu backend.GPU) string {
 	why := a.unsuited(r.Backend, gpu)
-	if why == "" && r.Swap {
+	switch {
+	case why != "":
+	case (r.Swap || r.SuspendAfter != 0) && a.inMIGMode(gpu.UUID):
+		why = inMIGMode
+	case r.Swap:
 		why = a.unswappable(gpu)
 	}
 	return why
 }
+
+// inMIGMode is why nothing leaves a GPU. What its driver can do is not known in this mode: CUDA shows its instances alone.
+const inMIGMode = "it is in MIG mode, and the driver moves no memory of MIG instances to the host"
 
 // suitable are the UUIDs of the GPUs that a request may have: those that it names, which the backend may leave out where
 // they do not suit it.
@@ -117,6 +124,8 @@ func (a *Agent) suitable(r v1alpha1.ShareRequest) ([]string, error) {
 		return r.Among, nil
 	case len(left) < r.GPUs && r.Swap:
 		return nil, control.Errorf(control.CodeInvalid, "too few GPUs can have swap shares: %s: leave out --swap, or name other GPUs", why)
+	case len(left) < r.GPUs && r.SuspendAfter != 0:
+		return nil, control.Errorf(control.CodeInvalid, "too few GPUs can have shares that are suspended: %s: leave out --suspend-after, or name other GPUs", why)
 	case len(left) < r.GPUs:
 		return nil, control.Errorf(control.CodeInvalid, "too few GPUs can have shares of backend %s: %s: use another backend, or name other GPUs", r.Backend, why)
 	}
