@@ -31,11 +31,11 @@ whole and on each GPU. Nothing is created. The flags are those of "divvy run",
 without a command. What is not on the machine is listed too.
 "divvy explain pod NAME" says why a pod of a Kubernetes cluster waits.
 
-VERDICT is "chosen" for the backend that "divvy run" with the same flags takes or
-would wait for. Else it is "fits" where the share could be made now, "waits" where
-it could be made once others have ended, "never" where it cannot, and "absent"
-where the machine has nothing of that backend. The exit status is 1 where no
-backend can serve the request.`,
+VERDICT is "chosen" for the backend that "divvy run" with the same flags takes, and
+"chosen, waits" where it takes none now and with --wait would wait for that one. Else
+it is "fits" where the share could be made now, "waits" where it could be made once
+others have ended, "never" where it cannot, and "absent" where the machine has
+nothing of that backend. The exit status is 1 where no backend can serve the request.`,
 		Example: `  divvy explain --backend auto --memory 8Gi --cores 30
   divvy explain --isolate bandwidth
   divvy explain --memory 8Gi -o json | jq '.backends[] | select(.chosen)'`,
@@ -102,11 +102,7 @@ func printExplanation(w *strings.Builder, e *control.Explanation) {
 	var shown columns.Table
 	shown.Row("BACKEND", "GPU", "VERDICT", "REASON")
 	for _, v := range e.Backends {
-		verdict := string(v.State)
-		if v.Chosen {
-			verdict = "chosen"
-		}
-		shown.Row(string(v.Backend), "", verdict, v.Reason)
+		shown.Row(string(v.Backend), "", verdictOf(v), v.Reason)
 		for _, alike := range groupGPUs(v.GPUs) {
 			if alike.saidBy(v.Reason) {
 				continue // the backend's own row says it of all of them
@@ -122,6 +118,17 @@ func printExplanation(w *strings.Builder, e *control.Explanation) {
 	if e.Refused != "" {
 		fmt.Fprintf(w, "\n%s\n", e.Refused)
 	}
+}
+
+// verdictOf is a verdict in a word, or in two: a share that is chosen may have to wait.
+func verdictOf(v forms.Verdict) string {
+	switch {
+	case v.Chosen && v.State == forms.Fits:
+		return "chosen"
+	case v.Chosen:
+		return "chosen, " + string(v.State)
+	}
+	return string(v.State)
 }
 
 // alikeGPUs are GPUs of which the same is said but for who holds what.

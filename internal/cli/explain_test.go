@@ -62,7 +62,8 @@ func TestExplanationOfAFullServer(t *testing.T) {
 		verdict forms.Verdict
 		want    string
 	}{
-		"alike": {forms.Verdict{Backend: "slice", State: forms.Waits, Reason: all, GPUs: full}, "BACKEND  GPU  VERDICT  REASON\nslice         waits    " + all + "\n"},
+		"alike":  {forms.Verdict{Backend: "slice", State: forms.Waits, Reason: all, GPUs: full}, "BACKEND  GPU  VERDICT  REASON\nslice         waits    " + all + "\n"},
+		"chosen": {forms.Verdict{Backend: "slice", State: forms.Waits, Chosen: true, Reason: all, GPUs: full}, "BACKEND  GPU  VERDICT        REASON\nslice         chosen, waits  " + all + "\n"},
 		"one differs": {forms.Verdict{Backend: "slice", State: forms.Waits, Reason: "GPUs 0 to 7 have at most 9Gi", GPUs: mixed}, "BACKEND  GPU      VERDICT  REASON\n" +
 			"slice             waits    GPUs 0 to 7 have at most 9Gi\n" +
 			"         0-4,6-7  waits    9Gi of 79Gi not granted and the share needs 20Gi\n" +
