@@ -153,7 +153,9 @@ second. CORES is what it is guaranteed; with policy fixed it is also the most it
 gets. A share that is "held back" had to wait for GPU time lately, for HELD of the
 last second. RESIDENT is the part of a swap share's memory that can leave the GPU
 which is there, and TURN says whether the share may use the GPU: "in" or "out",
-"entering" or "leaving", and in how long others may have its room, or it has theirs.
+"entering" or "leaving", and in how long others may have its room, or it has theirs;
+"out, waits" if no time decides that. MOVED is what came to the GPU and what went to the
+host at the ends of turns, since the share began.
 REFUSED counts its allocations that were refused. LAYER is what
 stands between the tenant and the driver: "namespace" covers the driver's files, "env"
 relies on LD_LIBRARY_PATH. CLIENT is who uses a share from another host. Of other

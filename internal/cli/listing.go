@@ -226,18 +226,18 @@ func percentOf(percent *float64) string {
 
 // usual is what shares have whose request says nothing of it. A column that says
 // nothing else is left out.
-var usual = map[string][]string{"CLIENT": {"-"}, "INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}, "HELD": {"-"}, "REFUSED": {"-"}, "RESIDENT": {"-"}, "TURN": {"-"}}
+var usual = map[string][]string{"CLIENT": {"-"}, "INSTANCE": {"-"}, "BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}, "HELD": {"-"}, "REFUSED": {"-"}, "RESIDENT": {"-"}, "TURN": {"-"}, "MOVED": {"-"}}
 
 // spare are the columns that a narrow terminal misses least; JSON and -o wide have them.
-var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "CLASS", "POLICY", "BACKEND", "INSTANCE", "CORES", "CLIENT"}
+var spare = []string{"OVERHEAD", "LAYER", "PIDS", "MOVED", "WEIGHT", "CLASS", "POLICY", "BACKEND", "INSTANCE", "CORES", "CLIENT"}
 
 // printTenants writes one row for each share of tenants, as they were at a time.
 func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, as look) {
 	shares := columns.Table{Most: columns.MostOfName, Elastic: "COMMAND", Paint: as.paint, Colours: stateColour}
-	shares.Row("SHARE", "USER", "CLIENT", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "RESIDENT", "TURN", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
+	shares.Row("SHARE", "USER", "CLIENT", "AGE", "GPU", "INSTANCE", "USED", "LIMIT", "RESIDENT", "TURN", "MOVED", "OVERHEAD", "TIME", "HELD", "REFUSED", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE", "COMMAND")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
-			shares.Row(tenant.Name, tenant.User, clientOf(tenant), age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), residentOf(s), turnOf(s, at), size(s.Overhead),
+			shares.Row(tenant.Name, tenant.User, clientOf(tenant), age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), instanceOf(s), used(s), size(s.Limit), residentOf(s), turnOf(s, at), movedOf(s), size(s.Overhead),
 				spent(s.Time), heldBack(s), refused(s), coresOf(s), string(s.Backend), policyOf(s), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s),
 				orDash(strings.Join(tenant.Command, " ")))
 		}
@@ -275,16 +275,26 @@ func residentOf(s control.Share) string {
 	return size(s.Turns.OnGPU) + "/" + size(s.Turns.Swapped)
 }
 
-// turnOf says whether a swap share has its turn, and in how long that changes.
+// turnOf says whether a swap share has its turn, and in how long that changes; of one that waits, nobody may know it.
 func turnOf(s control.Share, now time.Time) string {
 	switch t := s.Turns; {
 	case t == nil:
 		return "-"
-	case t.Until == nil || !t.Until.After(now):
-		return string(t.State)
-	default:
+	case t.Until != nil && t.Until.After(now):
 		return fmt.Sprintf("%s, %s", t.State, age(t.Until.Sub(now)))
+	case t.Waits:
+		return string(t.State) + ", waits"
+	default:
+		return string(t.State)
 	}
+}
+
+// movedOf is how much of a swap share's memory was moved at the ends of turns, to the GPU and to the host.
+func movedOf(s control.Share) string {
+	if s.Turns == nil || s.Turns.MovedIn+s.Turns.MovedOut == 0 {
+		return "-"
+	}
+	return size(s.Turns.MovedIn) + "/" + size(s.Turns.MovedOut)
 }
 
 // refused is how many allocations of a share were refused.

@@ -83,6 +83,9 @@ func topShare(l listing, t control.Tenant, s control.Share, entitled float64) to
 	if s.Refusals != nil {
 		one.Refused = s.Refusals.Count
 	}
+	if s.Turns != nil {
+		one.Turns = &top.Turns{Turn: turnOf(s, l.Time), Moved: movedOf(s), Resident: residentOf(s)}
+	}
 	summed := one
 	one.Details = func() []string { return detailsOf(t, s, summed, l.Time) }
 	return one

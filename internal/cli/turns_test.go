@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/top"
 )
 
-// taking is a listing of shares that take turns: one is there, one waits, one moves, and one has more than a turn holds.
+// taking is a listing of shares that take turns: one is there, two wait, one moves, and one has more than a turn holds.
 func taking() listing {
 	const gib = 1 << 30
 	l := example()[1]
@@ -19,10 +20,11 @@ func taking() listing {
 		{State: control.TurnIn, Until: new(l.Time.Add(35 * time.Second)), Swapped: 40 * gib, OnGPU: 40 * gib, Room: 60 * gib, Turns: 12, MovedIn: 480 * gib, MovedOut: 440 * gib, Moving: 80_000_000_000, Held: 600_000_000_000},
 		{State: control.TurnOut, Waits: true, Until: new(l.Time.Add(35 * time.Second)), Swapped: 50 * gib, OnGPU: 20 * gib, Room: 60 * gib, Held: 12_000_000_000},
 		{State: control.TurnOut, Swapped: 4 * gib, Room: 60 * gib, Late: true},
+		{State: control.TurnOut, Waits: true, Swapped: 6 * gib, Room: 60 * gib},
 		{State: control.TurnEntering, Swapped: 70 * gib, OnGPU: 3 * gib, Room: 60 * gib, Thrashing: "of the last minute its memory moved for 31s and was on the GPU for 12s"},
 	} {
 		one := model
-		one.ID, one.Name = string(rune('a'+i)), []string{"batch", "train", "stuck", "large"}[i]
+		one.ID, one.Name = string(rune('a'+i)), []string{"batch", "train", "stuck", "next", "large"}[i]
 		share := model.Shares[0]
 		share.Turns, share.Time = turns, nil
 		one.Shares = []control.Share{share}
@@ -38,6 +40,12 @@ func TestTurnsAreShown(t *testing.T) {
 	var w strings.Builder
 	printSurvey(&w, survey{agents: []listing{l}}, look{width: 200})
 	golden(t, "ls-turns.table", w.String())
+	w.Reset()
+	for _, width := range []int{0, 80} { // as top --once has it elsewhere than on a terminal, and on a usual one
+		model, _ := top.New(width, 0, time.Second).Plain().Update(snapshotOf(survey{agents: []listing{l}}, l.Time))
+		w.WriteString(model.View() + "\n\n")
+	}
+	golden(t, "top-turns-once.text", w.String())
 	w.Reset()
 	for _, s := range snapshotOf(survey{agents: []listing{l}}, l.Time).Shares {
 		w.WriteString(strings.Join(s.Details(), "\n") + "\n\n")

@@ -55,9 +55,17 @@ type Share struct {
 	// HeldBack is the part of the last second in which it had to wait for GPU time, in percent.
 	HeldBack float64
 	Refused  uint64 // allocations, since it began
-	Age      time.Duration
+	// Turns is there for a swap share.
+	Turns *Turns
+	Age   time.Duration
 	// Details are lines for who wants to know all. They are asked for while they are on the screen.
 	Details func() []string
+}
+
+// Turns is what people read of a swap share's turns: whether it has one and in how long that changes, what was moved, and what of
+// its memory is on the GPU.
+type Turns struct {
+	Turn, Moved, Resident string
 }
 
 // key tells a share from all others.

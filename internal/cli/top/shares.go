@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"image/color"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +22,17 @@ type field struct {
 	of    func(m Model, s Share) string
 }
 
+// ofTurns are columns that are there where a share takes turns.
+var ofTurns = []string{"TURN", "MOVED", "RESIDENT"}
+
+// turned is a cell of such a column.
+func turned(s Share, of func(t *Turns) string) string {
+	if s.Turns == nil {
+		return "-"
+	}
+	return of(s.Turns)
+}
+
 // fields are in the order of how much they are missed; they are shown in the order of fieldPlaces.
 var fields = []field{
 	{"SHARE", 14, false, func(_ Model, s Share) string { return s.Name }},
@@ -30,7 +42,10 @@ var fields = []field{
 	{"STATE", 10, false, func(_ Model, s Share) string { return s.State }},
 	{"USER", 10, false, func(_ Model, s Share) string { return s.User }},
 	{"LIMIT", 7, true, func(_ Model, s Share) string { return text.Size(s.Limit) }},
+	{"TURN", 10, false, func(_ Model, s Share) string { return turned(s, func(t *Turns) string { return t.Turn }) }},
+	{"MOVED", 13, false, func(_ Model, s Share) string { return turned(s, func(t *Turns) string { return t.Moved }) }},
 	{"ENTITLED", 8, true, func(_ Model, s Share) string { return fmt.Sprintf("%.0f%%", s.Entitled) }},
+	{"RESIDENT", 13, false, func(_ Model, s Share) string { return turned(s, func(t *Turns) string { return t.Resident }) }},
 	{"HELD", 5, true, func(_ Model, s Share) string { return held(s) }},
 	{"REFUSED", 7, true, func(_ Model, s Share) string { return strconv.FormatUint(s.Refused, 10) }},
 	{"AGE", 4, true, func(_ Model, s Share) string { return text.Age(s.Age) }},
@@ -39,7 +54,7 @@ var fields = []field{
 }
 
 // fieldPlaces are the columns from left to right.
-var fieldPlaces = []string{"SHARE", "USER", "GPU", "USED", "LIMIT", "TIME", "ENTITLED", "HELD", "REFUSED", "AGE", "STATE", "LATELY", "COMMAND"}
+var fieldPlaces = []string{"SHARE", "USER", "GPU", "USED", "LIMIT", "RESIDENT", "TURN", "MOVED", "TIME", "ENTITLED", "HELD", "REFUSED", "AGE", "STATE", "LATELY", "COMMAND"}
 
 func percent(n *float64) string {
 	if n == nil {
@@ -101,7 +116,11 @@ func (m Model) share(columns []field, s Share, selected bool) string {
 func (m Model) chosen() (columns []field) {
 	room := m.columns() - 2
 	wanted := map[string]field{}
+	turns := slices.ContainsFunc(m.now.Shares, func(s Share) bool { return s.Turns != nil })
 	for _, f := range fields {
+		if !turns && slices.Contains(ofTurns, f.name) {
+			continue
+		}
 		if len(wanted) > 0 && f.width+1 > room {
 			break
 		}
