@@ -1,6 +1,6 @@
 # Real Kubernetes on this machine, in namespaces of its own: as root.
 
-.PHONY: e2e test-runtimes e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
+.PHONY: e2e test-runtimes test-slots e2e-slots-ready e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
 
 e2e-deps: ## install and build, once, what clusters are made of: runc, Kubernetes, containerd, helm
 	hack/e2e-deps.sh v1.36
@@ -19,7 +19,7 @@ e2e: e2e-deps $(B)/test/e2e/crashing $(B)/test/scheduler/crashing ## the whole o
 	$(call scheduler-image,v1.36)
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
-		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 45m ./test/e2e/... ./test/bench/sched
+		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 50m ./test/e2e/... ./test/bench/sched
 	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
 
 test-runtimes: ## what Divvy relies on in containerd 1.7 and 2, without a cluster, as root
@@ -30,14 +30,19 @@ test-runtimes: ## what Divvy relies on in containerd 1.7 and 2, without a cluste
 # The cluster's own scheduler, as the image that the chart names.
 scheduler-image = $(GO) run ./hack/image -out $(B)/images -kubernetes "$$(hack/e2e-deps.sh --folder $(1))" kube-scheduler
 
-e2e-slots: VERSION ?= v1.35
-e2e-slots: ## mode slots, as root: on VERSION=v1.32 to v1.35, with CONTAINERD=1.7 or the newest; writes docs/measurements (PART=TestName for a part, ONLY=TestName for one that writes nothing)
+e2e-slots-ready test-slots e2e-slots: VERSION ?= v1.35
+e2e-slots-ready: $(B)/test/e2e/crashing
 	hack/e2e-deps.sh $(VERSION) v1.36
 	[ -z "$(CONTAINERD)" ] || hack/e2e-deps.sh --containerd$(subst .,,$(CONTAINERD))
 	$(MAKE) --no-print-directory images
 	$(call scheduler-image,$(VERSION))
+
+test-slots: # beside other clusters: writes nothing that these read
 	$(call step,TEST,mode slots on Kubernetes $(VERSION))
 	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/versions -kubernetes "$$(hack/e2e-deps.sh --folder $(VERSION))" -containerd "$(CONTAINERD)" -only "$$ONLY" -part "$$PART"
+
+e2e-slots: e2e-slots-ready ## mode slots, as root: on VERSION=v1.32 to v1.35, with CONTAINERD=1.7 or the newest; writes docs/measurements (PART=TestName for a part, ONLY=TestName for one that writes nothing)
+	$(MAKE) --no-print-directory test-slots VERSION=$(VERSION) CONTAINERD=$(CONTAINERD)
 
 e2e-slots-all: ## mode slots on each version of Kubernetes that has it, and on containerd 1.7
 	$(MAKE) e2e-slots VERSION=v1.32 CONTAINERD=1.7

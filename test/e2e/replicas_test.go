@@ -22,8 +22,8 @@ func TestSlotsOfReplicas(t *testing.T) {
 	replicas(t, slotsVersion(t))
 }
 
-// TestReplicasInBrief does so on the version of which a cluster's components are at hand anyway.
-func TestReplicasInBrief(t *testing.T) {
+// TestReplicasToClaims does so on the newest version, and then changes the node to mode claims.
+func TestReplicasToClaims(t *testing.T) {
 	if os.Getenv("DIVVY_E2E") != "claims" {
 		t.Skip("starts a cluster: run `make e2e` as root")
 	}

@@ -38,19 +38,6 @@ func TestSlots(t *testing.T) {
 	l.scenario("slots-node-restarts", slotsNodeRestarts)
 }
 
-// TestSlotsInBrief tests mode slots on the version of which a cluster's components are
-// at hand anyway.
-func TestSlotsInBrief(t *testing.T) {
-	if os.Getenv("DIVVY_E2E") != "claims" {
-		t.Skip("starts a cluster: run `make e2e` as root")
-	}
-	l := newSlotsLab(t, cluster.DefaultVersion, 1, "scheduler.replicas=1")
-	l.scenario("slots-third-waits", slotsThird)
-	l.scenario("slots-agent-killed", slotsAgentKilled)
-	l.scenario("slots-lent", lentBySlots)
-	l.scenario("slots-to-claims", slotsToClaims)
-}
-
 // slotsVersion is the Kubernetes that the whole suite runs on: one that cannot share what it allocates by claims. Other runs skip it.
 func slotsVersion(t *testing.T) string {
 	t.Helper()

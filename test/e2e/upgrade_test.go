@@ -13,36 +13,31 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// slotsToClaims changes a node from mode slots to mode claims while pods hold shares by slots. These go on, also in
-// containers that start again, and end with their pods. Afterwards the GPU is whole. The GPU in MIG mode beside it is
-// shown with the reason, and nobody gets it.
-func slotsToClaims(l *lab) { becomeClaims(l, func() {}) }
-
-// TestSlotsUpgrade changes a cluster in the same way after Kubernetes itself was upgraded beneath its pods.
+// TestSlotsUpgrade upgrades Kubernetes beneath running pods of mode slots to the version where claims can share, and then
+// changes the node to mode claims.
 func TestSlotsUpgrade(t *testing.T) {
 	version := slotsVersion(t)
 	if !strings.HasPrefix(version, "v1.35.") {
 		t.Skip("Kubernetes is upgraded by one minor version at a time, and claims begin with 1.36")
 	}
 	l := newSlotsLab(t, version, 1, "scheduler.replicas=1")
-	l.scenario("slots-upgraded", func(l *lab) {
-		becomeClaims(l, func() {
-			ctx, cancel := l.bound()
-			defer cancel()
-			l.must(l.Upgrade(ctx, cluster.DefaultVersion))
-			l.slots("n1", 64)
-			l.recorded()
-			l.unmoved("stays")
-		})
-	})
+	l.scenario("slots-lent", lentBySlots)
+	l.scenario("slots-upgraded", slotsUpgraded)
 }
 
-func becomeClaims(l *lab, upgrade func()) {
+// Pods that hold shares by slots go on, also in containers that start again, and end with their pods. Afterwards the GPU is
+// whole. The GPU in MIG mode beside it is shown with the reason, and nobody gets it.
+func slotsUpgraded(l *lab) {
 	n := l.Nodes[0]
 	l.run(busy("stays", "4Gi", "30"))
 	l.run(again("again", "2Gi"))
 	l.held(2)
-	upgrade()
+	ctx, cancel := l.bound()
+	defer cancel()
+	l.must(l.Upgrade(ctx, cluster.DefaultVersion))
+	l.slots("n1", 64)
+	l.recorded()
+	l.unmoved("stays")
 	l.toClaims(n)
 	l.keptPlugin(n)
 	l.unmoved("stays")

@@ -14,7 +14,7 @@ const written = `{"Action":"start","Package":"e2e"}
 {"Action":"run","Test":"TestSlots"}
 {"Action":"output","Test":"TestSlots/third","Output":"=== RUN third\n"}
 {"Action":"pass","Test":"TestSlots/third","Elapsed":12.5}
-{"Action":"skip","Test":"TestSlotsInBrief"}
+{"Action":"skip","Test":"TestReplicasToClaims"}
 {"Action":"pass","Test":"TestSlots","Elapsed":30}
 {"Action":"pass","Package":"e2e","Elapsed":31}
 `
