@@ -51,7 +51,7 @@ func checkSlots(pod *corev1.Pod, requests []Request) error {
 			return refuse("container %q asks for %s, which Divvy counts itself: leave it out", container.Name, v1alpha1.SlotResource)
 		}
 	}
-	for _, name := range []string{v1alpha1.RequestAnnotation, v1alpha1.AssignmentAnnotation} {
+	for _, name := range []string{v1alpha1.RequestAnnotation, v1alpha1.AssignmentAnnotation, v1alpha1.ReplicasAnnotation} {
 		if _, ok := pod.Annotations[name]; ok {
 			return refuse("annotation %s is written by Divvy: leave it out", name)
 		}

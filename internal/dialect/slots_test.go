@@ -217,6 +217,10 @@ func TestSlotsRefuse(t *testing.T) {
 			`{metadata: {annotations: {divvy.dev/assignment: x}}, spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}]}}`,
 			`annotation divvy.dev/assignment`,
 		},
+		"replicas of its own": {
+			`{metadata: {annotations: {divvy.dev/replicas: x}}, spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}]}}`,
+			`annotation divvy.dev/replicas`,
+		},
 		"node": {
 			`spec: {nodeName: node-1, containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}]}`,
 			`the pod names its node "node-1"`,

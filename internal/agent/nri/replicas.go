@@ -14,8 +14,16 @@ func replicasOf(container *api.Container) string {
 	return container.GetAnnotations()[v1alpha1.ReplicasAnnotation]
 }
 
+// errOwn is the answer for a pod that says itself what its containers were given. CRI-O shows the annotations of a pod at
+// each of its containers, and containerd does where its pod_annotations say so: there nothing tells them from the device
+// plugin's.
+var errOwn = fmt.Errorf("annotation %s is written by Divvy: leave it out of the pod", v1alpha1.ReplicasAnnotation)
+
 // withReplicas puts a container's replicas into it, as CreateContainer does with assigned shares.
 func (p *plugin) withReplicas(sandbox *api.PodSandbox, container *api.Container) (agent.Tenancy, error) {
+	if _, own := sandbox.GetAnnotations()[v1alpha1.ReplicasAnnotation]; own {
+		return agent.Tenancy{}, errOwn
+	}
 	if err := p.enforceable(sandbox); err != nil {
 		return agent.Tenancy{}, err
 	}

@@ -124,12 +124,16 @@ func TestReplicasThatAreRefused(t *testing.T) {
 		broken, own := counted("c", "s"), plain("s", "u")
 		broken.Annotations[v1alpha1.ReplicasAnnotation] = "[]"
 		own.RuntimeHandler = "kata"
+		// CRI-O shows the pod's annotations at its containers.
+		forged := plain("s", "u")
+		forged.Annotations = counted("c", "s").Annotations
 		for want, refused := range map[string]struct {
 			sandbox   *api.PodSandbox
 			container *api.Container
 		}{
 			"there are none":        {plain("s", "u"), broken},
 			"a kernel of their own": {own, counted("c", "s")},
+			"is written by Divvy":   {forged, counted("c", "s")},
 			"use one of both":       {sandboxOf("s", "u"), counted("c", "s")},
 		} {
 			if _, _, err := p.CreateContainer(ctx, refused.sandbox, refused.container); err == nil || !strings.Contains(err.Error(), want) {
