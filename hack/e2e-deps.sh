@@ -5,7 +5,7 @@
 #   hack/e2e-deps.sh [KUBERNETES...]   minor versions such as v1.36; by default all in test/e2e/components
 #   hack/e2e-deps.sh --kubernetes [KUBERNETES...]   Kubernetes and etcd alone, which need neither root nor packages
 #   hack/e2e-deps.sh --containerd17   containerd 1.7 alone
-#   hack/e2e-deps.sh --runtimes   runc and containerd of both lines alone
+#   hack/e2e-deps.sh --runtimes   runc, crun and conmon, containerd of both lines and CRI-O alone
 #   hack/e2e-deps.sh --folder KUBERNETES   builds nothing: prints where that one is built
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -80,6 +80,18 @@ containerd() {
     built "$out" "$source/go.sum"
 }
 
+# Without C its seccomp is left out, which nothing here needs.
+crio() {
+    local source=test/e2e/crio module=github.com/cri-o/cri-o out=$cache/crio
+    current "$out" "$source"/{go.sum,load/main.go} && return
+    echo "building CRI-O $(version_of "$source" $module): this takes minutes, once"
+    mkdir -p "$out"
+    go build -C "$source" -trimpath -tags "containers_image_ostree_stub containers_image_openpgp exclude_graphdriver_btrfs" \
+        -ldflags "-s -w" -o "$out/" $module/cmd/crio ./load
+    cc -std=c99 -Os -static -s -o "$out/pinns" "$(go list -C "$source" -m -f '{{.Dir}}' $module)"/pinns/src/*.c
+    built "$out" "$source"/{go.sum,load/main.go}
+}
+
 helm() {
     local source=test/e2e/helm version out=$cache/helm
     current "$out" "$source/go.sum" && return
@@ -95,9 +107,11 @@ if [ "${1:-}" = --containerd17 ]; then
     containerd containerd17 github.com/containerd/containerd
     exit
 elif [ "${1:-}" = --runtimes ]; then
+    package+=([crun]=crun [conmon]=conmon)
     packages
     containerd containerd github.com/containerd/containerd/v2
     containerd containerd17 github.com/containerd/containerd
+    crio
     exit
 elif [ "${1:-}" = --kubernetes ]; then
     shift

@@ -22,10 +22,10 @@ e2e: e2e-deps $(B)/test/e2e/crashing $(B)/test/scheduler/crashing ## the whole o
 		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 50m ./test/e2e/... ./test/bench/sched
 	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
 
-test-runtimes: ## what Divvy relies on in containerd 1.7 and 2, without a cluster, as root
+test-runtimes: ## what Divvy relies on in containerd 1.7 and 2 and in CRI-O, without a cluster, as root
 	hack/e2e-deps.sh --runtimes
 	$(call step,TEST,container runtimes)
-	DIVVY_REQUIRE=runtimes,$$DIVVY_REQUIRE $(GO) test -count=1 -timeout 10m $(GOTESTFLAGS) ./test/runtimes
+	DIVVY_REQUIRE=runtimes,cri-o,$$DIVVY_REQUIRE $(GO) test -count=1 -timeout 10m $(GOTESTFLAGS) ./test/runtimes
 
 # The cluster's own scheduler, as the image that the chart names.
 scheduler-image = $(GO) run ./hack/image -out $(B)/images -kubernetes "$$(hack/e2e-deps.sh --folder $(1))" kube-scheduler

@@ -1,3 +1,3 @@
 // Package runtimes tests what Divvy relies on in container runtimes with real ones,
-// each alone in namespaces of its own: containerd of both lines, without Kubernetes.
+// each alone in namespaces of its own: containerd of both lines and CRI-O, without Kubernetes.
 package runtimes

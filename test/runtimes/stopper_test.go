@@ -57,11 +57,11 @@ func (a *tenants) Tenancies() []agent.Tenancy {
 func (a *tenants) Adopt(context.Context, string) {}
 
 // serve runs the agent's plugin until the test ends or stop is called, and waits until the runtime asks it.
-func (c *containerd) serve(a *tenants) (stop func()) {
-	c.t.Helper()
+func (m *machine) serve(a *tenants) (guard *nri.Guard, stop func()) {
+	m.t.Helper()
 	p := nri.New(nri.Config{
-		Socket: c.dir + "/nri.sock", Tenants: a, Capacity: func(string) uint64 { return 1 << 34 },
-		Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+		Socket: m.dir + "/nri.sock", Tenants: a, Capacity: func(string) uint64 { return 1 << 34 },
+		Log: slog.New(slog.NewTextHandler(m.t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -69,41 +69,59 @@ func (c *containerd) serve(a *tenants) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			c.t.Error(err)
+			m.t.Error(err)
 		}
 	})
-	c.t.Cleanup(stop)
-	c.until("the runtime asks", func(context.Context) error {
-		_, reason := p.Guard().Down()
+	m.t.Cleanup(stop)
+	m.asks(p.Guard())
+	return p.Guard(), stop
+}
+
+// asks waits until the runtime asks the plugin.
+func (m *machine) asks(guard *nri.Guard) {
+	m.t.Helper()
+	m.until("the runtime asks", func(context.Context) error {
+		_, reason := guard.Down()
 		return reason
 	})
-	return stop
 }
 
 const config = `{"policy":"fixed","weight":1,"class":"online","backend":"slice"}`
 
+// replicas are the annotations that the agent's device plugin answers for a container with a replica.
+func replicas() map[string]string {
+	return map[string]string{v1alpha1.ReplicasAnnotation: v1alpha1.ReplicasText([]v1alpha1.Replica{{UUID: "GPU-aaaa", Of: 4, Backend: v1alpha1.BackendTimeslice}})}
+}
+
 // asking makes the sandbox of a pod whose container main has a share.
-func (c *containerd) asking(name string) *sandbox {
-	return c.pod(name, map[string]string{
+func (m *machine) asking(name string) *sandbox {
+	return m.pod(name, map[string]string{
 		v1alpha1.RequestAnnotation:    `{"version":1,"shares":[{"name":"main","containers":["main"],"gpus":1,"memory":4294967296,"cores":30,"config":` + config + `}]}`,
 		v1alpha1.AssignmentAnnotation: `{"version":1,"pod":"uid-` + name + `","shares":[{"name":"main","containers":["main"],"gpus":[{"uuid":"GPU-aaaa","memory":4294967296,"cores":30}],"config":` + config + `}]}`,
 	})
 }
 
-// stays checks that a container which was made does not start, for the reason that it names.
+// stays checks that a container does not start, for the reason that is named.
 func (s *sandbox) stays(what, id string, err error) {
 	s.t.Helper()
+	if s.kind.mountsFirst {
+		if err == nil || !strings.Contains(err.Error(), v1alpha1.Stopper) {
+			s.t.Errorf("%s: the container is made, or nobody says why not: %v", what, err)
+		}
+		s.t.Logf("%s: %v", what, err)
+		return
+	}
 	if err != nil {
 		s.t.Fatalf("%s: the container is not made: %v", what, err)
 	}
 	if err := s.start(id); err == nil || !strings.Contains(err.Error(), v1alpha1.Stopper) {
 		s.t.Errorf("%s: the container starts, or nobody says why not: %v", what, err)
 	}
-	found, err := s.ContainerStatus(s.t.Context(), &cri.ContainerStatusRequest{ContainerId: id})
+	status, err := s.state(s.t.Context(), id)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if status := found.GetStatus(); status.GetState() != cri.ContainerState_CONTAINER_EXITED || status.GetStartedAt() != 0 {
+	if status.GetState() != cri.ContainerState_CONTAINER_EXITED || status.GetStartedAt() != 0 {
 		s.t.Errorf("%s: %v", what, status)
 	}
 	s.remove(id)
@@ -124,31 +142,23 @@ func (s *sandbox) runs(what, id string, err error, share bool) {
 	s.remove(id)
 }
 
-func (s *sandbox) remove(id string) {
-	s.t.Helper()
-	if _, err := s.RemoveContainer(s.t.Context(), &cri.RemoveContainerRequest{ContainerId: id}); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 // A container with a slot starts with its share or not at all, whatever becomes of the agent.
 func TestNoContainerStartsWithoutItsShare(t *testing.T) {
-	each(t, func(t *testing.T, v version) {
-		c := start(t, v, true)
-		s, plain := c.asking("p"), c.pod("q", nil)
+	each(t, func(t *testing.T, k kind) {
+		m := start(t, k, true)
+		s, plain := m.asking("p"), m.pod("q", nil)
 		main := func() (string, error) { return s.create("main", nil, slotMounts(), edits.ShareDir) }
 		id, err := main()
 		s.stays("no agent", id, err)
 		id, err = plain.create("main", nil, nil, edits.ShareDir)
 		plain.runs("a pod without a slot, no agent", id, err, false)
 
-		stop := c.serve(&tenants{held: map[string]agent.Tenancy{}})
+		_, stop := m.serve(&tenants{held: map[string]agent.Tenancy{}})
 		id, err = main()
 		s.runs("the agent is there", id, err, true)
 		id, err = s.create("beside", nil, nil, edits.ShareDir)
 		s.runs("a container without a slot", id, err, false)
-		text := v1alpha1.ReplicasText([]v1alpha1.Replica{{UUID: "GPU-aaaa", Of: 4, Backend: v1alpha1.BackendTimeslice}})
-		id, err = plain.create("replica", map[string]string{v1alpha1.ReplicasAnnotation: text}, slotMounts(), edits.ShareDir)
+		id, err = plain.create("replica", replicas(), slotMounts(), edits.ShareDir)
 		plain.runs("a replica", id, err, true)
 		if _, err := plain.create("unasked", nil, slotMounts()); err == nil || !strings.Contains(err.Error(), v1alpha1.SlotResource) {
 			t.Errorf("a slot without a request: %v", err)
@@ -156,6 +166,25 @@ func TestNoContainerStartsWithoutItsShare(t *testing.T) {
 		stop()
 		id, err = main()
 		s.stays("the agent is gone", id, err)
+	})
+}
+
+// A pod that says itself that its container was given a replica gets none, also where the runtime shows the container with
+// the annotations of its pod.
+func TestNoPodGivesItselfReplicas(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		m := start(t, k, true)
+		a := &tenants{held: map[string]agent.Tenancy{}}
+		m.serve(a)
+		forger := m.pod("p", replicas())
+		if id, err := forger.create("main", nil, nil, edits.ShareDir); err == nil {
+			forger.runs("the annotation is the pod's", id, err, false)
+		} else if !strings.Contains(err.Error(), v1alpha1.ReplicasAnnotation) {
+			t.Error(err)
+		}
+		if held := a.Tenancies(); len(held) > 0 {
+			t.Errorf("it holds %v", held)
+		}
 	})
 }
 
@@ -179,9 +208,9 @@ func (d *dying) CreateContainer(ctx context.Context, _ *api.PodSandbox, _ *api.C
 
 // An agent that dies or hangs while the runtime waits for its answer lets no container through.
 func TestAgentThatFailsWhileAsked(t *testing.T) {
-	each(t, func(t *testing.T, v version) {
-		c := start(t, v, true)
-		s, made := c.asking("p"), make(chan struct{})
+	each(t, func(t *testing.T, k kind) {
+		m := start(t, k, true)
+		s, made := m.asking("p"), make(chan struct{})
 		for name, fail := range map[string]func(context.Context, func()){
 			"it dies":  func(ctx context.Context, end func()) { end(); <-ctx.Done() },
 			"it hangs": func(context.Context, func()) { <-made },
@@ -189,7 +218,7 @@ func TestAgentThatFailsWhileAsked(t *testing.T) {
 			d := &dying{synchronized: make(chan struct{})}
 			closed := make(chan struct{})
 			link, err := stub.New(d, stub.WithPluginName(v1alpha1.Plugin), stub.WithPluginIdx("50"),
-				stub.WithSocketPath(c.dir+"/nri.sock"), stub.WithOnClose(sync.OnceFunc(func() { close(closed) })))
+				stub.WithSocketPath(m.dir+"/nri.sock"), stub.WithOnClose(sync.OnceFunc(func() { close(closed) })))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,9 +234,7 @@ func TestAgentThatFailsWhileAsked(t *testing.T) {
 			case <-time.After(longest):
 				t.Fatal("the agent was not asked")
 			}
-			if err == nil {
-				s.stays(name, id, err)
-			} // a runtime may also refuse to make it
+			s.stays(name, id, err)
 			close(made)
 			made = make(chan struct{})
 			link.Stop()
@@ -218,20 +245,20 @@ func TestAgentThatFailsWhileAsked(t *testing.T) {
 
 // Where NRI is off the runtime has no socket, and nothing starts with a slot.
 func TestWithoutNRI(t *testing.T) {
-	each(t, func(t *testing.T, v version) {
-		c := start(t, v, false)
-		p := nri.New(nri.Config{Socket: c.dir + "/nri.sock", Tenants: &tenants{}, Log: slog.New(slog.DiscardHandler)})
+	each(t, func(t *testing.T, k kind) {
+		m := start(t, k, false)
+		p := nri.New(nri.Config{Socket: m.dir + "/nri.sock", Tenants: &tenants{}, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- p.Run(ctx) }()
 		defer func() { cancel(); <-ended }()
-		c.until("the agent knows that NRI is off", func(context.Context) error {
+		m.until("the agent knows that NRI is off", func(context.Context) error {
 			if _, reason := p.Guard().Down(); reason == nil || !strings.Contains(reason.Error(), "disable = false") {
 				return fmt.Errorf("it says %w", reason)
 			}
 			return nil
 		})
-		s := c.asking("p")
+		s := m.asking("p")
 		id, err := s.create("main", nil, slotMounts(), edits.ShareDir)
 		s.stays("NRI is off", id, err)
 	})
