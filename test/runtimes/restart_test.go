@@ -2,7 +2,6 @@ package runtimes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -78,7 +77,7 @@ func TestDevicesThatTheKubeletNames(t *testing.T) {
 		if !k.devices {
 			s.runs("a device that nothing describes", id, err, false)
 		} else if err == nil {
-			t.Error(errors.New("a container is made without its device"))
+			t.Error("a container is made without its device")
 		}
 	})
 }
