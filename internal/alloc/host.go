@@ -84,8 +84,12 @@ func (r *Request) miss(g *GPU, cause Cause, need *need) Miss {
 	}
 	if r.Swap {
 		m.Kept, _ = r.parts(r.Memory.Of(g.Capacity))
-		if cause == CauseMemory {
-			m.Need, m.Most = r.Needs(g, r.Memory.Of(g.Capacity)), r.mostOn(g)
+		limit := r.Memory.Of(g.Capacity)
+		switch cause {
+		case CauseMemory:
+			m.Need, m.Most, m.KeptFits = r.Needs(g, limit), r.mostOn(g), r.keptFits(g, limit)
+		case CauseCapacity:
+			m.KeptFits = r.keptFits(&GPU{Capacity: g.Capacity, ContextBytes: g.ContextBytes}, limit)
 		}
 	}
 	return m

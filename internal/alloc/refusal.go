@@ -51,8 +51,9 @@ type Miss struct {
 	// Need is what the share needs and Free what is left of All: bytes or, of cores,
 	// percent. Of CauseContext, Free is what the context takes.
 	Need, Free, All uint64
-	// Kept is what a swap share would keep there, and Most the most memory that it could have; 0 for any other share.
-	Kept, Most uint64
+	// Kept is what a swap share would keep there, and Most the most memory that it could have; 0 for any other share. KeptFits is the
+	// most that it could keep of its memory to fit, 0 where another part would not help.
+	Kept, Most, KeptFits uint64
 	// Tenants is how many shares the GPU has, Form how they are made real, and User whose they are where that matters.
 	Tenants    int
 	Form, User string

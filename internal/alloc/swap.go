@@ -93,6 +93,24 @@ func (r *Request) mostOn(g *GPU) uint64 {
 	return min(uint64(blocks)*v1alpha1.BlockBytes, g.Capacity)
 }
 
+// keptFits is the most, in whole blocks, that one swap share with a limit could keep to fit on a GPU: 0 where it has to have less
+// memory, or where a context would not fit into what it keeps.
+func (r *Request) keptFits(g *GPU, limit uint64) uint64 {
+	if r.Count > 1 {
+		return 0 // there are more GPUs than this one
+	}
+	kept, _ := r.parts(limit)
+	blocks := sort.Search(int(min(kept, g.Capacity)/v1alpha1.BlockBytes), func(n int) bool {
+		less := uint64(n+1) * v1alpha1.BlockBytes
+		_, ok := g.turnFor(less, limit-min(less, limit), 1, r.Overcommit)
+		return !ok
+	})
+	if fits := uint64(blocks) * v1alpha1.BlockBytes; fits > g.ContextBytes {
+		return fits
+	}
+	return 0
+}
+
 // crowding is by how much all shares of a GPU together exceed it with one more: where that is 0 nobody waits for a turn.
 func (g *GPU) crowding(limit uint64) uint64 {
 	all := g.Granted + g.Swapped + limit
@@ -129,6 +147,9 @@ func (m *Miss) ofSwap(gpus, has, at string) string {
 	}
 	switch m.Cause {
 	case CauseCapacity:
+		if m.KeptFits > 0 {
+			return fmt.Sprintf("kept %s of memory %s leaves too little of %s for turns: ask for at most %s with --kept", amount(m.Kept), amount(m.Need), m.called(), amount(m.KeptFits))
+		}
 		return fmt.Sprintf("memory %s, of which %s stay on the GPU, is more than %s can hold in a turn: ask for at most %s, or add --overcommit, if you may, for turns that hold a part of it",
 			amount(m.Need), amount(m.Kept), m.called(), amount(m.All))
 	case CauseContext:
@@ -140,9 +161,14 @@ func (m *Miss) ofSwap(gpus, has, at string) string {
 		left, need := distinct(m.Free, m.Need)
 		text := fmt.Sprintf("%s %s %s of %s not granted%s and the swap share needs %s", gpus, has, left, v1alpha1.RoundBytes(m.All), at, need)
 		if more := m.Need - min(m.Need, m.Kept); more > 0 {
-			return text + fmt.Sprintf(", %s to keep and %s more for turns", v1alpha1.RoundBytes(m.Kept), v1alpha1.RoundBytes(more))
+			text += fmt.Sprintf(", %s to keep and %s more for turns", v1alpha1.RoundBytes(m.Kept), v1alpha1.RoundBytes(more))
+		} else {
+			text += " to keep"
 		}
-		return text + " to keep"
+		if m.KeptFits > 0 {
+			text += fmt.Sprintf(", and would have room with --kept %s", amount(m.KeptFits))
+		}
+		return text
 	}
 	return ""
 }

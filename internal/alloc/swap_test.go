@@ -159,14 +159,16 @@ func TestSwapRefusals(t *testing.T) {
 		reason  Reason
 		text    string
 	}{
-		"larger than the GPU":        {Request{Memory: bytes(20 * gib)}, ReasonNever, "memory 20Gi, of which 2Gi stay on the GPU, is more than GPU 0 can hold in a turn: ask for at most 16Gi, or add --overcommit"},
-		"keeps less than a context":  {Request{Memory: bytes(4 * gib), Kept: bytes(gib / 4)}, ReasonNever, "kept 256Mi leaves nothing to the program: the context of one process takes 512Mi of GPU 0"},
-		"keeps all":                  {Request{Memory: bytes(4 * gib), Kept: bytes(4 * gib)}, ReasonNever, "kept 4Gi of memory 4Gi leaves nothing to swap"},
-		"keeps more":                 {Request{Memory: bytes(4 * gib), Kept: bytes(5 * gib)}, ReasonNever, "leaves nothing to swap"},
-		"too little left":            {Request{Memory: bytes(12 * gib), Kept: bytes(2 * gib)}, ReasonFull, "GPU 0 has 6Gi of 16Gi not granted and the swap share needs 10Gi, 2Gi to keep and 8Gi more for turns"},
-		"too little left to keep":    {Request{Memory: bytes(9 * gib), Kept: bytes(7 * gib)}, ReasonFull, "GPU 0 has 6Gi of 16Gi not granted and the swap share needs 7Gi to keep"},
-		"a turn of what it keeps":    {Request{Memory: bytes(40 * gib), Kept: bytes(5 * gib), Overcommit: true}, ReasonFull, "needs 8Gi, 5Gi to keep and 3Gi more for turns"},
-		"an ordinary one of its own": {Request{Memory: bytes(7 * gib)}, ReasonFull, "GPU 0 has 6Gi of 16Gi not granted and the share needs 7Gi"},
+		"larger than the GPU":              {Request{Memory: bytes(20 * gib)}, ReasonNever, "memory 20Gi, of which 2Gi stay on the GPU, is more than GPU 0 can hold in a turn: ask for at most 16Gi, or add --overcommit"},
+		"keeps less than a context":        {Request{Memory: bytes(4 * gib), Kept: bytes(gib / 4)}, ReasonNever, "kept 256Mi leaves nothing to the program: the context of one process takes 512Mi of GPU 0"},
+		"keeps all":                        {Request{Memory: bytes(4 * gib), Kept: bytes(4 * gib)}, ReasonNever, "kept 4Gi of memory 4Gi leaves nothing to swap"},
+		"keeps more":                       {Request{Memory: bytes(4 * gib), Kept: bytes(5 * gib)}, ReasonNever, "leaves nothing to swap"},
+		"too little left":                  {Request{Memory: bytes(12 * gib), Kept: bytes(2 * gib)}, ReasonFull, "GPU 0 has 6Gi of 16Gi not granted and the swap share needs 10Gi, 2Gi to keep and 8Gi more for turns"},
+		"too little left to keep":          {Request{Memory: bytes(9 * gib), Kept: bytes(7 * gib)}, ReasonFull, "GPU 0 has 6Gi of 16Gi not granted and the swap share needs 7Gi to keep"},
+		"it keeps too much":                {Request{Memory: bytes(8 * gib), Kept: bytes(7 * gib)}, ReasonFull, "needs 7Gi to keep, and would have room with --kept 6Gi"},
+		"would keep too much beside turns": {Request{Memory: bytes(30 * gib), Kept: bytes(12 * gib), Overcommit: true}, ReasonNever, "kept 12Gi of memory 30Gi leaves too little of GPU 0 for turns: ask for at most 8Gi with --kept"},
+		"a turn of what it keeps":          {Request{Memory: bytes(40 * gib), Kept: bytes(5 * gib), Overcommit: true}, ReasonFull, "needs 8Gi, 5Gi to keep and 3Gi more for turns"},
+		"an ordinary one of its own":       {Request{Memory: bytes(7 * gib)}, ReasonFull, "GPU 0 has 6Gi of 16Gi not granted and the share needs 7Gi"},
 	} {
 		c.request.Count, c.request.Swap = 1, name != "an ordinary one of its own"
 		_, err := Search(host(t, gpu), c.request)
