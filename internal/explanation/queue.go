@@ -31,6 +31,8 @@ type QueueExplanation struct {
 	Parts []Queue `json:"parts,omitempty"`
 	// Line is who waits in the queue itself, in the order in which they are tried.
 	Line []Waiter `json:"line,omitempty"`
+	// Sleeping are its pods that are suspended for others.
+	Sleeping []Sleeper `json:"sleeping,omitempty"`
 	// Ending are its pods that end for others.
 	Ending []EndingPod `json:"ending,omitempty"`
 }
@@ -100,7 +102,10 @@ func (r Reader) Queue(ctx context.Context, name, namespace string) (*QueueExplan
 	for _, u := range e.Resources {
 		e.Amounts = append(e.Amounts, known.amounts(name, e.Path, u))
 	}
-	err = r.queuePods(ctx, known.specs(), e, namespace)
+	pods, err := r.queuePods(ctx, known.specs(), e, namespace)
+	if err == nil {
+		err = r.sleepers(ctx, e, namespace, pods)
+	}
 	return e, err
 }
 

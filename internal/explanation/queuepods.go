@@ -35,17 +35,17 @@ const (
 // errAllPods is returned to those who may not read the pods of all namespaces.
 var errAllPods = errors.New("you may not read the pods of all namespaces: name one that you may read with --namespace")
 
-// queuePods finds who waits in a queue, and which of its pods end for others.
-func (r Reader) queuePods(ctx context.Context, specs []queue.Spec, e *QueueExplanation, namespace string) error {
+// queuePods finds the pods of a queue, who of them waits, and which end for others.
+func (r Reader) queuePods(ctx context.Context, specs []queue.Spec, e *QueueExplanation, namespace string) (pods map[types.UID]*corev1.Pod, err error) {
 	tree := queue.NewTree(specs)
-	pods := map[types.UID]*corev1.Pod{}
+	pods = map[types.UID]*corev1.Pod{}
 	for _, from := range sources(e, namespace) {
 		if err := r.readPods(ctx, from, func(pod *corev1.Pod) {
 			if queueOf(tree, pod) == e.Name && asks(pod) {
 				pods[pod.UID] = pod
 			}
 		}); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	groups := &groups{ctx: ctx, client: r.Client, objects: r.Objects, known: map[groupKey]*gang.PodGroup{}}
@@ -60,7 +60,7 @@ func (r Reader) queuePods(ctx context.Context, specs []queue.Spec, e *QueueExpla
 			asked++
 			why, err := r.event(ctx, pod, eventReclaimed, eventPreempted)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if why == "" {
 				why = disrupted(pod)
@@ -77,7 +77,7 @@ func (r Reader) queuePods(ctx context.Context, specs []queue.Spec, e *QueueExpla
 	slices.SortFunc(e.Ending, func(a, b EndingPod) int {
 		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod))
 	})
-	return groups.err
+	return pods, groups.err
 }
 
 // QueuePlace is where a pod or its gang stands in its queue.
@@ -110,7 +110,7 @@ func (r Reader) place(ctx context.Context, pod *corev1.Pod) (*QueuePlace, error)
 	if sources(e, "")[0] == (source{}) {
 		return p, nil
 	}
-	if err := r.queuePods(ctx, specs, e, ""); errors.Is(err, errAllPods) {
+	if _, err := r.queuePods(ctx, specs, e, ""); errors.Is(err, errAllPods) {
 		return p, nil
 	} else if err != nil {
 		return nil, err

@@ -31,10 +31,11 @@ func newExplainQueue(a *app) *cobra.Command {
 		Long: `Say where each amount of a queue comes from: what is guaranteed to it, what it is
 entitled to and why, who lends to it and who borrows from it. Then who waits in it,
 in the order in which they are tried, each with the scheduler's reason, which also
-says who ends for it and until when; and which of its own pods end for others.
+says who ends for it and until when; which of its own pods are suspended for others,
+for how long and what they wait for; and which end for others.
 
 It needs the rights to read queues and pods of all namespaces, or with -n those of
-one.`,
+one, and of suspended pods those to read claims.`,
 		Example: `  divvy explain queue vision
   divvy explain queue vision -n vision -o json`,
 		Args: program.Args(1, 1, "the queue's name"),
@@ -104,6 +105,7 @@ func writeQueue(w *strings.Builder, e *explanation.QueueExplanation, now time.Ti
 		writeAmounts(w, amounts)
 	}
 	writeLine(w, e.Line, now)
+	writeSleepers(w, e.Sleeping, now)
 	if len(e.Ending) > 0 {
 		rows := [][]string{{"ENDS FOR OTHERS", "NAMESPACE", "UNTIL", "REASON"}}
 		for _, p := range e.Ending {
@@ -137,6 +139,21 @@ func writeAmounts(w *strings.Builder, a explanation.AmountsOf) {
 		rows = append(rows, []string{"  " + line.What, line.Amount, line.From})
 	}
 	writeAligned(w, rows)
+}
+
+func writeSleepers(w *strings.Builder, all []explanation.Sleeper, now time.Time) {
+	if len(all) == 0 {
+		return
+	}
+	rows := [][]string{{"SUSPENDED", "NAMESPACE", "FOR", "WAITS FOR"}}
+	for _, p := range all[:min(len(all), mostWaiters)] {
+		rows = append(rows, []string{p.Pod, p.Namespace, duration.HumanDuration(now.Sub(p.Since)), p.Reason})
+	}
+	w.WriteString("\n")
+	writeAligned(w, rows)
+	if more := len(all) - mostWaiters; more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
 }
 
 func writeLine(w *strings.Builder, line []explanation.Waiter, now time.Time) {

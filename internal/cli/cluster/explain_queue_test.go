@@ -25,8 +25,9 @@ func TestQueueExplanationPrinted(t *testing.T) {
 			{Unit: v1alpha1.UnitGPUs, Lines: []explanation.AmountLine{{What: "guaranteed", Amount: "4", From: "as written"}, {What: "borrowed", Amount: "1.5", From: "lent by speech (1.5)"}, {What: "lent", Amount: "0"}}},
 			{Model: "H100", Unit: v1alpha1.UnitMemory, Lines: []explanation.AmountLine{{What: "limit", Amount: "80Gi", From: "of queue all"}}},
 		},
-		Parts:  []explanation.Queue{{Name: "eu", Running: 1}},
-		Ending: []explanation.EndingPod{{Namespace: "vision", Pod: "train-7", Until: now.Add(time.Minute), Reason: "ends within 1m0s for pod speech/a of queue speech"}},
+		Parts:    []explanation.Queue{{Name: "eu", Running: 1}},
+		Sleeping: []explanation.Sleeper{{Namespace: "vision", Pod: "train-3", Since: now.Add(-90 * time.Second), Reason: "its turn, and room on its GPUs of node n1; it left them for pod speech/a of queue speech"}},
+		Ending:   []explanation.EndingPod{{Namespace: "vision", Pod: "train-7", Until: now.Add(time.Minute), Reason: "ends within 1m0s for pod speech/a of queue speech"}},
 	}
 	for i := range 22 {
 		e.Line = append(e.Line, explanation.Waiter{Namespace: "vision", Name: fmt.Sprint("p", i), Quota: v1alpha1.QuotaBorrowing, Since: now.Add(-time.Minute), Reason: "no room"})
