@@ -209,3 +209,14 @@ func (s *space) batch(ctx context.Context, lines, program string, args ...string
 	_, err := s.output(cmd, []string{"net"})
 	return err
 }
+
+// SchedulerKubeconfig is the file by which the cluster's scheduler reaches the API server.
+func (c *Cluster) SchedulerKubeconfig() string { return c.pki.file("scheduler.conf") }
+
+// Authority is the file with the certificate of the cluster's authority.
+func (c *Cluster) Authority() string { return c.pki.file("ca.crt") }
+
+// ConfigureScheduler starts the cluster's scheduler anew, as an administrator does who adds --config to its manifest.
+func (c *Cluster) ConfigureScheduler(ctx context.Context, file string) error {
+	return c.replace(ctx, "kube-scheduler", append(c.schedulerArgs(), "--config="+file))
+}
