@@ -28,6 +28,7 @@ container_attach_socket_dir = "%[1]s/attach"
 namespaces_dir = "%[1]s/ns"
 pinns_path = "%[2]s/pinns"
 cdi_spec_dirs = ["%[1]s/cdi"]
+hooks_dir = ["%[1]s/hooks"]
 apparmor_profile = "unconfined"
 [crio.runtime.runtimes.low]
 runtime_path = "%[3]s"
@@ -38,6 +39,7 @@ monitor_cgroup = "pod"
 pause_image = "%[5]s"
 pause_command = "/idle"
 signature_policy = "%[6]s"
+signature_policy_dir = "%[1]s/policies"
 [crio.network]
 network_dir = "%[1]s/net.d"
 plugin_dirs = ["%[1]s/cni"]

@@ -14,6 +14,7 @@ import (
 	"github.com/containers/image/v5/oci/archive"
 	"github.com/containers/image/v5/signature"
 	images "github.com/containers/image/v5/storage"
+	"github.com/containers/image/v5/types"
 	"github.com/containers/storage"
 	"github.com/containers/storage/pkg/reexec"
 )
@@ -50,7 +51,8 @@ func load(root, runRoot, file, name string) error {
 	if err != nil {
 		return fmt.Errorf("trust the archive: %w", err)
 	}
-	if _, err := copy.Image(context.Background(), policy, to, from, nil); err != nil {
+	within := copy.Options{DestinationCtx: &types.SystemContext{BlobInfoCacheDir: runRoot}}
+	if _, err := copy.Image(context.Background(), policy, to, from, &within); err != nil {
 		return fmt.Errorf("copy the image: %w", err)
 	}
 	return nil
