@@ -166,12 +166,14 @@ func TestExtenderAlone(t *testing.T) {
 
 func TestExtenderRefused(t *testing.T) {
 	for values, want := range map[string]string{
-		"slots: {extender: {only: true}}":             "say who may ask the extender",
-		"scheduler: {hostNetwork: true}":              "every process of the node would reach",
-		"slots: {kubeScheduler: {version: v1.36.0}}":  "kube-scheduler v1.36.0 does not serve Kubernetes v1.35.4",
-		"slots: {kubeScheduler: {version: v1.33.12}}": "kube-scheduler v1.33.12 does not serve Kubernetes v1.35.4",
-		"slots: {kubeScheduler: {version: latest}}":   "take the values",
-		"slots: {extender: {ignorable: true}}":        "take the values",
+		"slots: {extender: {only: true}}": "say who may ask the extender",
+		"slots: {extender: {only: true, clients: {authority: \"-----BEGIN CERTIFICATE-----\"}}}": "say who may ask the extender, by authority and names",
+		"slots: {extender: {only: true, clients: {names: [scheduler]}}}":                         "say who may ask the extender, by authority and names",
+		"scheduler: {hostNetwork: true}":                                                         "every process of the node would reach",
+		"slots: {kubeScheduler: {version: v1.36.0}}":                                             "kube-scheduler v1.36.0 does not serve Kubernetes v1.35.4",
+		"slots: {kubeScheduler: {version: v1.33.12}}":                                            "kube-scheduler v1.33.12 does not serve Kubernetes v1.35.4",
+		"slots: {kubeScheduler: {version: latest}}":                                              "take the values",
+		"slots: {extender: {ignorable: true}}":                                                   "take the values",
 	} {
 		_, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: "v1.35.4", Values: values})
 		if err == nil || !strings.Contains(err.Error(), want) {
