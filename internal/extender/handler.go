@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 // Verbs of the scheduler's configuration, each a path of its own.
@@ -18,10 +20,12 @@ const (
 )
 
 const (
-	// mostAtOnce is how many questions are read and answered at once. A scheduler filters for one pod at a time and binds several.
-	mostAtOnce = 64
-	// longestWait is how long a question may wait for its turn.
-	longestWait = 5 * time.Second
+	// longestBody is how long a question may take from when there is room for it, and longestSend its answer. The scheduler has the
+	// whole of a question ready, and reads the answer at once.
+	longestBody = 5 * time.Second
+	longestSend = 5 * time.Second
+	// longestBinding bounds a question that is nothing but four names, in bytes. There is always room for it.
+	longestBinding = 8 << 10
 )
 
 // errAway says that this replica answers nothing, and why.
@@ -33,7 +37,7 @@ type handler struct {
 	binder *binder
 	// away says why nothing is answered, nil if it is.
 	away   func() error
-	turns  chan struct{}
+	room   *room
 	counts *counts
 	log    *slog.Logger
 }
@@ -53,24 +57,59 @@ func (h *handler) mux() http.Handler {
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, verb string, answer func(context.Context, []byte) ([]byte, error)) {
 	began := time.Now()
 	ctx := r.Context()
-	text, err := h.read(ctx, w, r)
+	var text []byte
+	place, err := h.enter(ctx, r, verb)
+	if err == nil {
+		defer place.leave()
+		text, err = read(w, r, longestOf(verb))
+	}
 	result := "answered"
 	if err == nil {
+		place.waits(false)
 		text, err = answer(ctx, text)
 	}
 	if err != nil {
 		text, result = h.fault(verb, err)
 	}
 	h.counts.done(verb, result, began)
+	place.waits(true)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(longestSend))
 	if text == nil {
 		h.log.WarnContext(ctx, "a question is not answered", "verb", verb, "error", err)
 		http.Error(w, err.Error(), codeOf(err))
 		return
 	}
+	listener.Answered(ctx)
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(text); err != nil {
 		h.log.WarnContext(ctx, "the scheduler did not wait for the answer", "verb", verb, "error", err)
 	}
+}
+
+// longestOf is the longest question of a verb, in bytes.
+func longestOf(verb string) int64 {
+	if verb == VerbBind {
+		return longestBinding
+	}
+	return longestMessage
+}
+
+// enter waits until there is room for a question, nil for one that needs none. One that does not say how long it is counts as the
+// longest.
+func (h *handler) enter(ctx context.Context, r *http.Request, verb string) (*stay, error) {
+	if err := h.away(); err != nil {
+		return nil, err
+	}
+	longest, bytes := longestOf(verb), r.ContentLength
+	switch {
+	case bytes > longest:
+		return nil, fmt.Errorf("%w: %w", errMessage, &http.MaxBytesError{Limit: longest})
+	case verb == VerbBind: // which waits for the API server, and is to keep no room meanwhile
+		return nil, nil
+	case bytes < 0:
+		bytes = longest
+	}
+	return h.room.enter(ctx, bytes, func() { listener.Hang(ctx) })
 }
 
 // fault is what the scheduler is told of an error, nil where a status is all that it understands.
@@ -103,29 +142,17 @@ func codeOf(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// read reads a question when it is its turn.
-func (h *handler) read(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if err := h.away(); err != nil {
-		return nil, err
-	}
-	timer := time.NewTimer(longestWait)
-	defer timer.Stop()
-	select {
-	case h.turns <- struct{}{}:
-		defer func() { <-h.turns }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-timer.C:
-		return nil, fmt.Errorf("%w: %d questions are being read already", errAway, mostAtOnce)
-	}
-	if r.ContentLength > longestMessage {
-		return nil, fmt.Errorf("%w: %w", errMessage, &http.MaxBytesError{Limit: longestMessage})
-	}
+// read reads a question, which must come soon.
+func read(w http.ResponseWriter, r *http.Request, longest int64) ([]byte, error) {
+	// Where there is no connection to set a deadline for, nobody is slow.
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(longestBody))
 	// Room for all of it from the start: what grows leaves as much again behind, of the largest that is allocated here.
 	text := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
-	if _, err := text.ReadFrom(http.MaxBytesReader(w, r.Body, longestMessage)); err != nil {
+	if _, err := text.ReadFrom(http.MaxBytesReader(w, r.Body, longest)); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMessage, err)
 	}
+	_ = connection.SetReadDeadline(time.Time{}) // a binding may take longer
 	return text.Bytes(), nil
 }
 

@@ -14,7 +14,7 @@ import (
 func TestHostileQuestions(t *testing.T) {
 	w := newWorld(t, nodeOf(t, "a", 1))
 	w.add(podOf(t, "p", 10))
-	h := &handler{core: w.core, binder: w.binder, away: func() error { return nil }, turns: make(chan struct{}, 1), counts: w.binder.counts, log: slog.New(slog.DiscardHandler)}
+	h := &handler{core: w.core, binder: w.binder, away: func() error { return nil }, room: newRoom(roomBytes), counts: w.binder.counts, log: slog.New(slog.DiscardHandler)}
 	mux := h.mux()
 	ask := func(method, path string, body io.Reader) (int, string) {
 		request := httptest.NewRequestWithContext(t.Context(), method, path, body)
@@ -44,8 +44,8 @@ func TestHostileQuestions(t *testing.T) {
 			t.Errorf("%s: %d %s", name, code, text)
 		}
 	}
-	if len(h.turns) != 0 || len(w.posts) != 0 || w.core.unseen() != 0 || !w.room("a", 16) {
-		t.Errorf("%d turns are taken, %d Bindings written, %d noted, and GPU a is free: %v", len(h.turns), len(w.posts), w.core.unseen(), w.room("a", 16))
+	if inside, waiting := h.room.counts(); inside+waiting != 0 || len(w.posts) != 0 || w.core.unseen() != 0 || !w.room("a", 16) {
+		t.Errorf("%d are in the room, %d Bindings written, %d noted, and GPU a is free: %v", inside+waiting, len(w.posts), w.core.unseen(), w.room("a", 16))
 	}
 	// A scheduler that shows another document than the API server has: the pod is bound to what the API server has, once filtered.
 	if _, text := ask(http.MethodPost, "/filter", strings.NewReader(question(1, "a"))); !strings.Contains(text, `"NodeNames":["a"]`) {

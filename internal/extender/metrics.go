@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 // counts are the server's metrics.
@@ -48,6 +50,18 @@ func newCounts(registry prometheus.Registerer, c *core) *counts {
 		m.binds.WithLabelValues(result)
 	}
 	return m
+}
+
+// watch counts connections.
+func (m *counts) watch(registry prometheus.Registerer, port *listener.Port) {
+	registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "divvy_extender_connections", Help: "Connections of schedulers that are open.",
+		}, func() float64 { open, _ := port.Figures(); return float64(open) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "divvy_extender_connections_closed_total", Help: "Connections of schedulers that were closed because too many were open.",
+		}, func() float64 { _, closed := port.Figures(); return float64(closed) }),
+	)
 }
 
 func (m *counts) done(verb, result string, began time.Time) {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -23,6 +25,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func TestMetricsAreTold(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCounts(registry, newCore(ledgerOf(t)))
+	c.watch(registry, listener.NewPort(nil, 1))
 	c.requests.WithLabelValues(VerbFilter, "answered").Inc()
 	c.duration.WithLabelValues(VerbFilter)
 	answer := httptest.NewRecorder()
@@ -53,7 +56,7 @@ func BenchmarkFilter(b *testing.B) {
 				names = append(names, fmt.Sprintf("%q", n.Name))
 				w.core.setNode(trimNode(n))
 			}
-			h := &handler{core: w.core, binder: w.binder, away: func() error { return nil }, turns: make(chan struct{}, mostAtOnce), counts: w.binder.counts, log: slog.New(slog.DiscardHandler)}
+			h := &handler{core: w.core, binder: w.binder, away: func() error { return nil }, room: newRoom(roomBytes), counts: w.binder.counts, log: slog.New(slog.DiscardHandler)}
 			config, err := InMemory()
 			if err != nil {
 				b.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/extender/ledger"
 	"github.com/divvy-gpu/divvy/internal/lease"
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 // Options are what a server is started with.
@@ -42,12 +44,17 @@ type Options struct {
 }
 
 const (
-	// longestHeader is how long a connection may take for the handshake and for the header of a request, and longestBody for all of
-	// a question.
+	// longestHeader is how long a connection may take for the handshake and for the header of a request.
 	longestHeader = 5 * time.Second
-	longestBody   = 15 * time.Second
 	longestIdle   = 10 * time.Minute
 	headerBytes   = 16 << 10
+	// mostConnections is how many connections are open for questions. A scheduler keeps one or two. mostProbing is for metrics and
+	// probes, each of which may make a new one.
+	mostConnections = 256
+	mostProbing     = 32
+	// streams and windowBytes bound what one connection of HTTP/2 can have under way, and unread.
+	streams     = 250
+	windowBytes = 256 << 10
 	// drain bounds how long questions under way may take when the server ends.
 	drain = 2*longestWrite + 2*longestRead
 	// tick is the time between two looks at what has become of bindings and GPUs.
@@ -84,11 +91,13 @@ func Serve(ctx context.Context, o Options) error {
 	defer s.known.running.Wait()
 	defer stop()
 	s.known.start(running)
-	questions, plain := s.questions(), s.probes(registry)
+	asked, probed := listener.NewPort(o.Questions, mostConnections), listener.NewPort(o.Plain, mostProbing)
+	questions, plain := s.questions(asked), s.probes(registry, probed)
+	s.counts.watch(registry, asked)
 	fault := make(chan error, 2)
 	for _, serve := range []func() error{
-		func() error { return questions.ServeTLS(o.Questions, "", "") },
-		func() error { return plain.Serve(o.Plain) },
+		func() error { return questions.ServeTLS(asked, "", "") },
+		func() error { return plain.Serve(probed) },
 	} {
 		go func() {
 			if err := serve(); !errors.Is(err, http.ErrServerClosed) {
@@ -192,18 +201,25 @@ func (s *server) away() error {
 }
 
 // questions is the server for schedulers.
-func (s *server) questions() *http.Server {
-	h := &handler{core: s.core, binder: s.binder, away: s.away, turns: make(chan struct{}, mostAtOnce), counts: s.counts, log: s.options.Log}
+func (s *server) questions(port *listener.Port) *http.Server {
+	h := &handler{core: s.core, binder: s.binder, away: s.away, room: newRoom(roomBytes), counts: s.counts, log: s.options.Log}
+	// A scheduler that is set up wrongly is told of, and not each of many.
+	faults := &listener.Seldom{To: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelInfo).Writer(), Now: time.Now}
 	return &http.Server{
-		Handler: h.mux(), TLSConfig: s.options.TLS,
-		ReadHeaderTimeout: longestHeader, ReadTimeout: longestBody, WriteTimeout: longestBody + drain, IdleTimeout: longestIdle, MaxHeaderBytes: headerBytes,
-		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelInfo), // a scheduler that is set up wrongly
+		Handler: h.mux(), TLSConfig: s.options.TLS, ConnState: port.State, ConnContext: listener.WithConnection,
+		ReadHeaderTimeout: longestHeader, ReadTimeout: longestHeader + longestWait + longestBody, WriteTimeout: longestWait + longestBody + drain + longestSend,
+		IdleTimeout: longestIdle, MaxHeaderBytes: headerBytes,
+		// The time-outs above do not end a connection of HTTP/2 whose other end takes nothing at all.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: windowBytes, MaxReceiveBufferPerStream: windowBytes / 2, WriteByteTimeout: longestSend,
+		},
+		ErrorLog: log.New(faults, "", 0),
 	}
 }
 
 // probes answers metrics and probes: healthy is a server that runs, standing one that knows the cluster and would answer if it led,
 // ready one that answers.
-func (s *server) probes(registry *prometheus.Registry) *http.Server {
+func (s *server) probes(registry *prometheus.Registry, port *listener.Port) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { probed(w, nil) })
@@ -216,7 +232,7 @@ func (s *server) probes(registry *prometheus.Registry) *http.Server {
 		probed(w, nil)
 	})
 	return &http.Server{
-		Handler: mux, ReadHeaderTimeout: longestHeader, ReadTimeout: longestBody, WriteTimeout: longestBody, IdleTimeout: longestIdle, MaxHeaderBytes: headerBytes,
+		Handler: mux, ConnState: port.State, ReadHeaderTimeout: longestHeader, ReadTimeout: longestBody, WriteTimeout: longestSend, IdleTimeout: longestIdle, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}
 }

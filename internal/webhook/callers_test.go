@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 // authority signs certificates.
@@ -80,15 +81,15 @@ func newSecured(t *testing.T, callers Callers, judge verdict) *secured {
 	t.Helper()
 	s := &secured{keys: &keys{}, authority: newAuthority(t)}
 	s.keys.Store(s.authority.certificate(serverName, x509.ExtKeyUsageServerAuth, time.Hour))
-	listener := listen(t)
-	s.server = &server{options: Options{Callers: callers, Log: quiet()}, keys: s.keys, connections: newConnections(listener, mostConnections)}
+	port := listen(t)
+	s.server = &server{options: Options{Callers: callers, Log: quiet()}, keys: s.keys, connections: listener.NewPort(port, mostConnections)}
 	s.server.synced.Store(true)
 	handler := &endpoint{path: "/", small: newLane(smallBytes), large: newLane(largeBytes), counts: newCounts(prometheus.NewRegistry()), log: quiet(), judge: judge}
 	reviews := s.server.reviews(handler)
 	ended := make(chan error, 1)
 	go func() { ended <- reviews.ServeTLS(s.server.connections, "", "") }()
 	t.Cleanup(func() { _ = reviews.Close(); <-ended })
-	s.url = "https://" + listener.Addr().String()
+	s.url = "https://" + port.Addr().String()
 	return s
 }
 
@@ -229,21 +230,5 @@ func TestServingCertificateThatExpires(t *testing.T) {
 	goOn <- struct{}{}
 	if err := <-answered; err != nil || s.server.ready() != nil {
 		t.Errorf("with a new certificate: %v, ready %v", err, s.server.ready())
-	}
-}
-
-// Refused handshakes are told of, but not each of a flood.
-func TestSeldom(t *testing.T) {
-	var text strings.Builder
-	now := noon
-	to := &seldom{to: slog.NewLogLogger(slog.NewTextHandler(&text, nil), slog.LevelInfo).Writer(), now: func() time.Time { return now }}
-	for i := range 100 {
-		now = noon.Add(time.Duration(i) * time.Second)
-		if n, err := to.Write([]byte("refused\n")); n != len("refused\n") || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	if got := strings.Count(text.String(), "refused"); got != 10 {
-		t.Errorf("%d lines", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -13,6 +14,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 // The paths that reviews are sent to.
@@ -94,7 +96,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), code)
 		return
 	}
-	answered(r.Context())
+	listener.Answered(r.Context())
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(text); err != nil {
 		e.log.Info("the API server did not wait for the answer", "path", e.path, "error", err)
@@ -213,4 +215,13 @@ func timeLimit(r *http.Request) time.Duration {
 		given = longestWait
 	}
 	return max(given-reserve, given/2)
+}
+
+// addressOf is the host of an address with a port.
+func addressOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
 }

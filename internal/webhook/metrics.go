@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 // counts are the server's metrics.
@@ -29,14 +31,14 @@ func newCounts(registry prometheus.Registerer) *counts {
 }
 
 // watch counts connections.
-func (c *counts) watch(registry prometheus.Registerer, connections *connections) {
+func (c *counts) watch(registry prometheus.Registerer, connections *listener.Port) {
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "divvy_webhook_connections", Help: "Connections that are open for reviews.",
-		}, func() float64 { open, _ := connections.figures(); return float64(open) }),
+		}, func() float64 { open, _ := connections.Figures(); return float64(open) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "divvy_webhook_connections_closed_total", Help: "Connections closed because too many were open.",
-		}, func() float64 { _, closed := connections.figures(); return float64(closed) }),
+		}, func() float64 { _, closed := connections.Figures(); return float64(closed) }),
 	)
 }
 

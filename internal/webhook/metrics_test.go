@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -17,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func TestMetricsAreTold(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	c := newCounts(registry)
-	c.watch(registry, newConnections(nil, 1))
+	c.watch(registry, listener.NewPort(nil, 1))
 	c.reviews.WithLabelValues("/mutate-pods", "allowed").Inc()
 	c.duration.WithLabelValues("/mutate-pods")
 	answer := httptest.NewRecorder()

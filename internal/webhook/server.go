@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
 // OwnCertificates is the value of [Options.Certificates] with which the server makes its own certificates.
@@ -52,6 +53,8 @@ type Options struct {
 const drain = longestWait + time.Second
 
 const (
+	// mostConnections is how many connections are open for reviews. API servers keep a few each.
+	mostConnections = 256
 	// mostProbing is how many connections for metrics and probes are open.
 	mostProbing = 32
 	// longestHeader is how long a connection may take for the handshake, and for the header of a request.
@@ -71,7 +74,7 @@ var errUnread = errors.New("the cluster's GPUs, claims, quotas and LimitRanges h
 type server struct {
 	options     Options
 	keys        certificates
-	connections *connections
+	connections *listener.Port
 	trouble     func() error // of what is known of the cluster
 	synced      atomic.Bool
 	ending      atomic.Bool
@@ -94,13 +97,13 @@ func Serve(ctx context.Context, o Options) error {
 		translator: o.Translator, specs: newSpecs(o.Client), fleet: known.fleet, runtimes: &known.runtimes, ranges: known.ranges,
 		quotas: &quotas{held: known.limits, accounts: known.accounts}, queues: &known.queues,
 	}
-	s.connections = newConnections(o.Reviews, mostConnections)
+	s.connections = listener.NewPort(o.Reviews, mostConnections)
 	counts := newCounts(registry)
 	counts.watch(registry, s.connections)
 	reviews := s.reviews(judge.handler(counts, o.Log))
-	probing := newConnections(o.Plain, mostProbing)
+	probing := listener.NewPort(o.Plain, mostProbing)
 	plain := &http.Server{
-		Handler: s.probes(registry), ConnState: probing.state,
+		Handler: s.probes(registry), ConnState: probing.State,
 		ReadHeaderTimeout: longestHeader, ReadTimeout: longestWait, WriteTimeout: longestWait, IdleTimeout: longestIdle, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
@@ -143,15 +146,15 @@ func (s *server) reviews(handler http.Handler) *http.Server {
 	}
 	return &http.Server{
 		Handler:           o.Callers.unexpired(time.Now, handler),
-		ConnState:         s.connections.state,
-		ConnContext:       withConnection,
+		ConnState:         s.connections.State,
+		ConnContext:       listener.WithConnection,
 		ReadHeaderTimeout: longestHeader,
 		ReadTimeout:       longestWait + longestHeader,
 		WriteTimeout:      2 * longestWait,
 		IdleTimeout:       longestIdle,
 		MaxHeaderBytes:    headerBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: windowBytes, MaxReceiveBufferPerStream: windowBytes / 4},
-		ErrorLog:          log.New(&seldom{to: slog.NewLogLogger(o.Log.Handler(), level).Writer(), now: time.Now}, "", 0),
+		ErrorLog:          log.New(&listener.Seldom{To: slog.NewLogLogger(o.Log.Handler(), level).Writer(), Now: time.Now}, "", 0),
 		TLSConfig:         config,
 	}
 }

@@ -1,4 +1,4 @@
-package webhook
+package listener
 
 import (
 	"net"
@@ -8,16 +8,16 @@ import (
 
 // port is a port of which a test says from where connections come.
 type port struct {
-	*connections
+	*Port
 	t *testing.T
 }
 
 // from opens a connection.
-func (p port) from(address string) *connection {
+func (p port) from(address string) *guest {
 	p.t.Helper()
 	ours, theirs := net.Pipe()
 	p.t.Cleanup(func() { _ = theirs.Close() })
-	one := &connection{Conn: ours, of: p.connections, address: address}
+	one := &guest{Conn: ours, of: p.Port, address: address}
 	if away := p.add(one); away != nil {
 		if err := away.Close(); err != nil {
 			p.t.Error(err)
@@ -28,16 +28,16 @@ func (p port) from(address string) *connection {
 
 func (p port) counts(open, closed int) {
 	p.t.Helper()
-	if o, c := p.figures(); o != open || c != closed {
+	if o, c := p.Figures(); o != open || c != closed {
 		p.t.Errorf("%d are open and %d were closed, want %d and %d", o, c, open, closed)
 	}
 }
 
 // A thousand connections from one address close each other, and not those of others.
 func TestConnectionsAreBounded(t *testing.T) {
-	p := port{newConnections(nil, 10), t}
-	honest := []*connection{p.from("honest"), p.from("honest")}
-	var flood []*connection
+	p := port{NewPort(nil, 10), t}
+	honest := []*guest{p.from("honest"), p.from("honest")}
+	var flood []*guest
 	for range 1000 {
 		flood = append(flood, p.from("flood"))
 	}
@@ -61,38 +61,35 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // Of one address, those go first on which nothing was answered, then those without a request, the oldest first.
 func TestConnectionsThatServeStay(t *testing.T) {
-	p := port{newConnections(nil, 4), t}
+	p := port{NewPort(nil, 4), t}
 	served, busyServed, busy, idle := p.from("a"), p.from("a"), p.from("a"), p.from("a")
-	for _, one := range []*connection{served, busyServed} {
-		answered(withConnection(t.Context(), one))
+	for _, one := range []*guest{served, busyServed} {
+		Answered(WithConnection(t.Context(), one))
 	}
-	p.state(busyServed, http.StateActive)
-	p.state(busy, http.StateActive)
-	for i, next := range []*connection{idle, busy} {
+	p.State(busyServed, http.StateActive)
+	p.State(busy, http.StateActive)
+	for i, next := range []*guest{idle, busy} {
 		fresh := p.from("a")
 		if !next.gone {
 			t.Fatalf("step %d closes another", i)
 		}
-		p.state(fresh, http.StateActive)
-		answered(withConnection(t.Context(), fresh))
+		p.State(fresh, http.StateActive)
+		Answered(WithConnection(t.Context(), fresh))
 	}
 	p.from("a")
 	if !served.gone || busyServed.gone {
 		t.Errorf("of those that served: idle closed %v, busy closed %v", served.gone, busyServed.gone)
 	}
-	p.state(busyServed, http.StateIdle)
+	p.State(busyServed, http.StateIdle)
 }
 
 // What is no connection of the port is left alone.
 func TestForeignConnections(t *testing.T) {
-	p := port{newConnections(nil, 1), t}
+	p := port{NewPort(nil, 1), t}
 	one, other := net.Pipe()
 	defer func() { _, _ = one.Close(), other.Close() }()
-	p.state(one, http.StateActive)
-	answered(withConnection(t.Context(), one))
-	answered(t.Context())
+	p.State(one, http.StateActive)
+	Answered(WithConnection(t.Context(), one))
+	Answered(t.Context())
 	p.counts(0, 0)
-	if got := addressOf("no port"); got != "no port" {
-		t.Error(got)
-	}
 }

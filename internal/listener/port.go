@@ -1,4 +1,4 @@
-package webhook
+package listener
 
 import (
 	"context"
@@ -8,80 +8,69 @@ import (
 	"sync"
 )
 
-// mostConnections is how many connections a port has open. API servers keep a few each.
-const mostConnections = 256
-
-// connections bounds how many connections a listener has open. One more takes the place of one of the address that has
-// the most: first of one on which no review was answered yet, then of one on which none is under way, the oldest first.
+// Port bounds how many connections an HTTP server has open. One more takes the place of one of the address that has
+// the most: first of one on which nothing was answered yet, then of one on which no request is under way, the oldest first.
 // So a flood of connections closes its own.
-type connections struct {
+type Port struct {
 	net.Listener
 	most int
 
 	mu     sync.Mutex // guards what follows and the connections' fields; nothing else is locked within
-	open   map[string]map[*connection]bool
+	open   map[string]map[*guest]bool
 	count  int
 	number int
 	closed int // to make room
 }
 
-// connection is one of them.
-type connection struct {
+// guest is one of the connections.
+type guest struct {
 	net.Conn
-	of      *connections
+	of      *Port
 	address string
 	number  int  // they are numbered as they come
 	busy    bool // with a request
-	served  bool // a review was answered on it
+	served  bool // something was answered on it
 	gone    bool
 }
 
-func newConnections(listener net.Listener, most int) *connections {
-	return &connections{Listener: listener, most: most, open: make(map[string]map[*connection]bool)}
+// NewPort has at most so many connections of a listener open. The server's ConnState must be [Port.State].
+func NewPort(listener net.Listener, most int) *Port {
+	return &Port{Listener: listener, most: most, open: make(map[string]map[*guest]bool)}
 }
 
 // Accept implements [net.Listener].
-func (c *connections) Accept() (net.Conn, error) {
+func (c *Port) Accept() (net.Conn, error) {
 	accepted, err := c.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	one := &connection{Conn: accepted, of: c, address: addressOf(accepted.RemoteAddr().String())}
+	one := &guest{Conn: accepted, of: c, address: string(AddressOf(accepted))}
 	if away := c.add(one); away != nil {
 		_ = away.Close()
 	}
 	return one, nil
 }
 
-// addressOf is the host of an address with a port.
-func addressOf(address string) string {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
-}
-
 // add counts a connection and returns the one that must go, or nil.
-func (c *connections) add(one *connection) *connection {
+func (c *Port) add(one *guest) *guest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.number++
 	one.number = c.number
 	if c.open[one.address] == nil {
-		c.open[one.address] = make(map[*connection]bool)
+		c.open[one.address] = make(map[*guest]bool)
 	}
 	c.open[one.address][one] = true
 	if c.count++; c.count <= c.most {
 		return nil
 	}
-	var most map[*connection]bool
+	var most map[*guest]bool
 	for _, of := range c.open {
 		if len(of) > len(most) {
 			most = of
 		}
 	}
-	var away *connection
+	var away *guest
 	for other := range most {
 		if other != one && (away == nil || other.before(away)) {
 			away = other
@@ -96,7 +85,7 @@ func (c *connections) add(one *connection) *connection {
 }
 
 // before reports whether a connection goes before another.
-func (one *connection) before(other *connection) bool {
+func (one *guest) before(other *guest) bool {
 	switch {
 	case one.served != other.served:
 		return other.served
@@ -106,7 +95,7 @@ func (one *connection) before(other *connection) bool {
 	return one.number < other.number
 }
 
-func (c *connections) remove(one *connection) {
+func (c *Port) remove(one *guest) {
 	if one.gone {
 		return
 	}
@@ -119,15 +108,15 @@ func (c *connections) remove(one *connection) {
 }
 
 // Close implements [net.Conn].
-func (one *connection) Close() error {
+func (one *guest) Close() error {
 	one.of.mu.Lock()
 	one.of.remove(one)
 	one.of.mu.Unlock()
 	return one.Conn.Close()
 }
 
-// state notes what the HTTP server does with a connection.
-func (c *connections) state(conn net.Conn, state http.ConnState) {
+// State notes what the HTTP server does with a connection.
+func (c *Port) State(conn net.Conn, state http.ConnState) {
 	if one := ours(conn); one != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -135,34 +124,42 @@ func (c *connections) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// ours is the connection below TLS.
-func ours(conn net.Conn) *connection {
+// ours is the connection below TLS, nil for one of another server.
+func ours(conn net.Conn) *guest {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	one, _ := conn.(*connection)
+	one, _ := conn.(*guest)
 	return one
 }
 
 // under is the key of a connection in the context of its requests.
 type under struct{}
 
-func withConnection(ctx context.Context, conn net.Conn) context.Context {
+// WithConnection is for a server's ConnContext, so that [Answered] and [Hang] know whose request it is.
+func WithConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, under{}, ours(conn))
 }
 
-// answered notes that a review was answered on the connection of a request.
-func answered(ctx context.Context) {
-	if one, ok := ctx.Value(under{}).(*connection); ok && one != nil {
+// Answered notes that something was answered on the connection of a request.
+func Answered(ctx context.Context) {
+	if one, ok := ctx.Value(under{}).(*guest); ok && one != nil {
 		one.of.mu.Lock()
 		defer one.of.mu.Unlock()
 		one.served = true
 	}
 }
 
-// figures are how many connections are open, and how many were closed to make room.
-func (c *connections) figures() (open, closed int) {
+// Figures are how many connections are open, and how many were closed to make room.
+func (c *Port) Figures() (open, closed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.count, c.closed
+}
+
+// Hang ends the connection of a request at once, with everything else that is under way on it.
+func Hang(ctx context.Context) {
+	if one, ok := ctx.Value(under{}).(*guest); ok && one != nil {
+		_ = one.Close() // it may have ended
+	}
 }
