@@ -41,7 +41,7 @@ type fences struct {
 // look tells what is new.
 func (f *fences) look(ctx context.Context) {
 	all := f.core.fences()
-	f.counts.fenced.Set(float64(len(all)))
+	f.counts.fence(all)
 	known := f.known
 	f.known = make(map[string]bool, len(all))
 	for _, fence := range all {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/divvy-gpu/divvy/internal/extender/ledger"
 	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
@@ -14,7 +15,7 @@ type counts struct {
 	duration *prometheus.HistogramVec
 	binds    *prometheus.CounterVec
 	calls    prometheus.Counter
-	fenced   prometheus.Gauge
+	fenced   *prometheus.GaugeVec
 	leads    prometheus.Gauge
 }
 
@@ -36,9 +37,10 @@ func newCounts(registry prometheus.Registerer, c *core) *counts {
 		calls: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "divvy_extender_calls_total", Help: "Pods about which the scheduler was told to ask again, because this replica heard later than the scheduler that they fit.",
 		}),
-		fenced: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "divvy_extender_fenced_gpus", Help: "GPUs that take no more shares, because what is said of them contradicts itself.",
-		}),
+		fenced: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "divvy_extender_fenced_gpus",
+			Help: "GPUs that take no more shares, by reason: unclaimed (the agent holds a share that no pod has), differing (it holds something else than the pod says), exceeded (more is given than there is), surplus (the node has too many) and unreadable (of a node whose annotations cannot be read, as one).",
+		}, []string{"reason"}),
 		leads: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "divvy_extender_leads", Help: "1 while this replica answers, and 0 while it follows.",
 		}),
@@ -49,7 +51,19 @@ func newCounts(registry prometheus.Registerer, c *core) *counts {
 	for result := range map[string]bool{"bound": true, "refused": true, "unanswered": true, "undone": true} {
 		m.binds.WithLabelValues(result)
 	}
+	m.fence(nil)
 	return m
+}
+
+// fence counts fences.
+func (m *counts) fence(all []ledger.Fence) {
+	by := map[ledger.FenceKind]int{}
+	for i := range all {
+		by[all[i].Kind]++
+	}
+	for _, kind := range ledger.FenceKinds {
+		m.fenced.WithLabelValues(string(kind)).Set(float64(by[kind]))
+	}
 }
 
 // watch counts connections.

@@ -12,10 +12,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/extender/ledger"
 	"github.com/divvy-gpu/divvy/internal/listener"
 )
 
@@ -43,6 +47,37 @@ func TestMetricsAreTold(t *testing.T) {
 	if got := answer.Body.String(); got != string(want) {
 		t.Errorf("told are\n%s\nwant\n%s", got, want)
 	}
+}
+
+// What pods and agents say differently is told by its reason, and told no more when it has ended.
+func TestDifferencesAreTold(t *testing.T) {
+	node := nodeOf(t, "a", 1)
+	held, err := v1alpha1.NodeHeld{Shares: []v1alpha1.ShareHeld{{Pod: "gone", Name: "main", GPUs: []v1alpha1.GPUAssigned{{UUID: "GPU-61-0", Memory: gib}}}}}.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, before := newWorld(t, node), node.DeepCopy()
+	registry := prometheus.NewRegistry()
+	f := &fences{core: w.core, client: fake.NewClientset(), now: w.now, counts: newCounts(registry, w.core), log: w.binder.log}
+	told := func(want int) {
+		t.Helper()
+		f.look(t.Context())
+		answer := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if line := fmt.Sprintf("divvy_extender_fenced_gpus{reason=%q} %d\n", ledger.FencedUnclaimed, want); !strings.Contains(answer.Body.String(), line) {
+			t.Errorf("%s is not in %s", line, answer.Body.String())
+		}
+	}
+	w.core.advance(w.now())
+	told(0)
+	node.Annotations[v1alpha1.HeldAnnotation] = held
+	w.core.setNode(trimNode(node))
+	w.core.advance(w.now())
+	told(0)
+	w.core.advance(w.now().Add(time.Hour))
+	told(1)
+	w.core.setNode(trimNode(before))
+	told(0)
 }
 
 // BenchmarkFilter asks over HTTPS about all nodes, between bindings.

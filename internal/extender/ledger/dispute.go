@@ -27,8 +27,14 @@ func (a shareID) compare(b shareID) int {
 // dispute is a share of which a node's agent says something else than the pod does.
 type dispute struct {
 	since time.Time
-	text  string
+	reason
 	uuids []string
+}
+
+// reason says why a GPU is fenced.
+type reason struct {
+	kind FenceKind
+	text string
 }
 
 // compare has the inventory count what the node's agent holds for pods and no pod says, and notes what is disputed. What
@@ -42,11 +48,11 @@ func (l *Ledger) compare(n *node) {
 		if sameShares(held, known) {
 			continue
 		}
-		d := &dispute{since: l.now, text: disputed(id, known)}
+		d := &dispute{since: l.now, reason: disputed(id, known)}
 		for _, s := range slices.Concat(held, known) {
 			d.uuids = append(d.uuids, s.UUID)
 		}
-		if before := n.disputes[id]; before != nil && before.text == d.text && slices.Equal(before.uuids, d.uuids) {
+		if before := n.disputes[id]; before != nil && before.reason == d.reason && slices.Equal(before.uuids, d.uuids) {
 			d.since = before.since
 		}
 		disputes[id] = d
@@ -133,36 +139,36 @@ func excess(of, beyond []alloc.Share) (more []alloc.Share) {
 }
 
 // disputed says what is wrong with a share.
-func disputed(id shareID, known []alloc.Share) string {
+func disputed(id shareID, known []alloc.Share) reason {
 	if len(known) == 0 {
-		return fmt.Sprintf("its node's agent holds share %q of pod %s, and no such pod with that share is there", id.name, id.pod)
+		return reason{FencedUnclaimed, fmt.Sprintf("its node's agent holds share %q of pod %s, and no such pod with that share is there", id.name, id.pod)}
 	}
-	return fmt.Sprintf("its node's agent holds something else for share %q of pod %s than the pod's annotation %s says", id.name, id.pod, v1alpha1.AssignmentAnnotation)
+	return reason{FencedDiffering, fmt.Sprintf("its node's agent holds something else for share %q of pod %s than the pod's annotation %s says", id.name, id.pod, v1alpha1.AssignmentAnnotation)}
 }
 
 // fence keeps new shares from the GPUs of disputes that have lasted for the grace, and lifts what has ended.
 func (l *Ledger) fence(n *node) {
-	fences := map[string]string{}
+	fences := map[string]reason{}
 	for _, id := range slices.SortedFunc(maps.Keys(n.disputes), shareID.compare) {
 		d := n.disputes[id]
 		if l.now.Sub(d.since) < l.config.Grace {
 			continue
 		}
 		for _, uuid := range d.uuids {
-			if fences[uuid] == "" {
-				fences[uuid] = d.text
+			if _, fenced := fences[uuid]; !fenced {
+				fences[uuid] = d.reason
 			}
 		}
 	}
 	for uuid := range n.fences {
-		if fences[uuid] == "" {
+		if _, lasts := fences[uuid]; !lasts {
 			l.inv.Fence(n.name, uuid, "")
 			l.changes++
 		}
 	}
-	for uuid, reason := range fences {
-		if n.fences[uuid] != reason {
-			l.inv.Fence(n.name, uuid, reason)
+	for uuid, why := range fences {
+		if n.fences[uuid] != why {
+			l.inv.Fence(n.name, uuid, why.text)
 		}
 	}
 	n.fences = fences
@@ -171,10 +177,31 @@ func (l *Ledger) fence(n *node) {
 	}
 }
 
+// FenceKind says which kind of reason a fence has.
+type FenceKind string
+
+// The kinds.
+const (
+	// FencedUnreadable is a node whose annotations cannot be read, or say half.
+	FencedUnreadable FenceKind = "unreadable"
+	// FencedSurplus is a GPU beyond the most of a node.
+	FencedSurplus FenceKind = "surplus"
+	// FencedExceeded is a GPU of which more is given than there is, or that is given whole and has other tenants.
+	FencedExceeded FenceKind = "exceeded"
+	// FencedUnclaimed is a GPU of which the agent holds a share that no pod says it has, and FencedDiffering one of which it holds something
+	// else for a share than the pod says.
+	FencedUnclaimed FenceKind = "unclaimed"
+	FencedDiffering FenceKind = "differing"
+)
+
+// FenceKinds are all of them.
+var FenceKinds = []FenceKind{FencedUnreadable, FencedSurplus, FencedExceeded, FencedUnclaimed, FencedDiffering}
+
 // Fence is a GPU that takes no more shares until what contradicts itself there has ended, and why.
 type Fence struct {
 	// UUID is empty where the node's annotations cannot be read, so that none of its GPUs takes shares.
 	Node, UUID string
+	Kind       FenceKind
 	Reason     string
 	// Pods are those with a part of the GPU, by UID, in order.
 	Pods []string
@@ -186,10 +213,10 @@ func (l *Ledger) Fences() []Fence {
 	var all []Fence
 	for name, n := range l.nodes {
 		if n.fault != "" {
-			all = append(all, Fence{Node: name, Reason: oneLine(n.fault)})
+			all = append(all, Fence{Node: name, Kind: FencedUnreadable, Reason: oneLine(n.fault)})
 		}
 		for _, uuid := range n.more {
-			all = append(all, Fence{Node: name, UUID: uuid, Reason: fmt.Sprintf("its node has more than %d GPUs", alloc.MaxGPUs)})
+			all = append(all, Fence{Node: name, UUID: uuid, Kind: FencedSurplus, Reason: fmt.Sprintf("its node has more than %d GPUs", alloc.MaxGPUs)})
 		}
 		at, ok := l.inv.Position(name)
 		if !ok {
@@ -198,7 +225,8 @@ func (l *Ledger) Fences() []Fence {
 		gpus := l.inv.Node(at).GPUs
 		for i := range gpus {
 			if g := &gpus[i]; g.Fence != "" {
-				all = append(all, Fence{Node: name, UUID: g.UUID, Reason: cmp.Or(n.fences[g.UUID], "it "+g.Fence), Pods: n.podsOn(g.UUID)})
+				why := cmp.Or(n.fences[g.UUID], reason{FencedExceeded, "it " + g.Fence})
+				all = append(all, Fence{Node: name, UUID: g.UUID, Kind: why.kind, Reason: why.text, Pods: n.podsOn(g.UUID)})
 			}
 		}
 	}

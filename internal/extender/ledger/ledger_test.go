@@ -249,7 +249,7 @@ func TestDisputesFence(t *testing.T) {
 	}
 	check(t, l)
 	fences := l.Fences()
-	if len(fences) != 2 || !slices.Equal(fences[0].Pods, []string{"a"}) || !strings.Contains(fences[0].Reason, `share "main" of pod a`) {
+	if len(fences) != 2 || !slices.Equal(fences[0].Pods, []string{"a"}) || !strings.Contains(fences[0].Reason, `share "main" of pod a`) || fences[0].Kind != FencedDiffering {
 		t.Fatalf("%+v", fences)
 	}
 	if v := verdicts(t, l, podOf(t, "b", ask("main", 1, gib, 0)), "n0"); v[0].Kind != Fenced {
@@ -267,8 +267,8 @@ func TestDisputesFence(t *testing.T) {
 		t.Errorf("%d bytes count", g.Granted)
 	}
 	l.Advance(start.Add(3 * grace))
-	if len(l.Fences()) != 1 {
-		t.Errorf("%+v", l.Fences())
+	if fences := l.Fences(); len(fences) != 1 || fences[0].Kind != FencedUnclaimed {
+		t.Errorf("%+v", fences)
 	}
 	check(t, l)
 }
@@ -282,7 +282,7 @@ func TestGivenTwiceFences(t *testing.T) {
 	b := podOf(t, "b", ask("main", 1, gib, 0))
 	given := v1alpha1.PodAssignment{Pod: "b", Shares: []v1alpha1.ShareAssigned{{Name: "main", Containers: []string{"main"}, Config: sharing, GPUs: []v1alpha1.GPUAssigned{{UUID: all[0].UUID, Memory: gib}}}}}
 	l.SetPod("b", bound(t, b, "n0", given))
-	if fences := l.Fences(); len(fences) != 1 || !slices.Equal(fences[0].Pods, []string{"a", "b"}) || a.Shares[0].GPUs[0].Memory != 40*gib {
+	if fences := l.Fences(); len(fences) != 1 || !slices.Equal(fences[0].Pods, []string{"a", "b"}) || fences[0].Kind != FencedExceeded || a.Shares[0].GPUs[0].Memory != 40*gib {
 		t.Errorf("%+v, %+v", fences, a)
 	}
 	check(t, l)
@@ -344,7 +344,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("node %s: %q", nodes[i], v.Text)
 		}
 	}
-	if fences := l.Fences(); len(fences) != 1 || fences[0].Node != "n4" || fences[0].UUID != "" || !strings.Contains(fences[0].Reason, "version 9") {
+	if fences := l.Fences(); len(fences) != 1 || fences[0].Node != "n4" || fences[0].UUID != "" || fences[0].Kind != FencedUnreadable || !strings.Contains(fences[0].Reason, "version 9") {
 		t.Errorf("%+v", fences)
 	}
 	// The scheduler counts processors and memory. It is believed where it asks about a node that seems to have too few.

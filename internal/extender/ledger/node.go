@@ -46,7 +46,7 @@ type node struct {
 	strangers map[shareID]alloc.Assignment
 	disputes  map[shareID]*dispute
 	// fences are those of disputes.
-	fences map[string]string
+	fences map[string]reason
 }
 
 // viewOfNode reads a node.
