@@ -42,8 +42,12 @@ func nodeOf(t testing.TB, name string, gpus int) *corev1.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	held, err := v1alpha1.NodeHeld{}.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.GPUsAnnotation: text}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.GPUsAnnotation: text, v1alpha1.HeldAnnotation: held}},
 		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("256Gi")}},
 	}
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 )
+
+// errNotHeld says that a node tells of its GPUs and not what is held of them.
+var errNotHeld = errors.New("annotation " + v1alpha1.HeldAnnotation + " is not there, which its agent writes again within ten minutes, and when it starts")
 
 // nodeView is what is read of a node.
 type nodeView struct {
@@ -87,7 +91,13 @@ func (l *Ledger) read(n *node) staleness {
 	if n.view.gpus != "" {
 		all, err = v1alpha1.ParseNodeGPUs(n.view.gpus)
 	}
-	if err == nil && n.view.held != "" {
+	switch {
+	case err != nil || n.view.gpus == "" && n.view.held == "":
+	case n.view.held == "":
+		// Somebody has removed it. What tenants of other kinds hold, and pods that have ended, is not known until the agent writes it
+		// again, and would be given twice.
+		err = errNotHeld
+	default:
 		n.held, err = v1alpha1.ParseNodeHeld(n.view.held)
 	}
 	if err != nil {

@@ -89,7 +89,11 @@ func (m *machine) node() (*corev1.Node, error) {
 		return n, nil
 	}
 	text, err := v1alpha1.NodeGPUs{GPUs: m.gpus}.Text()
-	n.Annotations = map[string]string{v1alpha1.GPUsAnnotation: text}
+	if err != nil {
+		return nil, err
+	}
+	held, err := v1alpha1.NodeHeld{}.Text()
+	n.Annotations = map[string]string{v1alpha1.GPUsAnnotation: text, v1alpha1.HeldAnnotation: held}
 	return n, err
 }
 
