@@ -49,8 +49,8 @@ static void remove_folder(void) {
 }
 
 void copies_start_worker(void) {
-    char path[PATH_MAX + 16];
-    int ends[2];
+    char path[PATH_MAX + 16], said[32];
+    int ends[2], ready[2];
 
     snprintf(copies_folder, sizeof copies_folder, "%s/divvy-copies-XXXXXX",
              getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
@@ -63,18 +63,25 @@ void copies_start_worker(void) {
     snprintf(path, sizeof path, "%s/worker.sock", copies_folder);
     CHECK_EQUAL(pipe(ends), 0);
     CHECK_EQUAL(fcntl(ends[1], F_SETFD, FD_CLOEXEC), 0);
+    CHECK_EQUAL(pipe(ready), 0);
+    CHECK_EQUAL(fcntl(ready[0], F_SETFD, FD_CLOEXEC), 0);
     worker = fork();
     CHECK(worker >= 0);
     if (worker == 0) {
-        char number[16];
+        char number[16], told[16];
         snprintf(number, sizeof number, "%d", ends[0]);
+        snprintf(told, sizeof told, "%d", ready[1]);
         setenv("LD_LIBRARY_PATH", SIMGPU_FOLDER, 1);
-        execl(WORKER_PROGRAM, "divvy-worker", "--listen", path, "--life", number, (char *)NULL);
+        execl(WORKER_PROGRAM, "divvy-worker", "--listen", path, "--life", number, "--ready", told,
+              (char *)NULL);
         _exit(127);
     }
     close(ends[0]);
+    close(ready[1]);
     life = ends[1];
-    EVENTUALLY(access(path, F_OK) == 0);
+    /* The socket's file is there before the worker listens. */
+    CHECK(read(ready[0], said, sizeof said) > 0);
+    close(ready[0]);
 }
 
 void copies_end_worker(void) {
