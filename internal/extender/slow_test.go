@@ -45,7 +45,8 @@ func TestSlowClients(t *testing.T) {
 			text := c.broad()
 			c.each(20, func() { c.say(c.secure(), header(VerbFilter, len(text))+text) })
 		},
-		"HTTP/2 is not read": func(c *crowd) { c.deaf() },
+		// Where the end of a question still waited for what is not read, the server has nothing to write, and the connection is idle.
+		"HTTP/2 is not read": func(c *crowd) { c.stay = true; c.deaf() },
 		"idle":               func(c *crowd) { c.stay = true; c.each(400, c.idle) },
 	} {
 		t.Run(name, func(t *testing.T) {
