@@ -82,6 +82,10 @@ func TestAnnotationsAreStrict(t *testing.T) {
 		"part of none":        replaced(requestText, `"memory":4294967296`, `"part":{"of":0,"in":0}`),
 		"amount of a whole":   replaced(requestText, `"whole":true`, `"whole":true,"cores":1`),
 		"empty selector":      replaced(requestText, `["true"]`, `[""]`),
+		"another form":        replaced(requestText, `"slice"`, `"mps"`),
+		"swap":                replaced(requestText, `"slice"`, `"slice","swap":true`),
+		"a kept part":         replaced(requestText, `"slice"`, `"slice","swap":true,"kept":"1Gi"`),
+		"leaves when idle":    replaced(requestText, `"slice"`, `"slice","suspendAfter":"10m"`),
 		"more than is stored": requestText + strings.Repeat(" ", maxAnnotation),
 	} {
 		if r, err := ParsePodRequest(text); !errors.Is(err, ErrAnnotation) || !reflect.DeepEqual(r, PodRequest{}) {

@@ -112,7 +112,22 @@ func (s *ShareRequired) validateAmounts() error {
 	case s.Whole && (s.Memory != 0 || s.Part != nil || s.Cores != 0):
 		return fmt.Errorf("a request for whole GPUs must not set memory or cores")
 	}
-	return checkConfig(s.Whole, s.Config, s.Cores)
+	if err := checkConfig(s.Whole, s.Config, s.Cores); err != nil || s.Whole {
+		return err
+	}
+	return s.Config.checkSlotted()
+}
+
+// checkSlotted returns an error for what needs a claim, because nobody who counts slots counts it: a GPU's form other than
+// shared, and memory of the host.
+func (c *ShareConfig) checkSlotted() error {
+	switch {
+	case c.Backend != BackendSlice && c.Backend != "":
+		return fmt.Errorf("backend %s needs a claim", c.Backend)
+	case c.Swap || !c.Kept.IsZero() || c.SuspendAfter != 0:
+		return fmt.Errorf("a share that leaves its GPU needs a claim")
+	}
+	return nil
 }
 
 func (a *PodAssignment) validate() error {

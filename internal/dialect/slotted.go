@@ -66,8 +66,8 @@ func checkBinders(users []string, mode string) error {
 const mostBinders = 32
 
 // CheckSlotted returns what a pod of mode slots asks, nil for nothing. Whoever creates pods can write the annotation by hand, so it
-// refuses what no translation writes. Handlers are those of the RuntimeClasses that are known. An error wraps [ErrRefused].
-func (t *Translator) CheckSlotted(pod *corev1.Pod, handlers map[string]string) (*v1alpha1.PodRequest, error) {
+// refuses what no translation writes, and what LimitRanges do not allow. An error wraps [ErrRefused].
+func (t *Translator) CheckSlotted(pod *corev1.Pod, inventory Inventory) (*v1alpha1.PodRequest, error) {
 	text, asks := pod.Annotations[v1alpha1.RequestAnnotation]
 	if !asks {
 		if container := slottedBy(pod); container != nil {
@@ -87,10 +87,27 @@ func (t *Translator) CheckSlotted(pod *corev1.Pod, handlers map[string]string) (
 			return nil, refuseWeight(config.Weight, t.maxWeight)
 		}
 	}
-	if kernel := t.OwnKernel(pod, handlers); kernel != "" {
+	if kernel := t.OwnKernel(pod, inventory.Handlers); kernel != "" {
 		return nil, refuseKernel(kernel)
 	}
+	if pod.Spec.NodeName != "" {
+		return nil, refuseNode(pod)
+	}
+	if err := inventory.checkRanges(pod, slottedRequests(pod, &request)); err != nil {
+		return nil, err
+	}
 	return &request, t.checkBinder(pod)
+}
+
+// slottedRequests returns what each container asks, in the order of the containers. Of several that take turns in a share each asks for
+// all of it, which its pod holds until it ends.
+func slottedRequests(pod *corev1.Pod, request *v1alpha1.PodRequest) (all []Request) {
+	for _, ref := range containersOf(pod) {
+		if s := request.ShareOf(ref.of(pod).Name); s != nil {
+			all = append(all, Request{Container: ref, Count: s.GPUs, Whole: s.Whole, Memory: s.Amount(), Cores: s.Cores})
+		}
+	}
+	return all
 }
 
 // slotNames are what containers of mode slots count.

@@ -141,6 +141,8 @@ func TestCheckSlotted(t *testing.T) {
 		"a kernel of its own":     {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}]", request, ", runtimeClassName: kata", "kernel of their own"},
 		"the default scheduler":   {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}]", request, ", schedulerName: default-scheduler", `scheduler "default-scheduler", which gives no GPUs here: name divvy-scheduler`},
 		"another system's":        {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}]", request, ", schedulerName: hami-scheduler", "which gives no GPUs here"},
+		"its own node":            {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}]", request, ", nodeName: n1", `names its node "n1"`},
+		"another form":            {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}]", strings.Replace(request, "slice", "mps", 1), "", "backend mps needs a claim"},
 		"a scheduler of its own":  {"[{name: a, resources: {limits: {divvy.dev/shares: 1}}}]", request, ", schedulerName: mine", ""},
 	} {
 		if !strings.Contains(c.more, "schedulerName") {
@@ -150,7 +152,7 @@ func TestCheckSlotted(t *testing.T) {
 		if c.request != "" {
 			pod.Annotations[v1alpha1.RequestAnnotation] = strings.Replace(c.request, "WEIGHT", "1", 1)
 		}
-		got, err := translator.CheckSlotted(pod, nil)
+		got, err := translator.CheckSlotted(pod, Inventory{})
 		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v", name, err)
 		}

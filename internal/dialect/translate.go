@@ -118,7 +118,7 @@ func (t *Translator) makeClaims(pod *corev1.Pod, claims []claim, inventory Inven
 // check refuses requests that a pod of this kind cannot have.
 func (t *Translator) check(pod *corev1.Pod, requests []Request, inventory Inventory) error {
 	if pod.Spec.NodeName != "" {
-		return refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
+		return refuseNode(pod)
 	}
 	if err := t.checkLeaving(pod); err != nil {
 		return err
@@ -135,6 +135,10 @@ func (t *Translator) check(pod *corev1.Pod, requests []Request, inventory Invent
 		}
 	}
 	return inventory.checkRanges(pod, requests)
+}
+
+func refuseNode(pod *corev1.Pod) error {
+	return refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
 }
 
 // OwnKernel names the runtime class of a pod if its containers run on a kernel of their own, and is empty otherwise.

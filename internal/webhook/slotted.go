@@ -86,13 +86,16 @@ func (j *judge) validateSlotted(_ context.Context, request *admissionv1.Admissio
 	if err := readObject(request, pod); err != nil {
 		return admission{}, err
 	}
-	asked, err := j.translator.CheckSlotted(pod, j.runtimes.all())
+	inventory := j.fleet.inventory()
+	translations := inventory.translations
+	translations.Handlers, translations.Ranges, translations.Counting = j.runtimes.all(), j.ranges.of(request.Namespace), inventory.sizes
+	asked, err := j.translator.CheckSlotted(pod, translations)
 	if err != nil || asked == nil {
 		return admission{}, err
 	}
 	// The quota comes last: a pod that it lets through counts.
 	dryRun := request.DryRun != nil && *request.DryRun
-	return admission{}, j.quotas.checkSlotted(request.Namespace, pod.Name, dialect.CountedOfRequest(asked), j.fleet.sizes(), dryRun)
+	return admission{}, j.quotas.checkSlotted(request.Namespace, pod.Name, dialect.CountedOfRequest(asked), inventory.sizes, dryRun)
 }
 
 // checkSlotted checks a pod of mode slots, and counts it from now on unless it is a dry run.

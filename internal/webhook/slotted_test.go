@@ -102,6 +102,11 @@ func TestSlottedByHand(t *testing.T) {
 	if _, err := w.judge.validateSlotted(t.Context(), podRequest(t, slottedPod("a", "", ""))); !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), "allows 3Gi") {
 		t.Errorf("%v", err)
 	}
+	w = slotsWorld(t)
+	w.know(t, w.ranges, &corev1.LimitRange{}, `{metadata: {name: team, namespace: space}, spec: {limits: [{type: Container, max: {divvy.dev/gpu-memory: 2Gi}}]}}`)
+	if _, err := w.judge.validateSlotted(t.Context(), podRequest(t, slottedPod("a", "", ""))); !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), `LimitRange "team" allows 2Gi of divvy.dev/gpu-memory, and container main asks for 4Gi`) {
+		t.Errorf("%v", err)
+	}
 	slot := strings.Replace(slottedPod("a", "", ""), v1alpha1.RequestAnnotation, "divvy.dev/other", 1)
 	if _, err := w.judge.validateSlotted(t.Context(), podRequest(t, slot)); !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), "which Divvy counts itself") {
 		t.Errorf("%v", err)
