@@ -11,6 +11,8 @@ const (
 	ReasonNRI = "NoSharesWithoutNRI"
 	// ReasonNRIAgain follows it when the runtime asks again.
 	ReasonNRIAgain = "SharesAgain"
+	// ReasonFenced is of nodes with a GPU that takes no more shares, because what is said of it contradicts itself.
+	ReasonFenced = "GPUFenced"
 )
 
 // NewestMinor is the minor version of the newest Kubernetes 1 with which Divvy was run.

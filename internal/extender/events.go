@@ -16,9 +16,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/extender/ledger"
 )
 
-// ReasonFenced is that of the event on a node with a GPU that takes no more shares.
-const ReasonFenced = "GPUFenced"
-
 const (
 	// longestNote is the longest message of an event, in bytes.
 	longestNote = 1024
@@ -66,7 +63,7 @@ func (f *fences) tell(ctx context.Context, fence ledger.Fence) error {
 	_, err := f.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: nameOf(fence.Node), Namespace: metav1.NamespaceDefault},
 		EventTime:  metav1.NewMicroTime(f.now()), ReportingController: v1alpha1.Domain + "/scheduler-extender", ReportingInstance: f.identity,
-		Action: "Scheduling", Reason: ReasonFenced, Type: corev1.EventTypeWarning, Note: note,
+		Action: "Scheduling", Reason: v1alpha1.ReasonFenced, Type: corev1.EventTypeWarning, Note: note,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: fence.Node},
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -167,7 +167,7 @@ func TestFenceIsTold(t *testing.T) {
 	if err != nil || len(events.Items) != 1 {
 		t.Fatalf("%+v, %v", events, err)
 	}
-	if e := events.Items[0]; e.Reason != ReasonFenced || e.Regarding.Name != "a" || !strings.Contains(e.Note, "takes no more shares") || !strings.Contains(e.Note, "uid-p, uid-q") {
+	if e := events.Items[0]; e.Reason != v1alpha1.ReasonFenced || e.Regarding.Name != "a" || !strings.Contains(e.Note, "takes no more shares") || !strings.Contains(e.Note, "uid-p, uid-q") {
 		t.Errorf("%+v", e)
 	}
 	if w.room("a", 1) {

@@ -56,7 +56,7 @@ func (c Cluster) Run(ctx context.Context) []doctor.Check {
 	}
 	agents, check := c.agents(ctx)
 	if slots(agents) {
-		checks = append(checks, c.runtimes(ctx))
+		checks = append(append(checks, c.placing(ctx)...), c.fenced(ctx), c.runtimes(ctx))
 	} else {
 		_, controller := c.deployment(ctx, "cluster.controller", controllerName, "the controller")
 		checks = append(checks, controller)
@@ -85,11 +85,7 @@ func (c Cluster) deployment(ctx context.Context, id doctor.ID, name, what string
 		}
 		return nil, check
 	}
-	want := int32(1)
-	if found.Spec.Replicas != nil {
-		want = *found.Spec.Replicas
-	}
-	ready := found.Status.ReadyReplicas
+	want, ready := wanted(found), found.Status.ReadyReplicas
 	check.Found = fmt.Sprintf("%d of %d replicas are ready", ready, want)
 	switch {
 	case ready == 0:
@@ -98,6 +94,14 @@ func (c Cluster) deployment(ctx context.Context, id doctor.ID, name, what string
 		check.Status, check.Next = doctor.Warn, "while none answers, pods that ask for GPUs are refused: run two or more"
 	}
 	return found, check
+}
+
+// wanted is how many replicas a deployment is to have.
+func wanted(deployment *appsv1.Deployment) int32 {
+	if deployment.Spec.Replicas == nil {
+		return 1
+	}
+	return *deployment.Spec.Replicas
 }
 
 // trust checks that the API server was told whom to trust for each of the webhooks.

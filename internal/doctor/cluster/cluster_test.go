@@ -121,8 +121,12 @@ func TestCluster(t *testing.T) {
 			set := find[*appsv1.DaemonSet](o)
 			set.Status.NumberReady = 2
 			set.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--mode=slots"}}}
-			return append(o[:1:1], o[2:]...)
+			return append(append(o[:1:1], o[2:]...), slotted(true).objects()...)
 		}, unreachable, []string{"warn the webhook's port", "warn agents: 2 of 3 nodes"}},
+		"slots that nobody places": {func(o []runtime.Object) []runtime.Object {
+			find[*appsv1.DaemonSet](o).Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--mode=slots"}}}
+			return append(o[:1:1], o[2:]...)
+		}, unreachable, []string{"warn the webhook's port", "fail the scheduler: "}},
 		"two versions": {func(o []runtime.Object) []runtime.Object {
 			other := find[*corev1.Pod](o).DeepCopy()
 			other.Name, other.Labels[versionLabel] = "w2", "0.0.2"

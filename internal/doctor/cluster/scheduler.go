@@ -34,7 +34,8 @@ func (c Cluster) scheduler(ctx context.Context) []doctor.Check {
 		if check.Status == doctor.Warn {
 			check.Next = "while none runs, pods that ask for GPUs wait: run two"
 		}
-		return append([]doctor.Check{check, c.leader(ctx)}, c.allocators(ctx)...)
+		leader, _ := c.leader(ctx)
+		return append([]doctor.Check{check, leader}, c.allocators(ctx)...)
 	case strings.Contains(check.Found, "not found"):
 		return append(c.orphans(ctx), c.allocators(ctx)...)
 	default:
@@ -42,21 +43,27 @@ func (c Cluster) scheduler(ctx context.Context) []doctor.Check {
 	}
 }
 
-// leader checks that one of the schedulers leads.
-func (c Cluster) leader(ctx context.Context) doctor.Check {
-	check := doctor.Check{ID: "cluster.leader", Name: "who schedules", Status: doctor.OK}
-	lease, err := c.Client.CoordinationV1().Leases(c.Namespace).Get(ctx, schedulerName, metav1.GetOptions{})
-	next := fmt.Sprintf("pods that ask for GPUs wait: `kubectl -n %s logs deployment/%s` says why none leads", c.Namespace, schedulerName)
+// leader checks that one of the schedulers leads, and names it.
+func (c Cluster) leader(ctx context.Context) (check doctor.Check, holder string) {
+	check = doctor.Check{ID: "cluster.leader", Name: "who schedules", Status: doctor.OK}
+	holder = c.held(ctx, &check, schedulerName, "deployment/"+schedulerName)
+	return check, holder
+}
+
+// held checks that somebody has a lease and renews it, and names the pod that had it last. Where nobody does, the logs say why.
+func (c Cluster) held(ctx context.Context, check *doctor.Check, name, logs string) (holder string) {
+	lease, err := c.Client.CoordinationV1().Leases(c.Namespace).Get(ctx, name, metav1.GetOptions{})
+	next := fmt.Sprintf("pods that ask for GPUs wait: `kubectl -n %s logs %s` says why none leads", c.Namespace, logs)
 	switch {
 	case apierrors.IsNotFound(err):
 		check.Status, check.Found, check.Next = doctor.Fail, "no replica has led yet", next
 	case err != nil:
 		check.Status, check.Found, check.Next = doctor.Warn, err.Error(), "it is not known whether a replica leads"
 	case lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" || lease.Spec.RenewTime == nil:
-		check.Status, check.Found, check.Next = doctor.Fail, "nobody has lease "+schedulerName, next
+		check.Status, check.Found, check.Next = doctor.Fail, "nobody has lease "+name, next
 	default:
 		// The identity is the pod's name, and what tells its processes apart.
-		holder, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+		holder, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
 		check.Found = holder + " leads"
 		lasts := clocksDiffer
 		if lease.Spec.LeaseDurationSeconds != nil {
@@ -67,7 +74,7 @@ func (c Cluster) leader(ctx context.Context) doctor.Check {
 			check.Found = fmt.Sprintf("%s led, and has not renewed its lease for %v", holder, ago.Round(time.Second))
 		}
 	}
-	return check
+	return holder
 }
 
 // listed is the list of users in the policy's expression.
