@@ -2,9 +2,11 @@ package deviceplugin
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -122,8 +124,15 @@ func listed(units []MachineUnit) []*kubelet.Device {
 	return all
 }
 
+// giveWait is how long the kubelet waits for the devices of a container. It asks without a limit of its own and starts no pod of the
+// node meanwhile, whatever the pod has (endpoint.go in pkg/kubelet/cm/devicemanager). A driver that lets go of a device may take
+// seconds, and one that never does must not stop the node.
+const giveWait = 15 * time.Second
+
 // Allocate makes devices ready, and gives their nodes to the container with the variables by which KubeVirt finds them.
 func (s *machineService) Allocate(ctx context.Context, request *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, giveWait)
+	defer cancel()
 	units, _ := s.units()
 	answer := &kubelet.AllocateResponse{}
 	for _, container := range request.GetContainerRequests() {
@@ -132,7 +141,7 @@ func (s *machineService) Allocate(ctx context.Context, request *kubelet.Allocate
 			if !slices.ContainsFunc(units, func(u MachineUnit) bool { return u.ID == id }) {
 				return nil, status.Errorf(codes.InvalidArgument, "%s has no %s any more", s.resource, id)
 			}
-			device, err := s.machines.Give(ctx, id)
+			device, err := s.give(ctx, id)
 			if err != nil {
 				s.machines.Log.WarnContext(ctx, "cannot give a device to a virtual machine", "device", id, "error", err)
 				return nil, status.Errorf(codes.Unavailable, "give %s to a virtual machine: %v", id, err)
@@ -142,6 +151,24 @@ func (s *machineService) Allocate(ctx context.Context, request *kubelet.Allocate
 		answer.ContainerResponses = append(answer.ContainerResponses, handedOver(s.resource, given))
 	}
 	return answer, nil
+}
+
+// give makes a device ready, or returns an error when ctx is done: what waits for the kernel heeds no context. What was begun ends by
+// itself, and then the device is back or ready for the next container.
+func (s *machineService) give(ctx context.Context, id string) (MachineDevice, error) {
+	given := make(chan struct{})
+	var made MachineDevice
+	var fault error
+	go func() {
+		defer close(given)
+		made, fault = s.machines.Give(ctx, id)
+	}()
+	select {
+	case <-given:
+		return made, fault
+	case <-ctx.Done():
+		return MachineDevice{}, fmt.Errorf("wait until its driver lets go of it: %w", ctx.Err())
+	}
 }
 
 // handedOver is what a container gets with devices of a resource. It is pure.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -113,6 +115,30 @@ func TestMachinesAreCountedAndGiven(t *testing.T) {
 	if _, err := allocate("0000:c1:00.5"); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a device that is gone: %v", err)
 	}
+}
+
+// A device that does not get ready is refused after a while: the kubelet starts no pod before it has its answer.
+func TestMachineThatDoesNotGetReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		defer close(released)
+		o := &offers{units: []MachineUnit{{ID: "0000:c1:00.4", Resource: functions}}}
+		s := machineService{resource: functions, machines: &Machines{
+			Units: o.Units, Log: slog.New(slog.DiscardHandler),
+			Give: func(context.Context, string) (MachineDevice, error) {
+				select {
+				case <-released:
+				case <-time.After(time.Hour): // so that one without a limit fails the test, and does not hang it
+				}
+				return MachineDevice{}, nil
+			},
+		}}
+		began := time.Now()
+		_, err := s.Allocate(t.Context(), &kubelet.AllocateRequest{ContainerRequests: []*kubelet.ContainerAllocateRequest{{DevicesIds: []string{"0000:c1:00.4"}}}})
+		if took := time.Since(began); took != giveWait || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "wait until its driver lets go of it") {
+			t.Errorf("answered after %v: %v", took, err)
+		}
+	})
 }
 
 // The names of variables are those that KubeVirt makes of a resource's name.
