@@ -57,6 +57,8 @@ type Explanation struct {
 	Queue  *QueuePlace `json:"queue,omitempty"`
 	Gang   *Gang       `json:"gang,omitempty"`
 	Claims []Claim     `json:"claims,omitempty"`
+	// Shares are what a pod with a node has where Kubernetes counts slots.
+	Shares []Share `json:"shares,omitempty"`
 }
 
 // Reader reads a cluster.
@@ -77,6 +79,7 @@ func (r Reader) Pod(ctx context.Context, namespace, name string) (*Explanation, 
 	}
 	e := &Explanation{Namespace: namespace, Pod: name, Scheduler: oneLine(pod.Spec.SchedulerName), Node: pod.Spec.NodeName}
 	e.State, e.Since = stateOf(pod)
+	e.Shares = sharesOf(pod)
 	if e.Claims, err = r.claims(ctx, pod); err != nil {
 		return nil, err
 	}
@@ -94,7 +97,7 @@ func (r Reader) Pod(ctx context.Context, namespace, name string) (*Explanation, 
 	case Bound:
 		err = r.stuck(ctx, pod, e)
 	case Ended:
-		e.Reason = oneLine(strings.Join(slices.DeleteFunc([]string{string(pod.Status.Phase), pod.Status.Reason, pod.Status.Message}, func(s string) bool { return s == "" }), ": "))
+		e.ended(pod)
 	case Deleted:
 		if pod.Spec.NodeName != "" {
 			e.Next = "its node ends it: look at the agent of node " + pod.Spec.NodeName + " if that takes long"
@@ -143,7 +146,7 @@ func (r Reader) waits(ctx context.Context, pod *corev1.Pod, e *Explanation) erro
 			return err
 		}
 	}
-	if e.Next == "" {
+	if e.Next == "" && !slotted(pod) {
 		e.Next = e.needs()
 	}
 	return nil
@@ -194,7 +197,13 @@ func (e *Explanation) needs() string {
 
 // stuck says what keeps a bound pod from running.
 func (r Reader) stuck(ctx context.Context, pod *corev1.Pod, e *Explanation) error {
-	if e.out(); pod.Status.Phase == corev1.PodRunning || e.Reason != "" {
+	if e.out(); e.Reason != "" {
+		return nil
+	}
+	if slotted(pod) {
+		return r.halts(ctx, pod, e)
+	}
+	if pod.Status.Phase == corev1.PodRunning {
 		return nil
 	}
 	said, err := r.event(ctx, pod, "PrepareFailed", "FailedPrepareDynamicResources")

@@ -40,6 +40,7 @@ func writeExplanation(w *strings.Builder, e *explanation.Explanation, now time.T
 		}
 	}
 	writeClaims(w, e.Claims)
+	writeAssigned(w, e.Shares)
 }
 
 // placeOf is where a pod stands in its queue.
@@ -118,6 +119,29 @@ func writeClaims(w *strings.Builder, claims []explanation.Claim) {
 				name, state = "", ""
 			}
 			rows = append(rows, []string{name, state, d.Driver, d.Pool, d.Device, amounts(d)})
+		}
+	}
+	writeAligned(w, rows)
+}
+
+// writeAssigned has a row for each share, and for each further GPU that one has.
+func writeAssigned(w *strings.Builder, shares []explanation.Share) {
+	if len(shares) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	rows := [][]string{{"SHARE", "NODE", "GPU", "AMOUNTS"}}
+	for _, s := range shares {
+		for i, d := range s.GPUs {
+			name := s.Name
+			if i > 0 {
+				name = ""
+			}
+			parts := amounts(d)
+			if s.Whole {
+				parts = "whole, " + parts
+			}
+			rows = append(rows, []string{name, d.Pool, d.Device, parts})
 		}
 	}
 	writeAligned(w, rows)

@@ -38,6 +38,16 @@ func TestExplanationPrinted(t *testing.T) {
 				{Driver: v1alpha1.Driver, Pool: "n1", Device: "gpu-1-shared", Memory: 8 << 30, Cores: 30}, {Driver: "nic.example.com", Pool: "p", Device: "nic-1"},
 			}}},
 		},
+		"explain-slots": {
+			Namespace: "ns", Pod: "train-0", State: explanation.Bound, Since: &since, Scheduler: v1alpha1.SchedulerName, Node: "n1",
+			Reason: "container main: CreateContainerError: GPU 1 has shares of backend mps",
+			Shares: []explanation.Share{
+				{Name: "main", GPUs: []explanation.Device{
+					{Driver: v1alpha1.Driver, Pool: "n1", Device: "GPU-5", Memory: 8 << 30, Cores: 30}, {Driver: v1alpha1.Driver, Pool: "n1", Device: "GPU-6", Memory: 8 << 30},
+				}},
+				{Name: "side", Whole: true, GPUs: []explanation.Device{{Driver: v1alpha1.Driver, Pool: "n1", Device: "GPU-7", Memory: 15 << 30, Cores: 100}}},
+			},
+		},
 	} {
 		var got strings.Builder
 		writeExplanation(&got, &e, now)
