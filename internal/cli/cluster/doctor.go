@@ -26,9 +26,10 @@ func newDoctor(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "doctor --kubernetes",
 		Short: "Check Divvy in a Kubernetes cluster, and say what to do",
-		Long: `Check Divvy in a Kubernetes cluster: its webhook, who may ask it, its controller
-and its agents. Nothing is changed. It needs the rights to read Divvy's namespace
-and the webhook configurations. The exit status is 1 if pods cannot get GPUs.`,
+		Long: `Check Divvy in a Kubernetes cluster: its webhook, who may ask it, its controller,
+who places pods, and its agents. Nothing is changed. It needs the rights to read
+Divvy's namespace and the webhook configurations, and in mode slots the events of
+nodes. The exit status is 1 if pods cannot get GPUs.`,
 		Example: "  divvy doctor --kubernetes\n  divvy doctor --kubernetes --kubeconfig admin.conf",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd, a) },
 	}

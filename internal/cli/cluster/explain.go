@@ -46,7 +46,7 @@ func newExplainPod(a *app) *cobra.Command {
 		Long: `Say in one line why a pod of a Kubernetes cluster waits and what it waits for, or
 where it is and since when. Then its place in its queue, if it waits in one; its
 gang: who is there and who is missing; and its claims, with what they have of which
-GPU. Nothing is changed.
+GPU, or its shares where Kubernetes counts slots. Nothing is changed.
 
 It needs the rights to read pods, claims and events of the pod's namespace, and
 the objects that describe its gang, if there are any. The queue is shown to those
