@@ -28,8 +28,8 @@ type crowd struct {
 // memory is bounded, and ends.
 func TestSlowClients(t *testing.T) {
 	for name, come := range map[string]func(*crowd){
-		"no handshake":     func(c *crowd) { c.each(600, func() { c.dial() }) },
-		"half a handshake": func(c *crowd) { c.each(400, func() { c.say(c.dial(), "\x16\x03\x01\x02\x00\x01") }) },
+		"no handshake":     func(c *crowd) { c.each(600, func() { c.dial(c.t.Context()) }) },
+		"half a handshake": func(c *crowd) { c.each(400, func() { c.say(c.dial(c.t.Context()), "\x16\x03\x01\x02\x00\x01") }) },
 		"no question":      func(c *crowd) { c.each(300, func() { c.secure() }) },
 		"header by bytes": func(c *crowd) {
 			c.each(300, func() { c.trickle(c.secure(), "POST /filter HTTP/1.1\r\nHost: a\r\nX-A: ") })
@@ -105,8 +105,8 @@ func header(verb string, length int) string {
 }
 
 // dial opens a connection.
-func (c *crowd) dial() net.Conn {
-	conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", strings.TrimPrefix(c.questions, "https://"))
+func (c *crowd) dial(ctx context.Context) net.Conn {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(c.questions, "https://"))
 	if err != nil {
 		c.t.Error(err)
 		runtime.Goexit()
@@ -117,7 +117,7 @@ func (c *crowd) dial() net.Conn {
 
 // secure is a connection of HTTP/1.1 after its handshake, or one that was closed meanwhile to make room.
 func (c *crowd) secure() net.Conn {
-	conn := tls.Client(c.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}) //nolint:gosec // as a scheduler of the same pod
+	conn := tls.Client(c.dial(c.t.Context()), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}) //nolint:gosec // as a scheduler of the same pod
 	_ = conn.HandshakeContext(context.Background())
 	return conn
 }
@@ -187,8 +187,8 @@ func (c *crowd) deaf() {
 	deaf := &atomic.Bool{}
 	transport := &http.Transport{
 		ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as a scheduler of the same pod
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			return &unread{c.dial(), deaf, c.t.Context()}, nil
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return &unread{c.dial(ctx), deaf, c.t.Context()}, nil
 		},
 	}
 	text := c.broad()
