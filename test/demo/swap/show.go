@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,7 +22,11 @@ const (
 	// longest bounds every wait.
 	longest = 30 * time.Second
 	// mostTries bounds how often a tenant is suspended that its program keeps awake.
-	mostTries = 3
+	mostTries = 5
+	// sleeper is the tenant that sleeps.
+	sleeper = "eva"
+	// asleep is how much memory it has. The simulated driver copies it with the processors' time.
+	asleep = 512 << 20
 	// hostMemory is what the agent may use of the host's memory.
 	hostMemory = "12Gi"
 )
@@ -91,18 +96,19 @@ func steps(t *simulated.Tenant, from, to uint64) (n int) {
 	return n
 }
 
-// hadTurns reports whether each of two has gone on after the other.
-func hadTurns(both []*simulated.Tenant) func() (bool, error) {
+// hadTurns reports whether each of two has gone on after the other since a moment of CLOCK_MONOTONIC, ns.
+func hadTurns(both []*simulated.Tenant, since uint64) func() (bool, error) {
 	return func() (bool, error) {
 		var first, last [2]uint64
 		for i, t := range both {
 			for _, l := range t.All() {
-				if l.Wall > 0 && first[i] == 0 {
+				if l.Wall == 0 || l.End <= since {
+					continue
+				}
+				if first[i] == 0 {
 					first[i] = l.End
 				}
-				if l.Wall > 0 {
-					last[i] = l.End
-				}
+				last[i] = l.End
 			}
 		}
 		return first[0] != 0 && first[1] != 0 && last[0] > first[1] && last[1] > first[0], nil
@@ -147,16 +153,17 @@ func paceOf(both []*simulated.Tenant, from, to uint64) (p pace) {
 	return p
 }
 
-// pace watches both for as long as a scene takes.
-func (s *show) pace(both []*simulated.Tenant, most time.Duration) (pace, error) {
+// pace watches both for as long as a scene takes. Where an agent gives turns, it goes on until each has gone on after the other: the
+// slower memory moves, the longer are turns.
+func (s *show) pace(both []*simulated.Tenant, least time.Duration) (pace, error) {
 	from, err := s.Oracle.Now(s.Context())
 	if err != nil {
 		return pace{}, err
 	}
 	if s.agent != nil {
-		err = s.look(most, never)
+		err = errors.Join(s.look(least, never), s.look(longest, hadTurns(both, from.At)))
 	} else {
-		err = s.Pause(most)
+		err = s.Pause(least)
 	}
 	if err != nil {
 		return pace{}, err
@@ -180,7 +187,7 @@ func (s *show) turns() error {
 		both = append(both, t)
 	}
 	// The first turns are longer: how fast memory moves is measured when it does.
-	if err := s.look(longest, hadTurns(both)); err != nil {
+	if err := s.look(longest, hadTurns(both, 0)); err != nil {
 		return err
 	}
 	turns, err := s.pace(both, watch)
@@ -234,19 +241,31 @@ func (s *show) finish(t *simulated.Tenant) error {
 	return nil
 }
 
-// doze suspends a tenant after one of its steps, and returns after how many. On a busy machine the next step may begin before the
-// tenant is off the GPU, and keeps it there: it is suspended after that one.
-func (s *show) doze(name string, worked func(n int) func() (bool, error)) (had int, err error) {
-	for had = 1; ; had++ {
-		if err := s.look(longest, worked(had)); err != nil {
-			return had, err
+// doze suspends a tenant after one of its steps. On a busy machine the next step may begin before the tenant is off the GPU, and keeps
+// it there: it is suspended after that one.
+func (s *show) doze(t *simulated.Tenant) error {
+	for try := 1; ; try++ {
+		if err := s.look(longest, s.worked(t, steps(t, 0, ^uint64(0))+1)); err != nil {
+			return err
 		}
-		text, err := exec.CommandContext(s.Context(), s.Divvy, "suspend", name, "--simgpu", "swap-4g").CombinedOutput()
+		text, err := exec.CommandContext(s.Context(), s.Divvy, "suspend", sleeper, "--simgpu", "swap-4g").CombinedOutput()
 		if err == nil {
-			return had, nil
+			return nil
 		}
-		if had == mostTries || !strings.Contains(string(text), "calls the GPU") {
-			return had, fmt.Errorf("suspend a tenant: %w: %s", err, text)
+		if try == mostTries || !strings.Contains(string(text), "calls the GPU") {
+			return fmt.Errorf("suspend a tenant: %w: %s", err, text)
+		}
+	}
+}
+
+// worked reports whether a tenant has had so many steps.
+func (s *show) worked(t *simulated.Tenant, n int) func() (bool, error) {
+	return func() (bool, error) {
+		select {
+		case <-t.Ended():
+			return false, errors.New("the tenant ended: " + t.Said())
+		default:
+			return steps(t, 0, ^uint64(0)) >= n, nil
 		}
 	}
 }
@@ -254,36 +273,26 @@ func (s *show) doze(name string, worked func(n int) func() (bool, error)) (had i
 // sleep has an idle tenant leave the GPU with all that it has, and come back by its program's next call.
 func (s *show) sleep() error {
 	s.screen.Say("A tenant in ordinary memory works for a moment every ten seconds. Meanwhile it can sleep.")
-	t, err := s.start("eva", []string{"--memory", "3Gi"}, "--bytes", "2Gi", "--ns", "50000000", "--count", "0", "--period", "10000")
+	t, err := s.start(sleeper, []string{"--memory", "1Gi"}, "--bytes", strconv.Itoa(asleep), "--ns", "50000000", "--count", "0", "--period", "10000")
 	if err != nil {
 		return err
 	}
-	worked := func(n int) func() (bool, error) {
-		return func() (bool, error) {
-			select {
-			case <-t.Ended():
-				return false, errors.New("the tenant ended: " + t.Said())
-			default:
-				return steps(t, 0, ^uint64(0)) >= n, nil
-			}
-		}
-	}
-	had, err := s.doze("eva", worked)
-	if err != nil {
+	if err := s.doze(t); err != nil {
 		return err
 	}
 	r, err := s.record()
 	if err != nil {
 		return err
 	}
-	s.screen.Check(r.GPUs[0].Used == 0 && r.HostBytes >= 2<<30, "asleep it has nothing on the GPU, and %.1f GiB are in host memory", float64(r.HostBytes)/(1<<30))
-	if err := s.look(longest, worked(had+1)); err != nil {
+	s.screen.Check(r.GPUs[0].Used == 0 && r.HostBytes >= asleep, "asleep it has nothing on the GPU, and %d MiB are in host memory", r.HostBytes>>20)
+	err = s.look(longest, func() (bool, error) {
+		r, err = s.record()
+		return err == nil && r.GPUs[0].Used >= asleep, err
+	})
+	if err != nil {
 		return err
 	}
-	if r, err = s.record(); err != nil {
-		return err
-	}
-	s.screen.Check(r.GPUs[0].Used >= 2<<30, "its program's next call wakes it")
+	s.screen.Check(r.GPUs[0].Used >= asleep, "its program's next call wakes it")
 	return s.finish(t)
 }
 
