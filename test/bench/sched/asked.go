@@ -30,7 +30,7 @@ func askingPods(name string, limits map[corev1.ResourceName]string) (kind, error
 
 // measureAsked compares pods that pass through the webhook with plain pods of Kubernetes' scheduler.
 func measureAsked(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	nodes := o.nodesOr(stockNodes)
+	nodes := o.NodesOr(stockNodes)
 	b, err := openOurs(ctx, o, nodes, true)
 	if err != nil {
 		return nil, err
@@ -48,11 +48,11 @@ func measureAsked(ctx context.Context, o options) (rows []measurement.Row, err e
 		return nil, err
 	}
 	var placed, plain, ratios []float64
-	for run := range b.runs() {
+	for run := range b.Rounds() {
 		var took [2]outcome
 		for at := range kinds {
 			which := (run + at) % len(kinds)
-			if took[which], err = b.placed(ctx, kinds[which], b.few(placedRound), roundLimit); err != nil {
+			if took[which], err = b.placed(ctx, kinds[which], b.Few(placedRound), roundLimit); err != nil {
 				return nil, err
 			}
 		}
@@ -61,8 +61,8 @@ func measureAsked(ctx context.Context, o options) (rows []measurement.Row, err e
 	}
 	on := fmt.Sprintf("%d nodes", nodes)
 	return []measurement.Row{
-		rowOf(askedRate, on+", of plain pods' rate", "", 0, ratios, "the webhook's reviews take the same two processors"),
-		rowOf(askedRate, on+", pods that ask in their limits", "pods/s", 0, placed, ""),
-		rowOf(askedRate, on+", plain pods of Kubernetes' scheduler", "pods/s", 0, plain, ""),
+		target.More(askedRate, on+", of plain pods' rate", "", 0, ratios, "the webhook's reviews take the same two processors"),
+		target.More(askedRate, on+", pods that ask in their limits", "pods/s", 0, placed, ""),
+		target.More(askedRate, on+", plain pods of Kubernetes' scheduler", "pods/s", 0, plain, ""),
 	}, nil
 }

@@ -57,7 +57,7 @@ func openIdle(ctx context.Context, o options, nodes int) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := plane.Start(ctx, plane.Options{Components: components, Log: o.say})
+	p, err := plane.Start(ctx, plane.Options{Components: components, Log: o.Say})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (b *bench) makeNodes(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make nodes: %w", err)
 	}
-	b.say("made %d nodes", b.nodes)
+	b.Say("made %d nodes", b.nodes)
 	return nil
 }
 

@@ -26,7 +26,7 @@ func measureExamples(_ context.Context, o options) ([]measurement.Row, error) {
 		}
 		switch {
 		case !ok:
-			o.say("%s %s: got %s, want %s", all[i].Source, all[i].Path, got, all[i].Want)
+			o.Say("%s %s: got %s, want %s", all[i].Source, all[i].Path, got, all[i].Want)
 			continue
 		case got == "left alone":
 			left++
@@ -35,7 +35,7 @@ func measureExamples(_ context.Context, o options) ([]measurement.Row, error) {
 		}
 		right++
 	}
-	return []measurement.Row{rowOf(treatedRight, "", "%", 100, []float64{100 * float64(right) / float64(len(all))},
+	return []measurement.Row{target.More(treatedRight, "", "%", 100, []float64{100 * float64(right) / float64(len(all))},
 		fmt.Sprintf("of %d examples %d are translated, %d refused with the reason, and %d, which ask for none of our GPUs, left alone",
 			len(all), right-refused-left, refused, left))}, nil
 }

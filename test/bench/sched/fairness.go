@@ -60,7 +60,7 @@ type crowd struct {
 
 // measureFairness samples how far the use of queues is from what they are entitled to.
 func measureFairness(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	q, err := openQueued(ctx, o, o.nodesOr(fairNodes))
+	q, err := openQueued(ctx, o, o.NodesOr(fairNodes))
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (c *crowd) follow(ctx context.Context, gpus int) (largest, mean []float64, 
 		far, middle := c.distance(gpus)
 		largest, mean = append(largest, far), append(mean, middle)
 		if len(largest)%30 == 0 {
-			c.say("%d samples: %.2f points in the mean, now %.2f", len(largest), average(largest), far)
+			c.Say("%d samples: %.2f points in the mean, now %.2f", len(largest), average(largest), far)
 		}
 		if err := c.Alive(); err != nil {
 			return nil, nil, err
@@ -217,7 +217,7 @@ func (c *crowd) fill(ctx context.Context, gpus int) error {
 			return err
 		}
 	}
-	c.say("all %d GPUs are in use", gpus)
+	c.Say("all %d GPUs are in use", gpus)
 	return nil
 }
 

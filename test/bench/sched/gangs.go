@@ -24,7 +24,7 @@ const (
 
 // measureGangs places gangs, and asks for one that fits nowhere.
 func measureGangs(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	b, err := openOurs(ctx, o, o.nodesOr(stockNodes), true)
+	b, err := openOurs(ctx, o, o.NodesOr(stockNodes), true)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func measureGangs(ctx context.Context, o options) (rows []measurement.Row, err e
 		return nil, err
 	}
 	var placed, refused []float64
-	for run := range b.runs() {
-		took, err := b.gang(ctx, shares, fmt.Sprintf("fits-%d", run), b.few(gangSize), false)
+	for run := range b.Rounds() {
+		took, err := b.gang(ctx, shares, fmt.Sprintf("fits-%d", run), b.Few(gangSize), false)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func measureGangs(ctx context.Context, o options) (rows []measurement.Row, err e
 		return nil, err
 	}
 	// One node more than there are.
-	for run := range b.runs() {
+	for run := range b.Rounds() {
 		took, err := b.gang(ctx, whole, fmt.Sprintf("fits-not-%d", run), b.nodes+1, true)
 		if err != nil {
 			return nil, err
@@ -58,8 +58,8 @@ func measureGangs(ctx context.Context, o options) (rows []measurement.Row, err e
 	}
 	on := fmt.Sprintf("%d nodes", b.nodes)
 	return []measurement.Row{
-		boundOf(gangTime, fmt.Sprintf("%s, %d shares", on, b.few(gangSize)), "s", 6, placed, "from the creation of the last member until all are bound"),
-		boundOf(verdictOnPod, fmt.Sprintf("%s, %d members of 8 whole GPUs each", on, b.nodes+1), "s", 1, refused,
+		target.Less(gangTime, fmt.Sprintf("%s, %d shares", on, b.Few(gangSize)), "s", 6, placed, "from the creation of the last member until all are bound"),
+		target.Less(verdictOnPod, fmt.Sprintf("%s, %d members of 8 whole GPUs each", on, b.nodes+1), "s", 1, refused,
 			"from the creation of the last member until a member says why it waits; no member is bound"),
 	}, nil
 }
@@ -86,7 +86,7 @@ func (b *bench) gang(ctx context.Context, k kind, name string, size int, waits b
 	if waits {
 		took = m.refused.Sub(m.last)
 	}
-	b.say("gang %s of %d: %.2f s", name, size, took.Seconds())
+	b.Say("gang %s of %d: %.2f s", name, size, took.Seconds())
 	return took, b.clear(ctx)
 }
 

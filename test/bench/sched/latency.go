@@ -23,7 +23,7 @@ const (
 
 // measureBindTime offers pods at a steady rate, and follows each from its creation to its binding.
 func measureBindTime(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	b, err := openOurs(ctx, o, o.nodesOr(5000), true)
+	b, err := openOurs(ctx, o, o.NodesOr(5000), true)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func measureBindTime(ctx context.Context, o options) (rows []measurement.Row, er
 	on := fmt.Sprintf("%d nodes, %d pods/s offered", b.nodes, offered)
 	median := func(runs []float64) float64 { m, _ := measurement.Summary(runs, measurement.Lower); return m }
 	note := fmt.Sprintf("p50 %.0f ms; plain pods of Kubernetes' scheduler in turn: p50 %.0f ms, p99 %.0f ms", median(p50[0]), median(p50[1]), median(p99[1]))
-	return []measurement.Row{boundOf(bindTime, on, "ms", 100, p99[0], note)}, nil
+	return []measurement.Row{target.Less(bindTime, on, "ms", 100, p99[0], note)}, nil
 }
 
 // times has when pods were made and bound.
@@ -76,7 +76,7 @@ func (t *times) see(pod *corev1.Pod) {
 
 // offer makes pods at a steady rate and returns how long each waited for its node, in ms and in order.
 func (b *bench) offer(ctx context.Context, k kind) ([]float64, error) {
-	n := b.few(int(offered * offeredFor.Seconds()))
+	n := b.Few(int(offered * offeredFor.Seconds()))
 	b.rounds++
 	mark := labels.Set{roundLabel: fmt.Sprint(b.rounds)}
 	t, seen := &times{made: map[string]time.Time{}, bound: map[string]time.Time{}}, newTally()

@@ -18,12 +18,14 @@ import (
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
+// target is what takes these figures.
+const target measurement.Target = "bench-sched"
+
 // options are the flags.
 type options struct {
+	measurement.Scale
 	root, build, out, mig, sched, queues, only, profile, bare string
-	nodes                                                     int
 	churn                                                     time.Duration
-	quick, verbose                                            bool
 }
 
 // longest bounds the whole of it, on a busy machine.
@@ -39,10 +41,8 @@ func main() {
 	flag.StringVar(&o.queues, "queues", "docs/measurements/queues.json", "file to merge the figures of queues into")
 	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as cluster.stock; those of queues are measured only where this begins with queue")
 	flag.StringVar(&o.profile, "profile", "", "file for a profile of the scheduler's processor time while it places pods with claims")
-	flag.IntVar(&o.nodes, "nodes", 0, "another number of nodes than each figure's own; writes nothing")
 	flag.DurationVar(&o.churn, "churn", wholeChurn, "for how long pods come and go for "+fairness+"; writes nothing where it is shorter than by default")
-	flag.BoolVar(&o.quick, "quick", false, "50 nodes and one short round, to see whether something works; writes nothing")
-	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
+	o.AddFlags(flag.CommandLine)
 	flag.StringVar(&o.bare, "bare", "", "answer bare round trips at this address, and do nothing else")
 	flag.Parse()
 	do := run
@@ -76,10 +76,10 @@ func run(o options) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	if o.quick || o.nodes > 0 || o.churn < wholeChurn {
+	if !o.Whole() || o.churn < wholeChurn {
 		o.out, o.mig, o.sched, o.queues = "", "", "", ""
 	}
-	if o.quick {
+	if o.Quick {
 		o.churn = min(o.churn, quickChurn)
 	}
 	type area struct {
@@ -100,54 +100,4 @@ func run(o options) error {
 		}
 	}
 	return nil
-}
-
-// nodesOr is how many nodes a figure has.
-func (o options) nodesOr(own int) int {
-	switch {
-	case o.nodes > 0:
-		return o.nodes
-	case o.quick:
-		return min(own, 50)
-	}
-	return own
-}
-
-// runs is how often a figure is taken.
-func (o options) runs() int {
-	if o.quick {
-		return 1
-	}
-	return 5
-}
-
-// few is how many pods a round has: fewer where it is only to be seen whether something works.
-func (o options) few(own int) int {
-	if o.quick {
-		return own / 10
-	}
-	return own
-}
-
-func (o options) say(format string, args ...any) {
-	if o.verbose {
-		fmt.Fprintf(os.Stderr, format+"\n", args...)
-	}
-}
-
-// rowOf is a row of one case, of which more is better. A goal of 0 stands for none.
-func rowOf(id, name, unit string, goal float64, runs []float64, note string) measurement.Row {
-	r := measurement.Of(id, unit, goal, measurement.Higher, "make bench-sched ONLY="+id, runs...)
-	r.Case, r.Note = name, note
-	if goal == 0 {
-		r.Goal = nil
-	}
-	return r
-}
-
-// boundOf is a row of one case, of which less is better.
-func boundOf(id, name, unit string, goal float64, runs []float64, note string) measurement.Row {
-	r := measurement.Of(id, unit, goal, measurement.Lower, "make bench-sched ONLY="+id, runs...)
-	r.Case, r.Note = name, note
-	return r
 }

@@ -62,7 +62,7 @@ var fixedCases = []fixedCase{{sevenths, "1g.10gb", shareRound}, {balanced, "1g.1
 
 // measureFixed is mig.stock_ratio, by layout.
 func measureFixed(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	b, err := open(ctx, o, o.nodesOr(stockNodes))
+	b, err := open(ctx, o, o.NodesOr(stockNodes))
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +92,14 @@ func (b *bench) againstPlain(ctx context.Context, c fixedCase) ([]measurement.Ro
 	}
 	var ratios, ours, plain []float64
 	var costs [2]outcome
-	for run := range b.runs() {
+	for run := range b.Rounds() {
 		for _, which := range []int{run % 2, 1 - run%2} {
 			var err error
 			if which == 0 {
-				costs[0], err = b.placed(ctx, plainPods, b.few(plainRound), roundLimit)
+				costs[0], err = b.placed(ctx, plainPods, b.Few(plainRound), roundLimit)
 			} else {
 				profiled := b.profileScheduler(ctx)
-				costs[1], err = b.placed(ctx, instances, b.few(c.pods), roundLimit)
+				costs[1], err = b.placed(ctx, instances, b.Few(c.pods), roundLimit)
 				err = errors.Join(err, profiled())
 			}
 			if err != nil {
@@ -113,9 +113,9 @@ func (b *bench) againstPlain(ctx context.Context, c fixedCase) ([]measurement.Ro
 	note := fmt.Sprintf("%d nodes of %d GPUs; pods with an instance against plain pods, alternated; the last round took for each pod with an instance %s, for each plain pod %s",
 		b.nodes, len(b.inventory), costs[1].costs(), costs[0].costs())
 	return []measurement.Row{
-		rowOf(migRatio, name+", of plain pods' rate", "", migGoal, ratios, note),
-		rowOf(migRatio, name+", pods with an instance", "pods/s", 0, ours, ""),
-		rowOf(migRatio, name+", plain pods", "pods/s", 0, plain, ""),
+		target.More(migRatio, name+", of plain pods' rate", "", migGoal, ratios, note),
+		target.More(migRatio, name+", pods with an instance", "pods/s", 0, ours, ""),
+		target.More(migRatio, name+", plain pods", "pods/s", 0, plain, ""),
 	}, nil
 }
 
@@ -132,17 +132,17 @@ func (b *bench) warm(ctx context.Context, kinds ...kind) error {
 // measureCounters is mig.counters: the same pods where layouts are fixed and where they may change.
 func measureCounters(ctx context.Context, o options) (rows []measurement.Row, err error) {
 	for _, c := range countedRounds {
-		if o.quick && c.nodes > 10 || o.nodes > 0 && o.nodes != c.nodes {
+		if o.Quick && c.nodes > 10 || o.Nodes > 0 && o.Nodes != c.nodes {
 			continue
 		}
-		made, err := countedAt(ctx, o, c.nodes, o.few(c.pods), c.runs)
+		made, err := countedAt(ctx, o, c.nodes, o.Few(c.pods), c.runs)
 		if err != nil {
 			return nil, fmt.Errorf("%d nodes: %w", c.nodes, err)
 		}
 		rows = append(rows, made...)
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("measure %s: it has no row for %d nodes", migCounters, o.nodes)
+		return nil, fmt.Errorf("measure %s: it has no row for %d nodes", migCounters, o.Nodes)
 	}
 	return rows, nil
 }
@@ -214,11 +214,11 @@ func (c *counted) rows(nodes, pods int) []measurement.Row {
 	if least < pods {
 		note = fmt.Sprintf("%d of %d pods were placed in %s", least, pods, countedLimit)
 	}
-	rows := []measurement.Row{rowOf(migCounters, name, "pods/s", 0, rates, note)}
+	rows := []measurement.Row{target.More(migCounters, name, "pods/s", 0, rates, note)}
 	if least == 0 {
 		return rows // of no pod
 	}
-	cost := boundOf(migCounters, name+", scheduler's processor time for a pod", "ms", 0, costs, "")
+	cost := target.Less(migCounters, name+", scheduler's processor time for a pod", "ms", 0, costs, "")
 	cost.Goal = nil
 	return append(rows, cost)
 }

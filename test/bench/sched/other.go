@@ -17,7 +17,7 @@ const (
 )
 
 func measureOther(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	b, err := open(ctx, o, o.nodesOr(otherNodes))
+	b, err := open(ctx, o, o.NodesOr(otherNodes))
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func measureOther(ctx context.Context, o options) (rows []measurement.Row, err e
 	}
 	var ratios, with, without []float64
 	var last [2]outcome
-	for run := range o.runs() {
+	for run := range o.Rounds() {
 		// The one that comes second finds warmer caches: they take turns.
 		pair, err := b.pair(ctx, run%2 == 0)
 		if err != nil {
@@ -40,9 +40,9 @@ func measureOther(ctx context.Context, o options) (rows []measurement.Row, err e
 	note := fmt.Sprintf("%d nodes with eight devices of another driver and %d GPUs each; the last round took for each pod with our slices %s, without %s",
 		b.nodes, len(b.inventory), last[0].costs(), last[1].costs())
 	return []measurement.Row{
-		rowOf(otherRatio, "", "", 0.9, ratios, note),
-		rowOf(otherRatio, "with our slices", "pods/s", 0, with, ""),
-		rowOf(otherRatio, "without", "pods/s", 0, without, ""),
+		target.More(otherRatio, "", "", 0.9, ratios, note),
+		target.More(otherRatio, "with our slices", "pods/s", 0, with, ""),
+		target.More(otherRatio, "without", "pods/s", 0, without, ""),
 	}, nil
 }
 
@@ -80,5 +80,5 @@ func (b *bench) placedOther(ctx context.Context) (outcome, error) {
 	if o, err := b.placed(ctx, otherPods(), 20, roundLimit); err != nil {
 		return o, err
 	}
-	return b.placed(ctx, otherPods(), b.few(otherRound), roundLimit)
+	return b.placed(ctx, otherPods(), b.Few(otherRound), roundLimit)
 }

@@ -42,7 +42,7 @@ func p99(times []time.Duration) float64 {
 
 // measureTopology plans gangs of 8 to 64 members, and compares with an exhaustive search for a rack that has room.
 func measureTopology(o options) ([]measurement.Row, error) {
-	nodes := o.nodesOr(stockNodes)
+	nodes := o.NodesOr(stockNodes)
 	var parts []float64
 	room := 0
 	for seed := range clusters {
@@ -71,7 +71,7 @@ func measureTopology(o options) ([]measurement.Row, error) {
 func measurePlans(o options) ([]measurement.Row, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	nodes := o.nodesOr(stockNodes)
+	nodes := o.NodesOr(stockNodes)
 	size := min(gangSize, nodes)
 	var placed, refused, alone []float64
 	for seed := range clusters {
@@ -99,9 +99,9 @@ func measurePlans(o options) ([]measurement.Row, error) {
 	}
 	on, note := fmt.Sprintf("%d nodes", nodes), "processor time of the planning thread, p99; runs are clusters"
 	return []measurement.Row{
-		boundOf(planTime, fmt.Sprintf("%s, gangs of %d", on, size), "ms", 500, placed, note),
-		boundOf(verdictTime, fmt.Sprintf("%s, gangs of %d", on, size), "ms", 100, refused, note),
-		boundOf(verdictTime, on+", pods", "ms", 100, alone, note),
+		target.Less(planTime, fmt.Sprintf("%s, gangs of %d", on, size), "ms", 500, placed, note),
+		target.Less(verdictTime, fmt.Sprintf("%s, gangs of %d", on, size), "ms", 100, refused, note),
+		target.Less(verdictTime, on+", pods", "ms", 100, alone, note),
 	}, nil
 }
 

@@ -16,7 +16,7 @@ const (
 
 // measureQueueRate compares how quickly the same pods are placed with queues and without.
 func measureQueueRate(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	q, err := openQueued(ctx, o, o.nodesOr(stockNodes))
+	q, err := openQueued(ctx, o, o.NodesOr(stockNodes))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func measureQueueRate(ctx context.Context, o options) (rows []measurement.Row, e
 		return nil, err
 	}
 	var with, without, ratios []float64
-	for run := range q.runs() {
+	for run := range q.Rounds() {
 		var rates [2]float64
 		for at := range rates {
 			which := (run + at) % len(rates)
@@ -80,7 +80,7 @@ func (q *queued) rate(ctx context.Context, kinds ...kind) (float64, error) {
 	if err := q.warm(ctx, kinds[0]); err != nil {
 		return 0, err
 	}
-	n := q.few(placedRound) / len(kinds) * len(kinds)
+	n := q.Few(placedRound) / len(kinds) * len(kinds)
 	o, err := q.round(ctx, n/len(kinds), roundLimit, func(bound, _ int) bool { return bound == n }, kinds...)
 	if err != nil {
 		return 0, err
@@ -88,6 +88,6 @@ func (q *queued) rate(ctx context.Context, kinds ...kind) (float64, error) {
 	if o.bound != n {
 		return 0, fmt.Errorf("place pods in queues: %d of %d are bound, %d wait", o.bound, n, o.waiting)
 	}
-	q.say("%d pods in %d kinds bound in %.1f s: %.1f pods/s, %s a pod", n, len(kinds), o.took.Seconds(), o.rate(), o.costs())
+	q.Say("%d pods in %d kinds bound in %.1f s: %.1f pods/s, %s a pod", n, len(kinds), o.took.Seconds(), o.rate(), o.costs())
 	return o.rate(), errors.Join(q.check(ctx), q.clear(ctx))
 }

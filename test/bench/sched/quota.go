@@ -45,7 +45,7 @@ func measureQuota(ctx context.Context, o options) ([]measurement.Row, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
-		rows = append(rows, boundOf(foreignQuota, f.name, "pods", 1, []float64{float64(passed)},
+		rows = append(rows, target.Less(foreignQuota, f.name, "pods", 1, []float64{float64(passed)},
 			fmt.Sprintf("of %d pods, each of which takes the whole quota; dialects %s", quotaPods, f.dialects)))
 	}
 	return rows, nil
@@ -81,7 +81,7 @@ func passing(ctx context.Context, o options, dialects string, hard, limits corev
 			passed++
 			continue
 		}
-		b.say("pod %d: %v", i, err)
+		b.Say("pod %d: %v", i, err)
 		refusal = err
 	}
 	if passed == 0 {

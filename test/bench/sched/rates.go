@@ -29,7 +29,7 @@ type rates struct {
 // controller manager is as slow as a cluster's by default: a claim that the scheduler makes does not wait for it.
 func measurePlaced(ctx context.Context, o options) (rows []measurement.Row, err error) {
 	for _, nodes := range []int{1000, 5000} {
-		made, err := o.placedOn(ctx, o.nodesOr(nodes))
+		made, err := o.placedOn(ctx, o.NodesOr(nodes))
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func (o options) placedOn(ctx context.Context, nodes int) (rows []measurement.Ro
 		return nil, err
 	}
 	var r rates
-	for run := range b.runs() {
+	for run := range b.Rounds() {
 		var took [3]outcome
 		for at := range kinds {
 			which := (run + at) % len(kinds)
@@ -61,7 +61,7 @@ func (o options) placedOn(ctx context.Context, nodes int) (rows []measurement.Ro
 			if err != nil {
 				return nil, err
 			}
-			n := b.few(placedRound)
+			n := b.Few(placedRound)
 			if took[which], err = b.bound(ctx, kinds[which], n); err != nil {
 				return nil, err
 			}
@@ -80,14 +80,14 @@ func (o options) placedOn(ctx context.Context, nodes int) (rows []measurement.Ro
 	}
 	on := fmt.Sprintf("%d nodes", nodes)
 	note := fmt.Sprintf("of 8 GPUs, controller manager at its default rate; %.0f shares/s, plain pods %.0f/s, alternated; %s",
-		middle(r.shares), middle(r.plain), r.costs)
+		measurement.Middle(r.shares), measurement.Middle(r.plain), r.costs)
 	return []measurement.Row{
-		rowOf(placedRate, on+", of plain pods' rate", "", 0.7, r.ofPlain, note),
-		rowOf(placedRate, on+", pods with a share", "pods/s", 0, r.shares, ""),
-		rowOf(placedRate, on+", plain pods of Kubernetes' scheduler", "pods/s", 0, r.plain, ""),
-		boundOf(placedCPU, on, "ms", 3, r.cpu, "processor time of Divvy's scheduler for each pod with a share"),
-		boundOf(placedWrites, on, "writes", 5, r.wrote, "from a pod's creation to its binding, with events"),
-		rowOf(plainRatio, on, "", 0.97, r.ofStock, "plain pods through Divvy's scheduler against Kubernetes'"),
+		target.More(placedRate, on+", of plain pods' rate", "", 0.7, r.ofPlain, note),
+		target.More(placedRate, on+", pods with a share", "pods/s", 0, r.shares, ""),
+		target.More(placedRate, on+", plain pods of Kubernetes' scheduler", "pods/s", 0, r.plain, ""),
+		target.Less(placedCPU, on, "ms", 3, r.cpu, "processor time of Divvy's scheduler for each pod with a share"),
+		target.Less(placedWrites, on, "writes", 5, r.wrote, "from a pod's creation to its binding, with events"),
+		target.More(plainRatio, on, "", 0.97, r.ofStock, "plain pods through Divvy's scheduler against Kubernetes'"),
 	}, nil
 }
 
@@ -100,18 +100,13 @@ func (r *rates) add(took [3]outcome) {
 	r.costs = fmt.Sprintf("the last round took for each pod with a share %s, for each plain pod %s", took[0].costs(), took[1].costs())
 }
 
-func middle(runs []float64) float64 {
-	m, _ := measurement.Summary(runs, measurement.Higher)
-	return m
-}
-
 // bound makes n pods of a kind, waits until they are bound, holds the claims against the slices, and leaves them.
 func (b *bench) bound(ctx context.Context, k kind, n int) (outcome, error) {
 	o, err := b.round(ctx, n, roundLimit, func(bound, _ int) bool { return bound == n }, k)
 	if err != nil {
 		return o, err
 	}
-	b.say("%s: %d of %d pods bound in %.1f s: %.1f pods/s, %s a pod", k.name, o.bound, n, o.took.Seconds(), o.rate(), o.costs())
+	b.Say("%s: %d of %d pods bound in %.1f s: %.1f pods/s, %s a pod", k.name, o.bound, n, o.took.Seconds(), o.rate(), o.costs())
 	if k.gpus() {
 		err = b.check(ctx)
 	}
@@ -121,7 +116,7 @@ func (b *bench) bound(ctx context.Context, k kind, n int) (outcome, error) {
 // measureTemplates compares both schedulers on pods whose claims are made from templates, with a controller manager that
 // may ask as often as it likes.
 func measureTemplates(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	b, err := openOurs(ctx, o, o.nodesOr(stockNodes), false)
+	b, err := openOurs(ctx, o, o.NodesOr(stockNodes), false)
 	if err != nil {
 		return nil, err
 	}
@@ -135,20 +130,20 @@ func measureTemplates(ctx context.Context, o options) (rows []measurement.Row, e
 		return nil, err
 	}
 	var placed, stock, ratios []float64
-	for run := range b.runs() {
+	for run := range b.Rounds() {
 		var took [2]outcome
 		for at := range kinds {
 			which := (run + at) % len(kinds)
-			if took[which], err = b.placed(ctx, kinds[which], b.few(shareRound), roundLimit); err != nil {
+			if took[which], err = b.placed(ctx, kinds[which], b.Few(shareRound), roundLimit); err != nil {
 				return nil, err
 			}
 		}
 		placed, stock = append(placed, took[0].rate()), append(stock, took[1].rate())
 		ratios = append(ratios, took[0].rate()/took[1].rate())
 	}
-	note := fmt.Sprintf("%d nodes of 8 GPUs; Kubernetes' scheduler %.0f pods/s, alternated", b.nodes, middle(stock))
+	note := fmt.Sprintf("%d nodes of 8 GPUs; Kubernetes' scheduler %.0f pods/s, alternated", b.nodes, measurement.Middle(stock))
 	return []measurement.Row{
-		rowOf(templateRate, "pods with a share", "pods/s", 120, placed, note),
-		rowOf(templateRate, "against Kubernetes' scheduler", "", 3, ratios, ""),
+		target.More(templateRate, "pods with a share", "pods/s", 120, placed, note),
+		target.More(templateRate, "against Kubernetes' scheduler", "", 3, ratios, ""),
 	}, nil
 }

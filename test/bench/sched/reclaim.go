@@ -25,7 +25,7 @@ const (
 
 // measureReclaim has a gang take back all GPUs of the cluster from borrowers of one GPU each.
 func measureReclaim(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	q, err := openQueued(ctx, o, o.nodesOr(reclaimNodes))
+	q, err := openQueued(ctx, o, o.NodesOr(reclaimNodes))
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func measureReclaim(ctx context.Context, o options) (rows []measurement.Row, err
 	}
 	var all []float64
 	var last outcome
-	for run := range min(o.runs(), reclaimRuns) {
+	for run := range min(o.Rounds(), reclaimRuns) {
 		took, o, err := q.reclaim(ctx, run)
 		if err != nil {
 			return nil, err
@@ -68,7 +68,7 @@ func (q *queued) reclaim(ctx context.Context, run int) (took time.Duration, o ou
 	if err != nil || o.bound != n {
 		return 0, o, errors.Join(err, fmt.Errorf("fill the cluster: %d of %d borrowers are bound", o.bound, n))
 	}
-	q.say("%d borrowers bound in %.1f s", n, o.took.Seconds())
+	q.Say("%d borrowers bound in %.1f s", n, o.took.Seconds())
 	members, err := namedPods(fmt.Sprintf("member-%d", run), wholeGPUs(len(q.inventory)))
 	if err != nil {
 		return 0, o, err
@@ -82,7 +82,7 @@ func (q *queued) reclaim(ctx context.Context, run int) (took time.Duration, o ou
 		return 0, o, errors.Join(err, fmt.Errorf("take back: %d of %d members are bound, %d wait", o.bound, q.nodes, o.waiting))
 	}
 	took = m.bound.Sub(m.last)
-	q.say("%d members bound after %.1f s", q.nodes, took.Seconds())
+	q.Say("%d members bound after %.1f s", q.nodes, took.Seconds())
 	if err := errors.Join(q.check(ctx), q.keeps(ctx, "a", 0), q.keeps(ctx, "b", q.nodes)); err != nil {
 		return 0, o, err
 	}

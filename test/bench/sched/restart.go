@@ -25,7 +25,7 @@ const (
 // measureRestart fills the cluster, places more beside that, kills the scheduler, and waits for the first binding of the
 // next.
 func measureRestart(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	b, err := openOurs(ctx, o, o.nodesOr(stockNodes), true)
+	b, err := openOurs(ctx, o, o.NodesOr(stockNodes), true)
 	if err != nil {
 		return nil, err
 	}
@@ -36,21 +36,21 @@ func measureRestart(ctx context.Context, o options) (rows []measurement.Row, err
 	}
 	for i := range filled / filledRound {
 		held.name = fmt.Sprintf("filled-%d", i)
-		if o, err := b.bound(ctx, held, b.few(filledRound)); err != nil {
+		if o, err := b.bound(ctx, held, b.Few(filledRound)); err != nil {
 			return nil, err
 		} else if o.rest+o.waiting > 0 {
 			return nil, fmt.Errorf("fill the cluster: %d pods are not bound", o.rest+o.waiting)
 		}
 	}
 	var ratios, first []float64
-	for run := range b.runs() {
+	for run := range b.Rounds() {
 		held.name = fmt.Sprintf("more-%d", run)
 		plain := kind{name: fmt.Sprintf("plain-%d", run)}
-		one, err := b.bound(ctx, plain, b.few(placedRound/4))
+		one, err := b.bound(ctx, plain, b.Few(placedRound/4))
 		if err != nil {
 			return nil, err
 		}
-		other, err := b.bound(ctx, held, b.few(placedRound/4))
+		other, err := b.bound(ctx, held, b.Few(placedRound/4))
 		if err != nil {
 			return nil, err
 		}
@@ -63,10 +63,10 @@ func measureRestart(ctx context.Context, o options) (rows []measurement.Row, err
 		}
 		first = append(first, took)
 	}
-	on := fmt.Sprintf("%d nodes, %d shares bound", b.nodes, b.few(filled))
+	on := fmt.Sprintf("%d nodes, %d shares bound", b.nodes, b.Few(filled))
 	return []measurement.Row{
-		boundOf(restartTime, on, "s", 5, first, "from kill -9 and a start at once to the first binding; the ledger is equal to a rebuild after it"),
-		rowOf(placedRate, on+", of plain pods' rate", "", 0.7, ratios, "alternated"),
+		target.Less(restartTime, on, "s", 5, first, "from kill -9 and a start at once to the first binding; the ledger is equal to a rebuild after it"),
+		target.More(placedRate, on+", of plain pods' rate", "", 0.7, ratios, "alternated"),
 	}, nil
 }
 

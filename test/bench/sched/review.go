@@ -46,12 +46,12 @@ func measureReviews(ctx context.Context, o options) (rows []measurement.Row, err
 	if err != nil {
 		return nil, err
 	}
-	b, err := openIdle(ctx, o, o.nodesOr(reviewNodes))
+	b, err := openIdle(ctx, o, o.NodesOr(reviewNodes))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.Stop()) }()
-	claims, err := b.crowd(ctx, o.few(allClaims), o.few(crowdedClaims), o.few(namespaceClaims))
+	claims, err := b.crowd(ctx, o.Few(allClaims), o.Few(crowdedClaims), o.Few(namespaceClaims))
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func measureReviews(ctx context.Context, o options) (rows []measurement.Row, err
 func (w *webhook) measureAlone(ctx context.Context, o options, beside string) (rows []measurement.Row, err error) {
 	var bare []time.Duration
 	for _, where := range []struct{ name, namespace string }{{"no quota", free}, {"a quota in a namespace of many claims", crowded}} {
-		took, err := w.review(ctx, where.namespace, o.few(reviewsTaken))
+		took, err := w.review(ctx, where.namespace, o.Few(reviewsTaken))
 		if err != nil {
 			return nil, err
 		}
@@ -87,12 +87,12 @@ func (w *webhook) measureAlone(ctx context.Context, o options, beside string) (r
 		return nil, err
 	}
 	return append(rows, percentile("a bare TLS round trip in turn with these", 0, bare, "what the machine takes for as many bytes"),
-		boundOf(webhookMemory, "after these reviews", "MiB", 128, []float64{mebibytes(now)}, fmt.Sprintf("%s; the most so far was %.0f MiB", beside, mebibytes(most)))), nil
+		target.Less(webhookMemory, "after these reviews", "MiB", 128, []float64{mebibytes(now)}, fmt.Sprintf("%s; the most so far was %.0f MiB", beside, mebibytes(most)))), nil
 }
 
 // measureLoaded asks a webhook beside a load, which may take as much memory as the limit says.
 func (w *webhook) measureLoaded(ctx context.Context, o options, beside string, limit uint64) ([]measurement.Row, error) {
-	took, err := w.reviewUnderLoad(ctx, free, o.few(loadedReviews))
+	took, err := w.reviewUnderLoad(ctx, free, o.Few(loadedReviews))
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (w *webhook) measureLoaded(ctx context.Context, o options, beside string, l
 		percentile("under load", 1000, took.reviews,
 			"reviews, each on a connection of its own; a refused one counts as one that took as long as the API server waits; "+load),
 		percentile("a bare TLS round trip in turn with those under load", 0, took.bare, "what the machine takes for as many bytes, on a connection of its own"),
-		boundOf(webhookMemory, "the most, under load", "MiB", mebibytes(limit), []float64{mebibytes(most)}, load+"; the goal is the limit in the chart"),
+		target.Less(webhookMemory, "the most, under load", "MiB", mebibytes(limit), []float64{mebibytes(most)}, load+"; the goal is the limit in the chart"),
 	}, nil
 }
 
@@ -115,7 +115,7 @@ func mebibytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 func percentile(name string, goal float64, took []time.Duration, note string) measurement.Row {
 	sorted := slices.Sorted(slices.Values(took))
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
-	row := boundOf(reviewTime, name, "ms", goal, []float64{ms(sorted[(len(sorted)*99-1)/100])},
+	row := target.Less(reviewTime, name, "ms", goal, []float64{ms(sorted[(len(sorted)*99-1)/100])},
 		fmt.Sprintf("99th percentile of %d, whose median is %.2f ms: %s", len(sorted), ms(sorted[len(sorted)/2]), note))
 	row.Worst, row.Runs = ms(sorted[len(sorted)-1]), len(sorted)
 	if goal == 0 {
@@ -180,7 +180,7 @@ func (b *bench) crowd(ctx context.Context, all, inCrowded, inEach int) (int, err
 	if err != nil {
 		return 0, fmt.Errorf("make claims: %w", err)
 	}
-	b.say("made %d claims", all)
+	b.Say("made %d claims", all)
 	return all, nil
 }
 

@@ -221,7 +221,7 @@ func (b *bench) placed(ctx context.Context, k kind, n int, limit time.Duration) 
 	if err != nil {
 		return o, err
 	}
-	b.say("%s: %d of %d pods bound in %.1f s: %.1f pods/s, %s a pod", k.name, o.bound, n, o.took.Seconds(), o.rate(), o.costs())
+	b.Say("%s: %d of %d pods bound in %.1f s: %.1f pods/s, %s a pod", k.name, o.bound, n, o.took.Seconds(), o.rate(), o.costs())
 	if k.gpus() {
 		if err := b.check(ctx); err != nil {
 			return o, err

@@ -29,7 +29,7 @@ var smallShare = map[corev1.ResourceName]string{
 }
 
 func measureStock(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	b, err := open(ctx, o, o.nodesOr(stockNodes))
+	b, err := open(ctx, o, o.NodesOr(stockNodes))
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +49,13 @@ func measureStock(ctx context.Context, o options) (rows []measurement.Row, err e
 	}
 	var ratios, ours, plain []float64
 	var costs [2]outcome
-	for range o.runs() {
-		one, err := b.placed(ctx, plainPods, o.few(plainRound), roundLimit)
+	for range o.Rounds() {
+		one, err := b.placed(ctx, plainPods, o.Few(plainRound), roundLimit)
 		if err != nil {
 			return nil, err
 		}
 		profiled := b.profileScheduler(ctx)
-		other, err := b.placed(ctx, shares, o.few(shareRound), roundLimit)
+		other, err := b.placed(ctx, shares, o.Few(shareRound), roundLimit)
 		if err := errors.Join(err, profiled()); err != nil {
 			return nil, err
 		}
@@ -66,9 +66,9 @@ func measureStock(ctx context.Context, o options) (rows []measurement.Row, err e
 	note := fmt.Sprintf("%d nodes of %d GPUs; %.1f pods/s with a share each, %.0f plain pods/s, alternated; the last round took for each pod with a share %s, for each plain pod %s",
 		b.nodes, len(b.inventory), median(ours), median(plain), costs[1].costs(), costs[0].costs())
 	return []measurement.Row{
-		rowOf(stockRate, "of plain pods' rate", "", 0.08, ratios, note),
-		rowOf(stockRate, "pods with a share", "pods/s", 0, ours, ""),
-		rowOf(stockRate, "plain pods", "pods/s", 0, plain, ""),
+		target.More(stockRate, "of plain pods' rate", "", 0.08, ratios, note),
+		target.More(stockRate, "pods with a share", "pods/s", 0, ours, ""),
+		target.More(stockRate, "plain pods", "pods/s", 0, plain, ""),
 	}, nil
 }
 

@@ -34,7 +34,7 @@ const (
 func measureTrace(ctx context.Context, o options) (rows []measurement.Row, err error) {
 	var allocated []float64
 	seeds := 3
-	if o.quick {
+	if o.Quick {
 		seeds = 1
 	}
 	for seed := range seeds {
@@ -44,7 +44,7 @@ func measureTrace(ctx context.Context, o options) (rows []measurement.Row, err e
 		}
 		allocated = append(allocated, percent)
 	}
-	return []measurement.Row{rowOf(realTrace, "", "% allocated at 100 %", 95.9, allocated, "seeds 42 to 44")}, nil
+	return []measurement.Row{target.More(realTrace, "", "% allocated at 100 %", 95.9, allocated, "seeds 42 to 44")}, nil
 }
 
 func readTrace(root string) (*replay.Trace, error) {
@@ -100,7 +100,7 @@ func (o options) arrive(ctx context.Context, seed int64) (percent float64, err e
 		if err := b.arriveBurst(ctx, from, burst); err != nil {
 			return 0, err
 		}
-		b.say("%d pods have arrived", from+len(burst))
+		b.Say("%d pods have arrived", from+len(burst))
 		if demand >= int64(trace.GPUs())*1000 {
 			break
 		}

@@ -37,7 +37,7 @@ func open(ctx context.Context, o options, fleet []machine) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := plane.Start(ctx, plane.Options{Components: components, Log: o.say})
+	p, err := plane.Start(ctx, plane.Options{Components: components, Log: o.Say})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (c *cluster) populate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make nodes: %w", err)
 	}
-	c.say("made %d nodes", len(c.fleet))
+	c.Say("made %d nodes", len(c.fleet))
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (c *cluster) fill(ctx context.Context, k kind, n int) error {
 	if err := errors.Join(err, c.record.wrong()); err != nil {
 		return fmt.Errorf("fill the cluster: %w", err)
 	}
-	c.say("%d pods are bound", n)
+	c.Say("%d pods are bound", n)
 	return nil
 }
 

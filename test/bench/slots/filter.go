@@ -47,7 +47,7 @@ var filterGoals = map[int]float64{1000: 3, 5000: 10}
 // measureFilter asks the extender which of all nodes a pod fits, as the scheduler does, beside a server that does nothing.
 func measureFilter(ctx context.Context, o options) (rows []measurement.Row, err error) {
 	for _, nodes := range []int{1000, 5000} {
-		made, err := o.filterOn(ctx, o.nodesOr(nodes), filterGoals[nodes])
+		made, err := o.filterOn(ctx, o.NodesOr(nodes), filterGoals[nodes])
 		if err != nil {
 			return nil, err
 		}
@@ -87,10 +87,10 @@ func (o options) filterOn(ctx context.Context, nodes int, goal float64) (rows []
 	}
 	on := fmt.Sprintf("%d nodes of %d GPUs", nodes, len(fleet[0].gpus))
 	return []measurement.Row{
-		boundOf(filterTime, on, "ms", goal, all.p99(func(a answers) []time.Duration { return a.extender }),
+		target.Less(filterTime, on, "ms", goal, all.p99(func(a answers) []time.Duration { return a.extender }),
 			fmt.Sprintf("99th percentile of %d, over TLS; median %.2f ms; %d pods are bound; %d bytes asked, %d answered",
 				all[0].asked(), all.p50(), filled, all[0].sent, all[0].got)),
-		boundOf(filterTime, on+", a bare TLS round trip in turn with these", "ms", -1, all.p99(func(a answers) []time.Duration { return a.bare }),
+		target.Less(filterTime, on+", a bare TLS round trip in turn with these", "ms", -1, all.p99(func(a answers) []time.Duration { return a.bare }),
 			"99th percentile: what the machine takes for as many bytes"),
 	}, nil
 }
@@ -118,7 +118,7 @@ func (r runs) p50() float64 {
 	for i := range r {
 		all = append(all, percentile(r[i].extender, 50))
 	}
-	return middle(all)
+	return measurement.Middle(all)
 }
 
 // percentile is in ms.
@@ -138,9 +138,9 @@ func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs,
 	for i := range c.fleet {
 		names[i] = c.fleet[i].name
 	}
-	for run := range c.runs() {
+	for run := range c.Rounds() {
 		var a answers
-		for i := range c.few(filterAsked) {
+		for i := range c.Few(filterAsked) {
 			pod := k.one(fmt.Sprintf("asked-%d", run), i)
 			pod.UID = "asked"
 			body, err := json.Marshal(arguments{Pod: pod, NodeNames: &names})
@@ -163,7 +163,7 @@ func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs,
 			a.bare = append(a.bare, time.Since(begun))
 			a.sent, a.got = len(body), len(text)
 		}
-		c.say("filter: p99 %.2f ms, median %.2f ms; bare p99 %.2f ms", percentile(a.extender, 99), percentile(a.extender, 50), percentile(a.bare, 99))
+		c.Say("filter: p99 %.2f ms, median %.2f ms; bare p99 %.2f ms", percentile(a.extender, 99), percentile(a.extender, 50), percentile(a.bare, 99))
 		all = append(all, a)
 	}
 	return all, nil

@@ -18,12 +18,15 @@ import (
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
+// target is what takes these figures.
+const target measurement.Target = "bench-slots"
+
 // options are the flags.
 type options struct {
+	measurement.Scale
 	root, build, out, only, minor, bare string
-	nodes, binds                        int
+	binds                               int
 	seed                                uint64
-	quick, verbose                      bool
 }
 
 // longest bounds the whole of it, on a busy machine.
@@ -36,11 +39,9 @@ func main() {
 	flag.StringVar(&o.out, "out", "docs/measurements/slots.json", "file to merge the figures into")
 	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as slots.filter_ms")
 	flag.StringVar(&o.minor, "kubernetes", "v1.35", "minor version of Kubernetes")
-	flag.IntVar(&o.nodes, "nodes", 0, "another number of nodes than each figure's own; writes nothing")
 	flag.IntVar(&o.binds, "binds", wholeBinds, "how many pods "+twice+" binds; writes nothing where it is fewer than by default")
 	flag.Uint64Var(&o.seed, "seed", 0, "seed of the faults of "+twice+", 0 for a new one, or the only one of the arrivals of "+realTrace+", which then writes nothing")
-	flag.BoolVar(&o.quick, "quick", false, "50 nodes and one short round, to see whether something works; writes nothing")
-	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
+	o.AddFlags(flag.CommandLine)
 	flag.StringVar(&o.bare, "bare", "", "answer bare round trips at this address, and do nothing else")
 	flag.Parse()
 	do := run
@@ -73,66 +74,8 @@ func run(o options) error {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, errors.New("all of it took too long"))
 	defer cancel()
-	if o.quick || o.nodes > 0 || o.binds < wholeBinds || o.only == realTrace && o.seed != 0 {
+	if !o.Whole() || o.binds < wholeBinds || o.only == realTrace && o.seed != 0 {
 		o.out = ""
 	}
 	return measurement.Take(figures(ctx, o), o.only, o.out, os.Stdout)
-}
-
-// nodesOr is how many nodes a figure has.
-func (o options) nodesOr(own int) int {
-	switch {
-	case o.nodes > 0:
-		return o.nodes
-	case o.quick:
-		return min(own, 50)
-	}
-	return own
-}
-
-// runs is how often a figure is taken.
-func (o options) runs() int {
-	if o.quick {
-		return 1
-	}
-	return 5
-}
-
-// few is how many pods a round has: fewer where it is only to be seen whether something works.
-func (o options) few(own int) int {
-	if o.quick {
-		return own / 10
-	}
-	return own
-}
-
-func (o options) say(format string, args ...any) {
-	if o.verbose {
-		fmt.Fprintf(os.Stderr, format+"\n", args...)
-	}
-}
-
-// rowOf is a row of one case, of which more is better. A goal of 0 stands for none.
-func rowOf(id, name, unit string, goal float64, runs []float64, note string) measurement.Row {
-	r := measurement.Of(id, unit, goal, measurement.Higher, "make bench-slots ONLY="+id, runs...)
-	r.Case, r.Note = name, note
-	if goal == 0 {
-		r.Goal = nil
-	}
-	return r
-}
-
-// boundOf is a row of one case, of which less is better. A goal below 0 stands for none.
-func boundOf(id, name, unit string, goal float64, runs []float64, note string) measurement.Row {
-	r := measurement.Of(id, unit, goal, measurement.Lower, "make bench-slots ONLY="+id, runs...)
-	r.Case, r.Note = name, note
-	if goal < 0 {
-		r.Goal = nil
-	}
-	return r
-}
-
-func middle(runs []float64) float64 {
-	m, _ := measurement.Summary(runs, measurement.Higher)
-	return m
 }

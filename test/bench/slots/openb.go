@@ -35,7 +35,7 @@ func measureTrace(ctx context.Context, o options) (rows []measurement.Row, err e
 	switch {
 	case o.seed != 0:
 		seeds, arrivals = []int64{int64(o.seed)}, fmt.Sprintf("seed %d", o.seed)
-	case o.quick:
+	case o.Quick:
 		seeds = seeds[:1]
 	}
 	for _, seed := range seeds {
@@ -43,10 +43,10 @@ func measureTrace(ctx context.Context, o options) (rows []measurement.Row, err e
 		if err != nil {
 			return nil, err
 		}
-		o.say("seed %d: %.2f %% are given", seed, percent)
+		o.Say("seed %d: %.2f %% are given", seed, percent)
 		given = append(given, percent)
 	}
-	return []measurement.Row{rowOf(realTrace, "", "% given at 100 %", 95.5, given, arrivals+"; a pod that found no place is removed, as in a replay")}, nil
+	return []measurement.Row{target.More(realTrace, "", "% given at 100 %", 95.5, given, arrivals+"; a pod that found no place is removed, as in a replay")}, nil
 }
 
 func readTrace(root string) (*replay.Trace, error) {
@@ -98,9 +98,9 @@ func (o options) arrive(ctx context.Context, seed int64) (percent float64, err e
 			return 0, err
 		}
 		if refused += waiting; (from/traceBurst)%8 == 0 {
-			c.say("%d pods have arrived, %d found no place", from+len(burst), refused)
+			c.Say("%d pods have arrived, %d found no place", from+len(burst), refused)
 		}
-		if demand >= int64(trace.GPUs())*1000 || o.quick && from >= 8*traceBurst {
+		if demand >= int64(trace.GPUs())*1000 || o.Quick && from >= 8*traceBurst {
 			break
 		}
 	}

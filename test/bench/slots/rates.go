@@ -22,7 +22,7 @@ var rateGoals = map[int]float64{1000: 0.5, 5000: 0.4}
 // measureRates compares pods with a share and plain pods of the same scheduler, which looks at all nodes for both.
 func measureRates(ctx context.Context, o options) (rows []measurement.Row, err error) {
 	for _, nodes := range []int{1000, 5000} {
-		made, err := o.ratesOn(ctx, o.nodesOr(nodes), rateGoals[nodes])
+		made, err := o.ratesOn(ctx, o.NodesOr(nodes), rateGoals[nodes])
 		if err != nil {
 			return nil, err
 		}
@@ -56,14 +56,14 @@ func (o options) ratesOn(ctx context.Context, nodes int, goal float64) (rows []m
 	}
 	var shares, plain, ratios []float64
 	var took [2]outcome
-	runs := c.runs()
+	runs := c.Rounds()
 	if nodes > largeFleet {
 		runs = min(runs, 3) // of minutes each
 	}
 	for run := range runs {
 		for at := range kinds {
 			which := (run + at) % len(kinds)
-			if took[which], err = c.placed(ctx, kinds[which], c.few(ratedPods)); err != nil {
+			if took[which], err = c.placed(ctx, kinds[which], c.Few(ratedPods)); err != nil {
 				return nil, err
 			}
 		}
@@ -72,11 +72,11 @@ func (o options) ratesOn(ctx context.Context, nodes int, goal float64) (rows []m
 	}
 	on := fmt.Sprintf("%d nodes", nodes)
 	note := fmt.Sprintf("of %d GPUs, all scored; %.0f pods with a share/s, plain pods %.0f/s, alternated; the last round took for each pod with a share %s, for each plain pod %s",
-		len(fleet[0].gpus), middle(shares), middle(plain), took[0].costs(), took[1].costs())
+		len(fleet[0].gpus), measurement.Middle(shares), measurement.Middle(plain), took[0].costs(), took[1].costs())
 	return []measurement.Row{
-		rowOf(boundRate, on+", of plain pods' rate", "", goal, ratios, note),
-		rowOf(boundRate, on+", pods with a share", "pods/s", 0, shares, ""),
-		rowOf(boundRate, on+", plain pods", "pods/s", 0, plain, ""),
+		target.More(boundRate, on+", of plain pods' rate", "", goal, ratios, note),
+		target.More(boundRate, on+", pods with a share", "pods/s", 0, shares, ""),
+		target.More(boundRate, on+", plain pods", "pods/s", 0, plain, ""),
 	}, nil
 }
 
@@ -96,6 +96,6 @@ func (c *cluster) placed(ctx context.Context, k kind, n int) (outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	c.say("%s: %d of %d pods bound in %.1f s: %.1f pods/s, %s a pod", k.name, o.bound, n, o.took.Seconds(), o.rate(), o.costs())
+	c.Say("%s: %d of %d pods bound in %.1f s: %.1f pods/s, %s a pod", k.name, o.bound, n, o.took.Seconds(), o.rate(), o.costs())
 	return o, c.clear(ctx)
 }

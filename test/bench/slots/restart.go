@@ -20,7 +20,7 @@ const (
 // measureRestart kills the extender of a cluster with many bound pods, starts it at once, and waits until it answers and until
 // the first of some pods is bound.
 func measureRestart(ctx context.Context, o options) (rows []measurement.Row, err error) {
-	fleet, err := fleetOf(o.nodesOr(restartNodes))
+	fleet, err := fleetOf(o.NodesOr(restartNodes))
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func measureRestart(ctx context.Context, o options) (rows []measurement.Row, err
 		return nil, err
 	}
 	held := kinds[0]
-	if err := c.fill(ctx, held, c.few(filledPods)); err != nil {
+	if err := c.fill(ctx, held, c.Few(filledPods)); err != nil {
 		return nil, err
 	}
 	if err := c.startBoth(ctx); err != nil {
@@ -44,18 +44,18 @@ func measureRestart(ctx context.Context, o options) (rows []measurement.Row, err
 		return nil, err
 	}
 	var ready, first []float64
-	for range c.runs() {
+	for range c.Rounds() {
 		back, bound, err := c.restartExtender(ctx, held)
 		if err != nil {
 			return nil, err
 		}
-		c.say("the extender answers after %.2f s, and the first pod is bound after %.2f s", back.Seconds(), bound.Seconds())
+		c.Say("the extender answers after %.2f s, and the first pod is bound after %.2f s", back.Seconds(), bound.Seconds())
 		ready, first = append(ready, back.Seconds()), append(first, bound.Seconds())
 	}
-	on := fmt.Sprintf("%d nodes, %d pods bound", len(fleet), c.few(filledPods))
+	on := fmt.Sprintf("%d nodes, %d pods bound", len(fleet), c.Few(filledPods))
 	return []measurement.Row{
-		boundOf(restartTime, on, "s", 5, ready, "from kill -9 and a start at once until it says that it answers; it has no lease to wait for"),
-		boundOf(restartTime, on+", until a pod is bound", "s", -1, first, "the scheduler tries pods again whose question was not answered after a second or more"),
+		target.Less(restartTime, on, "s", 5, ready, "from kill -9 and a start at once until it says that it answers; it has no lease to wait for"),
+		target.Less(restartTime, on+", until a pod is bound", "s", -1, first, "the scheduler tries pods again whose question was not answered after a second or more"),
 	}, nil
 }
 

@@ -91,7 +91,7 @@ func (s *siege) keepOne(ctx context.Context, name string, start func(ctx context
 		ctx, cancel := context.WithTimeout(ctx, startLimit)
 		defer cancel()
 		if err := start(ctx); err != nil {
-			s.say("%v", err)
+			s.Say("%v", err)
 		}
 		s.starts.mutex.Lock()
 		defer s.starts.mutex.Unlock()

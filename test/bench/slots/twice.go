@@ -59,7 +59,7 @@ func measureTwice(ctx context.Context, o options) (rows []measurement.Row, err e
 	if o.seed == 0 {
 		o.seed = rand.Uint64N(1 << 32)
 	}
-	o.say("seed %d", o.seed)
+	o.Say("seed %d", o.seed)
 	s, err := besiege(ctx, o)
 	if err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func (s *siege) rows() []measurement.Row {
 	note := fmt.Sprintf("%d nodes of %d GPUs; %d pods waited on their nodes for containers of pods that were deleted by force; afterwards every GPU was given whole; %s",
 		len(s.fleet), len(s.fleet[0].gpus), s.agents.waits(), strings.Join(kinds, ", "))
 	rows := []measurement.Row{
-		boundOf(twice, on+": GPUs given twice, in bytes, cores or whole", "times", 0, []float64{float64(s.record.twice)}, note),
-		boundOf(twice, on+": pods bound without an assignment", "pods", 0, []float64{float64(s.record.unassigned)}, ""),
+		target.Less(twice, on+": GPUs given twice, in bytes, cores or whole", "times", 0, []float64{float64(s.record.twice)}, note),
+		target.Less(twice, on+": pods bound without an assignment", "pods", 0, []float64{float64(s.record.unassigned)}, ""),
 	}
 	for i := range rows {
 		rows[i].Command += fmt.Sprintf(" SEED=%d", s.seed)
@@ -163,7 +163,7 @@ func (s *siege) all(ctx context.Context) error {
 		}
 		if s.bound >= told+500 {
 			told = s.bound
-			s.say("%d bound after %.0f s; faults: %v", s.bound, time.Since(begun).Seconds(), s.met)
+			s.Say("%d bound after %.0f s; faults: %v", s.bound, time.Since(begun).Seconds(), s.met)
 		}
 		select {
 		case <-ticker.C:
@@ -305,11 +305,11 @@ func (s *siege) tellLogs() {
 	for _, name := range extenders {
 		text, err := os.ReadFile(s.file(name + ".log"))
 		if err != nil {
-			s.say("%v", err)
+			s.Say("%v", err)
 			continue
 		}
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		s.say("%s:\n%s", name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		s.Say("%s:\n%s", name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
 	}
 }
 
