@@ -107,7 +107,7 @@ func (c Cluster) ready(ctx context.Context, check *doctor.Check, pod, container 
 		if s := &leads.Status.ContainerStatuses[i]; s.Name == container && !s.Ready {
 			check.Status = doctor.Fail
 			check.Found = fmt.Sprintf("%s leads, and its container %s is not ready", pod, container)
-			check.Next = fmt.Sprintf("pods with shares wait: `kubectl -n %s describe pod %s` says why; one that hangs is started again after a minute", c.Namespace, pod)
+			check.Next = fmt.Sprintf("pods with shares wait: `kubectl -n %s describe pod %s` says why; one that hangs is started again after a minute and a half", c.Namespace, pod)
 		}
 	}
 }
