@@ -115,11 +115,7 @@ func (a *Agent) fitOnHost(wanted Tenancy) error {
 			continue
 		}
 		need += s.Memory
-		why := a.unswappable(a.gpu(s.UUID))
-		if a.inMIGMode(s.UUID) {
-			why = inMIGMode
-		}
-		if why != "" {
+		if why := a.unswappable(a.gpu(s.UUID)); why != "" {
 			return &alloc.Refusal{Reason: alloc.ReasonNever, Text: fmt.Sprintf("GPU %s can have no swap shares: %s", s.UUID, why)}
 		}
 	}
@@ -157,7 +153,10 @@ func (a *Agent) Unsuspendable() string { return a.unsuspendable() }
 
 // unswappable is why a GPU can never have swap shares, "" where it can.
 func (a *Agent) unswappable(gpu backend.GPU) string {
-	if a.config.Unswappable == nil {
+	switch {
+	case a.inMIGMode(gpu.UUID):
+		return inMIGMode
+	case a.config.Unswappable == nil:
 		return ""
 	}
 	return a.config.Unswappable(gpu)

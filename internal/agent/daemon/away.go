@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
-	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
@@ -24,20 +23,12 @@ const (
 	leastSuspendingDriver = 570
 )
 
-// letAway tells the ledger of what may leave GPUs, if the agent gives it host memory: which GPUs and drivers can do that. The
-// driver is asked once, because what it answers does not change while it is loaded.
+// letAway tells the ledger of what may leave GPUs, if the agent gives it host memory: which GPUs and drivers can do that.
 func (s *service) letAway(ctx context.Context, c *agent.Config) {
 	if c.SwapMemory == 0 || s.driverless {
 		return
 	}
-	faulting, err := s.faulting(ctx)
-	capabilities := map[string]string{}
-	if gpus, listErr := s.library.GPUs(); listErr == nil {
-		for _, gpu := range gpus {
-			capabilities[gpu.UUID] = s.library.Capability(gpu.Index)
-		}
-	}
-	c.Unswappable = func(gpu backend.GPU) string { return whyNotSwapped(capabilities[gpu.UUID], gpu.UUID, faulting, err) }
+	c.Unswappable = s.managedMemory(ctx).why
 	c.Unsuspendable = func() string { return whyNotSuspended(runtime.GOARCH, s.library.Version()) }
 }
 
