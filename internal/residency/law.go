@@ -270,10 +270,10 @@ func (l *Law) shrink(now uint64, present []*record) {
 	}
 }
 
-// used are the bytes of one GPU that belong to shares that are not away.
+// used are the bytes of one GPU that belong to shares that stay there. Those that leave already make the room that is short.
 func (l *Law) used(present []*record, g int) (used uint64) {
 	for _, r := range present {
-		if r.State != Away {
+		if r.State == Resident || r.State == Entering {
 			used += r.Bytes[g]
 		}
 	}

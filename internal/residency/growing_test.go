@@ -1,0 +1,42 @@
+package residency_test
+
+import (
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/residency"
+)
+
+// While the work of one that leaves is waited for, nobody else leaves for the same bytes, however often the law is asked: neither
+// where a share has grown nor where there is less room.
+func TestOneLeavesForWhatIsShort(t *testing.T) {
+	for name, c := range map[string]struct {
+		grown uint64 // GiB of the first
+		room  uint64 // GiB
+	}{
+		"a share grows":      {4, 12},
+		"there is less room": {3, 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var law residency.Law
+			gpus := []residency.GPU{{Room: 12 * gib, Rate: 12 * gib}}
+			var shares []residency.Share
+			for _, key := range []string{"a", "b", "c", "d"} {
+				shares = append(shares, residency.Share{Key: key, Bytes: []uint64{3 * gib}, There: []uint64{3 * gib}, Works: true})
+			}
+			law.Decide(second, gpus, shares)
+			gpus[0].Room, shares[0].Bytes[0] = c.room*gib, c.grown*gib
+			for now := uint64(2 * second); now < 2*second+residency.Drain; now += second / 500 {
+				orders, _ := law.Decide(now, gpus, shares)
+				leaving := 0
+				for _, order := range orders {
+					if order.State != residency.Resident {
+						leaving++
+					}
+				}
+				if leaving != 1 {
+					t.Fatalf("%d shares leave after %d ms: %+v", leaving, (now-2*second)/(second/1000), orders)
+				}
+			}
+		})
+	}
+}
