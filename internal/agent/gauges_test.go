@@ -99,8 +99,10 @@ func TestReadingsWhileLooking(t *testing.T) {
 func TestOutsideHasTime(t *testing.T) {
 	n := newNode(t)
 	a := n.start()
+	a.stopAgent() // its own looks would find no process
+	outside := []control.Outside{{PID: 11, UUID: firstID}, {PID: 12, UUID: firstID}}
 	a.mu.Lock()
-	a.outside = []control.Outside{{PID: 11, UUID: firstID}, {PID: 12, UUID: firstID}}
+	a.outside = outside
 	a.mu.Unlock()
 	told := func() (all []string) {
 		a.mu.Lock()
@@ -109,7 +111,7 @@ func TestOutsideHasTime(t *testing.T) {
 		a.readOutside()
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		for _, o := range a.measured(a.outside) {
+		for _, o := range a.measured(outside) {
 			text := "?"
 			if o.Percent != nil {
 				text = fmt.Sprint(*o.Percent)
