@@ -155,6 +155,41 @@ func TestSelectorsOfManyGPUs(t *testing.T) {
 	}
 }
 
+// A question that was answered and cannot be for the GPUs that came since is refused each time, and answered by the GPUs that there
+// are once it can be again.
+func TestRefusedForGPUsThatCame(t *testing.T) {
+	l := newLedger(t, alloc.DefaultPolicy)
+	name := func(i int) string { return fmt.Sprint("n", i) }
+	for i := range mostNamed {
+		l.SetNode(name(i), nodeOf(t, name(i), gpus(name(i), 2, 40*gib), nil))
+	}
+	s := ask("main", 1, gib, 0)
+	s.Selectors = []string{`device.attributes["divvy.dev"].index == 0`}
+	p := podOf(t, "a", s)
+	last := name(mostNamed)
+	if v := verdicts(t, l, p, "n0", last); v[0].Kind != Fits || v[1].Kind != Unknown {
+		t.Fatalf("%+v", v)
+	}
+	l.SetNode(last, nodeOf(t, last, gpus(last, 2, 40*gib), nil))
+	for i := range 3 {
+		if v, err := l.Filter(p, []string{"n0", last}); !errors.Is(err, ErrPod) || !strings.Contains(err.Error(), "single GPUs apart") {
+			t.Errorf("asked %d times: %+v, %v", i+1, v, err)
+		}
+		if l.FitsOn(p, []string{last}) {
+			t.Errorf("looked %d times: it fits", i+1)
+		}
+		if a, err := l.Reserve(p, last); !errors.Is(err, ErrPod) {
+			t.Fatalf("reserved %d times: %+v, %v", i+1, a, err)
+		}
+	}
+	l.SetNode("n0", nil)
+	a, err := l.Reserve(p, last)
+	if err != nil || a.Shares[0].GPUs[0].UUID != gpuOf(last, 0) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	check(t, l)
+}
+
 // A pod has one place, whoever asks.
 func TestOnePlace(t *testing.T) {
 	l := newLedger(t, alloc.DefaultPolicy)

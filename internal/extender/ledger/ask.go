@@ -78,13 +78,15 @@ func (l *Ledger) renew(q *asked, v podView) error {
 	if q.dear != nil && q.of == now {
 		return q.dear
 	}
+	// Whatever fails below leaves no answer: one for the GPUs before would stand for those that there are now.
+	q.fits, q.bare = nil, nil
 	q.of, q.varies, q.selects, q.dear = now, false, false, nil
 	l.selectors.spent = 0
 	q.pod = alloc.Pod{CPU: v.cpu, HostMemory: v.memory}
 	for i := range q.request.Shares {
 		r, err := l.requestOf(q, &q.request.Shares[i], v)
 		if errors.Is(err, errDear) {
-			q.fits, q.dear = nil, err
+			q.dear = err
 		}
 		if err != nil {
 			return err
