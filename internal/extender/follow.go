@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/divvy-gpu/divvy/internal/takeover"
 )
 
 // store is where a reflector puts the objects of one kind: into the core, at once. A pod that was put is known before the next
@@ -80,21 +82,23 @@ func (s *store[T]) Resync() error { return nil }
 
 // following has the core follow the cluster.
 type following struct {
+	core        *core
+	gone        takeover.Gone // pods
 	pods, nodes *cache.Reflector
 	running     sync.WaitGroup
 	synced      []cache.InformerSynced
 }
 
 func follow(client kubernetes.Interface, c *core) *following {
-	pods := &store[*corev1.Pod]{trim: trimPod, put: c.setPod, drop: c.dropPod, keep: c.keepPods}
+	f := &following{core: c}
+	pods := &store[*corev1.Pod]{trim: trimPod, put: c.setPod, drop: f.dropPod, keep: c.keepPods}
 	nodes := &store[*corev1.Node]{
 		trim: trimNode, put: c.setNode, drop: func(_, name string) { c.dropNode(name) }, keep: c.keepNodes,
 	}
-	return &following{
-		pods:   reflector(client, client.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, pods),
-		nodes:  reflector(client, client.CoreV1().Nodes(), &corev1.Node{}, nodes),
-		synced: []cache.InformerSynced{pods.filled.Load, nodes.filled.Load},
-	}
+	f.pods = reflector(client, client.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, pods)
+	f.nodes = reflector(client, client.CoreV1().Nodes(), &corev1.Node{}, nodes)
+	f.synced = []cache.InformerSynced{pods.filled.Load, nodes.filled.Load}
+	return f
 }
 
 // lister reads and watches the objects of one kind.

@@ -3,7 +3,9 @@ package extender
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,6 +35,7 @@ func listOf(revision string, pods ...[2]string) *metav1.PartialObjectMetadataLis
 func TestCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCore(ledgerOf(t))
+		f := follow(fake.NewClientset(), c)
 		for _, name := range []string{"old", "gone", "later"} {
 			pod := podOf(t, name, 1)
 			pod.ResourceVersion = map[string]string{"old": "3", "gone": "4", "later": "9"}[name]
@@ -41,7 +44,7 @@ func TestCatchUp(t *testing.T) {
 		asked, told := 0, ""
 		done := make(chan error, 1)
 		go func() {
-			done <- c.catchUp(t.Context(), func(context.Context) (*metav1.PartialObjectMetadataList, error) {
+			done <- f.catchUp(t.Context(), func(context.Context) (*metav1.PartialObjectMetadataList, error) {
 				asked++
 				return listOf("8", [2]string{"old", "5"}, [2]string{"new", "8"}), nil
 			}, func(why string) { told = why })
@@ -52,9 +55,9 @@ func TestCatchUp(t *testing.T) {
 		}{
 			{"default/old", func() { p := podOf(t, "old", 1); p.ResourceVersion = "5"; c.setPod(p) }},
 			{"default/new", func() { p := podOf(t, "new", 1); p.ResourceVersion = "8"; c.setPod(p) }},
-			{"default/gone", func() { c.dropPod("default", "gone") }},
+			{"default/gone", func() { f.dropPod("default", "gone") }},
 		} {
-			time.Sleep(2 * listAgain)
+			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			if !strings.Contains(told, next.why) || len(done) > 0 {
 				t.Errorf("waits for %q, not for %q", told, next.why)
@@ -63,6 +66,57 @@ func TestCatchUp(t *testing.T) {
 		}
 		if err := <-done; err != nil || asked < 3 {
 			t.Errorf("asked %d times: %v", asked, err)
+		}
+	})
+}
+
+// However often pods are deleted, a replica begins to lead: a pod that went after the list was made is not waited for.
+func TestCatchUpWhilePodsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCore(ledgerOf(t))
+		f := follow(fake.NewClientset(), c)
+		revision := 0
+		var there []*corev1.Pod
+		create := func() {
+			revision++
+			pod := podOf(t, fmt.Sprint("p", revision), 1)
+			pod.ResourceVersion = strconv.Itoa(revision)
+			there = append(there, pod)
+			c.setPod(pod)
+		}
+		for range 20 {
+			create()
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		done := make(chan error, 1)
+		go func() {
+			done <- f.catchUp(ctx, func(context.Context) (*metav1.PartialObjectMetadataList, error) {
+				list := listOf(strconv.Itoa(revision))
+				for _, pod := range there {
+					list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: *pod.ObjectMeta.DeepCopy()})
+				}
+				time.Sleep(500 * time.Millisecond)
+				return list, nil
+			}, func(string) {})
+		}()
+		begun := time.Now()
+		for {
+			synctest.Wait()
+			select {
+			case err := <-done:
+				if took := time.Since(begun); err != nil || took > 600*time.Millisecond {
+					t.Errorf("after %v: %v", took, err)
+				}
+				return
+			default:
+			}
+			time.Sleep(50 * time.Millisecond)
+			synctest.Wait()
+			revision++
+			f.dropPod(there[0].Namespace, there[0].Name)
+			there = there[1:]
+			create()
 		}
 	})
 }

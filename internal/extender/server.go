@@ -140,7 +140,7 @@ func (s *server) work(ctx context.Context, questions *http.Server) error {
 			return nil
 		}
 	}
-	err := s.core.catchUp(ctx, s.options.List, func(why string) {
+	err := s.known.catchUp(ctx, s.options.List, func(why string) {
 		s.options.Log.InfoContext(ctx, "nothing is placed until all pods are known", "waits", why)
 	})
 	if err != nil {

@@ -9,18 +9,19 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // claimAt is a claim of a revision, with devices or without.
 func claimAt(name, revision string) *resourcev1.ResourceClaim {
-	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, ResourceVersion: revision}}
+	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(name), ResourceVersion: revision}}
 }
 
 // listAt is what the API server has at a revision: claims by name and revision.
 func listAt(revision string, claims map[string]string) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: revision}}
 	for name, at := range claims {
-		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, ResourceVersion: at}})
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(name), ResourceVersion: at}})
 	}
 	return list
 }
@@ -45,7 +46,7 @@ func TestBehind(t *testing.T) {
 		}
 		e.onClaim(nil, claimAt("short", "5"), func() {})
 		e.onClaim(claimAt("short", "5"), nil, func() {})
-		if got := e.heard.behind(listAt("100", test.there)); got != test.want {
+		if got := e.heard.behind(listAt("100", test.there), nil); got != test.want {
 			t.Errorf("%s: waits for %q, want %q", name, got, test.want)
 		}
 	}
@@ -72,6 +73,32 @@ func TestCatchUp(t *testing.T) {
 		err := e.CatchUp(t.Context(), list, func(why string) { told = append(told, why) })
 		if took := time.Since(begun); err != nil || took < 2500*time.Millisecond || took > 2600*time.Millisecond || asked != 3 || len(told) != 2 {
 			t.Errorf("%v after %v and %d questions, told %q", err, took, asked, told)
+		}
+	})
+}
+
+// A claim that went after the list was made is not waited for, and one that was created anew by its name is.
+func TestCatchUpWhileClaimsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		e, asked := &Engine{}, 0
+		e.onClaim(nil, claimAt("one", "8"), func() {})
+		e.onClaim(nil, claimAt("three", "9"), func() {})
+		list := func(context.Context) (*metav1.PartialObjectMetadataList, error) {
+			asked++
+			all := listAt("20", map[string]string{"two": "10", "three": "9"})
+			e.onClaim(claimAt("one", "8"), nil, func() {})
+			e.onClaim(claimAt("three", "9"), nil, func() {})
+			all.Items = append(all.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "one", UID: "another", ResourceVersion: "11"}})
+			return all, nil
+		}
+		begun := time.Now()
+		time.AfterFunc(200*time.Millisecond, func() { e.onClaim(nil, claimAt("two", "10"), func() {}) })
+		time.AfterFunc(400*time.Millisecond, func() { e.onClaim(nil, claimAt("one", "11"), func() {}) })
+		err := e.CatchUp(ctx, list, func(string) {})
+		if took := time.Since(begun); err != nil || took < 400*time.Millisecond || took > 500*time.Millisecond || asked != 1 {
+			t.Errorf("%v after %v and %d questions", err, took, asked)
 		}
 	})
 }
