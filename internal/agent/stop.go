@@ -16,8 +16,9 @@ import (
 const (
 	maxGrace = 10 * time.Minute
 	// killTime is how long processes may take to end after SIGKILL: a process inside
-	// a driver call ends when the call returns.
-	killTime = 10 * time.Second
+	// a driver call ends when the call returns, and a thousand processes on a busy machine
+	// need a while.
+	killTime = 30 * time.Second
 	// stopPause is the time between looks whether a tenant has ended.
 	stopPause = 20 * time.Millisecond
 	// huntPause is the least time between two questions about all processes of a user.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/page"
@@ -270,4 +272,39 @@ func (elsewhere) Give(string)                        {}
 func (elsewhere) Has(string) bool                    { return false }
 func (elsewhere) Elsewhere(context.Context, string) (string, []string) {
 	return "another user's agent holds it", nil
+}
+
+// Those that appear after others were killed are stopped first, but not for ever: where somebody appears in each look, they are all
+// killed after half of the time.
+func TestStopIsNotPatientForEver(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	created := n.grant(r, n.asker(os.Getuid()), ask(gib))
+	h := &hunt{agent: r.Agent, tenant: r.tenants[created.Tenant.ID], known: map[process.ID]bool{}}
+	signalled := map[process.ID]bool{{PID: 1 << 30}: true} // somebody was killed
+	appear := func() process.ID {
+		cmd := exec.Command("sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		id, err := process.Find(cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.known[id] = true
+		return id
+	}
+	h.patient = time.Now().Add(time.Hour)
+	first := appear()
+	if left := h.signal(signalled, unix.SIGKILL); !left || signalled[first] {
+		t.Errorf("who has just appeared is killed at once: %v", signalled)
+	}
+	eventually(t, "it is stopped", func() bool { return process.Stopped(first.PID) })
+	h.patient = time.Now()
+	second := appear()
+	if left := h.signal(signalled, unix.SIGKILL); !left || !signalled[first] || !signalled[second] {
+		t.Errorf("signalled are %v", signalled)
+	}
+	eventually(t, "both have ended", func() bool { return !first.Alive() && !second.Alive() })
 }

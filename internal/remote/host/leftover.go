@@ -33,8 +33,8 @@ const (
 	tellTime = 3 * time.Second
 	// leaveTime is how long a server that ends waits until the agent has ended a share.
 	leaveTime = 12 * time.Second
-	// askTime bounds a question to the agent, which ends a share within 10 seconds.
-	askTime = 15 * time.Second
+	// askTime bounds a question to the agent, which ends a share within 30 seconds, however many processes it has.
+	askTime = 35 * time.Second
 	// firstPause and lastPause are between two questions to the agent, the first and the longest.
 	firstPause = 5 * time.Millisecond
 	lastPause  = time.Second
