@@ -48,11 +48,12 @@ func others(holders, cut []process.ID) (names []string, err error) {
 	return nil, nil
 }
 
-// foreign names processes besides the agent and its helpers.
+// foreign names processes besides the agent and its helpers. One that has ended meanwhile holds nothing, and may have been a helper.
 func foreign(ids []process.ID) (names []string) {
 	for _, id := range ids {
-		if id.PID != os.Getpid() && !slices.Contains(process.Ancestors(id.PID), os.Getpid()) {
-			names = append(names, nameOf(id))
+		name, ours := nameOf(id), id.PID == os.Getpid() || slices.Contains(process.Ancestors(id.PID), os.Getpid())
+		if !ours && id.Alive() {
+			names = append(names, name)
 		}
 	}
 	return names

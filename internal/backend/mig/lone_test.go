@@ -45,4 +45,8 @@ func TestLoneTellsWhoWasCutOff(t *testing.T) {
 	if names, err := others([]process.ID{other}, []process.ID{other}); err != nil || !slices.Equal(names, []string{nameOf(other)}) {
 		t.Errorf("somebody else has it: %v, %v", names, err)
 	}
+	ended := process.ID{PID: other.PID, Start: other.Start + 1}
+	if names, err := others([]process.ID{ended}, []process.ID{ended}); err != nil || len(names) != 0 {
+		t.Errorf("one that has ended: %v, %v", names, err)
+	}
 }
