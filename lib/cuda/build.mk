@@ -64,7 +64,7 @@ $(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
 $(B)/test/cuda/sim_growth $(B)/test/cuda/sim_variables: $(B)/obj/cuda/test/code.o
 
 $(B)/test/cuda/sim_storm: $(B)/obj/cuda/test/storm.o
-$(B)/test/cuda/sim_residence $(B)/test/cuda/sim_moves $(B)/test/cuda/sim_mover: $(B)/obj/cuda/test/orders.o
+$(addprefix $(B)/test/cuda/sim_,residence moves mover suspended): $(B)/obj/cuda/test/orders.o
 $(B)/test/cuda/sim_residence $(B)/test/cuda/sim_moves: $(B)/obj/cuda/test/parts.o
 
 $(B)/obj/cuda/test/instance.o: CFLAGS += -DSIM_NVML='"$(abspath $(B))/lib/simgpu/libnvidia-ml.so.1"'

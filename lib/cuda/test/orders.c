@@ -48,22 +48,10 @@ static void *keeper(void *arg) {
     return NULL;
 }
 
-void orders_make(struct setting *setting, unsigned gpus, uint64_t limit, uint64_t kept) {
+static void begin_keeping(const struct setting *setting, unsigned gpus) {
     static pthread_t thread;
     static sem_t begun;
-    uint32_t flags = DV_PAGE_FLAG_SWAP, turns = DV_PAGE_BUDGET_TURNS;
     gpu_count = gpus;
-    sim_make_closed(setting, 2 * gpus, limit);
-    tenant_write(&setting->tenant, "config", offsetof(dv_page_config, flags), &flags, sizeof flags);
-    for (unsigned i = 0; i < 2 * gpus; i++) {
-        uint8_t uuid[16];
-        memset(uuid, (int)(i % gpus + 1), sizeof uuid);
-        setting_uuid(setting, i, uuid);
-        setting_write(setting, i, offsetof(dv_page_device, budget.flags), &turns, sizeof turns);
-        if (i >= gpus) {
-            setting_write(setting, i, offsetof(dv_page_device, limit), &kept, sizeof kept);
-        }
-    }
     config = open(setting_path(setting, "config"), O_WRONLY | O_CLOEXEC);
     CHECK(config >= 0);
     CHECK(sem_init(&begun, 0, 0) == 0);
@@ -71,6 +59,35 @@ void orders_make(struct setting *setting, unsigned gpus, uint64_t limit, uint64_
     pthread_detach(thread);
     /* A sanitizer allocates when a thread begins. A fork meanwhile would leave its lock taken in the child. */
     CHECK(sem_wait(&begun) == 0);
+}
+
+static void have_turns(struct setting *setting, unsigned device) {
+    uint32_t turns = DV_PAGE_BUDGET_TURNS;
+    setting_write(setting, device, offsetof(dv_page_device, budget.flags), &turns, sizeof turns);
+}
+
+void orders_make(struct setting *setting, unsigned gpus, uint64_t limit, uint64_t kept) {
+    uint32_t flags = DV_PAGE_FLAG_SWAP;
+    sim_make_closed(setting, 2 * gpus, limit);
+    tenant_write(&setting->tenant, "config", offsetof(dv_page_config, flags), &flags, sizeof flags);
+    for (unsigned i = 0; i < 2 * gpus; i++) {
+        uint8_t uuid[16];
+        memset(uuid, (int)(i % gpus + 1), sizeof uuid);
+        setting_uuid(setting, i, uuid);
+        have_turns(setting, i);
+        if (i >= gpus) {
+            setting_write(setting, i, offsetof(dv_page_device, limit), &kept, sizeof kept);
+        }
+    }
+    begin_keeping(setting, gpus);
+}
+
+void orders_make_ordinary(struct setting *setting, unsigned gpus, uint64_t limit) {
+    sim_make_closed(setting, gpus, limit);
+    for (unsigned i = 0; i < gpus; i++) {
+        have_turns(setting, i);
+    }
+    begin_keeping(setting, gpus);
 }
 
 uint64_t orders_give(unsigned state, uint64_t give, uint64_t room) {

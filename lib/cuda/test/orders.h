@@ -1,13 +1,16 @@
 /*
- * A swap share on a simulated machine, whose agent is the test: it orders turns by hand.
+ * A share with turns on a simulated machine, whose agent is the test: it orders them by hand.
  */
 #ifndef DIVVY_CUDA_TEST_ORDERS_H
 #define DIVVY_CUDA_TEST_ORDERS_H
 
 #include "cuda/test/busy.h"
 
-/* A share of so many GPUs that has turns; its gate is open. It is not opened yet. */
+/* A swap share of so many GPUs; its gate is open. It is not opened yet. */
 void orders_make(struct setting *setting, unsigned gpus, uint64_t limit, uint64_t kept);
+
+/* The same for a share that keeps all its memory on the GPUs, and may be suspended. */
+void orders_make_ordinary(struct setting *setting, unsigned gpus, uint64_t limit);
 
 /* Orders a state on all GPUs, and keeps the gate closed by it until the next order or orders_cease.
  * Returns the order. */

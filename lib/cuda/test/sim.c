@@ -16,6 +16,7 @@
 
 uint64_t sim_dead_handles = SIM_DEAD_END;
 uint64_t sim_load_ns;
+uint32_t sim_cuda_version = 12040;
 const char *sim_driver = SIM_DRIVER;
 bool sim_mig;
 static char machine_directory[64];
@@ -42,7 +43,7 @@ static void describe(sim_machine *machine) {
     machine->size = sizeof *machine;
     strcpy(machine->name, "test");
     strcpy(machine->driver_version, "550.90.07");
-    machine->cuda_version = 12040;
+    machine->cuda_version = sim_cuda_version;
     machine->gpu_count = SIM_GPUS;
     machine->node_count = 1;
     machine->event_ns = 500;

@@ -21,6 +21,9 @@ void sim_make(struct setting *setting, unsigned gpus, uint64_t limit);
 /* The time in which the driver of machines made from now on loads the code of a kernel; 0. */
 extern uint64_t sim_load_ns;
 
+/* The version of CUDA that the driver of machines made from now on serves, 12040. */
+extern uint32_t sim_cuda_version;
+
 /* The driver of shares made from now on, simgpu's. Another one finds that as libcuda-simgpu.so.1. */
 extern const char *sim_driver;
 

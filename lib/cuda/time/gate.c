@@ -7,6 +7,7 @@
 #include "cuda/time/now.h"
 #include "cuda/time/precedence.h"
 #include "cuda/time/target.h"
+#include "cuda/time/turns.h"
 #include "share/pulse.h"
 
 #define NAP_NS 1000000u    /* longest nap, so that a change of the budget is seen in time */
@@ -33,6 +34,13 @@
 
 static uint64_t clip(uint64_t ns, uint64_t least, uint64_t most) {
     return ns < least ? least : ns > most ? most : ns;
+}
+
+/* A share may be suspended while something waits for its budget. Then the driver would block the next
+ * look, and nobody would learn that the program goes on. Returns for how long that was waited for. Swap
+ * shares are never suspended, and there the wait is no work: others may have the GPU meanwhile. */
+static uint64_t await_resumption(const dv_share *share) {
+    return dv_share_swap(share) ? 0 : turns_pause();
 }
 
 void gate_charge(struct flight *flight, uint64_t ns, uint64_t now) {
@@ -215,8 +223,10 @@ static CUresult wait(struct launch *launch, uint64_t first) {
         uint64_t from = launch->now;
         bool yields = launch->yields;
         dv_time_nap(nap);
+        uint64_t away = await_resumption(gpu->share); /* no wait for the budget */
+        began += away;
         nap = look(launch, &target, began, &answer);
-        dv_time_held_back(gpu->share, gpu->number, from, launch->now, yields);
+        dv_time_held_back(gpu->share, gpu->number, from + away, launch->now, yields);
     }
     precedence_end(&order);
     launch->waited = true;
@@ -252,6 +262,7 @@ static void gate_enter(unsigned number) {
         dv_time_wanted(share, number, now);
         dv_time_nap(ENTER_NAP_NS);
         dv_time_held_back(share, number, now, now_ns(), false);
+        await_resumption(share);
     }
 }
 

@@ -63,10 +63,10 @@ static __attribute__((noinline, cold)) CUresult wait(struct flight **flight, uin
     struct gpu *gpu = (*flight)->gpu;
     struct target target = target_of(*flight);
     CUresult answer = CUDA_SUCCESS;
+    begin_wait(gpu->share, gpu->number, now); /* first, because the driver may block what follows */
     /* What was measured must not end with this wait. */
     flights_break((*flight)->stamps, NULL);
     flight_break(*flight);
-    begin_wait(gpu->share, gpu->number, now);
     for (uint64_t nap = NAP_NS; dv_turn_closed(gpu->share, gpu->number, now); nap = longer(nap)) {
         uint64_t from = now;
         dv_time_nap(nap);
@@ -126,20 +126,22 @@ static bool is_suspended(const dv_share *share, uint64_t now) {
 }
 
 /* All GPUs of a share have the same order, so the first one tells. */
-void turns_pause(void) {
+uint64_t turns_pause(void) {
     dv_share *share = attached_share();
     if (share == NULL ||
         (__atomic_load_n(launch_flags[0], __ATOMIC_RELAXED) & DV_PAGE_BUDGET_TURNS) == 0) {
-        return;
+        return 0;
     }
     struct notes *notes = notes_own();
     uint64_t now = notes != NULL ? now_about(notes) : now_ns();
     dv_time_worker(share, 0); /* takes the slot in which is told */
     dv_present_called(share, 0, now);
     if (!is_suspended(share, now)) {
-        return;
+        return 0;
     }
     UNCANCELLED;
+    now = now_ns();
+    uint64_t began = now;
     begin_wait(share, 0, now);
     for (uint64_t nap = NAP_NS; is_suspended(share, now); nap = longer(nap)) {
         uint64_t from = now;
@@ -148,6 +150,7 @@ void turns_pause(void) {
         dv_residence_held(share, 0, from, now);
     }
     end_wait(share, 0);
+    return now - began;
 }
 
 static void turns_memory_wanted(void) {

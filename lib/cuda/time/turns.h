@@ -58,7 +58,7 @@ static inline void turns_leave(void) {
 DV_HIDDEN void turns_called(const struct gpu *gpu);
 
 /* For a call that uses the GPU and no memory of the share: waits while the share is suspended. Free
- * of cost without DV_PAGE_BUDGET_TURNS. */
-DV_HIDDEN void turns_pause(void);
+ * of cost without DV_PAGE_BUDGET_TURNS. Returns for how many ns it waited. */
+DV_HIDDEN uint64_t turns_pause(void);
 
 #endif
