@@ -45,6 +45,27 @@ CUresult busy_launch(struct setting *setting, CUstream stream, uint64_t ns) {
                                          parameters, NULL);
 }
 
+CUresult busy_launch_new(struct setting *setting, CUstream stream) {
+    CUlibrary library;
+    union {
+        CUkernel kernel;
+        CUfunction function;
+    } as;
+    uint64_t ns = 20 * US;
+    void *parameters[] = {&ns};
+    __extension__ __typeof__(&cuLibraryGetKernel) get =
+        (__typeof__(&cuLibraryGetKernel))setting_real(setting, "cuLibraryGetKernel");
+    CHECK_EQUAL(
+        CUDA(setting, cuLibraryLoadData)(&library, busy_image, NULL, NULL, 0, NULL, NULL, 0),
+        CUDA_SUCCESS);
+    CHECK_EQUAL(get(&as.kernel, library, "divvy_busy_ns"), CUDA_SUCCESS);
+    CUresult result =
+        CUDA(setting, cuLaunchKernel)(as.function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    busy_sync(setting, stream);
+    CHECK_EQUAL(CUDA(setting, cuLibraryUnload)(library), CUDA_SUCCESS);
+    return result;
+}
+
 void busy_sync(struct setting *setting, CUstream stream) {
     CHECK_EQUAL(CUDA(setting, cuStreamSynchronize)(stream), CUDA_SUCCESS);
 }

@@ -24,6 +24,10 @@ CUfunction busy_kernel(struct setting *setting);
 CUresult busy_launch(struct setting *setting, CUstream stream, uint64_t ns);
 void busy_sync(struct setting *setting, CUstream stream);
 
+/* Launches a kernel that was never launched, and of which the library does not know, and waits for it.
+ * The driver loads its code inside the launch, in which the gate often closes if that takes long. */
+CUresult busy_launch_new(struct setting *setting, CUstream stream);
+
 /* What the state page says of a GPU. */
 dv_page_bucket busy_bucket(const struct setting *setting, unsigned gpu);
 dv_page_worker busy_worker(const struct setting *setting, unsigned gpu);

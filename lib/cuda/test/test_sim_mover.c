@@ -12,6 +12,8 @@
 #define GPUS 2
 #define PART (64 * MIB)
 #define CHUNK (2 * MIB)
+#define LOAD_NS (80 * (uint64_t)MS) /* in the first launch of a kernel */
+#define ROUNDS 4
 
 /* Children make threads beside the one that renews orders, which the sanitizer allows if it is told. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
@@ -39,12 +41,22 @@ static void use_gpus(void) {
     }
 }
 
-/* Does what the parent says: works, ends by exit, or ends its first thread. */
+/* Launches on the first GPU, until the process is killed. */
+static void launch(void) {
+    CUcontext context;
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&context, 0, 0), CUDA_SUCCESS);
+    while (busy_launch_new(&s, NULL) == CUDA_SUCCESS) {
+    }
+}
+
+/* Does what the parent says: works, launches, ends by exit, or ends its first thread. */
 static void serve(int commands, int answers) {
     char command;
     while (read(commands, &command, 1) == 1) {
         if (command == 'w') {
             use_gpus();
+        } else if (command == 'l') {
+            launch();
         } else if (command == 'e') {
             exit(0);
         } else if (command == 't') {
@@ -190,6 +202,31 @@ static void processes_end_in_the_middle(void) {
     CHECK_EQUAL(resident(0), 0);
 }
 
+/* The thread that forked had called the library before. In the child its calls are waited for like
+ * those of others: when the order is carried out, none of them is between gate and driver. */
+static void calls_of_the_thread_that_forked_are_seen(void) {
+    CUdeviceptr none;
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&none, PART), CUDA_ERROR_NOT_INITIALIZED);
+    orders_give(DV_PAGE_TURN_RESIDENT, 0, UINT64_MAX);
+    struct child child = start();
+    have(&child, 'w');
+    await_taking_part(child.pid);
+    say(&child, 'l');
+    uint64_t time = sim_time(&s, 0);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        await_done(child.pid, orders_give(DV_PAGE_TURN_RESIDENT, 0, UINT64_MAX));
+        while (sim_time(&s, 0) == time) {
+            usleep(500);
+        }
+        await_done(child.pid, orders_give(DV_PAGE_TURN_LEAVING, 0, 0));
+        time = sim_time(&s, 0);
+        orders_await_held(&s, LOAD_NS);
+        CHECK_EQUAL(sim_time(&s, 0), time);
+    }
+    CHECK_EQUAL(kill(child.pid, SIGKILL), 0);
+    await_end(&child, SIGKILL);
+}
+
 /* A process that has the thread forks. The child has none, and ends as usual. */
 static void a_child_of_fork_ends(void) {
     orders_give(DV_PAGE_TURN_RESIDENT, 0, UINT64_MAX);
@@ -207,8 +244,10 @@ static void a_child_of_fork_ends(void) {
 }
 
 int main(void) {
+    sim_load_ns = LOAD_NS;
     orders_make(&s, GPUS, (uint64_t)1 << 30, 256 * MIB);
     setting_open(&s);
+    calls_of_the_thread_that_forked_are_seen();
     processes_divide_what_is_ordered();
     processes_end_in_the_middle();
     a_child_of_fork_ends();

@@ -86,28 +86,6 @@ static void without_an_agent_the_gate_opens(void) {
 static uint32_t finish;
 static uint64_t launched[THREADS];
 
-/* A kernel that was never launched, and of which the library does not know. The driver loads its code
- * inside its first launch, which takes so long that the gate often closes meanwhile. */
-static CUresult launch_new(CUstream stream) {
-    CUlibrary library;
-    union {
-        CUkernel kernel;
-        CUfunction function;
-    } as;
-    uint64_t ns = 20 * US;
-    void *parameters[] = {&ns};
-    __extension__ __typeof__(&cuLibraryGetKernel) get =
-        (__typeof__(&cuLibraryGetKernel))setting_real(&s, "cuLibraryGetKernel");
-    CHECK_EQUAL(CUDA(&s, cuLibraryLoadData)(&library, parts_image, NULL, NULL, 0, NULL, NULL, 0),
-                CUDA_SUCCESS);
-    CHECK_EQUAL(get(&as.kernel, library, "divvy_busy_ns"), CUDA_SUCCESS);
-    CUresult result =
-        CUDA(&s, cuLaunchKernel)(as.function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
-    busy_sync(&s, stream);
-    CHECK_EQUAL(CUDA(&s, cuLibraryUnload)(library), CUDA_SUCCESS);
-    return result;
-}
-
 static void *storm(void *arg) {
     uint64_t *count = arg;
     bool loads = (count - launched) % 2 != 0;
@@ -115,7 +93,8 @@ static void *storm(void *arg) {
     CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(context), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     while (__atomic_load_n(&finish, __ATOMIC_ACQUIRE) == 0) {
-        CHECK_EQUAL(loads ? launch_new(stream) : busy_launch(&s, stream, 20 * US), CUDA_SUCCESS);
+        CHECK_EQUAL(loads ? busy_launch_new(&s, stream) : busy_launch(&s, stream, 20 * US),
+                    CUDA_SUCCESS);
         __atomic_add_fetch(count, 1, __ATOMIC_RELEASE);
         if (__atomic_load_n(count, __ATOMIC_RELAXED) % 16 == 0) {
             busy_sync(&s, stream);

@@ -101,8 +101,16 @@ bool notes_inside(void) {
     return false;
 }
 
+/* The thread that forked is the only one, and keeps its notes. Its flights were the parent's. */
 static void notes_forked(void) {
     keeping = (lock){0};
-    unused = made = NULL;
+    unused = NULL;
+    made = notes_here;
+    if (made != NULL) {
+        made->inside = 0;
+        made->launching = NULL;
+        made->last = NULL;
+        made->made = NULL;
+    }
 }
 ON(forked, notes_forked);
