@@ -59,6 +59,7 @@ func (inv *Inventory) arrange(c *shape, node int) (a arrangement, cause Cause) {
 // arrangeWithout is arrange without the GPUs for whose positions there is a bit.
 func (inv *Inventory) arrangeWithout(c *shape, node int, without uint32) (a arrangement, cause Cause) {
 	n, r := &inv.nodes[node], &inv.entries[node]
+	inv.looked++
 	if cause := c.request.hostCause(r, n); cause != CauseNone {
 		return a, cause
 	}
@@ -90,6 +91,7 @@ func (inv *Inventory) arrangeWithout(c *shape, node int, without uint32) (a arra
 		return a, CauseNIC
 	}
 	s.search(0, 0, 0)
+	inv.looked += s.tried
 	if s.best.spread < 0 {
 		return a, s.missing()
 	}

@@ -76,7 +76,11 @@ func (s *Choices) keyByPolicy(node int) uint64 {
 	case s.tight && s.pod != nil:
 		return inv.looseKey(s.pod, node)
 	case s.pod != nil:
-		return inv.ratePod(s.pod, node)
+		key := inv.ratePod(s.pod, node, nil)
+		if key == untried {
+			return noKey
+		}
+		return key
 	case inv.indexed(&c.request):
 		key, _ := inv.evaluate(c, node)
 		return key

@@ -35,6 +35,7 @@ const (
 	CauseNIC              // no adapter near enough to it is free
 	CauseNear             // the GPUs that fit are not near enough to each other
 	CauseTogether         // too few GPUs fit at the same time
+	CauseTries            // not every way to place the claims of a pod was tried
 	CauseHostCPU          // the node has too few processors free
 	CauseHostMemory       // the node has too little memory free
 	causes

@@ -41,6 +41,8 @@ type Inventory struct {
 	same   sameStates
 	// exactly tells that an evaluation looked at exact amounts, which a state does not have.
 	exactly bool
+	// looked counts arrangements and the sets of GPUs that were looked at for them.
+	looked int
 	// observed counts requests; the random baseline draws by it.
 	observed uint64
 	turnover turnover

@@ -16,7 +16,7 @@ type Pod struct {
 	HostMemory uint64
 }
 
-// MostClaims and mostAlternatives bound a pod, and triesPerNode the search on one node.
+// MostClaims and mostAlternatives bound a pod, triesPerNode the search on one node, and mostTries that for [Ratings].
 const (
 	MostClaims       = 32
 	mostAlternatives = 8
@@ -105,36 +105,44 @@ type puzzle struct {
 	node   int
 	shares []Share
 	tries  int
+	// spare is what all nodes of a question have together beside their own tries, see mostTries; nil is no bound.
+	spare *int
+	// broken tells that ways were left untried.
+	broken bool
 	// chosen has the alternative of each claim.
 	chosen [MostClaims]int
 	// able has a bit for each alternative of a claim that fits on the node without the others.
 	able [MostClaims]uint8
 }
 
-// ratePod is the key of a pod on a node.
-func (inv *Inventory) ratePod(p *podShape, node int) uint64 {
+// ratePod is the key of a pod on a node, untried where no place was found and not every way was tried; spare is as in puzzle.
+func (inv *Inventory) ratePod(p *podShape, node int, spare *int) uint64 {
 	key := uint64(noKey)
-	inv.solve(p, node, func(z *puzzle, before *state) {
+	broken := inv.solve(p, node, spare, func(z *puzzle, before *state) {
 		key = z.key(before)
 	})
+	if broken && key == noKey {
+		return untried
+	}
 	return key
 }
 
 // placePod makes the assignment of a pod on a node on which it fits.
 func (inv *Inventory) placePod(p *podShape, node int) Assignment {
 	a := Assignment{Node: node, Name: inv.nodes[node].Name, CPU: p.cpu, Memory: p.memory, group: p.shapes[0][0].group}
-	inv.solve(p, node, func(z *puzzle, _ *state) { a.Shares = append(a.Shares, z.shares...) })
+	inv.solve(p, node, nil, func(z *puzzle, _ *state) { a.Shares = append(a.Shares, z.shares...) })
 	return a
 }
 
-// solve calls found while the claims of a pod are placed on a node, if they fit, and leaves the node as it was.
-func (inv *Inventory) solve(p *podShape, node int, found func(z *puzzle, before *state)) {
+// solve calls found while the claims of a pod are placed on a node, if they fit, and leaves the node as it was. It reports whether
+// ways were left untried.
+func (inv *Inventory) solve(p *podShape, node int, spare *int, found func(z *puzzle, before *state)) (broken bool) {
 	r, n := &inv.entries[node], &inv.nodes[node]
 	if !inv.mayFitPod(p, node) {
-		return
+		return false
 	}
 	before := *r
-	z := &puzzle{inv: inv, pod: p, node: node}
+	z := &puzzle{inv: inv, pod: p, node: node, spare: spare}
 	n.CPUUsed += p.cpu
 	n.MemoryUsed += p.memory
 	r.refresh(n)
@@ -144,6 +152,7 @@ func (inv *Inventory) solve(p *podShape, node int, found func(z *puzzle, before 
 	n.CPUUsed -= p.cpu
 	n.MemoryUsed -= p.memory
 	*r = before
+	return z.broken
 }
 
 // alone looks which alternatives fit without the others, and reports whether each claim has one. Without it, the tries
@@ -191,12 +200,15 @@ func (z *puzzle) claim(i int, found func()) bool {
 
 // sets tries the sets of GPUs for a claim, without some: first the best, then those without one GPU of it.
 func (z *puzzle) sets(i int, without uint32, found func()) bool {
-	if z.tries++; z.tries > triesPerNode {
+	if z.tries++; z.tries > triesPerNode || z.spent() {
+		z.broken = true
 		return false
 	}
 	inv, alternative := z.inv, z.chosen[i]
 	c := z.pod.shapes[i][alternative]
+	looked := inv.looked
 	a, cause := inv.arrangeWithout(c, z.node, without)
+	z.spend(inv.looked - looked)
 	if cause != CauseNone {
 		return false
 	}

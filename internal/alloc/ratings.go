@@ -17,10 +17,16 @@ type Ratings struct {
 	read    int
 	version uint32
 	made    bool
+	// spare is as in puzzle.
+	spare int
 }
 
-// unrated is the key of a node that was not asked about. No node has it, as no inventory has as many.
-const unrated = noKey - 1
+// unrated is the key of a node that was not asked about, and untried that of one on which no place was found and not every way was
+// tried. No node has them, as no inventory has as many.
+const (
+	unrated = noKey - 1 - iota
+	untried
+)
 
 // Ratings begins to rate nodes for a pod, of which each claim has one alternative. The error is [ErrRequest].
 func (inv *Inventory) Ratings(p *Pod) (*Ratings, error) {
@@ -62,10 +68,13 @@ func (r *Ratings) repair() {
 		for node := range r.keys {
 			r.keys[node] = unrated
 		}
+		r.spare = mostTries
 	} else {
-		for _, node := range inv.log[r.read-inv.logged:] {
+		changed := inv.log[r.read-inv.logged:]
+		for _, node := range changed {
 			r.keys[node] = unrated
 		}
+		r.spare = min(mostTries, r.spare+triesAgain*len(changed))
 	}
 	r.read, r.version, r.made = end, inv.work.version, inv.turnover.restless
 }
@@ -81,7 +90,9 @@ func (r *Ratings) Key(node int) (key uint64, fits bool) {
 		if r.keys[node] == unrated {
 			r.keys[node] = r.rate(node)
 		}
-		key = r.keys[node]
+		if key = r.keys[node]; key == untried {
+			key = noKey
+		}
 	}
 	return key, key != noKey
 }
@@ -93,7 +104,7 @@ func (r *Ratings) rate(node int) uint64 {
 	case inv.entries[node].absent:
 		return noKey
 	case r.several != nil:
-		return inv.ratePod(r.several, node)
+		return inv.ratePod(r.several, node, &r.spare)
 	}
 	a, cause := inv.arrange(r.shape, node)
 	if cause != CauseNone {
@@ -120,7 +131,10 @@ func (r *Ratings) Cause(node int) Cause {
 	if _, fits := r.Key(node); fits {
 		return CauseNone
 	}
-	if r.several != nil {
+	switch {
+	case r.several != nil && r.keys[node] == untried:
+		return CauseTries
+	case r.several != nil:
 		return r.inv.podCause(r.several, node)
 	}
 	if cause := r.inv.cause(r.shape, node); cause != CauseNone {

@@ -126,7 +126,8 @@ func (c Cause) String() string {
 		CauseNoSwap: "no memory of the host for a swap share as large", CauseSwapFull: "too little memory of the host left for swap shares",
 		CauseMemory: "too little GPU memory left", CauseCores: "too few cores left", CausePlacement: "no room for the MIG profile",
 		CauseNIC: "no free RDMA card near enough to a GPU", CauseNoNIC: "no RDMA card near enough to a GPU", CauseNear: "GPUs too far apart",
-		CauseTogether: "too few GPUs free together", CauseHostCPU: "too few processors left", CauseHostMemory: "too little host memory left",
+		CauseTogether: "too few GPUs free together", CauseTries: "too many ways to place all shares together, and none of those tried fits: ask for fewer or for smaller shares in one pod",
+		CauseHostCPU: "too few processors left", CauseHostMemory: "too little host memory left",
 	}[c]
 }
 

@@ -53,7 +53,8 @@ func (inv *Inventory) mayFitPod(p *podShape, node int) bool {
 			whole += least
 		}
 	}
-	return bits.OnesCount32(all) >= whole+shared // whole GPUs are shared with no other claim
+	// Whole GPUs are shared with no other claim.
+	return bits.OnesCount32(all) >= whole+shared && !inv.tooMany(p, node, all)
 }
 
 // with lets do decide by the policy of the choices.
