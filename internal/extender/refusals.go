@@ -31,8 +31,8 @@ type waiting struct {
 }
 
 const (
-	// mostRefusals bounds the refusals that are kept, and mostKept the names of nodes in them. Pods share lists of these. Beyond the
-	// bounds all are forgotten, and the scheduler asks about those pods by itself, every five minutes.
+	// mostRefusals bounds the refusals that are kept, and mostKept the names of nodes in them. Pods share lists of these. Where pods
+	// that wait have more, all are forgotten, and the scheduler asks about those pods by itself, every five minutes.
 	mostRefusals = 1 << 16
 	mostKept     = 1 << 20
 	// mostLooks bounds how many different questions are answered again in one look, and mostCalls how often the scheduler is called.
@@ -46,7 +46,8 @@ const (
 // refusals are the pods that were refused everywhere.
 type refusals struct {
 	by map[types.UID]*waiting
-	// lists are the different lists of nodes in them, by their hashes, and kept counts the names there.
+	// lists are the different lists of nodes in them, sorted and by their hashes, and those that no pod has any more until there is no
+	// room for others; kept counts the names there.
 	lists map[uint64][]string
 	kept  int
 }
@@ -55,16 +56,21 @@ var seed = maphash.MakeSeed()
 
 // note notes a refusal.
 func (r *refusals) note(q question, changes int) {
+	names := slices.Sorted(slices.Values(q.nodes)) // a scheduler names them in any order
 	var h maphash.Hash
 	h.SetSeed(seed)
-	for _, name := range q.nodes {
+	for _, name := range names {
 		_, _ = h.WriteString(name) // it never fails
 		_ = h.WriteByte(0)
 	}
 	id := h.Sum64()
 	nodes, more := r.lists[id], 0
-	if !slices.Equal(nodes, q.nodes) {
-		nodes, more = q.nodes, len(q.nodes)
+	if !slices.Equal(nodes, names) {
+		nodes, more = names, len(names)
+	}
+	delete(r.by, q.pod.UID)
+	if r.kept+more > mostKept {
+		r.sweep()
 	}
 	if r.by == nil || r.kept+more > mostKept || len(r.by) >= mostRefusals {
 		r.by, r.lists, r.kept, more = map[types.UID]*waiting{}, map[uint64][]string{}, 0, len(nodes)
@@ -73,6 +79,19 @@ func (r *refusals) note(q question, changes int) {
 		r.lists[id], r.kept = nodes, r.kept+more
 	}
 	r.by[q.pod.UID] = &waiting{pod: trimPod(q.pod), nodes: nodes, changes: changes, pause: firstCall}
+}
+
+// sweep drops the lists that no pod has.
+func (r *refusals) sweep() {
+	used := map[*string]bool{}
+	r.kept = 0
+	for _, w := range r.by {
+		if len(w.nodes) > 0 && !used[&w.nodes[0]] {
+			used[&w.nodes[0]] = true
+			r.kept += len(w.nodes)
+		}
+	}
+	maps.DeleteFunc(r.lists, func(_ uint64, list []string) bool { return !used[&list[0]] })
 }
 
 // alike is equal for pods that ask for the same on the same nodes.

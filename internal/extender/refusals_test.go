@@ -159,3 +159,33 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A pod that waits is known however often others are refused meanwhile, whose nodes are named in any order or are others each time.
+func TestRefusalsOfOthersAreForgotten(t *testing.T) {
+	const count = mostKept / 8
+	nodes := make([]string, count)
+	for i := range nodes {
+		nodes[i] = strconv.Itoa(i)
+	}
+	for name, next := range map[string]func(names []string, i int){
+		"in another order": func(names []string, i int) { names[0], names[i] = names[i], names[0] },
+		"other nodes":      func(names []string, i int) { names[0] = "other" + strconv.Itoa(i) },
+	} {
+		var r refusals
+		r.note(question{podOf(t, "waits", 1), nodes}, 0)
+		for i := range mostKept/count + 4 {
+			names := slices.Clone(nodes)
+			next(names, i)
+			r.note(question{podOf(t, "other", 1), names}, 0)
+			if w := r.by["uid-waits"]; w == nil || len(w.nodes) != count {
+				t.Fatalf("%s: the pod that waits is forgotten after %d refusals", name, i+1)
+			}
+			if r.kept > mostKept || len(r.by) != 2 {
+				t.Fatalf("%s: %d names are kept of %d pods", name, r.kept, len(r.by))
+			}
+		}
+		if name == "in another order" && len(r.lists) != 1 {
+			t.Errorf("%d lists are kept of the same nodes", len(r.lists))
+		}
+	}
+}
