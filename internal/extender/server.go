@@ -217,12 +217,15 @@ func (s *server) questions(port *listener.Port) *http.Server {
 	}
 }
 
-// probes answers metrics and probes: healthy is a server that runs, standing one that knows the cluster and would answer if it led,
+// probes answers metrics and probes: healthy is a server that runs and whose core is not kept by anybody for good, standing one that knows the cluster and would answer if it led,
 // ready one that answers.
 func (s *server) probes(registry *prometheus.Registry, port *listener.Port) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { probed(w, nil) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		s.core.unseen() // which waits for the core as every question does
+		probed(w, nil)
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { probed(w, s.away()) })
 	mux.HandleFunc("GET /standingz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.away(); !s.known.known() || s.ending.Load() {
