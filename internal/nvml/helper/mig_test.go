@@ -1,7 +1,6 @@
 package helper
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -129,8 +128,8 @@ func TestMIGRefusals(t *testing.T) {
 func TestChangeThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newDouble(t, 2)
-		var log bytes.Buffer
-		d, err := Open(Config{Start: m.start, Library: "lib", Limits: Usual, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		log := new(journal)
+		d, err := Open(Config{Start: m.start, Library: "lib", Limits: Usual, Log: slog.New(slog.NewTextHandler(log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,11 +142,11 @@ func TestChangeThatTakesLong(t *testing.T) {
 		}()
 		time.Sleep(Usual.Answer - time.Second)
 		if strings.Contains(log.String(), "long") {
-			t.Errorf("told too soon: %s", &log)
+			t.Errorf("told too soon: %s", log)
 		}
 		time.Sleep(2 * time.Second)
 		if !strings.Contains(log.String(), "takes long to change a GPU") {
-			t.Errorf("not told: %s", &log)
+			t.Errorf("not told: %s", log)
 		}
 		if got := m.answers(d); len(got) != 2 || time.Since(begun) > Usual.Answer+2*time.Second {
 			t.Errorf("answers about %v after %s", got, time.Since(begun))
