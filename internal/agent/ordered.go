@@ -25,7 +25,7 @@ func (a *Agent) Suspend(ctx context.Context, key string, o Order) error {
 	if err != nil {
 		return err
 	}
-	if err := a.leave(ctx, t, departure{why: o.by(), hold: true, order: &o}); err != nil {
+	if err := a.leaveOnceAsked(ctx, t, departure{why: o.by(), hold: true, order: &o}); err != nil {
 		return err
 	}
 	return a.awaitMove(ctx, t, func(s *suspended) (done bool, err error) {

@@ -31,10 +31,12 @@ type saver struct {
 	// refuse answers an act; nil carries it out.
 	refuse func(act suspension.Act, pid int) error
 	none   bool
+	// held are how many questions of a kind are not asked before one is.
+	held map[string]int
 }
 
 func newSaver(n *node) *saver {
-	return &saver{node: n, states: map[int]suspension.State{}, bytes: map[int]uint64{}}
+	return &saver{node: n, states: map[int]suspension.State{}, bytes: map[int]uint64{}, held: map[string]int{}}
 }
 
 // has lets a process use the GPU.
@@ -68,7 +70,21 @@ func (s *saver) show() (used uint64) {
 	return used
 }
 
+// hold is why nobody is asked, if nobody is. s.mu is held.
+func (s *saver) hold(question string) error {
+	if s.held[question] == 0 {
+		return nil
+	}
+	s.held[question]--
+	return checkpointer.ErrHeld
+}
+
 func (s *saver) Version(context.Context) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.hold("version"); err != nil {
+		return 0, err
+	}
 	if s.none {
 		return 0, checkpointer.ErrUnsupported
 	}
@@ -78,6 +94,9 @@ func (s *saver) Version(context.Context) (int, error) {
 func (s *saver) State(_ context.Context, pid int) (suspension.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.hold("state"); err != nil {
+		return 0, err
+	}
 	if state, ok := s.states[pid]; ok {
 		return state, nil
 	}
@@ -87,6 +106,9 @@ func (s *saver) State(_ context.Context, pid int) (suspension.State, error) {
 func (s *saver) Do(_ context.Context, act suspension.Act, pid int, _ time.Duration) (suspension.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.hold(act.String()); err != nil {
+		return suspension.Unused, err
+	}
 	if s.refuse != nil {
 		if err := s.refuse(act, pid); err != nil {
 			return s.states[pid], err
@@ -104,8 +126,6 @@ func (s *saver) Do(_ context.Context, act suspension.Act, pid int, _ time.Durati
 	s.show()
 	return act.To(), nil
 }
-
-func (s *saver) Rest() {}
 
 // did are the acts since the last call.
 func (s *saver) did() []string {

@@ -9,6 +9,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/checkpointer"
 	"github.com/divvy-gpu/divvy/internal/suspension"
 )
 
@@ -153,7 +154,7 @@ func (a *Agent) tendIdle(ctx context.Context, t *tenant, of backend.Tenant, afte
 		return
 	}
 	why := fmt.Sprintf("it has not used them for %s", idle.Truncate(time.Second))
-	if err := a.leave(ctx, t, departure{why: why}); err != nil {
+	if err := a.leave(ctx, t, departure{why: why}); err != nil && !errors.Is(err, checkpointer.ErrHeld) {
 		a.mu.Lock()
 		news := t.failed != err.Error()
 		t.failed, t.rests = err.Error(), a.config.Now().Add(retrySuspension)
@@ -182,7 +183,28 @@ type departure struct {
 	order *Order
 }
 
-// leave begins a suspension.
+// leaveOnceAsked is leave that waits while the driver is not asked.
+func (a *Agent) leaveOnceAsked(ctx context.Context, t *tenant, how departure) error {
+	for {
+		err := a.leave(ctx, t, how)
+		if !errors.Is(err, checkpointer.ErrHeld) {
+			return err
+		}
+		goOn := control.Pause(ctx)
+		select {
+		case <-time.After(tending):
+			goOn()
+		case <-a.stopped:
+			goOn()
+			return control.Errorf(control.CodeInternal, "%s is not suspended: the agent ends", t.Name)
+		case <-ctx.Done():
+			goOn()
+			return fmt.Errorf("give up waiting: %w", ctx.Err())
+		}
+	}
+}
+
+// leave begins a suspension. The error is [checkpointer.ErrHeld] while the driver is not asked.
 func (a *Agent) leave(ctx context.Context, t *tenant, how departure) error {
 	t.begin.Lock()
 	defer t.begin.Unlock()

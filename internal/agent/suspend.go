@@ -16,7 +16,7 @@ func (a *Agent) suspend(ctx context.Context, peer *control.Peer, p control.Suspe
 	if err != nil {
 		return nil, err
 	}
-	if err := a.leave(ctx, t, departure{why: process.UserName(peer.UID) + " suspended it", hold: p.Hold}); err != nil {
+	if err := a.leaveOnceAsked(ctx, t, departure{why: process.UserName(peer.UID) + " suspended it", hold: p.Hold}); err != nil {
 		return nil, err
 	}
 	err = a.awaitMove(ctx, t, func(s *suspended) (done bool, err error) {

@@ -53,6 +53,33 @@ func TestGateStaysOpen(t *testing.T) {
 	}
 }
 
+// While the driver is not asked, because a GPU changes, a suspension waits and is not turned round.
+func TestSuspendWhileNobodyIsAsked(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	hold := func(questions ...string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, q := range questions {
+			s.held[q] = mostSilent
+		}
+	}
+	hold("version", "save")
+	n.must(one.suspend(r, true))
+	if acts := s.did(); !slices.Equal(acts, []string{"lock", "save"}) {
+		t.Errorf("after it was suspended: %q", acts)
+	}
+	hold("restore")
+	n.must(one.resume(r))
+	if acts := s.did(); !slices.Equal(acts, []string{"restore", "unlock"}) {
+		t.Errorf("after it was resumed: %q", acts)
+	}
+	hold("state")
+	n.must(one.suspend(r, true))
+}
+
 // Who suspends a share that works is told how it stays out.
 func TestSuspendNamesHold(t *testing.T) {
 	n := newNode(t)

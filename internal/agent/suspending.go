@@ -21,8 +21,6 @@ type Checkpointer interface {
 	State(ctx context.Context, pid int) (suspension.State, error)
 	// Do asks for an act, whose answer comes within a limit, and returns the state after it.
 	Do(ctx context.Context, act suspension.Act, pid int, limit time.Duration) (suspension.State, error)
-	// Rest lets nobody have the driver open on account of checkpoints until it is asked again.
-	Rest()
 }
 
 const (
@@ -134,10 +132,13 @@ func (m *move) do(ctx context.Context, goal suspension.Goal, plan suspension.Pla
 		case ctx.Err() != nil:
 			return false
 		case done:
-			a.disown(ctx, plan.Act, p.id)
+			m.disown(ctx, plan.Act, p.id)
 			continue
 		case !p.id.Alive():
 			continue // it has ended: the next look does not find it
+		case errors.Is(err, checkpointer.ErrHeld): // it was not asked
+			m.room = false // what was free may be another's by the next try
+			return m.again(ctx, err)
 		}
 		a.config.Log.WarnContext(ctx, "a step of a suspension did not succeed", "tenant", t.Name, "step", plan.Act.String(), "pid", p.PID, "error", err)
 		if !errors.Is(err, checkpointer.ErrRefused) {
@@ -156,9 +157,12 @@ func (m *move) do(ctx context.Context, goal suspension.Goal, plan suspension.Pla
 }
 
 // disown unlocks a process that got the number of one that was to be locked and ended meanwhile.
-func (a *Agent) disown(ctx context.Context, act suspension.Act, id process.ID) {
-	if act == suspension.Lock && !id.Alive() {
-		_, _ = a.config.Checkpointer.Do(ctx, suspension.Unlock, id.PID, lockTime) // most likely there is none
+func (m *move) disown(ctx context.Context, act suspension.Act, id process.ID) {
+	for act == suspension.Lock && !id.Alive() {
+		_, err := m.agent.config.Checkpointer.Do(ctx, suspension.Unlock, id.PID, lockTime) // most likely there is none
+		if !errors.Is(err, checkpointer.ErrHeld) || !m.rest(ctx) {
+			return
+		}
 	}
 }
 

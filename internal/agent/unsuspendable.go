@@ -21,7 +21,8 @@ import (
 const savesIPC = 610
 
 // refuseSuspension is why a tenant cannot be suspended, nil if it can. What the driver would refuse is found here: a
-// checkpoint that it refuses may leave the process in a bad state.
+// checkpoint that it refuses may leave the process in a bad state. The error is [checkpointer.ErrHeld] while the driver is not
+// asked.
 func (a *Agent) refuseSuspension(ctx context.Context, t *tenant) error {
 	refuse := func(format string, args ...any) error {
 		return control.Errorf(control.CodeRefused, "%s cannot be suspended: %s", t.Name, fmt.Sprintf(format, args...))
@@ -29,10 +30,12 @@ func (a *Agent) refuseSuspension(ctx context.Context, t *tenant) error {
 	if why := a.neverSuspended(t); why != "" {
 		return refuse("%s", why)
 	}
-	if _, err := a.config.Checkpointer.Version(ctx); err != nil {
-		if errors.Is(err, checkpointer.ErrUnsupported) {
-			return control.Errorf(control.CodeInvalid, "%s cannot be suspended: %v", t.Name, err)
-		}
+	switch _, err := a.config.Checkpointer.Version(ctx); {
+	case errors.Is(err, checkpointer.ErrHeld):
+		return err
+	case errors.Is(err, checkpointer.ErrUnsupported):
+		return control.Errorf(control.CodeInvalid, "%s cannot be suspended: %v", t.Name, err)
+	case err != nil:
 		return refuse("%v", err)
 	}
 	a.lookAt(ctx, t)
@@ -47,7 +50,11 @@ func (a *Agent) refuseSuspension(ctx context.Context, t *tenant) error {
 		return refuse("process %d (%s) uses the GPU without Divvy's library", id.PID, process.Command(id.PID))
 	}
 	for _, id := range ids {
-		if why := a.immovable(ctx, t, id); why != "" {
+		why, err := a.immovable(ctx, t, id)
+		switch {
+		case err != nil:
+			return err
+		case why != "":
 			return refuse("%s", why)
 		}
 	}
@@ -118,14 +125,14 @@ func (a *Agent) besideLibrary(ctx context.Context, t *tenant, known []process.ID
 	return process.ID{}, false
 }
 
-// immovable is why the driver would not take a process off its GPUs, empty if it would.
-func (a *Agent) immovable(ctx context.Context, t *tenant, id process.ID) string {
+// immovable is why the driver would not take a process off its GPUs, empty if it would. The error is [checkpointer.ErrHeld].
+func (a *Agent) immovable(ctx context.Context, t *tenant, id process.ID) (why string, err error) {
 	name := fmt.Sprintf("process %d (%s)", id.PID, process.Command(id.PID))
 	if owner := process.Owner(id.PID); os.Geteuid() != 0 && owner != os.Geteuid() {
-		return fmt.Sprintf("%s is %s's, and this agent may only touch those of %s", name, process.UserName(owner), process.UserName(os.Geteuid()))
+		return fmt.Sprintf("%s is %s's, and this agent may only touch those of %s", name, process.UserName(owner), process.UserName(os.Geteuid())), nil
 	}
 	if process.Stopped(id.PID) {
-		return name + " is stopped, and answers nobody"
+		return name + " is stopped, and answers nobody", nil
 	}
 	state, err := a.config.Checkpointer.State(ctx, id.PID)
 	a.mu.Lock()
@@ -133,13 +140,15 @@ func (a *Agent) immovable(ctx context.Context, t *tenant, id process.ID) string 
 	a.mu.Unlock()
 	switch {
 	case !id.Alive():
-		return ""
+		return "", nil
+	case errors.Is(err, checkpointer.ErrHeld):
+		return "", err
 	case err != nil:
-		return err.Error()
+		return err.Error(), nil //nolint:nilerr // it is why
 	case state == suspension.Failed:
-		return fmt.Sprintf("the driver lost %s, whose calls wait for ever: %s", name, endLost(id.PID))
+		return fmt.Sprintf("the driver lost %s, whose calls wait for ever: %s", name, endLost(id.PID)), nil
 	case (state == suspension.Locked || state == suspension.Saved) && !ours:
-		return fmt.Sprintf("somebody else has taken %s off its GPUs", name)
+		return fmt.Sprintf("somebody else has taken %s off its GPUs", name), nil
 	}
-	return ""
+	return "", nil
 }

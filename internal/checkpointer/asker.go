@@ -69,8 +69,11 @@ func (a *asker) alive() bool {
 	}
 }
 
-// awaitEnd reports whether the process ends in time.
+// awaitEnd reports whether the process ends in time, or has ended.
 func (a *asker) awaitEnd(limit time.Duration) bool {
+	if !a.alive() {
+		return true
+	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +24,10 @@ var (
 	ErrSilent = errors.New("the driver does not answer")
 	// ErrEnded: who asked for us has ended. The driver may have done what it was asked, or still do it.
 	ErrEnded = errors.New("the process that asks the driver has ended")
+	// ErrHeld: nobody is asked now, see [Checkpointer.Hold]. Nothing was asked, so it can be asked again.
+	ErrHeld = errors.New("the driver is asked for no checkpoints while a GPU changes or leaves it")
+	// ErrBusy: what the driver was asked before takes too long to wait for.
+	ErrBusy = errors.New("the driver is still busy with checkpoints: try again")
 	// ErrClosed: nobody is asked any more.
 	ErrClosed = errors.New("the driver is asked no more")
 )
@@ -53,12 +59,14 @@ type Config struct {
 	Start func() (helper.Process, error)
 	// Open bounds how long opening the driver may take, and Look how long a question about a state.
 	Open, Look time.Duration
-	Log        *slog.Logger
+	// Hold bounds how long [Checkpointer.Hold] waits for what was asked before.
+	Hold time.Duration
+	Log  *slog.Logger
 }
 
 // Usual are the usual bounds.
 func Usual(start func() (helper.Process, error), log *slog.Logger) Config {
-	return Config{Start: start, Open: 30 * time.Second, Look: 5 * time.Second, Log: log}
+	return Config{Start: start, Open: 30 * time.Second, Look: 5 * time.Second, Hold: 20 * time.Second, Log: log}
 }
 
 // Checkpointer asks the driver. Questions about several processes may be asked at once: each is asked by a process of its
@@ -66,10 +74,13 @@ func Usual(start func() (helper.Process, error), log *slog.Logger) Config {
 type Checkpointer struct {
 	config Config
 
-	mu     sync.Mutex
-	idle   *asker // nil for none
+	mu   sync.Mutex
+	idle *asker // nil for none
+	// all are those that have not ended.
 	all    map[*asker]bool
 	closed bool
+	// holds counts those who want nobody to have the driver open.
+	holds int
 	// version is the driver's, of the last that was opened.
 	version int
 }
@@ -149,13 +160,12 @@ func (c *Checkpointer) ask(ctx context.Context, question string, limit time.Dura
 // take returns a process that has the driver open and is asked nothing.
 func (c *Checkpointer) take(ctx context.Context) (*asker, error) {
 	c.mu.Lock()
-	a := c.idle
+	a, err := c.idle, c.refusal()
 	c.idle = nil
-	closed := c.closed
 	c.mu.Unlock()
 	switch {
-	case closed:
-		return nil, ErrClosed
+	case err != nil:
+		return nil, err // one that is idle was ended
 	case a != nil && a.alive():
 		return a, nil
 	case a != nil:
@@ -164,20 +174,44 @@ func (c *Checkpointer) take(ctx context.Context) (*asker, error) {
 	return c.open(ctx)
 }
 
-// open starts a process.
-func (c *Checkpointer) open(ctx context.Context) (*asker, error) {
+// refusal is why nobody is asked now, nil if somebody is. mu is held.
+func (c *Checkpointer) refusal() error {
+	switch {
+	case c.closed:
+		return ErrClosed
+	case c.holds > 0:
+		return ErrHeld
+	}
+	return nil
+}
+
+// start starts a process. It does so under the lock: who holds all of them has to know each.
+func (c *Checkpointer) start() (*asker, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refusal(); err != nil {
+		return nil, err
+	}
 	p, err := c.config.Start()
 	if err != nil {
 		return nil, err
 	}
 	a := newAsker(p)
-	c.mu.Lock()
 	c.all[a] = true
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
-		c.drop(a)
-		return nil, ErrClosed
+	go func() {
+		<-p.Ended()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.all, a)
+	}()
+	return a, nil
+}
+
+// open starts a process, and waits until it has the driver open.
+func (c *Checkpointer) open(ctx context.Context) (*asker, error) {
+	a, err := c.start()
+	if err != nil {
+		return nil, err
 	}
 	line, err := a.exchange(ctx, "", c.config.Open)
 	var word string
@@ -192,21 +226,22 @@ func (c *Checkpointer) open(ctx context.Context) (*asker, error) {
 		err = ErrUnsupported
 	case word != "ready":
 		err = fmt.Errorf("open the driver for checkpoints: %q", line)
+	default:
+		c.mu.Lock()
+		c.version, err = version, c.refusal() // nothing long is begun that somebody would wait for
+		c.mu.Unlock()
 	}
 	if err != nil {
 		c.drop(a)
 		return nil, err
 	}
-	c.mu.Lock()
-	c.version = version
-	c.mu.Unlock()
 	return a, nil
 }
 
 // give keeps a process for the next question, unless there is another.
 func (c *Checkpointer) give(a *asker) {
 	c.mu.Lock()
-	if c.idle == nil && !c.closed {
+	if c.idle == nil && c.refusal() == nil {
 		c.idle = a
 		a = nil
 	}
@@ -220,39 +255,47 @@ func (c *Checkpointer) give(a *asker) {
 func (c *Checkpointer) drop(a *asker) {
 	a.process.Close()
 	a.process.Kill()
-	c.mu.Lock()
-	delete(c.all, a)
-	c.mu.Unlock()
 }
 
-// Rest ends the process that is kept, so that nobody has the driver open on account of checkpoints.
-func (c *Checkpointer) Rest() {
+// Hold has nobody have the driver open on account of checkpoints until release is called: questions are answered with
+// [ErrHeld]. It waits for what was asked before, because a process that is being saved or restored is worth more than what
+// it is held for. Where that takes too long, or a process does not end, it is [ErrBusy], and nothing is held.
+func (c *Checkpointer) Hold() (release func(), err error) {
 	c.mu.Lock()
-	a := c.idle
+	c.holds++
+	idle, all := c.idle, slices.Collect(maps.Keys(c.all))
 	c.idle = nil
 	c.mu.Unlock()
-	if a == nil {
-		return
+	release = sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.holds--
+	})
+	if idle != nil {
+		c.drop(idle)
 	}
-	c.drop(a)
-	a.awaitEnd(c.config.Look)
+	for until := time.Now().Add(c.config.Hold); len(all) > 0; all = all[1:] {
+		if !all[0].awaitEnd(time.Until(until)) {
+			release()
+			return nil, ErrBusy
+		}
+	}
+	return release, nil
 }
 
 // Close ends all processes. What they were asking is cut short.
 func (c *Checkpointer) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	var all []*asker
-	for a := range c.all {
-		all = append(all, a)
-	}
+	all := slices.Collect(maps.Keys(c.all))
 	c.idle = nil
 	c.mu.Unlock()
 	for _, a := range all {
 		c.drop(a)
 	}
+	until := time.Now().Add(c.config.Look)
 	for _, a := range all {
-		if !a.awaitEnd(c.config.Look) {
+		if !a.awaitEnd(time.Until(until)) {
 			c.config.Log.Warn("a process that asks the driver for checkpoints does not end")
 		}
 	}

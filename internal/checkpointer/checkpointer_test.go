@@ -21,8 +21,9 @@ import (
 // and "end" ends it.
 type double struct {
 	net.Conn
-	once  sync.Once
-	ended chan struct{}
+	theirs net.Conn
+	once   sync.Once
+	ended  chan struct{}
 }
 
 func (d *double) Kill()                  { d.once.Do(func() { close(d.ended) }) }
@@ -37,7 +38,7 @@ type doubles struct {
 func (s *doubles) start(greeting string, answer func(question string) string) func() (helper.Process, error) {
 	return func() (helper.Process, error) {
 		ours, theirs := net.Pipe()
-		d := &double{Conn: ours, ended: make(chan struct{})}
+		d := &double{Conn: ours, theirs: theirs, ended: make(chan struct{})}
 		s.mu.Lock()
 		s.started = append(s.started, d)
 		s.mu.Unlock()
@@ -65,6 +66,13 @@ func (s *doubles) start(greeting string, answer func(question string) string) fu
 		}()
 		return d, nil
 	}
+}
+
+// greet has a process say something that it did not say when it began.
+func (s *doubles) greet(number int, greeting string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.started[number].theirs.Write([]byte(greeting)) // who has ended hears nothing
 }
 
 // open returns a Checkpointer over doubles, closed at the end of the test.
@@ -175,9 +183,107 @@ func TestBeside(t *testing.T) {
 		if waited := time.Since(begun); waited != 0 || len(s.started) != 2 {
 			t.Errorf("others waited %s, %d processes were started", waited, len(s.started))
 		}
-		c.Rest() // which lets the one go on that is asked
 		if err := <-done; !errors.Is(err, checkpointer.ErrSilent) {
 			t.Error(err)
+		}
+	})
+}
+
+// TestHold asks while nobody may be asked, and begins that while nobody, somebody who is idle and somebody who is busy has the
+// driver open.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s doubles
+		saved := make(chan struct{})
+		c := s.open(t, "ready 12080\n", func(question string) string {
+			if question == "save 7" {
+				<-saved
+			}
+			return "0 2\n"
+		})
+		held := func(started int) (release func()) {
+			t.Helper()
+			release, err := c.Hold()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.State(t.Context(), 8); !errors.Is(err, checkpointer.ErrHeld) || len(s.started) != started {
+				t.Errorf("asked meanwhile: %v, %d processes were started, want %d", err, len(s.started), started)
+			}
+			for i, d := range s.started {
+				select {
+				case <-d.ended:
+				default:
+					t.Errorf("process %d has the driver open", i)
+				}
+			}
+			return release
+		}
+		mustAnswer := func() {
+			t.Helper()
+			if _, err := c.State(t.Context(), 8); err != nil {
+				t.Error(err)
+			}
+		}
+		first, second := held(0), held(0)
+		first()
+		first() // which does not end the second
+		if _, err := c.Version(t.Context()); !errors.Is(err, checkpointer.ErrHeld) {
+			t.Errorf("while one of two holds: %v", err)
+		}
+		second()
+		mustAnswer()
+		held(1)()
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.Do(t.Context(), suspension.Save, 7, time.Hour)
+			done <- err
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		time.AfterFunc(15*time.Second, func() { close(saved) })
+		release := held(2)
+		if waited := time.Since(begun); waited != 15*time.Second {
+			t.Errorf("it waited %s for what was asked before", waited)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("asked before: %v", err)
+		}
+		release()
+		mustAnswer()
+	})
+}
+
+// TestHoldInVain waits no longer for a process that is busy than it may, and one that comes to have the driver open meanwhile ends.
+func TestHoldInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s doubles
+		c := s.open(t, "", func(string) string { return "" })
+		opened := make(chan error, 1)
+		go func() {
+			_, err := c.Do(t.Context(), suspension.Save, 7, time.Hour)
+			opened <- err
+		}()
+		synctest.Wait()
+		if _, err := c.Hold(); !errors.Is(err, checkpointer.ErrBusy) {
+			t.Errorf("while one is busy: %v", err)
+		}
+		if err := <-opened; !errors.Is(err, checkpointer.ErrSilent) {
+			t.Errorf("after one held in vain: %v", err)
+		}
+		go func() {
+			_, err := c.Do(t.Context(), suspension.Save, 7, time.Hour)
+			opened <- err
+		}()
+		synctest.Wait()
+		time.AfterFunc(time.Second, func() { s.greet(1, "ready 12080\n") })
+		release, err := c.Hold()
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		if err := <-opened; !errors.Is(err, checkpointer.ErrHeld) || len(s.asked) > 0 {
+			t.Errorf("one that came to have the driver open: %v, asked %q", err, s.asked)
 		}
 	})
 }

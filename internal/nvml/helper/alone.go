@@ -14,17 +14,22 @@ type Lone struct {
 
 // Alone ends every helper, calls do, and lets helpers begin again: a GPU that anybody holds cannot change its MIG mode,
 // and the library holds every GPU about which it was asked. Meanwhile all other questions are answered with
-// [nvml.ErrLetGo], and changes of other GPUs wait. It fails where a helper cannot be ended because the driver does not answer it.
+// [nvml.ErrLetGo], and changes of other GPUs wait. It fails where a helper cannot be ended because the driver does not answer it,
+// or where something else of the agent's keeps the driver open.
 func (d *Driver) Alone(gpu int, do func(Lone) error) error {
 	d.lone.Lock()
 	defer d.lone.Unlock()
+	if d.config.LetGo != nil { // first, for it may wait, and may have to ask helpers
+		release, err := d.config.LetGo()
+		if err != nil {
+			return fmt.Errorf("let go of the driver: %w", err)
+		}
+		defer release()
+	}
 	back, err := d.letGo(gpu)
 	defer back()
 	if err != nil {
 		return err
-	}
-	if d.config.LetGo != nil {
-		d.config.LetGo()
 	}
 	return do(Lone{d, gpu})
 }

@@ -52,8 +52,8 @@ type Config struct {
 	Limits Limits
 	Log    *slog.Logger
 	Now    func() time.Time
-	// LetGo ends what else of the agent's has the driver open, while no helper has; it may be nil.
-	LetGo func()
+	// LetGo has nothing else of the agent's have the driver open until release is called; it may be nil.
+	LetGo func() (release func(), err error)
 }
 
 // Driver asks NVML through helpers. Its questions about a GPU that is silent are answered at once with

@@ -262,6 +262,38 @@ func TestAloneWithAGPU(t *testing.T) {
 	})
 }
 
+// What else has the library open lets go before and until the end, and if it does not, nobody has to.
+func TestAloneLetsGo(t *testing.T) {
+	withDriver(t, 2, func(t *testing.T, m *double, d *Driver) {
+		t.Helper()
+		held, busy := 0, error(nil)
+		d.config.LetGo = func() (release func(), err error) {
+			if got := m.answers(d); len(got) != 2 {
+				t.Errorf("answers about %v while others are to let go", got)
+			}
+			held++
+			return func() { held-- }, busy
+		}
+		err := d.Alone(0, func(l Lone) error {
+			if held != 1 {
+				t.Errorf("held %d times", held)
+			}
+			return l.SetMIGMode(true)
+		})
+		if err != nil || held != 0 {
+			t.Errorf("%v, held %d times afterwards", err, held)
+		}
+		busy = errors.New("busy")
+		err = d.Alone(0, func(Lone) error {
+			t.Error("it was called")
+			return nil
+		})
+		if !errors.Is(err, busy) {
+			t.Errorf("%v, want %v", err, busy)
+		}
+	})
+}
+
 // Nobody can let go of a GPU that a helper holds which does not return.
 func TestNotAloneWithASilentGPU(t *testing.T) {
 	withDriver(t, 2, func(t *testing.T, m *double, d *Driver) {
