@@ -4,12 +4,13 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // managed is what the driver tells of managed memory. It is asked once, because its answer does not change while it is loaded;
-// but CUDA does not show a GPU in MIG mode, so it is asked anew about such a GPU that has left the mode.
+// but CUDA does not show a GPU in MIG mode, so it is asked anew about such a GPU that has left the mode, and after no answer.
 type managed struct {
 	// ask are the UUIDs of the GPUs to which the driver brings memory that a kernel touches.
 	ask func() ([]string, error)
@@ -19,13 +20,18 @@ type managed struct {
 	capability func(gpu backend.GPU) string
 
 	mu       sync.Mutex // guards what follows
+	told     bool       // it has answered
 	faulting []string
-	err      error
 	unseen   map[string]bool // the GPUs that CUDA may not have shown
 	asking   bool
+	err      error     // why it did not answer the last time
+	due      time.Time // it is not asked before
 }
 
-// look asks the driver.
+// askAgain is how long a driver that did not answer is left alone.
+const askAgain = 10 * time.Second
+
+// look asks the driver. What it has told stays known when it does not answer.
 func (m *managed) look() {
 	unseen := map[string]bool{}
 	maps.Copy(unseen, m.inMIGMode())
@@ -33,7 +39,12 @@ func (m *managed) look() {
 	maps.Copy(unseen, m.inMIGMode()) // a GPU may have changed its mode meanwhile
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.faulting, m.err, m.unseen, m.asking = faulting, err, unseen, false
+	m.asking, m.err = false, err
+	if err != nil {
+		m.due = time.Now().Add(askAgain)
+		return
+	}
+	m.told, m.faulting, m.unseen = true, faulting, unseen
 }
 
 // why is why a GPU that is not in MIG mode can have no swap shares, "" where it can. It waits for no driver.
@@ -41,12 +52,15 @@ func (m *managed) why(gpu backend.GPU) string {
 	capability := m.capability(gpu)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.unseen[gpu.UUID] {
-		return whyNotSwapped(capability, gpu.UUID, m.faulting, m.err)
+	if m.told && !m.unseen[gpu.UUID] {
+		return whyNotSwapped(capability, gpu.UUID, m.faulting, nil)
 	}
-	if !m.asking {
+	if !m.asking && !time.Now().Before(m.due) {
 		m.asking = true
 		go m.look()
+	}
+	if m.err != nil {
+		return whyNotSwapped(capability, gpu.UUID, nil, m.err)
 	}
 	return "it has left MIG mode, and its driver is being asked whether it brings memory that a program touches: try again"
 }

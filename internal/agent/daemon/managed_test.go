@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
@@ -71,5 +73,54 @@ func TestManagedMemoryAfterMIG(t *testing.T) {
 		if text := why("GPU-a"); text != "" {
 			t.Errorf("after MIG mode for the second time: %q", text)
 		}
+	})
+}
+
+// A driver that does not answer takes swap from no GPU of which it has told, and is asked again.
+func TestManagedMemoryUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := map[string]bool{}
+		var fault error
+		asked := 0
+		m := &managed{
+			ask: func() ([]string, error) {
+				asked++
+				if fault != nil {
+					return nil, fault
+				}
+				return []string{"GPU-a", "GPU-b"}, nil
+			},
+			inMIGMode:  func() map[string]bool { return maps.Clone(in) },
+			capability: func(backend.GPU) string { return "9.0" },
+		}
+		says := func(when, uuid, want string, times int) {
+			t.Helper()
+			text := m.why(backend.GPU{UUID: uuid})
+			synctest.Wait()
+			if !strings.Contains(text, want) || (text == "") != (want == "") || asked != times {
+				t.Errorf("%s: %s is %q, want %q; asked %d times, want %d", when, uuid, text, want, asked, times)
+			}
+		}
+		const silent, left = "does not tell whether it brings memory that a program touches: boom", "it has left MIG mode"
+		fault = errors.New("boom")
+		m.look()
+		says("after a first look in vain", "GPU-a", silent, 1)
+		time.Sleep(askAgain)
+		says("after a pause", "GPU-a", silent, 2)
+		says("after the second in vain", "GPU-a", silent, 2)
+		time.Sleep(askAgain)
+		fault, in["GPU-b"] = nil, true
+		says("when it answers", "GPU-a", silent, 3)
+		says("after an answer", "GPU-a", "", 3)
+		fault = errors.New("boom")
+		delete(in, "GPU-b")
+		says("after MIG mode", "GPU-b", left, 4)
+		says("after a look in vain", "GPU-b", silent, 4)
+		says("told before", "GPU-a", "", 4)
+		says("told before", "GPU-c", "no concurrent access", 4)
+		time.Sleep(askAgain)
+		fault = nil
+		says("after a pause", "GPU-b", silent, 5)
+		says("after an answer", "GPU-b", "", 5)
 	})
 }
