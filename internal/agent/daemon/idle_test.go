@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,17 +35,17 @@ func (l *tenants) set(n int) {
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, i := &tenants{changed: make(chan struct{})}, newIdle()
-		ended := false
+		var ended atomic.Bool
 		go func() {
 			i.wait(t.Context(), ledger)
-			ended = true
+			ended.Store(true)
 		}()
 		after := func(step string, wait time.Duration, want bool) {
 			t.Helper()
 			time.Sleep(wait)
 			synctest.Wait()
-			if ended != want {
-				t.Errorf("%s: ended is %t", step, ended)
+			if ended.Load() != want {
+				t.Errorf("%s: ended is %t", step, !want)
 			}
 		}
 		after("before anybody connects", firstLinger-time.Millisecond, false)
