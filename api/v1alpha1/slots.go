@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,10 +147,13 @@ func annotationText(name string, value any, validate func() error) (string, erro
 	if err := validate(); err != nil {
 		return "", fmt.Errorf("%w %s: %w", ErrAnnotation, name, err)
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
+	var encoded bytes.Buffer
+	encoder := json.NewEncoder(&encoded)
+	encoder.SetEscapeHTML(false) // nobody shows it in a page as it is, and six bytes for one are taken from what fits
+	if err := encoder.Encode(value); err != nil {
 		return "", fmt.Errorf("write annotation %s: %w", name, err)
 	}
+	text := bytes.TrimSuffix(encoded.Bytes(), []byte("\n"))
 	if most := mostBytes(name); len(text) > most {
 		return "", fmt.Errorf("%w %s: %d bytes are more than %d: ask for less in one pod", ErrAnnotation, name, len(text), most)
 	}

@@ -71,6 +71,11 @@ func TestAnnotationsAreStrict(t *testing.T) {
 		"no container":        replaced(requestText, `["all"]`, `[]`),
 		"container of two":    replaced(requestText, `["all"]`, `["main"]`),
 		"name of two":         replaced(requestText, `"name":"all"`, `"name":"main"`),
+		"name in tags":        replaced(requestText, `"name":"all"`, `"name":"<all>"`),
+		"name that escapes":   replaced(requestText, `"name":"all"`, `"name":"\u001b[2J"`),
+		"name of two lines":   replaced(requestText, `"name":"all"`, `"name":"a\nll"`),
+		"name of 64 bytes":    replaced(requestText, `"name":"all"`, `"name":"`+strings.Repeat("a", 64)+`"`),
+		"container in tags":   replaced(requestText, `["all"]`, `["<all>"]`),
 		"no GPUs":             replaced(requestText, `"gpus":1`, `"gpus":0`),
 		"negative memory":     replaced(requestText, `4294967296`, `-1`),
 		"fraction of a byte":  replaced(requestText, `4294967296`, `1.5`),
@@ -114,6 +119,18 @@ func TestAnnotationsAreStrict(t *testing.T) {
 		if _, err := ParseNodeGPUs(text); !errors.Is(err, ErrAnnotation) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// An annotation has the bytes that were asked: what tells selectors apart is written as it is.
+func TestAnnotationsAreShort(t *testing.T) {
+	text := strings.Replace(requestText, `["true"]`, `["device.memory > 1 && 2 < 3"]`, 1)
+	request, err := ParsePodRequest(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := request.Text(); err != nil || got != text {
+		t.Errorf("%v, %s", err, got)
 	}
 }
 

@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"fmt"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // ShareOf returns the share that a container uses, or nil for none.
@@ -186,15 +188,16 @@ func checkConfig(whole bool, config *ShareConfig, cores int) error {
 	return config.Validate(cores)
 }
 
-// uses finds names and containers that occur twice.
+// uses finds names and containers that occur twice, and names that no container can have: a node's agent tells of shares by name, and
+// others could be many times as long where they are encoded.
 type uses struct {
 	names, containers []string
 }
 
 func (u *uses) add(name string, containers []string) error {
 	switch {
-	case name == "" || len(name) > maxName:
-		return fmt.Errorf("share %q: a name has 1 to %d bytes", name, maxName)
+	case len(validation.IsDNS1123Label(name)) > 0:
+		return fmt.Errorf("share %q: it is named as a container is, with 1 to %d of a-z, 0-9 and -", name, maxName)
 	case slices.Contains(u.names, name):
 		return fmt.Errorf("share %q is listed twice", name)
 	case len(containers) == 0:
@@ -202,8 +205,8 @@ func (u *uses) add(name string, containers []string) error {
 	}
 	u.names = append(u.names, name)
 	for _, c := range containers {
-		if c == "" || len(c) > maxName {
-			return fmt.Errorf("share %q: container %q: a name has 1 to %d bytes", name, c, maxName)
+		if len(validation.IsDNS1123Label(c)) > 0 {
+			return fmt.Errorf("share %q: container %q: a name has 1 to %d of a-z, 0-9 and -", name, c, maxName)
 		}
 		if slices.Contains(u.containers, c) {
 			return fmt.Errorf("container %q is listed twice", c)

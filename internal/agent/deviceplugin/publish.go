@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,13 +35,15 @@ func (c Config) publish(ctx context.Context) {
 	for ctx.Err() == nil {
 		texts, changed, err := c.texts()
 		next := publishAgain - time.Since(at)
-		if err == nil && (!maps.Equal(texts, written) || next <= 0) {
-			err = c.write(ctx, texts)
+		if len(texts) > 0 && (!maps.Equal(texts, written) || next <= 0) {
+			unwritten := c.write(ctx, texts)
 			written, at, next = texts, time.Now(), publishAgain
+			if unwritten != nil {
+				written, err = nil, errors.Join(err, unwritten)
+			}
 		}
 		if err != nil {
 			c.Log.Warn("cannot publish the node's GPUs", "node", c.Node, "error", err)
-			written = nil
 			next, pause = pause, min(2*pause, lastPause)
 		} else {
 			pause = firstPause
@@ -58,16 +61,26 @@ func (c Config) publish(ctx context.Context) {
 	}
 }
 
-// texts are the annotations, and channels of which one is closed when they may be others.
+// texts are the annotations that can be written, and channels of which one is closed when they may be others. One that cannot keeps
+// nobody from the other: a GPU's fault is told of whatever is held.
 func (c Config) texts() (texts map[string]string, changed [2]<-chan struct{}, err error) {
+	texts = map[string]string{}
+	add := func(name, text string, unwritable error) {
+		if unwritable != nil {
+			err = errors.Join(err, unwritable)
+			return
+		}
+		texts[name] = text
+	}
 	gpus, others := c.GPUs()
 	changed[0] = others
-	text, err := describe(gpus)
-	texts = map[string]string{v1alpha1.GPUsAnnotation: text}
-	if err == nil && c.Held != nil {
+	text, unwritable := describe(gpus)
+	add(v1alpha1.GPUsAnnotation, text, unwritable)
+	if c.Held != nil {
 		var held v1alpha1.NodeHeld
 		held, changed[1] = c.Held()
-		texts[v1alpha1.HeldAnnotation], err = held.Text()
+		text, unwritable = held.Text()
+		add(v1alpha1.HeldAnnotation, text, unwritable)
 	}
 	return texts, changed, err
 }

@@ -105,3 +105,20 @@ func TestHeldIsPublished(t *testing.T) {
 		}
 	})
 }
+
+// What cannot be told of what is held keeps nobody from the GPUs: one that has failed is told of, and once.
+func TestGPUsArePublishedWithoutHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(gpu("GPU-aaaa", 0))
+		n.held.Shares = []v1alpha1.ShareHeld{{Pod: "pod", Name: "main"}} // of no GPU
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		Config{GPUs: n.GPUs, Held: n.Held, Nodes: n, Node: "n1", Log: slog.New(slog.DiscardHandler)}.publish(ctx)
+		if len(n.notes) != 1 || n.notes[0][v1alpha1.GPUsAnnotation] == "" {
+			t.Fatalf("written: %q", n.notes)
+		}
+		if _, told := n.notes[0][v1alpha1.HeldAnnotation]; told {
+			t.Error("what is held was told of")
+		}
+	})
+}
