@@ -19,9 +19,10 @@ const (
 	// The API server takes 256 KiB for all annotations of an object.
 	maxAnnotation = 64 << 10
 	maxHeld       = 160 << 10
-	// maxPodShares is more than any pod has containers with a share.
-	maxPodShares = 64
-	maxName      = 63
+	// maxPodShares bounds an assignment, and maxAskedShares a request: the allocator places no more for one pod.
+	maxPodShares   = 64
+	maxAskedShares = 32
+	maxName        = 63
 )
 
 // ErrAnnotation marks every error of the parsers of annotations.

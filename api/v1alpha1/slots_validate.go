@@ -68,7 +68,7 @@ func (s *ShareAssigned) answers(asked *ShareRequired) error {
 }
 
 func (r *PodRequest) validate() error {
-	if err := checkVersion(r.Version, len(r.Shares), maxPodShares, "shares"); err != nil {
+	if err := checkVersion(r.Version, len(r.Shares), maxAskedShares, "shares"); err != nil {
 		return err
 	}
 	var users uses
