@@ -32,9 +32,9 @@ type hunt struct {
 	// enclosed belong to other users and are in a share of root's all the same.
 	enclosed map[process.ID]bool
 	// stopped cannot fork, and are killed when everybody is stopped.
-	stopped map[process.ID]bool
-	due     time.Time // of the next search among all processes
-	patient time.Time // until then those that appear are stopped before they are killed
+	stopped   map[process.ID]bool
+	due       time.Time // of the next search among all processes
+	stopUntil time.Time // until then those that appear are stopped before they are killed
 }
 
 // signalUntilEnded signals every process of the tenant once, including those that
@@ -42,7 +42,7 @@ type hunt struct {
 func (h *hunt) signalUntilEnded(ctx context.Context, signal syscall.Signal, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	h.patient = time.Now().Add(limit / 2)
+	h.stopUntil = time.Now().Add(limit / 2)
 	signalled := map[process.ID]bool{}
 	for {
 		h.search(ctx, len(h.stopped) > 0)
@@ -73,7 +73,7 @@ func (h *hunt) signalUntilEnded(ctx context.Context, signal syscall.Signal, limi
 // stopped first, until nobody appears any more or half of the time is over: on a busy machine somebody may appear in each look, and
 // nobody stays stopped for ever.
 func (h *hunt) signal(signalled map[process.ID]bool, signal syscall.Signal) (left bool) {
-	if signal == unix.SIGKILL && len(signalled) > 0 && h.stop(signalled) && time.Now().Before(h.patient) {
+	if signal == unix.SIGKILL && len(signalled) > 0 && h.stop(signalled) && time.Now().Before(h.stopUntil) {
 		return true
 	}
 	clear(h.stopped)

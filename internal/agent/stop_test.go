@@ -276,7 +276,7 @@ func (elsewhere) Elsewhere(context.Context, string) (string, []string) {
 
 // Those that appear after others were killed are stopped first, but not for ever: where somebody appears in each look, they are all
 // killed after half of the time.
-func TestStopIsNotPatientForEver(t *testing.T) {
+func TestStopStopsForHalfOfItsTime(t *testing.T) {
 	n := newNode(t)
 	r := n.start()
 	created := n.grant(r, n.asker(os.Getuid()), ask(gib))
@@ -295,13 +295,13 @@ func TestStopIsNotPatientForEver(t *testing.T) {
 		h.known[id] = true
 		return id
 	}
-	h.patient = time.Now().Add(time.Hour)
+	h.stopUntil = time.Now().Add(time.Hour)
 	first := appear()
 	if left := h.signal(signalled, unix.SIGKILL); !left || signalled[first] {
 		t.Errorf("who has just appeared is killed at once: %v", signalled)
 	}
 	eventually(t, "it is stopped", func() bool { return process.Stopped(first.PID) })
-	h.patient = time.Now()
+	h.stopUntil = time.Now()
 	second := appear()
 	if left := h.signal(signalled, unix.SIGKILL); !left || !signalled[first] || !signalled[second] {
 		t.Errorf("signalled are %v", signalled)
