@@ -23,36 +23,42 @@ const (
 	mostOfName = 200
 )
 
-// fences tells on nodes of GPUs that are fenced, once for each reason.
+// tellAgain is the time after which a fence that lasts is told of again: events are forgotten after an hour.
+const tellAgain = 30 * time.Minute
+
+// fences tells on nodes of GPUs that are fenced, for each reason once and again while it lasts.
 type fences struct {
 	core   *core
 	client kubernetes.Interface
 	now    func() time.Time
 	counts *counts
 	log    *slog.Logger
-	known  map[string]bool
+	known  map[string]time.Time // when a fence was told of last
 	// identity names this replica.
 	identity string
 }
 
-// look tells what is new.
+// look tells what is new, and what has lasted.
 func (f *fences) look(ctx context.Context) {
 	all := f.core.fences()
 	f.counts.fence(all)
 	known := f.known
-	f.known = make(map[string]bool, len(all))
+	f.known = make(map[string]time.Time, len(all))
 	for _, fence := range all {
 		id := fence.Node + " " + fence.UUID + " " + fence.Reason
-		if known[id] {
-			f.known[id] = true
-			continue
+		told, is := known[id]
+		if is {
+			f.known[id] = told
+			if f.now().Sub(told) < tellAgain {
+				continue
+			}
 		}
 		if err := f.tell(ctx, fence); err != nil {
 			f.log.WarnContext(ctx, "cannot tell that a GPU is fenced", "node", fence.Node, "error", err)
 			continue
 		}
 		f.log.WarnContext(ctx, "a GPU is fenced", "node", fence.Node, "gpu", fence.UUID, "because", fence.Reason, "pods", fence.Pods)
-		f.known[id] = true
+		f.known[id] = f.now()
 	}
 }
 

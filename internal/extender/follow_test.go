@@ -13,9 +13,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
@@ -197,7 +200,7 @@ func TestListReplaces(t *testing.T) {
 	}
 }
 
-// A node is told once that one of its GPUs is fenced.
+// A node is told that one of its GPUs is fenced, once, and every half an hour while it lasts.
 func TestFenceIsTold(t *testing.T) {
 	w := newWorld(t, nodeOf(t, "a", 1))
 	w.core.advance(w.now())
@@ -211,6 +214,14 @@ func TestFenceIsTold(t *testing.T) {
 		w.add(other.pod(name))
 	}
 	client := fake.NewClientset()
+	named := 0
+	client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if event, ok := action.(clienttesting.CreateAction).GetObject().(*eventsv1.Event); ok { // as an API server names what has no name
+			named++
+			event.Name = event.GenerateName + strconv.Itoa(named)
+		}
+		return false, nil, nil
+	})
 	f := &fences{core: w.core, client: client, now: w.now, counts: newCounts(prometheus.NewRegistry(), w.core), log: slog.New(slog.DiscardHandler), identity: "me"}
 	for range 3 {
 		w.pass(2 * time.Minute)
@@ -223,6 +234,13 @@ func TestFenceIsTold(t *testing.T) {
 	}
 	if e := events.Items[0]; e.Reason != v1alpha1.ReasonFenced || e.Regarding.Name != "a" || !strings.Contains(e.Note, "takes no more shares") || !strings.Contains(e.Note, "uid-p, uid-q") {
 		t.Errorf("%+v", e)
+	}
+	for range 3600 { // API servers keep an event for an hour
+		w.pass(time.Second)
+		f.look(t.Context())
+	}
+	if events, err = client.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(events.Items) != 3 {
+		t.Errorf("%d events of a fence that lasts, after an hour more: %v", len(events.Items), err)
 	}
 	if w.room("a", 1) {
 		t.Error("a fenced GPU takes shares")

@@ -55,8 +55,9 @@ const (
 	// streams and windowBytes bound what one connection of HTTP/2 can have under way, and unread.
 	streams     = 250
 	windowBytes = 256 << 10
-	// drain bounds how long questions under way may take when the server ends.
-	drain = 2*longestWrite + 2*longestRead
+	// drain bounds how long questions under way may take when the server ends: one for a Binding reads the pod, writes, reads what it
+	// conflicts with, writes again and reads what became of that. The pod has 35 s to end.
+	drain = 2*longestWrite + 3*longestRead
 	// tick is the time between two looks at what has become of bindings and GPUs.
 	tick = time.Second
 )
