@@ -45,6 +45,14 @@ func (n *node) enter(dir string, at, pid int, bytes uint64) *slot {
 	return s
 }
 
+// has tells on the share's first GPU what of the process no checkpoint can save.
+func (s *slot) has(unsaved uint32) {
+	at := int64(page.SizeOfState + page.OffsetOfGPUPresent + s.at*page.SizeOfPresent + page.OffsetOfPresentUnsaved)
+	if _, err := s.file.WriteAt(binary.LittleEndian.AppendUint32(nil, unsaved), at); err != nil {
+		panic(err)
+	}
+}
+
 // export makes all that the process holds exported memory, of which a descriptor is
 // open elsewhere.
 func (s *slot) export(bytes uint64) {

@@ -114,6 +114,13 @@ func asPlanned(processes []found) (all []suspension.Process) {
 // do carries out an act with each process. Whatever becomes of it, the next step looks.
 func (m *move) do(ctx context.Context, goal suspension.Goal, plan suspension.Plan, processes []found) bool {
 	a, t := m.agent, m.tenant
+	if goal == suspension.Out {
+		// Since the gate was closed a call that was under way, or a process that joined, may have made what the driver cannot
+		// save, and it would lose the process. Who is locked makes no more of it.
+		if _, _, why := a.unsavable(ctx, t); why != "" && ctx.Err() == nil {
+			return a.comeBack(ctx, t, why)
+		}
+	}
 	if plan.Act == suspension.Save {
 		if err := a.noteRemoved(ctx, t, processes); err != nil {
 			return m.again(ctx, err)

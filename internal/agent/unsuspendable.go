@@ -38,16 +38,12 @@ func (a *Agent) refuseSuspension(ctx context.Context, t *tenant) error {
 	case err != nil:
 		return refuse("%v", err)
 	}
-	a.lookAt(ctx, t)
-	if why := a.unsaved(t); why != "" {
+	ids, unseen, why := a.unsavable(ctx, t)
+	switch {
+	case why != "":
 		return refuse("%s", why)
-	}
-	ids, unseen := a.processesOn(t)
-	if unseen > 0 {
+	case unseen > 0:
 		return refuse("the agent does not see %d of its processes, which are in another pid namespace", unseen)
-	}
-	if id, ok := a.besideLibrary(ctx, t, ids); ok {
-		return refuse("process %d (%s) uses the GPU without Divvy's library", id.PID, process.Command(id.PID))
 	}
 	for _, id := range ids {
 		why, err := a.immovable(ctx, t, id)
@@ -85,6 +81,20 @@ func (a *Agent) neverSuspended(t *tenant) string {
 		return "its user's own agent made it, and its gate is not this agent's: start its command again"
 	}
 	return ""
+}
+
+// unsavable looks at the processes of a tenant, of which the agent does not see some, and says what a checkpoint would lose or
+// leave on the GPUs, empty for nothing.
+func (a *Agent) unsavable(ctx context.Context, t *tenant) (ids []process.ID, unseen int, why string) {
+	a.lookAt(ctx, t)
+	ids, unseen = a.processesOn(t)
+	if why = a.unsaved(t); why != "" {
+		return ids, unseen, why
+	}
+	if id, ok := a.besideLibrary(ctx, t, ids); ok {
+		why = fmt.Sprintf("process %d (%s) uses the GPU without Divvy's library", id.PID, process.Command(id.PID))
+	}
+	return ids, unseen, why
 }
 
 // unsaved is what of a tenant the driver cannot save, as its pages tell.
