@@ -289,7 +289,7 @@ func (m *move) back(ctx context.Context, processes []found) bool {
 		return true
 	}
 	a.gates.open(ctx, a, t)
-	t.came = s.By
+	t.came, t.awake = s.By, monotonic()
 	text := "it is on its GPUs again: " + s.By
 	if len(s.Processes) == 0 {
 		text = "it was not suspended: " + s.By

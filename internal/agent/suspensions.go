@@ -96,6 +96,6 @@ type mover struct {
 	// failed is why the last suspension came to nothing, and rests until when none is begun by itself.
 	failed string
 	rests  time.Time
-	// awake is since when the agent knows of its calls, by CLOCK_MONOTONIC in ns, 0 before.
+	// awake is since when the agent knows of its calls, or since when it is back, by CLOCK_MONOTONIC in ns, 0 before.
 	awake uint64
 }
