@@ -110,6 +110,13 @@ func (m *move) awaitRoom(ctx context.Context, off bool, processes []found) bool 
 	if off {
 		return m.awaitLedger(ctx)
 	}
+	if !slices.ContainsFunc(processes, isThere) && a.leavesFull(ctx, t) {
+		// Turned round at its last step. It waits as one that is out, since two that kept their places would wait for each other.
+		if err := a.LeaveGPUs(ctx, t.ID); err != nil {
+			return m.again(ctx, err)
+		}
+		return true
+	}
 	lacks := a.lacksAtDriver(ctx, t, processes)
 	a.mu.Lock()
 	t.lacks = lacks
@@ -160,6 +167,16 @@ func (m *move) awaitLedger(ctx context.Context) bool {
 		return false
 	}
 	return true
+}
+
+// isThere reports whether a process has something on its GPUs.
+func isThere(p found) bool { return p.State == suspension.Running || p.State == suspension.Locked }
+
+// leavesFull reports whether a tenant is leaving GPUs that are granted beyond what they have, so that others may have its room.
+func (a *Agent) leavesFull(ctx context.Context, t *tenant) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return t.Away == AwayLeaving && alloc.Waits(a.roomBeside(ctx, t, true))
 }
 
 // lacksAtDriver says what the GPUs have too little of for the processes that are away, by the driver's figures and beside what

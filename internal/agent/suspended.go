@@ -84,19 +84,7 @@ func (a *Agent) LeaveGPUs(ctx context.Context, id string) error {
 // [AwayWaiting] then, so that no request gets these GPUs before it. The caller asks again when [Agent.Changed] tells.
 // The driver may still have less free than the ledger: that is the caller's to see.
 func (a *Agent) EnterGPUs(ctx context.Context, id string) error {
-	err := a.changeAway(ctx, id, AwayEntering, func(t *tenant) error {
-		for i := range t.Shares {
-			s := &t.Shares[i]
-			r := alloc.Request{
-				Count: 1, Among: alloc.Names(s.UUID), Memory: v1alpha1.Bytes(t.granted(i)), Cores: s.Guaranteed(s.Cores), Form: string(s.Backend.Form()),
-				Overcommit: t.Overcommit, OvercommitCores: t.Overcommit,
-			}
-			if _, err := a.search(ctx, t, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, AwayOut, AwayWaiting)
+	err := a.changeAway(ctx, id, AwayEntering, func(t *tenant) error { return a.roomBeside(ctx, t, t.Overcommit) }, AwayOut, AwayWaiting)
 	if err == nil || !alloc.Waits(err) {
 		return err
 	}
@@ -106,6 +94,23 @@ func (a *Agent) EnterGPUs(ctx context.Context, id string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return &alloc.Refusal{Reason: alloc.ReasonFull, Text: a.facts(err, a.tenants[id])}
+}
+
+// roomBeside is why a tenant's GPUs have no room for it beside what others may have of them, nil if they have. A share that was
+// granted beyond what its GPU has is no exception: its neighbours could take within their limits what it needs while it is
+// restored. They cannot so take cores. Agent.mu is held.
+func (a *Agent) roomBeside(ctx context.Context, t *tenant, overcommitCores bool) error {
+	for i := range t.Shares {
+		s := &t.Shares[i]
+		r := alloc.Request{
+			Count: 1, Among: alloc.Names(s.UUID), Memory: v1alpha1.Bytes(t.granted(i)), Cores: s.Guaranteed(s.Cores), Form: string(s.Backend.Form()),
+			OvercommitCores: overcommitCores,
+		}
+		if _, err := a.search(ctx, t, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // StayAway ends the wait of a tenant for its GPUs: [AwayWaiting] and [AwayEntering], when the tenant could not be resumed

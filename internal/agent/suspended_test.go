@@ -3,11 +3,13 @@ package agent
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/suspension"
 )
 
 func (n *node) must(err error) {
@@ -133,4 +135,70 @@ func TestSetOfASuspendedShare(t *testing.T) {
 			t.Errorf("%s: %v, want %q", memory, err, want)
 		}
 	}
+}
+
+// A share that was granted beyond what its GPU has comes back when it no longer is: its neighbours could take the free memory
+// within their limits while it is restored, and a process that finds no room is lost.
+func TestOvercommittedComesBack(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 200*gib))
+	one := n.use(r, s, "one", 50*gib, 10*gib, 0)
+	two := n.useBeyond(r, s)
+	n.must(two.suspend(r, true))
+	done := make(chan error, 1)
+	go func() { done <- two.resume(r) }()
+	eventually(t, "it waits, or is back", func() bool {
+		is := two.is(n, r)
+		return is == control.SuspensionWaiting || is == ""
+	})
+	if is := two.is(n, r); is != control.SuspensionWaiting || !s.in(suspension.Saved, two.pid()) {
+		t.Errorf("beside a neighbour whose limit leaves it no room it is %q", is)
+	}
+	one.end(r, s)
+	n.must(<-done)
+	if !s.in(suspension.Running, two.pid()) {
+		t.Error("it does not run")
+	}
+}
+
+// So it does when it is turned round at its last step.
+func TestOvercommittedIsTurnedRound(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	c := n.suspends(s, 200*gib)
+	var r *running
+	var two user
+	var once sync.Once
+	c.Step = func(name string) {
+		if name == "suspended-save" {
+			once.Do(func() { r.comeBack(t.Context(), two.of(r), becauseCalled) })
+		}
+	}
+	r = n.startAs(c)
+	one := n.use(r, s, "one", 50*gib, 10*gib, 0)
+	two = n.useBeyond(r, s)
+	if err := two.suspend(r, false); control.CodeOf(err) != control.CodeRefused {
+		t.Errorf("turned round: %v", err)
+	}
+	eventually(t, "it waits, or is back", func() bool {
+		is := two.is(n, r)
+		return is == control.SuspensionWaiting || is == ""
+	})
+	if is := two.is(n, r); is != control.SuspensionWaiting || !s.in(suspension.Saved, two.pid()) {
+		t.Errorf("beside a neighbour whose limit leaves it no room it is %q", is)
+	}
+	one.end(r, s)
+	eventually(t, "it is back", func() bool { return two.is(n, r) == "" && s.in(suspension.Running, two.pid()) })
+}
+
+// useBeyond is a share that is granted beyond what the first GPU has.
+func (n *node) useBeyond(r *running, s *saver) user {
+	n.t.Helper()
+	a, p := n.asker(0), ask(60*gib)
+	p.Request.Name, p.Request.Overcommit, p.Request.Among = "two", true, []string{firstID}
+	created := n.grant(r, a, p)
+	u := user{asker: a, created: created, slot: n.enter(created.Tenant.Dir, 0, a.cmd.Process.Pid, 20*gib)}
+	s.has(u.pid(), 20*gib)
+	return u
 }
