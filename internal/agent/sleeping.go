@@ -138,30 +138,38 @@ func (a *Agent) keepShut(ctx context.Context, t *tenant, of backend.Tenant) bool
 	return true
 }
 
-// tendIdle suspends a tenant whose programs have not used a GPU for so long.
+// tendIdle has a tenant suspended whose programs have not used a GPU for so long.
 func (a *Agent) tendIdle(ctx context.Context, t *tenant, of backend.Tenant, after time.Duration) {
 	told, err := a.gates.read(a, of)
 	now := monotonic()
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	resting := a.config.Now().Before(t.rests)
 	idle := time.Duration(now - min(now, max(told.last, t.awake)))
 	if t.awake == 0 {
 		t.awake, idle = now, 0 // nobody knows what it did before
 	}
-	live := t.seen.Live
-	a.mu.Unlock()
-	if err != nil || resting || !live || told.waits || told.works > now || idle < after {
+	if err != nil || resting || t.dozes || !t.seen.Live || told.waits || told.works > now || idle < after {
 		return
 	}
-	why := fmt.Sprintf("it has not used them for %s", idle.Truncate(time.Second))
-	if err := a.leave(ctx, t, departure{why: why}); err != nil && !errors.Is(err, checkpointer.ErrHeld) {
-		a.mu.Lock()
-		news := t.failed != err.Error()
-		t.failed, t.rests = err.Error(), a.config.Now().Add(retrySuspension)
-		if news {
-			a.happenedTo(ctx, t, control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: "it is idle and cannot be suspended: " + err.Error()})
-		}
-		a.mu.Unlock()
+	t.dozes = true
+	// The driver may take half a minute, and gates that are kept closed meanwhile are valid for a second.
+	a.running.Go(func() { a.doze(ctx, t, fmt.Sprintf("it has not used them for %s", idle.Truncate(time.Second))) })
+}
+
+// doze begins the suspension of a tenant that is idle, and tells why that came to nothing.
+func (a *Agent) doze(ctx context.Context, t *tenant, why string) {
+	err := a.leave(ctx, t, departure{why: why})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t.dozes = false
+	if err == nil || ctx.Err() != nil || errors.Is(err, checkpointer.ErrHeld) {
+		return
+	}
+	news := t.failed != err.Error()
+	t.failed, t.rests = err.Error(), a.config.Now().Add(retrySuspension)
+	if news {
+		a.happenedTo(ctx, t, control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: "it is idle and cannot be suspended: " + err.Error()})
 	}
 }
 

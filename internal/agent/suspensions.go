@@ -87,6 +87,8 @@ type mover struct {
 	begin sync.Mutex
 	// moves is true while a goroutine carries out steps.
 	moves bool
+	// dozes is true while a goroutine begins a suspension because it is idle.
+	dozes bool
 	// lacks is what its return waits for, empty while it does not wait.
 	lacks string
 	// coming is how much of each share's GPU processes may take that are being restored: the driver does not show it yet.
