@@ -58,7 +58,7 @@ type move struct {
 	agent  *Agent
 	tenant *tenant
 	pause  time.Duration
-	// silent counts steps of leaving that brought no answer.
+	// silent counts steps and looks of leaving that brought no answer.
 	silent int
 	// unsure are processes of which the driver may still do what it was asked when nobody waited for it any more.
 	unsure map[process.ID]bool
@@ -85,7 +85,7 @@ func (m *move) step(ctx context.Context) (more bool) {
 	goal, off := s.Goal, t.Away.off()
 	a.mu.Unlock()
 	if err != nil {
-		return m.again(ctx, err)
+		return m.untold(ctx, goal == suspension.Out && !off, err)
 	}
 	plan := suspension.Next(goal, m.room && !off, asPlanned(processes))
 	switch {
@@ -101,6 +101,17 @@ func (m *move) step(ctx context.Context) (more bool) {
 		return m.again(ctx, errors.New("one of its processes is stopped, and comes back when it goes on"))
 	}
 	return m.do(ctx, goal, plan, processes)
+}
+
+// untold tries again where the driver does not tell how far processes are, which bounds a departure as other silence does. What is
+// out stays out: nothing of it waits for the driver.
+func (m *move) untold(ctx context.Context, leaves bool, err error) bool {
+	if leaves && ctx.Err() == nil {
+		if m.silent++; m.silent >= mostSilent {
+			return m.agent.comeBack(ctx, m.tenant, fmt.Sprintf("the driver does not tell how far its processes are: %v", err))
+		}
+	}
+	return m.again(ctx, err)
 }
 
 // asPlanned are the processes as the planner has them.
