@@ -149,16 +149,18 @@ func (m *move) awaitLedger(ctx context.Context) bool {
 		reason = err.Error()
 	}
 	a.mu.Lock()
-	if t.lacks != reason {
+	news := t.lacks != reason
+	if news {
 		t.lacks = reason
 		a.tell()
-		changed = a.changed
 	}
 	a.mu.Unlock()
 	switch {
 	case err == nil:
 		return true
 	case !alloc.Waits(err):
+		return m.rest(ctx)
+	case news: // telling it was a change, and so may have been what made room meanwhile
 		return m.rest(ctx)
 	}
 	select {

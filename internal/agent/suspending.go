@@ -106,7 +106,7 @@ func (m *move) step(ctx context.Context) (more bool) {
 // untold tries again where the driver does not tell how far processes are, which bounds a departure as other silence does. What is
 // out stays out: nothing of it waits for the driver.
 func (m *move) untold(ctx context.Context, leaves bool, err error) bool {
-	if leaves && ctx.Err() == nil {
+	if leaves && ctx.Err() == nil && !errors.Is(err, checkpointer.ErrHeld) {
 		if m.silent++; m.silent >= mostSilent {
 			return m.agent.comeBack(ctx, m.tenant, fmt.Sprintf("the driver does not tell how far its processes are: %v", err))
 		}
