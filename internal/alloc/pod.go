@@ -185,6 +185,9 @@ func (z *puzzle) choose(i int, found func()) bool {
 		if z.choose(i+1, found) {
 			return true
 		}
+		if z.broken { // nothing is tried any more, and there may be as many choices as 8 to the power of 32
+			return false
+		}
 	}
 	return false
 }

@@ -97,7 +97,20 @@ func (d Dir) Owe(c *page.Config, shares []backend.Share) error {
 // Remove removes the directory and all that is in it, and the directory in which an
 // adopted tenant was made.
 func (d Dir) Remove() error {
-	return errors.Join(d.removeOrigin(), os.RemoveAll(string(d)))
+	return errors.Join(d.removeOrigin(), d.removeAll())
+}
+
+// mostRemovals bounds how often a directory is removed into which somebody writes.
+const mostRemovals = 10
+
+// removeAll begins again where a file has come meanwhile: the record may just be replaced.
+func (d Dir) removeAll() (err error) {
+	for range mostRemovals {
+		if err = os.RemoveAll(string(d)); !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
+	}
+	return err
 }
 
 // Complete reports whether the pages that Make made are still there.
