@@ -125,12 +125,8 @@ func asPlanned(processes []found) (all []suspension.Process) {
 // do carries out an act with each process. Whatever becomes of it, the next step looks.
 func (m *move) do(ctx context.Context, goal suspension.Goal, plan suspension.Plan, processes []found) bool {
 	a, t := m.agent, m.tenant
-	if goal == suspension.Out {
-		// Since the gate was closed a call that was under way, or a process that joined, may have made what the driver cannot
-		// save, and it would lose the process. Who is locked makes no more of it.
-		if _, _, why := a.unsavable(ctx, t); why != "" && ctx.Err() == nil {
-			return a.comeBack(ctx, t, why)
-		}
+	if why := m.unsavable(ctx, goal); why != "" {
+		return a.comeBack(ctx, t, why)
 	}
 	if plan.Act == suspension.Save {
 		if err := a.noteRemoved(ctx, t, processes); err != nil {
@@ -172,6 +168,19 @@ func (m *move) do(ctx context.Context, goal suspension.Goal, plan suspension.Pla
 	}
 	m.silent, m.pause, m.room = 0, moveFirst, false
 	return true
+}
+
+// unsavable is why a tenant that leaves has to stay, empty if it can leave. Since the gate was closed a call that was under way, or a
+// process that joined, may have made what the driver cannot save, and it would lose the process. Who is locked makes no more of it.
+func (m *move) unsavable(ctx context.Context, goal suspension.Goal) string {
+	if goal != suspension.Out {
+		return ""
+	}
+	_, _, why := m.agent.unsavable(ctx, m.tenant)
+	if ctx.Err() != nil {
+		return ""
+	}
+	return why
 }
 
 // disown unlocks a process that got the number of one that was to be locked and ended meanwhile.
