@@ -26,6 +26,8 @@ var (
 	ErrSilent = errors.New("the other side has been silent for too long")
 	// ErrFrame is a frame that makes no sense.
 	ErrFrame = errors.New("a frame that makes no sense")
+	// errFinished is what a side wants to send after its last.
+	errFinished = errors.New("the last of this side was sent")
 )
 
 // TooLongError is a message with more than MaxMessage bytes, which was not sent.
@@ -74,9 +76,10 @@ type secured interface {
 type Conn struct {
 	tls secured
 
-	write sync.Mutex // orders frames; guards out and told
-	out   []byte
-	told  bool // whether the other side was told that this one's kernel tries again late, if so
+	write    sync.Mutex // orders frames; guards out, told and finished
+	out      []byte
+	told     bool // whether the other side was told that this one's kernel tries again late, if so
+	finished bool // whether the last of this side was sent
 
 	in []byte
 	// reads counts what was read. reading is true while this side waits for the other: one that does not read cannot tell
@@ -127,6 +130,9 @@ func (c *Conn) put(kind Kind, stream uint8, content []byte) error {
 
 // send writes a frame that has its head. Conn.write is held.
 func (c *Conn) send(frame []byte) error {
+	if c.finished { // the other side may still be reading the last
+		return errFinished
+	}
 	if c.late && !c.told {
 		var head [headBytes]byte
 		setHead(head[:], KindBeat, lateBeat, 0)

@@ -101,6 +101,11 @@ func TestFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Last(Answer{Ended: &Ended{Text: "why"}})
+	for what, err := range map[string]error{"a message": server.Send(Answer{}), "an end": server.End(0), "data": server.Write(0, []byte("x"))} {
+		if err == nil || server.Err() != nil {
+			t.Errorf("%s after the last: %v, and the connection ended by %v", what, err, server.Err())
+		}
+	}
 	go server.Drain()
 	var a Answer
 	if err := client.Receive(&a); err != nil || a.Ended == nil || a.Ended.Text != "why" {

@@ -86,10 +86,11 @@ func (c *Conn) Last(message any) {
 }
 
 // Finish ends this direction after what was sent, and the connection when the other side has ended, or a while later. Whoever
-// reads goes on to do so until then.
+// reads goes on to do so until then, and whoever writes fails: an end at once would take the last from a side that goes on to send.
 func (c *Conn) Finish() {
 	_ = c.tls.SetWriteDeadline(time.Now().Add(lingering)) // of one that is closed
 	c.write.Lock()
+	c.finished = true
 	err := c.tls.CloseWrite()
 	c.write.Unlock()
 	if tcp, ok := c.tls.NetConn().(*net.TCPConn); ok && err == nil {
