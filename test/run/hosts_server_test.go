@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -47,15 +48,19 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// freePort is a port of this machine at which nobody listens.
+// freePort is a port of this machine at which nobody listens, and which the kernel gives to nobody who asks for any: it is free for a
+// moment before the server takes it.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 20000 + rand.IntN(10000) // below all ranges of net.ipv4.ip_local_port_range that are usual
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 // newServers starts so many servers, each on a host of its own.
@@ -95,7 +100,12 @@ func (s *server) serve() {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(s.stop)
-	s.eventually("the server serves", func() bool { return strings.Contains(s.log.String(), "serving other hosts") })
+	s.eventually("the server serves", func() bool {
+		if strings.Contains(s.log.String(), "address already in use") {
+			s.t.Fatal(s.log.String())
+		}
+		return strings.Contains(s.log.String(), "serving other hosts")
+	})
 }
 
 // stop ends the server's process; a second call does nothing.
