@@ -302,8 +302,14 @@ func (l *lab) unmoved(names ...string) {
 // rounds is how often a busy pod has allocated.
 func (l *lab) rounds(name string) int {
 	l.t.Helper()
-	text, err := l.PodLogs(l.ctx, l.namespace, name, "main")
-	l.must(err)
+	var text string
+	l.eventually("what pod "+name+" writes can be read", func() (why string) { // a kubelet that has just started does not know its pods
+		var err error
+		if text, err = l.PodLogs(l.ctx, l.namespace, name, "main"); err != nil {
+			why = err.Error()
+		}
+		return why
+	})
 	if strings.Contains(text, "failed") || strings.Contains(text, "ended") {
 		l.t.Fatalf("pod %s noticed:\n%s", name, tail(text))
 	}
