@@ -17,11 +17,11 @@ type round struct {
 	taken    float64 // part of the time inside intervals of a slice or longer that unmeasured work took
 }
 
-func newRound(from, to uint64, hidden map[*process]float64) round {
-	one := round{from: from, to: to, hidden: hidden}
+// newRound takes unmeasured work in ns.
+func newRound(from, to uint64, hidden map[*process]float64, total float64) round {
+	one := round{from: from, to: to, hidden: hidden, total: total / float64(to-from)}
 	for p, amount := range hidden {
 		hidden[p] = amount / float64(to-from)
-		one.total += hidden[p]
 	}
 	return one
 }
@@ -83,7 +83,7 @@ func (s *stretches) within(from, to uint64) float64 {
 // covered is the time up to the horizon in which some process is inside an interval shorter than limit.
 func (r *Replay) covered(horizon, limit uint64) stretches {
 	var all stretches
-	for _, p := range r.processes {
+	for _, p := range r.ordered {
 		if p.inside && len(p.pending) == 0 && limit == math.MaxUint64 {
 			all = append(all, Interval{Begin: r.clock, End: horizon})
 		}

@@ -1,10 +1,16 @@
 package arbiter
 
-func newProcess(w *Work, now uint64) *process {
-	return &process{
-		share: w.Share, read: now, count: w.Count, unmeasured: w.Unmeasured, lagLimit: lagMost,
+import "slices"
+
+// add makes a process that is not known yet.
+func (r *Replay) add(w *Work, now uint64) *process {
+	p := &process{
+		key: w.Key, share: w.Share, read: now, count: w.Count, unmeasured: w.Unmeasured, lagLimit: lagMost,
 		openSince: openOf(w, now), openUntil: w.OpenUntil,
 	}
+	r.processes[w.Key] = p
+	r.ordered = append(r.ordered, p)
+	return p
 }
 
 func openOf(w *Work, now uint64) uint64 {
@@ -14,15 +20,14 @@ func openOf(w *Work, now uint64) uint64 {
 	return w.OpenSince
 }
 
-// take reads what processes tell and returns the unmeasured work of each since the last call.
-func (r *Replay) take(now uint64, works []Work) map[*process]float64 {
-	var hidden map[*process]float64
+// take reads what processes tell and returns the unmeasured work since the last call, in ns, of each and of all.
+func (r *Replay) take(now uint64, works []Work) (hidden map[*process]float64, total float64) {
 	present := 0
 	for i := range works {
 		w := &works[i]
 		p := r.processes[w.Key]
 		if p == nil {
-			p = newProcess(w, now)
+			p = r.add(w, now)
 			// Its ring holds what it wrote since the last call, and maybe intervals of the worker's last owner, which
 			// were played long ago.
 			fresh := w.Intervals
@@ -30,7 +35,6 @@ func (r *Replay) take(now uint64, works []Work) map[*process]float64 {
 				fresh = fresh[1:]
 			}
 			p.count -= uint32(len(fresh))
-			r.processes[w.Key] = p
 		}
 		if p.read != now {
 			present++
@@ -41,23 +45,31 @@ func (r *Replay) take(now uint64, works []Work) map[*process]float64 {
 				hidden = map[*process]float64{}
 			}
 			hidden[p] += amount
+			total += amount
 		}
 		r.takeOpen(p, now, w)
 	}
 	if len(r.processes) == present {
-		return hidden
+		return hidden, total
 	}
-	for key, p := range r.processes {
+	r.dropEnded(now)
+	return hidden, total
+}
+
+// dropEnded forgets processes that were not read at now, once their intervals are played.
+func (r *Replay) dropEnded(now uint64) {
+	r.ordered = slices.DeleteFunc(r.ordered, func(p *process) bool {
 		if p.read == now {
-			continue
+			return false
 		}
 		p.openSince = 0
 		r.closeOpen(p)
-		if len(p.pending) == 0 {
-			delete(r.processes, key)
+		if len(p.pending) > 0 {
+			return false
 		}
-	}
-	return hidden
+		delete(r.processes, p.key)
+		return true
+	})
 }
 
 // takeIntervals reads the new intervals and returns what was charged for those that were overwritten unread.

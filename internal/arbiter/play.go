@@ -7,7 +7,7 @@ func (r *Replay) play(horizon uint64) {
 	r.weigh(horizon)
 	r.due = r.due[:0]
 	due := &r.due
-	for _, p := range r.processes {
+	for _, p := range r.ordered {
 		if at, ok := p.next(); ok && at <= horizon {
 			*due = append(*due, p)
 		}

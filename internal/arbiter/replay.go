@@ -87,6 +87,7 @@ type Replay struct {
 	clock     uint64 // played up to here
 	read      uint64 // now of the last Advance
 	processes map[string]*process
+	ordered   []*process          // the same, in the order in which they came: equal reports give equal results
 	phantoms  map[string]*process // by share, see Assume
 	ignored   map[string]bool     // by share, see Disregard
 	turns     turns
@@ -97,6 +98,7 @@ type Replay struct {
 
 // process is what is known of one process on the GPU.
 type process struct {
+	key     string
 	share   string
 	phantom bool
 	read    uint64 // the last Advance that had it
@@ -170,14 +172,16 @@ func (r *Replay) Advance(now uint64, works []Work) map[string]Usage {
 		r.processes = map[string]*process{}
 		r.clock, r.read = now, now
 		for i := range works {
-			r.processes[works[i].Key] = newProcess(&works[i], now)
+			if r.processes[works[i].Key] == nil {
+				r.add(&works[i], now)
+			}
 		}
 		return r.usage
 	}
 	now = max(now, r.read)
-	hidden := r.take(now, works)
+	hidden, total := r.take(now, works)
 	if now > r.read {
-		r.rounds = append(r.rounds, newRound(r.read, now, hidden))
+		r.rounds = append(r.rounds, newRound(r.read, now, hidden, total))
 	}
 	r.read = now
 	r.play(r.horizon(now))
@@ -193,13 +197,13 @@ func (r *Replay) Played() uint64 { return r.clock }
 // as running up to lagRunning before now.
 func (r *Replay) horizon(now uint64) uint64 {
 	open := uint64(0)
-	for _, p := range r.processes {
+	for _, p := range r.ordered {
 		if p.openSince != 0 {
 			open++
 		}
 	}
 	horizon := now
-	for _, p := range r.processes {
+	for _, p := range r.ordered {
 		if p.openSince == 0 || p.openSince >= now || r.turnless(p.share) {
 			continue
 		}
