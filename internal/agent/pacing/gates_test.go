@@ -45,8 +45,8 @@ func TestUseWithoutATurn(t *testing.T) {
 			w.since[0] = wall.Add(-c.before * time.Millisecond)
 			w.pids[os.Getpid()] = "a"
 			judge := func(busy float64) {
-				// The clock of the pages stands still, and that of samples hardly moves.
-				w.judge(0, firstID, []nvml.Utilisation{{PID: os.Getpid(), At: time.Now().Add(-c.sample * time.Millisecond), Busy: busy}})
+				// Both clocks stand still: that of the pages and that of samples.
+				w.judge(0, firstID, []nvml.Utilisation{{PID: os.Getpid(), At: wall.Add(-c.sample * time.Millisecond), Busy: busy}}, wall)
 				p.answerMisuse(t.Context())
 			}
 			judge(c.busy)

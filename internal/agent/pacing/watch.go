@@ -131,7 +131,7 @@ func (w *watcher) round(ctx context.Context) {
 		w.pacer.noteWatch(ctx, due[i].Index, told.Err)
 		switch {
 		case told.Err == nil:
-			busy[due[i].Index], newest[due[i].Index] = w.judge(due[i].Index, due[i].UUID, told.Samples)
+			busy[due[i].Index], newest[due[i].Index] = w.judge(due[i].Index, due[i].UUID, told.Samples, time.Now())
 		case !errors.Is(told.Err, nvml.ErrNotSupported):
 			w.pacer.unknow(due[i].UUID)
 		}
@@ -144,10 +144,11 @@ func (w *watcher) round(ctx context.Context) {
 	w.pacer.answerMisuse(ctx)
 }
 
-// judge gives each share of a GPU its part of the samples, and returns these by tenant and the end of the newest.
-func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) (tenants map[string]float64, newest time.Time) {
+// judge gives each share of a GPU its part of the samples, which were read at the time wall, and returns these by tenant and the end of
+// the newest.
+func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation, wall time.Time) (tenants map[string]float64, newest time.Time) {
 	l := w.pacer.loop
-	now, wall := l.clock(), time.Now()
+	now := l.clock()
 	newest, count, busy := busyByProcess(samples, w.since[index])
 	if newest.IsZero() {
 		w.pacer.trespass(uuid, 0, nil)
