@@ -28,19 +28,21 @@ type Opened struct {
 }
 
 // limits are when a look ends: once so many descriptors and mappings were looked at; after enough time, if nobody has ended a part of
-// it for a while, as all who look sleep in the kernel; and at last in any case. A slow machine takes longer for the same.
+// it in so many glances at it, as all who look sleep in the kernel; and at last in any case. A slow machine takes longer for the same,
+// and one on which this process has no processor for a while glances once in all that time.
 type limits struct {
-	cost                  int
-	enough, quiet, atLast time.Duration
+	cost           int
+	enough, atLast time.Duration
+	quiet          int
 }
 
 // usual costs about a second.
-var usual = limits{cost: 300_000, enough: time.Second, quiet: time.Second / 2, atLast: 10 * time.Second}
+var usual = limits{cost: 300_000, enough: time.Second, quiet: 10, atLast: 10 * time.Second}
 
 const (
 	// chunk is how many descriptors of a process are looked at before others have their turn.
 	chunk = 1024
-	// late is for how long one process is waited for before another one is looked at beside it.
+	// late is for how long one process is waited for before another one is looked at beside it, and the time between two glances.
 	late = 50 * time.Millisecond
 	// mostBeside is how many are looked at beside those that are late, mostAsleep how many may sleep in the kernel in all.
 	mostBeside = 16
@@ -77,14 +79,13 @@ type look struct {
 	left    int // how many parts wait
 	busy    map[ID]time.Time
 	ended   bool
-	// cost is what all parts cost until now, and most what they may; moved is when the last one ended.
-	cost, most int
-	moved      time.Time
-	others     map[string]bool // files that are mapped and not looked for, as maps has them
-	found      []map[ID]bool
-	vfio       map[ID]grip
-	cut        map[ID]bool
-	closed     map[ID]bool
+	// cost is what all parts cost until now, and most what they may; quiet counts the glances since the last one ended.
+	cost, most, quiet int
+	others            map[string]bool // files that are mapped and not looked for, as maps has them
+	found             []map[ID]bool
+	vfio              map[ID]grip
+	cut               map[ID]bool
+	closed            map[ID]bool
 }
 
 // part is what is looked at without a break.
@@ -145,7 +146,7 @@ func newLook(paths []string) *look {
 func (l *look) run(most limits) Opened {
 	begun := time.Now()
 	l.mu.Lock()
-	l.most, l.moved = most.cost, begun
+	l.most = most.cost
 	l.mu.Unlock()
 	done := make(chan struct{})
 	workers := l.workers
@@ -167,7 +168,8 @@ func (l *look) run(most limits) Opened {
 		case <-done:
 			return l.end()
 		case <-beside.C:
-			if took := time.Since(begun); took > most.atLast || took > most.enough && l.quiet() > most.quiet {
+			quiet := l.glance()
+			if took := time.Since(begun); took > most.atLast || took > most.enough && quiet > most.quiet {
 				return l.end()
 			}
 			if workers < l.workers+mostBeside && l.areLate() {
@@ -224,11 +226,12 @@ func (l *look) wait(p part) {
 	l.left++
 }
 
-// quiet is for how long nobody has ended a part.
-func (l *look) quiet() time.Duration {
+// glance counts in how many glances nobody has ended a part.
+func (l *look) glance() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Since(l.moved)
+	l.quiet++
+	return l.quiet
 }
 
 // areLate tells whether all who look wait for a process.
@@ -274,7 +277,7 @@ func (l *look) work() {
 		cost, more := l.step(&p)
 		l.mu.Lock()
 		p.whose.spend(cost)
-		l.cost, l.moved = l.cost+cost, time.Now()
+		l.cost, l.quiet = l.cost+cost, 0
 		if more {
 			l.wait(p)
 		}

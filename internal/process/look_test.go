@@ -7,7 +7,9 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -191,7 +193,7 @@ func TestLookComparesNumbers(t *testing.T) {
 }
 
 // endless are limits that no test reaches.
-var endless = limits{cost: 1 << 40, enough: time.Hour, quiet: time.Hour, atLast: time.Hour}
+var endless = limits{cost: 1 << 40, enough: time.Hour, quiet: 1 << 40, atLast: time.Hour}
 
 // stepped is a look at processes that stand for others, of which each has some descriptors, by one worker.
 func stepped(users map[int][]int, step func(*part) (int, bool)) *look {
@@ -225,31 +227,52 @@ func TestLookTakesTurns(t *testing.T) {
 
 // A process at which somebody cannot end to look is cut off, and all others are looked at.
 func TestLookLeavesWhoSleeps(t *testing.T) {
-	wake := make(chan struct{})
-	var looked []int
-	l := stepped(map[int][]int{0: {1, 1, 1}}, func(p *part) (int, bool) {
-		if p.id.PID == 1 {
-			<-wake
-			return 1, true
+	synctest.Test(t, func(t *testing.T) {
+		wake := make(chan struct{})
+		var looked []int
+		l := stepped(map[int][]int{0: {1, 1, 1}}, func(p *part) (int, bool) {
+			if p.id.PID == 1 {
+				<-wake
+				return 1, true
+			}
+			looked = append(looked, p.id.PID)
+			return 1, false
+		})
+		told := l.run(limits{cost: endless.cost, enough: 2 * late, quiet: 2, atLast: time.Hour})
+		if want := []ID{{1, 1 << 60}}; !slices.Equal(told.Cut, want) || !slices.Equal(looked, []int{2, 3}) {
+			t.Errorf("cut off %v, looked at %v", told.Cut, looked)
 		}
-		looked = append(looked, p.id.PID)
+		sleeps := func() bool {
+			asleep.Lock()
+			defer asleep.Unlock()
+			return asleep.ids[ID{1, 1 << 60}]
+		}
+		if !sleeps() {
+			t.Error("nobody knows that it is asleep")
+		}
+		close(wake)
+		synctest.Wait()
+		if sleeps() {
+			t.Error("it is taken to be asleep for ever")
+		}
+	})
+}
+
+// A look goes on after the whole process has stood still, in which nobody could end a part of it.
+func TestLookAfterAStandstill(t *testing.T) {
+	var l *look
+	stand := sync.OnceFunc(func() { // with all that wait for the lock, for longer than a look may be quiet
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		<-time.After(6 * late)
+	})
+	l = stepped(map[int][]int{0: make([]int, 50)}, func(*part) (int, bool) {
+		stand()
+		<-time.After(time.Millisecond) // which is no standstill
 		return 1, false
 	})
-	told := l.run(limits{cost: endless.cost, enough: 2 * late, quiet: 2 * late, atLast: time.Hour})
-	if want := []ID{{1, 1 << 60}}; !slices.Equal(told.Cut, want) || !slices.Equal(looked, []int{2, 3}) {
-		t.Errorf("cut off %v, looked at %v", told.Cut, looked)
-	}
-	sleeps := func() bool {
-		asleep.Lock()
-		defer asleep.Unlock()
-		return asleep.ids[ID{1, 1 << 60}]
-	}
-	if !sleeps() {
-		t.Error("nobody knows that it is asleep")
-	}
-	close(wake)
-	for sleeps() {
-		runtime.Gosched()
+	if told := l.run(limits{cost: endless.cost, quiet: 3, atLast: time.Hour}); len(told.Cut) > 0 {
+		t.Errorf("cut off %v", told.Cut)
 	}
 }
 
