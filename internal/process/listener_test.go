@@ -30,7 +30,7 @@ func TestListenerAt(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if who, ok := ListenerAt(address); ok {
+		if who, ok := ListenerAt(address); ok && who.PID == os.Getpid() { // another program may have it by now
 			t.Errorf("%s is free: %+v", at, who)
 		}
 	}
