@@ -27,23 +27,30 @@ func TestOverheadInPidNamespaces(t *testing.T) {
 	h := newHostOf(t, "a100-80g", "--set", "gpu.code=7Mi").namespaces()
 	alone := []string{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", program, "40", "1"}
 	s := h.hold([]string{"--memory", "900Mi", "--name", "late"}, slices.Concat([]string{"sh", "-c", `"$@" & read x; kill -KILL $!; wait`, "sh"}, alone)...)
+	const stacks = 1024 * 108 * 2048 // of 2 KiB, where contexts begin with 1 KiB
 	var shown control.Share
+	var truth, all uint64
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("shown %+v, the driver took %d, %d in all", shown, truth, all)
+		}
+	})
+	// The last kernel takes the share past its limit, also before the agent has looked at what the ones before it took.
 	h.eventually("the overhead is known, and past the limit", func() bool {
 		late, ok := h.tenant("late")
-		if ok {
-			shown = late.Shares[0]
+		if !ok {
+			return false
 		}
-		return ok && shown.Past != ""
+		shown, truth, all = late.Shares[0], 0, 0
+		for _, p := range h.report().Processes {
+			for _, gpu := range p.GPUs {
+				truth, all = truth+gpu.Context, all+gpu.Used
+			}
+		}
+		return shown.Past != "" && shown.Used == all && shown.Overhead == truth-stacks
 	})
-	const stacks = 1024 * 108 * 2048 // of 2 KiB, where contexts begin with 1 KiB
-	truth, all := uint64(0), uint64(0)
-	for _, p := range h.report().Processes {
-		for _, gpu := range p.GPUs {
-			truth, all = truth+gpu.Context, all+gpu.Used
-		}
-	}
-	if shown.Used != all || shown.Overhead != truth-stacks || shown.Measured == 0 || len(shown.Process) != 1 {
-		t.Errorf("shown %+v, the driver took %d, %d in all", shown, truth, all)
+	if shown.Measured == 0 || len(shown.Process) != 1 {
+		t.Errorf("shown %+v", shown)
 	}
 	if text := h.ok("ls", "--simgpu", "m"); !strings.Contains(text, "past its limit by overhead alone") {
 		t.Errorf("%s", text)
