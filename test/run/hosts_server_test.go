@@ -48,12 +48,18 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
+// handed are the ports that tests of this process have had.
+var handed sync.Map
+
 // freePort is a port of this machine at which nobody listens, and which the kernel gives to nobody who asks for any: it is free for a
-// moment before the server takes it.
+// moment before the server takes it. No other test of this process gets it.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
 		port := 20000 + rand.IntN(10000) // below all ranges of net.ipv4.ip_local_port_range that are usual
+		if _, had := handed.LoadOrStore(port, true); had {
+			continue
+		}
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
 			return port
@@ -145,6 +151,7 @@ func newClient(t *testing.T, servers []*server, flags ...string) *host {
 			return !strings.Contains(c.divvy("run", "--remote", s.name, "--when-used", "--", "true").err, "laptop")
 		})
 	}
+	c.eventually("nothing is left of what asked for that", func() bool { return len(c.relays()) == 0 && len(c.listAway()) == 0 })
 	return c
 }
 

@@ -82,9 +82,9 @@ func TestLeavingTheEnvLayerIsReported(t *testing.T) {
 		}
 		return false
 	})
-	if !slices.ContainsFunc(h.list().Events, func(e control.Event) bool { return e.Kind == control.EventOutside }) {
-		t.Error("no event tells of it")
-	}
+	h.eventually("an event tells of it", func() bool {
+		return slices.ContainsFunc(h.list().Events, func(e control.Event) bool { return e.Kind == control.EventOutside })
+	})
 	if table := h.ok("ls"); !strings.Contains(table, "has left it") || !strings.Contains(table, "env") {
 		t.Errorf("the table does not show it:\n%s", table)
 	}

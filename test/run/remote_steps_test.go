@@ -159,16 +159,13 @@ func (h *host) bytesUsed() uint64 {
 	return report.GPUs[0].Used
 }
 
-// gone waits until nothing is left of the shares.
+// gone waits until nothing is left of the shares: neither they, nor their workers, nor memory in use.
 func (h *host) gone() {
 	h.t.Helper()
 	h.eventually("the shares and their workers are gone", func() bool {
 		listeners, _ := h.workers()
-		return len(listeners) == 0 && len(h.list().Tenants) == 0
+		return len(listeners) == 0 && len(h.list().Tenants) == 0 && h.bytesUsed() == 0
 	})
-	if left := h.bytesUsed(); left != 0 {
-		h.t.Errorf("%d bytes are left in use", left)
-	}
 }
 
 // withWorker is the tree with another program for the worker.
