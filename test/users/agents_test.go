@@ -37,7 +37,6 @@ func TestSystemAgentAway(t *testing.T) {
 	if o := s.run("u1", "divvy", "doctor"); o.status != 1 || !strings.Contains(o.out, "fail  agent: the system agent is away since") {
 		t.Errorf("doctor: exit status %d\n%s", o.status, o.out)
 	}
-	waiting := s.start("u2", false, "divvy", "run", "--memory", "23Gi", "--gpu", "0", "--", "true")
 	own := s.start("u3", false, "divvy", "agent", "--ephemeral")
 	if status := own.wait(); status != 1 || !strings.Contains(own.said.String(), "a system agent is configured") {
 		t.Errorf("an own agent: exit status %d, %s", status, own.said)
@@ -47,6 +46,8 @@ func TestSystemAgentAway(t *testing.T) {
 		t.Errorf("an own agent in another run directory: exit status %d, %s", status, moved.said)
 	}
 	s.refused("u3", []string{"a system agent is configured", "leave out DIVVY_RUNDIR"}, "env", "DIVVY_RUNDIR=/home/u3/run", "divvy", "run", "--memory", "1Gi", "--", "true")
+	waiting := s.start("u2", false, "divvy", "run", "--memory", "23Gi", "--gpu", "0", "--", "true") // not for ever
+	s.eventually("it waits", func() bool { return strings.Contains(waiting.said.String(), "waiting for it") })
 	s.agent()
 	if status := waiting.wait(); status != 125 || !strings.Contains(waiting.said.String(), "waiting for it") || !strings.Contains(waiting.said.String(), "GPU 0 has") {
 		t.Errorf("who waited for the agent: exit status %d, %s", status, waiting.said)
@@ -170,7 +171,7 @@ func TestOwnAgentsBesideEachOther(t *testing.T) {
 func TestKilledOwnAgentKeepsItsGPU(t *testing.T) {
 	s := newServer(t)
 	held := s.hold("u1", "1Gi", "--gpu", "7", "--memory", "20Gi", "--name", "train")
-	s.signal(s.ownAgent("u1"), syscall.SIGKILL)
+	s.killed(s.ownAgent("u1"))
 	s.refused("u2", []string{"GPU 7 ", "shares of user u1 whose agent has ended"}, "divvy", "run", "--gpu", "7", "--memory", "20Gi", "--", "true")
 	s.ok("u2", "divvy", "run", "--memory", "20Gi", "--", "true")
 	s.refused("u1", []string{"GPU 7 has"}, "divvy", "run", "--gpu", "7", "--memory", "20Gi", "--", "true") // their next agent knows it
@@ -189,7 +190,7 @@ func TestSystemAgentTakesOver(t *testing.T) {
 		programs[user] = s.hold(user, "1Gi", "--gpu", gpu, "--memory", "20Gi", "--cores", "30", "--name", "job")
 		own[user] = s.ownAgent(user)
 	}
-	s.signal(own["u2"], syscall.SIGKILL)
+	s.killed(own["u2"])
 	s.signal(own["u3"], syscall.SIGSTOP)
 	s.agent()
 	list := s.list()

@@ -3,6 +3,7 @@ package users
 import (
 	"encoding/json"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/doctor"
@@ -14,6 +15,8 @@ type agreement struct {
 	agent bool
 	// spoil is a script that root runs.
 	spoil string
+	// killed is true where the system agent has been killed.
+	killed bool
 	// env are variables of the user's.
 	env []string
 	// id is what doctor has to find, "" for nothing; works is what both have to say.
@@ -35,7 +38,7 @@ func TestDoctorAgreesWithRun(t *testing.T) {
 		"no driver, and a simulated agent":    {bare: true, agent: true, works: true},
 		"the driver's library is garbage":     {spoil: "rm " + library + "; echo garbage > " + library, id: "driver.libraries"},
 		"the driver's library is gone":        {spoil: "rm -f " + library + "; ldconfig", id: "driver.libraries"},
-		"the agent was killed":                {agent: true, spoil: "kill -9 $(pgrep -x divvy)", id: "agent"},
+		"the agent was killed":                {agent: true, killed: true, id: "agent"},
 		"the socket is closed to users":       {agent: true, spoil: "chmod 600 /run/divvy/agent.sock", id: "agent"},
 		"the run directory is a file":         {spoil: "touch /run/divvy", id: "rundir.system"},
 		"the own run directory is another's":  {spoil: "install -d -o u2 /dev/shm/divvy-2001", id: "rundir.own"},
@@ -64,10 +67,14 @@ func (c agreement) check(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var agent *program
 	if c.agent && c.bare {
-		s.agent("--simgpu", "t4")
+		agent = s.agent("--simgpu", "t4")
 	} else if c.agent {
-		s.agent()
+		agent = s.agent()
+	}
+	if c.killed {
+		agent.kill(syscall.SIGKILL)
 	}
 	if c.full {
 		s.hold("u2", "1Gi", "--gpus", "all")

@@ -66,6 +66,9 @@ func TestStopEndsWhatBecameAnotherUser(t *testing.T) {
 			}
 			forger := s.start("u2", true, "unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
 				`mount --bind "$1" /mnt; echo up; exec sleep 31003`, "sh", job.Dir)
+			s.eventually("those outside the share run", func() bool {
+				return len(s.running("sleep", "31002")) == 1 && len(s.running("sleep", "31003")) == 1
+			})
 			for _, pid := range pids {
 				if owner(pid) != multiuser.UID("u2") {
 					t.Fatalf("process %d is of %d", pid, owner(pid))

@@ -188,7 +188,7 @@ func TestMPSTimeAfterTakeover(t *testing.T) {
 	const window, most = 500 * time.Millisecond, 0.6 // of the time; with 30 of 100 cores it would be 0.3
 	s := newServer(t)
 	s.start("u1", true, "divvy", "run", "--gpu", "1", "--backend", "mps", "--memory", "4Gi", "--cores", "30", "--name", "a", "--",
-		"sh", "-c", "echo runs; exec gpubench load --ns 200000 --seconds 120")
+		"sh", "-c", "echo runs; exec gpubench load --ns 200000 --seconds 3600")
 	own := s.ownAgent("u1")
 	s.write("/etc/divvy/agent.yaml", head+"backends: {mps: [1]}\n")
 	s.agent()

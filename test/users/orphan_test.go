@@ -33,6 +33,9 @@ func TestStopEndsOrphansWithoutANamespace(t *testing.T) {
 			}
 			// Who says that they were started in it was not.
 			said := s.start("u2", false, "env", "LD_LIBRARY_PATH="+job.Dir, "sleep", "31013")
+			s.eventually("those outside the share run", func() bool {
+				return len(s.running("sleep", "31012")) == 1 && len(s.running("sleep", "31013")) == 1
+			})
 			if o := s.run(c.user, "divvy", "stop", "--grace", "0s", "job"); o.status != 0 {
 				t.Errorf("stop: exit status %d, %s", o.status, o.err)
 			}

@@ -143,11 +143,11 @@ func TestListedUsersOutside(t *testing.T) {
 	if status := listed.wait(); status != 128+9 {
 		t.Errorf("the listed user's process ended with %d", status)
 	}
-	if list := s.list(); !slices.ContainsFunc(list.Events, func(e control.Event) bool {
-		return e.Kind == control.EventOutside && e.User == "u1" && strings.Contains(e.Text, "(gpubench) of u1 was killed")
-	}) {
-		t.Errorf("nobody is told: %+v", list.Events)
-	}
+	s.eventually("it is told", func() bool {
+		return slices.ContainsFunc(s.list().Events, func(e control.Event) bool {
+			return e.Kind == control.EventOutside && e.User == "u1" && strings.Contains(e.Text, "(gpubench) of u1 was killed")
+		})
+	})
 	s.eventually("the others are listed", func() bool {
 		out := s.ok("u5", "divvy", "ls")
 		return strings.Contains(out, "of u4 (gpubench) uses") && strings.Contains(out, "of root (gpubench) uses")

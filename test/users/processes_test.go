@@ -51,6 +51,16 @@ func (s *server) signal(pid int, signal syscall.Signal) {
 	}
 }
 
+// killed kills a process that is no child of the test's, and waits until it has nothing any more.
+func (s *server) killed(pid int) {
+	s.t.Helper()
+	s.signal(pid, syscall.SIGKILL)
+	s.eventually("the process is gone", func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || len(text) == 0
+	})
+}
+
 // alive reports whether a process runs; a zombie does not.
 func (s *server) alive(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

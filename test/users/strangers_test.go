@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/page"
 )
@@ -81,9 +82,11 @@ sys.stdin.read()
 func TestOneUserIsWaitedForOnce(t *testing.T) {
 	s := newServer(t)
 	s.start("u6", true, append([]string{"python3", "-c", mute}, s.uuids()...)...)
+	begun := time.Now()
 	s.agent()
 	asked, err := os.ReadFile(filepath.Join(s.Root, "home/u6/asked"))
-	if err != nil || len(asked) == 0 || len(asked) > 3 { // it asks again every five seconds
+	most := 3 + int(time.Since(begun)/(5*time.Second)) // it asks again every five seconds
+	if err != nil || len(asked) == 0 || len(asked) > most {
 		t.Errorf("they were asked %d times, %v", len(asked), err)
 	}
 	s.ok("u1", "divvy", "run", "--gpu", "3", "--memory", "1Gi", "--", "gpubench", "info")
