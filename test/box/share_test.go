@@ -202,11 +202,11 @@ func TestKilledContainerIsReaped(t *testing.T) {
 	if fault := h.tenant(t).Fault; fault != "" {
 		t.Error(fault)
 	}
-	if !slices.ContainsFunc(h.listing(t).Events, func(e control.Event) bool {
-		return e.Kind == control.EventReaped && e.Tenant == "box/"+t.Name()
-	}) {
-		t.Error("the agent did not reap it")
-	}
+	eventually(t, "the agent tells that it reaped it", func() bool {
+		return slices.ContainsFunc(h.listing(t).Events, func(e control.Event) bool {
+			return e.Kind == control.EventReaped && e.Tenant == "box/"+t.Name()
+		})
+	})
 }
 
 // A process that reaches the driver beside its share is reported with its tenant.
