@@ -96,7 +96,7 @@ func (t *trial) allowing() (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = t.until(15*time.Second, func() (bool, error) {
+	_, err = t.until(time.Minute, func() (bool, error) {
 		select {
 		case <-f.done:
 			return true, nil // it says no, and who is served by another agent will hear that one
@@ -116,16 +116,16 @@ func (t *trial) allowing() (end func(), err error) {
 	return end, err
 }
 
-// leaves waits for an agent of earlier shares to end. Who asks it keeps it for a second, so it is asked seldom.
+// leaves waits for an agent of earlier shares to end. Who asks it keeps it for a second, so it is asked more and more seldom.
 func (t *trial) leaves() (bool, error) {
-	for range 5 {
+	for try := range 5 {
 		if unserved, err := t.unserved(); err != nil || unserved {
 			return unserved, err
 		}
 		select {
 		case <-t.ctx.Done():
 			return false, context.Cause(t.ctx)
-		case <-time.After(1500 * time.Millisecond):
+		case <-time.After(time.Duration(try+1) * 1500 * time.Millisecond):
 		}
 	}
 	return false, nil
