@@ -18,7 +18,7 @@ import (
 )
 
 // longest bounds every wait for something that takes milliseconds.
-const longest = 20 * time.Second
+const longest = 2 * time.Minute
 
 func main() {
 	prefix := flag.String("prefix", "build", "where Divvy was built")

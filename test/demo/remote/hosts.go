@@ -22,7 +22,7 @@ const (
 	instance = "demo" // of the simulated machine
 	address  = "10.7.11.7"
 	// longest bounds every wait for something that takes milliseconds.
-	longest = 20 * time.Second
+	longest = 2 * time.Minute
 )
 
 // makeHosts gives this namespace a network with the one of another process, and a name.

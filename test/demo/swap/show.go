@@ -20,7 +20,7 @@ const (
 	// watch is how long a person gets to look at each scene.
 	watch = 6 * time.Second
 	// longest bounds every wait.
-	longest = 30 * time.Second
+	longest = 2 * time.Minute
 	// mostTries bounds how often a tenant is suspended that its program keeps awake.
 	mostTries = 5
 	// sleeper is the tenant that sleeps.
@@ -153,17 +153,23 @@ func paceOf(both []*simulated.Tenant, from, to uint64) (p pace) {
 	return p
 }
 
-// pace watches both for as long as a scene takes. Where an agent gives turns, it goes on until each has gone on after the other: the
-// slower memory moves, the longer are turns.
+// pace watches both for as long as a scene takes, and goes on until each has gone on after the other: the slower memory moves, the
+// longer are turns, and steps where nobody gives turns.
 func (s *show) pace(both []*simulated.Tenant, least time.Duration) (pace, error) {
 	from, err := s.Oracle.Now(s.Context())
 	if err != nil {
 		return pace{}, err
 	}
+	had := hadTurns(both, from.At)
 	if s.agent != nil {
-		err = errors.Join(s.look(least, never), s.look(longest, hadTurns(both, from.At)))
+		err = errors.Join(s.look(least, never), s.look(longest, had))
 	} else {
 		err = s.Pause(least)
+		for end := time.Now().Add(longest); err == nil && time.Now().Before(end); err = s.Pause(200 * time.Millisecond) {
+			if done, _ := had(); done {
+				break
+			}
+		}
 	}
 	if err != nil {
 		return pace{}, err
