@@ -22,9 +22,9 @@ const (
 	// usualMachine is the simulated machine of pages for which the book names none.
 	usualMachine = "a100-80g"
 	// longest bounds each command, on a busy machine.
-	longest = 60 * time.Second
+	longest = 3 * time.Minute
 	// settles is how long a command that may be repeated has to print what the page says.
-	settles = time.Minute
+	settles = 3 * time.Minute
 )
 
 // shell is the shell of a user on a machine of their own. It ends with all that its commands started.
