@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -68,15 +69,19 @@ func start(t *testing.T, name string, args ...string) {
 	})
 }
 
-// free is an address where nobody listens.
+// free is an address where nobody listens, whose port the kernel gives to nobody who asks for any: it is free for a moment before the
+// program takes it.
 func free(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000)) // below all ranges of net.ipv4.ip_local_port_range that are usual
+		if listener, err := net.Listen("tcp", address); err == nil {
+			_ = listener.Close()
+			return address
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // served starts an agent of a simulated machine with two shares that compete, and returns where it tells of them.
