@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	grace := flag.Duration("grace", 15*time.Second, "how long processes may take to end after the command")
+	grace := flag.Duration("grace", time.Minute, "how long processes may take to end after the command")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		fmt.Fprintln(os.Stderr, "usage: leftover [-grace TIME] COMMAND [ARGUMENT...]")

@@ -94,7 +94,7 @@ func makeGroup(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for exec.Command("find", group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run() != nil || exists(group) {
 			if time.Now().After(deadline) {
 				t.Errorf("%s stays: a process of the machine is left", group)
@@ -146,7 +146,7 @@ func (m *machine) fails(user, script string) string {
 // wait waits for a condition.
 func (m *machine) wait(what string, reached func() bool) {
 	m.t.Helper()
-	deadline := time.After(60 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	for !reached() {
 		select {
 		case <-deadline:

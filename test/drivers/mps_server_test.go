@@ -65,7 +65,7 @@ func compareOfServer(t *testing.T, real, simulated control, servers [2]string, s
 // answers otherwise.
 func (c control) another(t *testing.T, server string) string {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		pid := strings.TrimSpace(c.say(t, "get_server_list\n", nil).out)
 		if digits.MatchString(pid) && pid != server {
 			if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && strings.HasPrefix(string(line), "sleep\x00") {
@@ -81,7 +81,7 @@ func (c control) another(t *testing.T, server string) string {
 // without waits until a server has ended.
 func (c control) without(t *testing.T, server string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if !strings.Contains(c.say(t, "get_server_list\n", nil).out, server) {
 			return
 		}

@@ -84,7 +84,7 @@ func TestExtenderHearsLate(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(checkout, "build", "libexec", "divvy", "divvy-cluster")); err != nil {
 		installtest.Missing(t, "build", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	l := startLate(ctx, t)
 	share, err := kindOf("share", sharesOf("10Gi", "10"))
