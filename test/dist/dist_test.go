@@ -80,6 +80,7 @@ func TestPackage(t *testing.T) {
 	m.fails("root", "dpkg --remove divvy")
 	m.ok("root", "systemctl start divvy-agent")
 	end()
+	m.noShares()
 
 	m.ok("root", "dpkg --remove divvy")
 	m.fails("root", "systemctl is-active divvy-agent")
@@ -234,7 +235,11 @@ func servedFar(t *testing.T, m *machine) {
 		t.Errorf("lists say\n%s", list)
 	}
 	m.ok("root", "systemctl stop divvy-serve && rm -rf /etc/divvy/serve /root/laptop.pem /home/ben/.config")
-	if list := m.ok("ben", "divvy ls"); !strings.Contains(list, "No shares.") {
-		t.Errorf("a share outlived its server:\n%s", list)
-	}
+	m.noShares()
+}
+
+// noShares waits until the agent knows that all shares have ended.
+func (m *machine) noShares() {
+	m.t.Helper()
+	m.wait("the last share to end", func() bool { return strings.Contains(m.ok("ben", "divvy ls"), "No shares.") })
 }
