@@ -159,19 +159,38 @@ func (p *place) total() uint64 {
 	return p.limit
 }
 
+// released waits until nothing is held on any GPU: a worker ends behind its program. It returns the simulated driver's record.
+func (p *place) released(ctx context.Context) (*simgpu.Report, error) {
+	for end := time.Now().Add(longestEnd); ; {
+		report, err := p.report(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var held []error
+		for _, gpu := range report.GPUs {
+			if gpu.Used != 0 {
+				held = append(held, fmt.Errorf("%d bytes of GPU %d are still held", gpu.Used, gpu.Index))
+			}
+		}
+		if len(held) == 0 || time.Now().After(end) {
+			return report, errors.Join(held...)
+		}
+		select {
+		case <-ctx.Done():
+			return report, errors.Join(append(held, ctx.Err())...)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 // settled checks the simulated driver's record after all programs have ended: nothing is held, no handle was used after
 // its end, and no share ever held more than its limit.
 func (p *place) settled(ctx context.Context) error {
-	report, err := p.report(ctx)
-	if err != nil {
+	report, err := p.released(ctx)
+	if report == nil {
 		return err
 	}
-	var faults []error
-	for _, gpu := range report.GPUs {
-		if gpu.Used != 0 {
-			faults = append(faults, fmt.Errorf("%d bytes of GPU %d are still held", gpu.Used, gpu.Index))
-		}
-	}
+	faults := []error{err}
 	if report.DeadHandles != 0 {
 		faults = append(faults, fmt.Errorf("%d handles were used after their end", report.DeadHandles))
 	}
