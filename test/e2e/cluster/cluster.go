@@ -146,7 +146,7 @@ func sweep(run string, groups []hierarchy) error {
 	}
 	for _, lock := range locks {
 		dir := filepath.Dir(lock)
-		held, err := lockDir(dir)
+		held, err := abandoned(dir)
 		if err != nil {
 			continue
 		}

@@ -139,14 +139,34 @@ func clean(o order) error {
 // lockName is the file in a cluster's directory whose lock its supervisor holds.
 const lockName = "lock"
 
+// lockDir locks the directory of a cluster that begins. The file gets its name once it is locked: whoever begins another cluster
+// meanwhile removes what has one that nobody locks.
 func lockDir(dir string) (*os.File, error) {
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	path := filepath.Join(dir, lockName)
+	lock, err := flock(path+".new", os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return lock, nil
+}
+
+// abandoned locks the directory of a cluster whose supervisor does so no more. It makes no file: the directory may just be going.
+func abandoned(dir string) (*os.File, error) {
+	return flock(filepath.Join(dir, lockName), 0)
+}
+
+func flock(path string, flags int) (*os.File, error) {
+	lock, err := os.OpenFile(path, os.O_RDWR|flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return lock, nil
 }
