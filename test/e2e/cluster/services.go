@@ -134,8 +134,14 @@ func (n *Machine) Restart(ctx context.Context) error {
 	if err := n.KillKubelet(ctx); err != nil {
 		return err
 	}
-	const endTasks = `for task in $(ctr --address=/run/containerd/containerd.sock --namespace=k8s.io tasks ls -q); do
-  ctr --address=/run/containerd/containerd.sock --namespace=k8s.io tasks kill --signal=SIGKILL "$task"
+	// One that ends by itself meanwhile cannot be killed.
+	const endTasks = `ctr() { command ctr --address=/run/containerd/containerd.sock --namespace=k8s.io tasks "$@"; }
+while :; do
+  all=$(ctr ls)
+  left=$(echo "$all" | awk '$3 == "RUNNING" { print $1 }')
+  [ -n "$left" ] || break
+  for task in $left; do ctr kill --signal=SIGKILL "$task" || true; done
+  sleep 0.1
 done`
 	if _, err := n.Exec(ctx, "sh", "-ec", endTasks); err != nil {
 		return fmt.Errorf("end the containers: %w", err)
@@ -143,7 +149,8 @@ done`
 	if err := n.KillContainerd(ctx); err != nil {
 		return err
 	}
-	const forget = `for mount in $(awk '$2 ~ "^/run/(containerd|netns)/." { print $2 }' /proc/mounts | sort -r); do umount -l "$mount"; done
+	// A shim may unmount what it had meanwhile; what stays mounted cannot be removed.
+	const forget = `for mount in $(awk '$2 ~ "^/run/(containerd|netns)/." { print $2 }' /proc/mounts | sort -r); do umount -l "$mount" || true; done
 rm -rf /run/containerd/* /run/nri/* /run/netns/* /dev/shm/divvy-0`
 	if _, err := n.Exec(ctx, "sh", "-ec", forget); err != nil {
 		return fmt.Errorf("empty what is in memory: %w", err)
