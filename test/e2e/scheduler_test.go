@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -245,6 +246,7 @@ func gpuOfGangLost(l *lab) {
 // schedulers run beside the cluster, as the chart's service account, and do something to themselves after steps.
 type schedulers struct {
 	*lab
+	program     string
 	dir, config string
 	lives       context.Context // of the processes
 	stop        context.CancelFunc
@@ -259,6 +261,8 @@ func (l *lab) besides() *schedulers {
 		user.Impersonate = "system:serviceaccount:" + system + ":divvy-scheduler"
 	}
 	s := &schedulers{lab: l, dir: l.t.TempDir()}
+	s.program, err = cluster.Built("test/scheduler/crashing")
+	l.must(err)
 	s.config = filepath.Join(s.dir, "kubeconfig")
 	l.must(clientcmd.WriteToFile(*config, s.config))
 	s.lives, s.stop = context.WithCancel(l.ctx)
@@ -274,10 +278,7 @@ func (s *schedulers) end() {
 
 // start starts one. What it returns is closed when it has ended.
 func (s *schedulers) start(port int, environment ...string) <-chan struct{} {
-	s.t.Helper()
-	program, err := cluster.Built("test/scheduler/crashing")
-	s.must(err)
-	cmd := s.Command(s.lives, program, "--kubeconfig="+s.config, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
+	cmd := s.Command(s.lives, s.program, "--kubeconfig="+s.config, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
 		"--authentication-skip-lookup", "--cert-dir="+filepath.Join(s.dir, strconv.Itoa(port)),
 		"--leader-elect-resource-namespace="+system, "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms")
 	cmd.Env = append(cmd.Env, append(environment, "DIVVY_CRASH_MARKS="+s.dir)...)
@@ -287,6 +288,21 @@ func (s *schedulers) start(port int, environment ...string) <-chan struct{} {
 		_, _ = s.Output(cmd) // it kills itself, or is killed at the end
 	})
 	return ended
+}
+
+// lead has a scheduler run until the end of all, as a Deployment does: one ends by itself that could not renew its lease in time.
+func (s *schedulers) lead(port int) {
+	s.group.Go(func() {
+		pause := time.NewTicker(time.Second)
+		defer pause.Stop()
+		for s.lives.Err() == nil {
+			<-s.start(port)
+			select {
+			case <-pause.C:
+			case <-s.lives.Done():
+			}
+		}
+	})
 }
 
 // A scheduler that dies after each step leaves nothing that the next one does not finish. Each dies after one step alone: of one
@@ -310,7 +326,7 @@ func schedulerKilled(l *lab) {
 			}
 		})
 	}
-	s.start(10300)
+	s.lead(10300)
 	for _, name := range []string{"left", "right", "single"} {
 		l.running(name)
 	}
@@ -322,7 +338,8 @@ func schedulerKilled(l *lab) {
 // nothing.
 func leaderStopped(l *lab) {
 	s := l.besides()
-	first := s.start(10300, "DIVVY_STOP_AFTER=claim-allocated")
+	const stops = "DIVVY_STOP_AFTER=claim-allocated"
+	first := s.start(10300, stops)
 	l.createAll(gang("pair", "left", "right"))
 	l.create(plain("single", "4Gi", ""))
 	mark := filepath.Join(s.dir, "stopped-after-claim-allocated")
@@ -332,9 +349,17 @@ func leaderStopped(l *lab) {
 		if err == nil {
 			pid, err = strconv.Atoi(string(text))
 		}
-		return reason(err)
+		if err == nil {
+			return ""
+		}
+		select {
+		case <-first: // it could not renew its lease in time
+			first = s.start(10300, stops)
+		default:
+		}
+		return err.Error()
 	})
-	s.start(10301)
+	s.lead(10301)
 	for _, name := range []string{"left", "right", "single"} {
 		l.running(name)
 	}
