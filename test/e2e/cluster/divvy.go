@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // Names that Divvy's chart gives.
@@ -73,6 +77,24 @@ func (c *Cluster) WaitInstalled(ctx context.Context) error {
 	}
 	return nil
 }
+
+// WaitAsked waits until the API server asks Divvy's webhook and trusts its certificate: of its replicas and of that it hears by itself.
+func (c *Cluster) WaitAsked(ctx context.Context) error {
+	probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "main", Image: "none",
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{v1alpha1.ResourceMemory: resource.MustParse("1")}},
+	}}}}
+	return until(ctx, "the webhook is asked", func(ctx context.Context) error {
+		// A dry run goes through admission; a request that cannot be is refused by the webhook alone.
+		_, err := c.client.CoreV1().Pods(corev1.NamespaceDefault).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "GPU request refused") {
+			return fmt.Errorf("a pod that asks for one byte: %w", cmp.Or(err, errAdmitted))
+		}
+		return nil
+	})
+}
+
+var errAdmitted = errors.New("it is admitted")
 
 // explainPods says for an error what became of a namespace's pods that are not
 // ready.

@@ -30,7 +30,7 @@ import (
 const (
 	root    = "../../.."
 	system  = "divvy-system"
-	longest = 6 * time.Minute
+	longest = 15 * time.Minute
 	memory  = 4 << 30 // of docs/examples/share.yaml
 )
 
@@ -112,7 +112,7 @@ func (l *lab) change(values ...string) {
 // changeTo is helm upgrade to a chart, with what every installation here has.
 func (l *lab) changeTo(chart string, values ...string) {
 	l.t.Helper()
-	args := []string{chart, "--install", "--create-namespace", "--wait", "--timeout", "3m"}
+	args := []string{chart, "--install", "--create-namespace", "--wait", "--timeout", "5m"}
 	values = append(values, "agent.simgpu.dir="+l.Nodes[0].SimgpuDir())
 	for _, value := range values {
 		args = append(args, "--set", value)
@@ -157,7 +157,7 @@ func (l *lab) offered(node string) {
 	}))
 }
 
-// trusted waits until the API server is told whom to trust.
+// trusted waits until the API server is told whom to trust, and asks the webhook.
 func (l *lab) trusted() {
 	l.t.Helper()
 	client := l.Client().AdmissionregistrationV1().RESTClient()
@@ -167,6 +167,7 @@ func (l *lab) trusted() {
 	l.must(cluster.Wait(l.ctx, client, "validatingwebhookconfigurations", "", "divvy-webhook", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) (bool, error) {
 		return c != nil && !slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return len(w.ClientConfig.CABundle) == 0 }), nil
 	}))
+	l.must(l.WaitAsked(l.ctx))
 }
 
 // total returns the memory that a program in the tenant's container sees.
@@ -205,7 +206,7 @@ func TestChartThroughItsLife(t *testing.T) {
 	l.isVersion(after, version.Number())
 	l.limited(tenant)
 	l.holdsAs(tenant, held)
-	_, err = l.helm("rollback", "--wait", "--timeout", "3m")
+	_, err = l.helm("rollback", "--wait", "--timeout", "5m")
 	l.must(err)
 	l.trusted()
 	after = l.agent(tenant.Spec.NodeName)
@@ -303,9 +304,9 @@ func (l *lab) refused(tenant *corev1.Pod) {
 // uninstall is helm uninstall until no process of Divvy's is left.
 func (l *lab) uninstall(how ...string) {
 	l.t.Helper()
-	_, err := l.helm("uninstall", append(how, "--wait", "--timeout", "2m")...)
+	_, err := l.helm("uninstall", append(how, "--wait", "--timeout", "5m")...)
 	l.must(err)
-	_, err = l.Kubectl(l.ctx, "-n", system, "wait", "--for=delete", "pods", "-l", "app.kubernetes.io/component in (agent,webhook,controller)", "--timeout=2m")
+	_, err = l.Kubectl(l.ctx, "-n", system, "wait", "--for=delete", "pods", "-l", "app.kubernetes.io/component in (agent,webhook,controller)", "--timeout=5m")
 	l.must(err)
 }
 
@@ -325,7 +326,7 @@ func (l *lab) forced(tenant *corev1.Pod) {
 	l.change()
 	l.must(l.WaitGone(l.ctx, "default", tenant.Name))
 	for _, claim := range tenant.Status.ResourceClaimStatuses {
-		_, err = l.Kubectl(l.ctx, "wait", "--for=delete", "resourceclaim/"+*claim.ResourceClaimName, "--timeout=60s")
+		_, err = l.Kubectl(l.ctx, "wait", "--for=delete", "resourceclaim/"+*claim.ResourceClaimName, "--timeout=3m")
 		l.must(err)
 	}
 }
@@ -335,7 +336,7 @@ func (l *lab) removed() {
 	l.t.Helper()
 	l.uninstall()
 	// The pod of the job that asked whether anything holds a GPU goes after the job.
-	_, err := l.Kubectl(l.ctx, "-n", system, "wait", "--for=delete", "pods", "-l", "app.kubernetes.io/component=uninstall", "--timeout=2m")
+	_, err := l.Kubectl(l.ctx, "-n", system, "wait", "--for=delete", "pods", "-l", "app.kubernetes.io/component=uninstall", "--timeout=5m")
 	l.must(err)
 	left, err := l.Kubectl(l.ctx, "get", "all,configmaps,secrets,serviceaccounts,deviceclasses,clusterroles,validatingadmissionpolicies,"+
 		"mutatingwebhookconfigurations,validatingwebhookconfigurations", "-A", "-o", "name", "-l", "app.kubernetes.io/part-of=divvy")

@@ -64,6 +64,7 @@ func callers(l *lab) {
 	}
 
 	l.must(l.Install(l.ctx, "webhook.replicas=2", "webhook.clients.authority="+string(l.Config().CAData), "webhook.clients.names={"+cluster.ClientName+"}"))
+	l.must(l.WaitAsked(l.ctx))
 	served("a stranger", false)
 	served("a client of the cluster that is not named", false, admin)
 	served("the API server", true, own)
@@ -80,6 +81,7 @@ func callers(l *lab) {
 		l.t.Errorf("the doctor says of the closed port: %s", says)
 	}
 	l.must(l.Install(l.ctx, "webhook.replicas=2"))
+	l.must(l.WaitAsked(l.ctx))
 	_, err = l.Kubectl(l.ctx, "delete", "namespace", "callers")
 	l.must(err)
 }

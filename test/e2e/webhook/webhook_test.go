@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -21,7 +22,7 @@ import (
 )
 
 // longest bounds the whole, on a busy machine.
-const longest = 10 * time.Minute
+const longest = 20 * time.Minute
 
 // lab is one cluster with Divvy and two replicas of its webhook.
 type lab struct {
@@ -87,7 +88,7 @@ func TestWebhook(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := c.Install(ctx, "webhook.replicas=2"); err != nil {
+	if err := errors.Join(c.Install(ctx, "webhook.replicas=2"), c.WaitAsked(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []struct {
@@ -288,6 +289,7 @@ func away(l *lab) {
 	_, err = l.Kubectl(l.ctx, "-n", cluster.Namespace, "scale", "deployment", cluster.Webhook, "--replicas=2")
 	l.must(err)
 	l.must(l.WaitInstalled(l.ctx))
+	l.must(l.WaitAsked(l.ctx))
 	l.must(l.ApplyText(l.ctx, pod("away", "gpu", "divvy.dev/gpu-memory: 1Gi")))
 	_, err = l.WaitRunning(l.ctx, "away", "gpu")
 	l.must(err)
