@@ -53,9 +53,13 @@ func churn(l *lab, random *rand.Rand) {
 			there = append(there[:i], there[i+1:]...)
 		}
 		for _, n := range l.Nodes {
-			listing, err := l.listing(n)
-			l.must(err)
-			l.sums(n, listing)
+			l.eventually("an agent of "+n.Name+" tells its shares", func() string { // a kubelet may start one anew that was slow
+				listing, err := l.listing(n)
+				if err == nil {
+					l.sums(n, listing)
+				}
+				return reason(err)
+			})
 		}
 		if step%settle == 0 {
 			l.agree()

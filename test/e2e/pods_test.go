@@ -196,9 +196,15 @@ func (l *lab) exampleFile(name string) string {
 // program print it.
 func (l *lab) exec(pod, container string, command ...string) string {
 	l.t.Helper()
-	defer l.long(strings.Join(command, " ") + " in pod " + pod)()
-	text, err := l.PodExec(l.ctx, l.namespace, pod, container, command...)
-	l.must(err)
+	var text string
+	l.eventually(strings.Join(command, " ")+" in pod "+pod, func() string {
+		var err error
+		text, err = l.PodExec(l.ctx, l.namespace, pod, container, command...)
+		if err != nil && !strings.Contains(err.Error(), "pod does not exist") { // as a kubelet says that has just started: nothing ran
+			l.must(err)
+		}
+		return reason(err)
+	})
 	return text
 }
 

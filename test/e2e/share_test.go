@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
 func TestShares(t *testing.T) {
@@ -184,7 +186,13 @@ func examples(l *lab) {
 	l.kubectl("delete", "-n", l.namespace, "deployment/deployment", "--cascade=foreground")
 	l.example("online-offline")
 	l.kubectl("rollout", "status", "-n", l.namespace, "deployment/online", "--timeout=3m")
-	l.kubectl("wait", "-n", l.namespace, "pod", "-l", "job-name=offline", "--for=condition=Ready", "--timeout=3m")
+	l.eventually("the job's pod runs", func() string { // kubectl does not wait for a pod that is not made yet
+		list, err := l.Client().CoreV1().Pods(l.namespace).List(l.ctx, metav1.ListOptions{LabelSelector: "job-name=offline"})
+		if err == nil && !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool { return cluster.PodReady(&p) }) {
+			return fmt.Sprintf("none of %d does", len(list.Items))
+		}
+		return reason(err)
+	})
 	l.agree()
 	l.kubectl("delete", "-n", l.namespace, "deployment/online", "job/offline")
 	quota(l)
