@@ -19,7 +19,7 @@ e2e: e2e-deps $(B)/test/e2e/crashing $(B)/test/scheduler/crashing ## the whole o
 	$(call scheduler-image,v1.36)
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
-		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 50m ./test/e2e/... ./test/bench/sched
+		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 100m ./test/e2e/... ./test/bench/sched
 	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
 
 test-runtimes: ## what Divvy relies on in containerd 1.7 and 2 and in CRI-O, without a cluster, as root

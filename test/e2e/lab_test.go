@@ -28,6 +28,10 @@ import (
 const (
 	// longest bounds every wait for something that takes seconds, on a busy machine.
 	longest = 3 * time.Minute
+	// begins bounds the start of a cluster, and what is installed first.
+	begins = 2 * longest
+	// scenarios bounds a scenario. The longest take three to five minutes on a machine that does nothing else.
+	scenarios = 8 * longest
 	// system is where Divvy is installed.
 	system = "divvy-system"
 	gib    = 1 << 30
@@ -72,7 +76,7 @@ func startLab(t *testing.T, more ...cluster.Node) *lab {
 		t.Fatal(err)
 	}
 	wanted := map[string]string{v1alpha1.NodeLabel: ""}
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), begins)
 	defer cancel()
 	nodes := []cluster.Node{
 		{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}},
@@ -153,7 +157,7 @@ func (l *lab) explain(ctx context.Context) {
 func (l *lab) scenario(name string, run func(*lab)) {
 	l.t.Helper()
 	l.t.Run(name, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*longest)
+		ctx, cancel := context.WithTimeout(t.Context(), scenarios)
 		defer cancel()
 		s := *l
 		s.t, s.ctx = t, ctx

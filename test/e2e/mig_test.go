@@ -25,7 +25,7 @@ func TestMIG(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), begins)
 	defer cancel()
 	wanted := map[string]string{v1alpha1.NodeLabel: ""}
 	c, err := cluster.Start(ctx, cluster.Options{

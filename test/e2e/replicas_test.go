@@ -73,7 +73,7 @@ func replicas(t *testing.T, version string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), begins)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
 		Nodes: []cluster.Node{
@@ -92,7 +92,7 @@ func replicas(t *testing.T, version string) *lab {
 		t.Fatal(err)
 	}
 	l := over(t, c, root)
-	install, end := context.WithTimeout(t.Context(), longest)
+	install, end := context.WithTimeout(t.Context(), begins)
 	defer end()
 	l.makeNamespace(system)
 	_, err = c.Client().CoreV1().ConfigMaps(system).Create(install, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plugin-configs"}, Data: pluginConfigs}, metav1.CreateOptions{})

@@ -85,7 +85,7 @@ func newSlotsLab(t *testing.T, version string, count int, values ...string) *lab
 	for i := range nodes {
 		nodes[i].Labels = map[string]string{v1alpha1.NodeLabel: ""}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), begins)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
 		Nodes: nodes, Images: slotsImages(t, version), Version: version, Containerd: slotsContainerd(), Log: t.Logf,
@@ -97,7 +97,7 @@ func newSlotsLab(t *testing.T, version string, count int, values ...string) *lab
 	if count > 2 {
 		l.kubectl("cordon", "n3") // but for scenarios that want it
 	}
-	install, end := context.WithTimeout(t.Context(), longest)
+	install, end := context.WithTimeout(t.Context(), begins)
 	defer end()
 	l.must(c.Install(install, append([]string{"mode=slots", "agent.backends.passthrough={" + lentGPU + "}"}, values...)...))
 	l.slots("n1", 64)

@@ -23,7 +23,7 @@ func TestSuspendedVictims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), begins)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
 		Nodes: []cluster.Node{{

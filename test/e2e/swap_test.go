@@ -22,7 +22,7 @@ func TestSwap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), begins)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
 		Nodes:  []cluster.Node{{Name: "n1", Machine: "p100-16g", MachineFlags: []string{"--memory", "8Gi"}, Labels: map[string]string{v1alpha1.NodeLabel: ""}}},
