@@ -134,7 +134,7 @@ func TestVMThatIsNotSeen(t *testing.T) {
 	virtual := guest.Function(machine.RootedCard).Enable(t, 1)[0]
 	before := snapshot(t)
 	b, err := vfio.Open(vfio.Config{
-		Path: fileName(t), Limits: vfio.Usual, Machine: sightless{vfio.Host{Root: "/", Program: "/proc/self/exe", Args: []string{vfio.Command}}},
+		Path: fileName(t), Limits: limits, Machine: sightless{vfio.Host{Root: "/", Program: "/proc/self/exe", Args: []string{vfio.Command}}},
 	})
 	must(t, err)
 	t.Cleanup(b.Close)

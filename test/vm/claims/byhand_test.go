@@ -148,10 +148,7 @@ func TestByHand(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := first.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			guest.WaitFor(t, "the agent to be gone", func() bool { _, err := divvy("vm", "ls"); return err != nil })
+			killed(t, first)
 			if err := damage("/run/divvy/vfio.json"); err != nil {
 				t.Fatal(err)
 			}

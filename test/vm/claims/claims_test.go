@@ -57,6 +57,15 @@ func agent(t *testing.T, arguments ...string) *exec.Cmd {
 	}
 }
 
+// killed ends an agent that was not asked to end, and returns once it has: the next one is refused beside it.
+func killed(t *testing.T, agent *exec.Cmd) {
+	t.Helper()
+	if err := agent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	guest.WaitFor(t, "the agent has ended", func() bool { return errors.Is(agent.Process.Signal(syscall.Signal(0)), os.ErrProcessDone) })
+}
+
 func divvy(arguments ...string) (string, error) {
 	cmd := exec.Command(program, arguments...) //nolint:noctx // it answers
 	var said strings.Builder
@@ -147,9 +156,7 @@ func TestClaim(t *testing.T) {
 	}
 
 	vm := started(t, c.Arguments, gpu)
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	killed(t, first)
 	agent(t)
 	if list, err := divvy("vm", "ls"); err != nil || !strings.Contains(list, "held") || !strings.Contains(list, "train") {
 		t.Errorf("after the agent started again the list is: %v\n%s", err, list)

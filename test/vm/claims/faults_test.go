@@ -110,9 +110,7 @@ func TestStuckOverAgents(t *testing.T) {
 	before := drivers(gpu.Members())
 	first := agent(t)
 	holder, _ := stuck(t, gpu)
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	killed(t, first)
 	agent(t)
 	listed(t, "stuck", me)
 	_ = holder.Close()

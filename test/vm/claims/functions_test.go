@@ -61,9 +61,7 @@ func TestFunctions(t *testing.T) {
 	}
 	refused("claim part", "--count", "0")
 
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	killed(t, first)
 	agent(t)
 	if list, err := divvy("vm", "ls"); err != nil || !slices.Contains(strings.Fields(list), string(card)) || !strings.Contains(list, "part") {
 		t.Errorf("after the agent started again the list is: %v\n%s", err, list)
