@@ -100,7 +100,7 @@ func collect() {
 
 // kill ends all descendants. A killed process leaves its children to this one, so it goes round until none is left.
 func kill() {
-	for range 100 {
+	for range 3000 {
 		left := descendants(os.Getpid())
 		if len(left) == 0 {
 			return
