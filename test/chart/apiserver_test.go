@@ -17,6 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// longest bounds every wait for something that takes a moment, on a busy machine.
+const longest = 5 * time.Minute
+
 // newPlane starts an API server, with an authorization mode if one is given. It skips where Kubernetes' programs were not built.
 func newPlane(t *testing.T, authorization string) *plane.Plane {
 	t.Helper()
@@ -95,7 +98,7 @@ func TestOneWriter(t *testing.T) {
 	const stranger, forbidden = "system:serviceaccount:elsewhere:scheduler", "user system:serviceaccount:elsewhere:scheduler may not give devices of divvy.dev to claims: create the pod again with spec.schedulerName divvy-scheduler, or add the user to the value allocators of Divvy's chart"
 	var refused error
 	// The API server takes a moment to hear of a policy.
-	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, longest, true, func(context.Context) (bool, error) {
 		refused = write(stranger, v1alpha1.Driver)
 		if refused == nil {
 			return false, write(manager)

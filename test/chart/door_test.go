@@ -146,7 +146,7 @@ func TestQueuesAtTheDoor(t *testing.T) {
 	until := func(what string, try func() error) {
 		t.Helper()
 		refused := func(context.Context) (bool, error) { return try() != nil, nil }
-		if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, refused); err != nil {
+		if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, longest, true, refused); err != nil {
 			t.Fatalf("wait until %s is refused: %v", what, err)
 		}
 		said.take()

@@ -55,7 +55,7 @@ func TestSchedulerPlacesPodsBesideHosts(t *testing.T) {
 	}
 	await := func(want int) {
 		t.Helper()
-		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return len(bound()) >= want, nil })
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, longest, true, func(context.Context) (bool, error) { return len(bound()) >= want, nil })
 		if err != nil {
 			log, _ := os.ReadFile(filepath.Join(p.Dir(), v1alpha1.SchedulerName+".log"))
 			t.Fatalf("bound are %v, want %d; others are told %v\n%s", bound(), want, reasonsOf(t, p), log)

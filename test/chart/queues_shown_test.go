@@ -50,7 +50,7 @@ func TestQueuesAreShown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	shown, ended := make(chan string), make(chan error, 1)
 	go func() {

@@ -36,7 +36,7 @@ func queuesOf(t *testing.T, p *plane.Plane) dynamic.ResourceInterface {
 		_, err := queues.List(ctx, metav1.ListOptions{})
 		return err == nil, nil
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, served); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, longest, true, served); err != nil {
 		t.Fatalf("wait until queues are served: %v", err)
 	}
 	return queues

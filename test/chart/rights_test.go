@@ -97,7 +97,7 @@ func awaitBound(t *testing.T, p *plane.Plane, pod string) {
 		now, err := p.Client().CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
 		return err == nil && now.Spec.NodeName != "", err
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 60*time.Second, true, bound); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, longest, true, bound); err != nil {
 		t.Errorf("wait until the pod is bound: %v", err)
 	}
 	log, err := os.ReadFile(filepath.Join(p.Dir(), v1alpha1.SchedulerName+".log"))

@@ -240,7 +240,7 @@ func bind(t *testing.T, client kubernetes.Interface, in, role, name string) {
 
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, longest, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }
