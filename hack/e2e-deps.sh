@@ -9,6 +9,7 @@
 #   hack/e2e-deps.sh --folder KUBERNETES   builds nothing: prints where that one is built
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. hack/retried.sh
 cache=$PWD/.cache/e2e
 export CGO_ENABLED=0
 
@@ -27,11 +28,11 @@ packages() {
             exit 1
         fi
         export DEBIAN_FRONTEND=noninteractive
-        apt-get update -qq
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+        retried apt-get update -qq
+        retried apt-get install -y -qq -o DPkg::Lock::Timeout=600 --no-install-recommends "${missing[@]}" >/dev/null
     elif [ "$(id -u)" -eq 0 ] && [ -z "$(ls "$cache"/packages/*.deb 2>/dev/null)" ]; then
         # The images' packages are fetched by what the lists say.
-        apt-get update -qq
+        retried apt-get update -qq
     fi
 }
 
@@ -61,7 +62,7 @@ kubernetes() {
         flags+=" -X $of.gitVersion=$version -X $of.gitMajor=1 -X $of.gitMinor=$minor -X $of.gitTreeState=clean"
         flags+=" -X $of.gitCommit=module -X $of.buildDate=2026-01-01T00:00:00Z"
     done
-    go build -C "$source" -trimpath -ldflags "$flags" -o "$out/components" .
+    retried go build -C "$source" -trimpath -ldflags "$flags" -o "$out/components" .
     for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl; do
         ln -sfn components "$out/$name"
     done
@@ -75,7 +76,7 @@ containerd() {
     version=$(version_of "$source" "$module")
     echo "building containerd $version"
     mkdir -p "$out"
-    go build -C "$source" -trimpath -tags "no_btrfs no_devmapper no_zfs no_aufs" \
+    retried go build -C "$source" -trimpath -tags "no_btrfs no_devmapper no_zfs no_aufs" \
         -ldflags "-s -w -X $module/version.Version=$version" -o "$out/" "$module"/cmd/{containerd,containerd-shim-runc-v2,ctr}
     built "$out" "$source/go.sum"
 }
@@ -86,7 +87,7 @@ crio() {
     current "$out" "$source"/{go.sum,load/main.go} && return
     echo "building CRI-O $(version_of "$source" $module): this takes minutes, once"
     mkdir -p "$out"
-    go build -C "$source" -trimpath -tags "containers_image_ostree_stub containers_image_openpgp exclude_graphdriver_btrfs" \
+    retried go build -C "$source" -trimpath -tags "containers_image_ostree_stub containers_image_openpgp exclude_graphdriver_btrfs" \
         -ldflags "-s -w" -o "$out/" $module/cmd/crio ./load
     cc -std=c99 -Os -static -s -o "$out/pinns" "$(go list -C "$source" -m -f '{{.Dir}}' $module)"/pinns/src/*.c
     built "$out" "$source"/{go.sum,load/main.go}
@@ -98,7 +99,7 @@ helm() {
     version=$(version_of "$source" helm.sh/helm/v4)
     echo "building helm $version"
     mkdir -p "$out"
-    go build -C "$source" -trimpath -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$version" \
+    retried go build -C "$source" -trimpath -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$version" \
         -o "$out/helm" helm.sh/helm/v4/cmd/helm
     built "$out" "$source/go.sum"
 }

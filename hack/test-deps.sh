@@ -2,6 +2,7 @@
 # Installs the third-party programs that tests, lint and benches drive. As root it uses the distribution's packages;
 # otherwise it names what is missing, and the tests that need it say so again.
 set -euo pipefail
+. "$(dirname "$0")/retried.sh"
 
 declare -A package=(
     [clang]=clang [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg [lintian]=lintian [node]=nodejs [npm]=npm [runc]=runc [valgrind]=valgrind
@@ -18,5 +19,5 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
     exit 0
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+retried apt-get update -qq
+retried apt-get install -y -qq -o DPkg::Lock::Timeout=600 --no-install-recommends "${missing[@]}" >/dev/null
