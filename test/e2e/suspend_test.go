@@ -84,6 +84,7 @@ func takenWithoutEnding(l *lab) {
 		}
 		return ""
 	})
+	l.computes(n) // once it has all of its memory
 	before := l.usedBy(n, claim)
 	lender := l.lending()
 	infer := holding(plain("infer", "12Gi", ""))

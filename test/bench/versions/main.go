@@ -57,7 +57,7 @@ func (s *suite) run(out string) error {
 		return err
 	}
 	pattern := cmp.Or(s.only, s.part, whole)
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout=45m", "-run", pattern, "./test/e2e")
+	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout=90m", "-run", pattern, "./test/e2e")
 	// The suite ends its cluster itself when it is interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = append(os.Environ(), "DIVVY_E2E=slots", "DIVVY_E2E_KUBERNETES="+report.Kubernetes, "DIVVY_E2E_CONTAINERD="+s.containerd)
