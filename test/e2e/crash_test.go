@@ -53,11 +53,11 @@ func (l *lab) startCrashing(n *cluster.Machine) {
 	l.serving()
 }
 
-// survive is eventually for an agent that dies again and again: it removes the
-// growing delay before each restart.
+// survive is eventually for an agent that dies again and again, each time with a pod of its own that
+// has to come and go: it removes the growing delay before each restart.
 func (l *lab) survive(n *cluster.Machine, what string, holds func() string) {
 	l.t.Helper()
-	l.eventually(what, func() string {
+	l.within(3*longest, what, func() string {
 		why := holds()
 		if why == "" {
 			return ""

@@ -196,7 +196,13 @@ func (l *lab) long(what string) (end func() bool) {
 // empty string.
 func (l *lab) eventually(what string, holds func() string) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.ctx, longest)
+	l.within(longest, what, holds)
+}
+
+// within is eventually with another limit.
+func (l *lab) within(limit time.Duration, what string, holds func() string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.ctx, limit)
 	defer cancel()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -209,7 +215,7 @@ func (l *lab) eventually(what string, holds func() string) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			l.t.Fatalf("%s: not within %s: %s", what, longest, why)
+			l.t.Fatalf("%s: not within %s: %s", what, limit, why)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (l *lab) killContainers(component, name string) {
 	}
 }
 
-// killTask kills a container by the container runtime's id of it.
+// killTask kills a container by the container runtime's id of it. One that has just been killed the kubelet may still tell of.
 func (l *lab) killTask(node, id string) {
 	l.t.Helper()
 	for _, n := range l.Nodes {
@@ -125,6 +125,10 @@ func (l *lab) killTask(node, id string) {
 		}
 		_, err := n.Exec(l.ctx, "ctr", "--address=/run/containerd/containerd.sock", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL",
 			strings.TrimPrefix(id, "containerd://"))
+		if err != nil && strings.Contains(err.Error(), "not found") {
+			l.t.Logf("%s of node %s has ended already", id, node)
+			continue
+		}
 		l.must(err)
 	}
 }
