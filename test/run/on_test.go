@@ -93,15 +93,12 @@ func TestOnKilledAttendant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, err := process.Find(pid); err == nil && id.Alive() {
-		_ = id.Signal(syscall.SIGKILL) // it is not the test's
-		t.Errorf("process %d is left", pid)
+	if id, err := process.Find(pid); err == nil {
+		t.Cleanup(func() { _ = id.Signal(syscall.SIGKILL) }) // it is not the test's
+		s.eventually("the process has ended", func() bool { return !id.Alive() })
 	}
-	if left := s.list().Tenants; len(left) > 0 {
-		t.Errorf("the share is left: %+v", left)
-	}
-	if o := c.on(s.name, "--memory", "2Gi", "--", "true"); o.status != 0 {
-		t.Errorf("the next command: %+v", o)
-	}
+	// On a busy machine the client may be told of the end of its command before that of the share.
+	s.eventually("the share has ended", func() bool { return len(s.list().Tenants) == 0 })
+	s.eventually("the next command runs", func() bool { return c.on(s.name, "--memory", "2Gi", "--", "true").status == 0 })
 	s.gone()
 }

@@ -112,13 +112,11 @@ func TestCommandKillsItsAttendant(t *testing.T) {
 	if o := s.run("u1", on(cunning)...); o.status != 128+int(syscall.SIGKILL) {
 		t.Errorf("%+v", o)
 	}
-	if used, err := s.Used(t.Context()); err != nil || used > 0 || len(s.list().Tenants) > 0 {
-		t.Errorf("%d bytes and %+v are left, %v", used, s.list().Tenants, err)
-	}
-	if o := s.run("root", "sh", "-c", "pgrep -u u4 || true"); o.out != "" {
-		t.Errorf("processes of u4 are left: %+v", o)
-	}
-	if o := s.run("u1", on("true")...); o.status != 0 {
-		t.Errorf("the next command: %+v", o)
-	}
+	// On a busy machine the client may be told of the end of its command before that of the share.
+	s.eventually("nothing of it is left", func() bool {
+		used, err := s.Used(t.Context())
+		return err == nil && used == 0 && len(s.list().Tenants) == 0
+	})
+	s.eventually("no process of u4 is left", func() bool { return s.run("root", "sh", "-c", "pgrep -u u4 || true").out == "" })
+	s.eventually("the next command runs", func() bool { return s.run("u1", on("true")...).status == 0 })
 }
