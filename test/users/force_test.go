@@ -52,7 +52,8 @@ func TestConfigurationIsReadOnce(t *testing.T) {
 	s.write("/etc/divvy/agent.yaml", head+"users: {u1: {memory: 16Gi}}\nfault: yes\n")
 	inject("--clear")
 	s.eventually("the GPU is served", func() bool {
-		return strings.Contains(agent.said.String(), "starts again to serve") && s.run("u1", "divvy", "ls").status == 0 && len(s.list().GPUs) == 8
+		list, err := s.List(t.Context()) // while it starts again nobody answers
+		return strings.Contains(agent.said.String(), "starts again to serve") && err == nil && len(list.GPUs) == 8 && s.run("u1", "divvy", "ls").status == 0
 	})
 	s.refused("u1", []string{"at most 4Gi"}, "divvy", "run", "--memory", "8Gi", "--", "true")
 }

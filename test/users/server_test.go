@@ -244,7 +244,10 @@ func (p *program) kill(signal syscall.Signal) {
 		return
 	}
 	_ = p.input.Close()
-	_ = multiuser.Signal(p.cmd, signal) // it may have ended
+	// It may have ended, and may not have begun yet.
+	for multiuser.Signal(p.cmd, signal) != nil && stateOf(p.cmd.Process.Pid) != "Z" {
+		time.Sleep(time.Millisecond)
+	}
 	_ = p.cmd.Wait()
 }
 
