@@ -21,7 +21,7 @@ import (
 )
 
 // longest bounds everything that is waited for, on a busy machine.
-const longest = time.Minute
+const longest = 3 * time.Minute
 
 // machine has a container runtime alone in namespaces of its own, which end with it.
 type machine struct {

@@ -18,7 +18,7 @@ func TestNothingIsLost(t *testing.T) {
 		t.Skip("the driver has checkpoints on x86-64 alone")
 	}
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	r, err := suspensions.Run(ctx, suspensions.Options{Tree: installtest.Tree(t), Count: 24, Kills: true, Seed: 1})
 	if err != nil {

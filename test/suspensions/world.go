@@ -30,7 +30,7 @@ type world struct {
 }
 
 // longest bounds what takes milliseconds, on a busy machine.
-const longest = time.Minute
+const longest = 3 * time.Minute
 
 func open(ctx context.Context, tree install.Tree) (w *world, err error) {
 	dir, err := os.MkdirTemp("/dev/shm", "divvy-suspensions-")
