@@ -202,6 +202,7 @@ func TestWebShowsWhatAReaderMayList(t *testing.T) {
 	port := servePages(t, p)
 	direct := func(token string) (int, string) { return askDirectly(t, port, token) }
 	eventually(t, func() bool { code, _ := direct(viewer); return code == http.StatusOK })
+	eventually(t, func() bool { _, text := direct(reader); return strings.Contains(text, "train") }) // whose bindings are of another kind
 	for token, want := range map[string][2]string{reader: {"train", "infer"}, viewer: {"infer", "You see"}} {
 		if code, text := direct(token); code != http.StatusOK || !strings.Contains(text, want[0]) || strings.Contains(text, want[1]) {
 			t.Errorf("%d %s, want %s and no %s", code, text, want[0], want[1])
