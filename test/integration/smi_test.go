@@ -117,7 +117,7 @@ func TestToolOfAShare(t *testing.T) {
 		}
 		query := []string{"--query-gpu=index,memory.total,memory.used,memory.free,utilization.gpu", "--format=csv"}
 		const head = "index, memory.total [MiB], memory.used [MiB], memory.free [MiB], utilization.gpu [%]\n"
-		out, err = share(t, "nvidia-smi", query...).CombinedOutput()
+		out, err = share(t, "nvidia-smi", query...).Output() // divvy may say beside it that its agent has no processor
 		if want := head + "0, 8192 MiB, 0 MiB, 8192 MiB, 0 %\n"; err != nil || string(out) != want {
 			t.Errorf("nvidia-smi of the share: %v:\n%s, want\n%s", err, out, want)
 		}
