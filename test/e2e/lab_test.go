@@ -30,6 +30,8 @@ const (
 	longest = 3 * time.Minute
 	// begins bounds the start of a cluster, and what is installed first.
 	begins = 2 * longest
+	// ends bounds what removes all of a scenario.
+	ends = 2 * longest
 	// scenarios bounds a scenario. The longest take three to five minutes on a machine that does nothing else.
 	scenarios = 8 * longest
 	// system is where Divvy is installed.
@@ -170,7 +172,7 @@ func (l *lab) scenario(name string, run func(*lab)) {
 			}
 			after := s
 			var cancel context.CancelFunc
-			after.ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), longest)
+			after.ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), ends)
 			defer cancel()
 			after.clear()
 			t.Logf("took %.1f s", time.Since(begun).Seconds())

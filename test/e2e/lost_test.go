@@ -48,10 +48,10 @@ func nodeOfGangLost(l *lab) {
 		l.t.Fatal("the gang is on one node")
 	}
 	l.settled()
+	l.must(lost.KillKubelet(l.ctx))
+	l.signalAgent(lost, "KILL")
 	ctx, cancel := l.bound()
 	defer cancel()
-	l.must(lost.KillKubelet(ctx))
-	l.signalAgent(lost, "KILL")
 	_, err := l.WaitPod(ctx, l.namespace, gone, "it is evicted", func(p *corev1.Pod) (bool, error) { return p.DeletionTimestamp != nil, nil })
 	l.must(err)
 	l.create(plain("waits", "12Gi", ""))
@@ -67,8 +67,8 @@ func nodeOfGangLost(l *lab) {
 	l.kubectl("delete", "pod", "-n", l.namespace, gone, "--force", "--grace-period=0")
 	l.counts()
 	l.computes(lost)
-	l.must(lost.StartKubelet(ctx))
-	l.must(lost.WaitReady(ctx))
+	l.must(lost.StartKubelet(l.ctx))
+	l.must(lost.WaitReady(l.ctx))
 	if p := l.running("waits"); p.Spec.NodeName != lost.Name {
 		l.t.Errorf("the pod that waited is on %s", p.Spec.NodeName)
 	}

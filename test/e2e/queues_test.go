@@ -63,7 +63,7 @@ func withDepartments(l *lab, run func(*departments)) {
 // close removes everything but what the scenario removes by itself.
 func (d *departments) close() {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), longest)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), ends)
 	defer cancel()
 	after := *d.lab
 	after.ctx = ctx

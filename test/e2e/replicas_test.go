@@ -323,9 +323,7 @@ func replicasToClaims(l *lab) {
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	p.Spec.Containers[0].Command = again("stays", "").Spec.Containers[0].Command
 	l.run(p)
-	ctx, cancel := l.bound()
-	defer cancel()
-	l.must(l.Install(ctx, "mode=claims", "agent.devicePlugin.configMap=plugin-configs"))
+	l.must(l.Install(l.ctx, "mode=claims", "agent.devicePlugin.configMap=plugin-configs"))
 	l.eventually("the kubelet knows a plugin without replicas", func() string {
 		node, err := l.Client().CoreV1().Nodes().Get(l.ctx, n.Name, metav1.GetOptions{})
 		if err != nil {

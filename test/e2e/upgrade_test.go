@@ -72,9 +72,7 @@ func slotsUpgraded(l *lab) {
 // toClaims upgrades Divvy to mode claims, and returns once claims are offered and pods translated to them.
 func (l *lab) toClaims(n *cluster.Machine) {
 	l.t.Helper()
-	ctx, cancel := l.bound()
-	defer cancel()
-	l.must(l.Install(ctx, "mode=claims"))
+	l.must(l.Install(l.ctx, "mode=claims"))
 	listing, err := l.listing(n)
 	l.must(err)
 	var names []string
