@@ -1,9 +1,12 @@
 /* The thread that carries out orders, in processes that share a swap share of two GPUs: they divide
  * what is ordered, and end when and how they want to. */
+#define _GNU_SOURCE
 #include "cuda/test/orders.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,17 +70,34 @@ static void serve(int commands, int answers) {
     _exit(1);
 }
 
+static struct {
+    pid_t pid[64]; /* all that were started; 0 for those that have ended */
+    unsigned count;
+} started;
+
+/* A test that fails, and may run anew, leaves none. */
+static void kill_children(void) {
+    for (unsigned i = 0; i < started.count; i++) {
+        if (started.pid[i] > 0 && kill(started.pid[i], SIGKILL) == 0) {
+            waitpid(started.pid[i], NULL, 0);
+        }
+    }
+}
+
 static struct child start(void) {
     struct child child;
     int to[2], from[2];
-    CHECK(pipe(to) == 0 && pipe(from) == 0);
+    CHECK(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
+    CHECK(started.count < sizeof started.pid / sizeof started.pid[0]);
     child.pid = fork();
     CHECK(child.pid >= 0);
     if (child.pid == 0) {
+        started.count = 0;
         close(to[1]);
         close(from[0]);
         serve(to[0], from[1]);
     }
+    started.pid[started.count++] = child.pid;
     close(to[0]);
     close(from[1]);
     child.commands = to[1];
@@ -99,6 +119,9 @@ static void have(const struct child *child, char command) {
 static void await_end(const struct child *child, int sign) {
     int status;
     CHECK_EQUAL(waitpid(child->pid, &status, 0), child->pid);
+    for (unsigned i = 0; i < started.count; i++) {
+        started.pid[i] = started.pid[i] == child->pid ? 0 : started.pid[i];
+    }
     if (sign != 0) {
         CHECK(WIFSIGNALED(status) && WTERMSIG(status) == sign);
     } else {
@@ -244,6 +267,7 @@ static void a_child_of_fork_ends(void) {
 }
 
 int main(void) {
+    CHECK(atexit(kill_children) == 0);
     sim_load_ns = LOAD_NS;
     orders_make(&s, GPUS, (uint64_t)1 << 30, 256 * MIB);
     setting_open(&s);
