@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#define TRIES 10
+
 static struct setting s;
 static char host[1 << 20];
 
@@ -35,14 +37,23 @@ static void by_event(void) {
     CHECK_EQUAL(CUDA(&s, cuEventSynchronize)(event), CUDA_SUCCESS);
 }
 
-/* What a wait for a kernel adds is no more than the time that passed, and about the kernel's. */
-static void waits(void (*wait)(void)) {
+/* What a wait for a kernel adds is no more than the time that passed. Returns whether it is about the kernel's. */
+static bool counts_kernel(void (*wait)(void)) {
     uint64_t before = awaited(), began = now();
     CHECK_EQUAL(busy_launch(&s, stream, 20 * MS), CUDA_SUCCESS);
     wait();
     uint64_t counted = awaited() - before, passed = now() - began;
-    CHECK(counted > 5 * MS && counted <= passed + MS);
+    CHECK(counted <= passed + MS);
     CHECK_EQUAL(copied(), 0);
+    return counted > 5 * MS;
+}
+
+/* A busy machine may keep the program from waiting until the kernel has ended, but not each time. */
+static void waits(void (*wait)(void)) {
+    unsigned tries = 1;
+    while (!counts_kernel(wait)) {
+        CHECK(tries++ < TRIES);
+    }
 }
 
 int main(void) {

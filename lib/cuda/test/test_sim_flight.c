@@ -10,6 +10,7 @@
 #define THREADS 4
 #define STREAMS 4
 #define LAUNCHES 200 /* by each thread into each of its streams */
+#define TRIES 10
 
 static struct setting s;
 static CUcontext context;
@@ -185,19 +186,31 @@ static uint64_t price(CUgraphExec exec, CUstream stream) {
     return busy_bucket(&s, 0).charged - charged;
 }
 
-static void a_changed_graph_costs_anew(void) {
+/* Returns whether both prices were right. */
+static bool costs_anew(void) {
     CUgraph graph, longer;
     CUgraphNode node, fault;
     CUgraphExecUpdateResultInfo why;
     CUstream stream = new_stream();
     CUgraphExec exec = graph_of(MS, &graph, &node);
-    CHECK(price(exec, stream) < 4 * MS);
+    bool right = price(exec, stream) < 4 * MS;
     CUgraphExec unused = graph_of(20 * MS, &longer, &fault);
     CHECK_EQUAL(CUDA(&s, cuGraphExecUpdate_v2)(exec, longer, &why), CUDA_SUCCESS);
-    CHECK(price(exec, stream) > 10 * MS);
+    right = price(exec, stream) > 10 * MS && right;
     CHECK_EQUAL(CUDA(&s, cuGraphExecDestroy)(unused), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuGraphExecDestroy)(exec), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuGraphDestroy)(longer), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuGraphDestroy)(graph), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+    return right;
+}
+
+/* A program that is kept from its processor beside a launch measures too much or too little, but not each time. */
+static void a_changed_graph_costs_anew(void) {
+    unsigned tries = 1;
+    while (!costs_anew()) {
+        CHECK(tries++ < TRIES);
+    }
 }
 
 /* Whether or not the driver knows checkpoints: what was under way is told as not measured. */

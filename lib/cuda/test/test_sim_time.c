@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#define TRIES 10
+
 static struct setting s;
 static CUstream stream;
 
@@ -50,13 +52,21 @@ static void every_launch_is_charged_and_told(unsigned count, unsigned sync, uint
     CHECK_EQUAL(worker.open_since, 0);
 }
 
-/* A kernel is charged what it takes once that is known. */
-static void costs_are_learned(uint64_t ns) {
-    every_launch_is_charged_and_told(12, 1, ns);
+static bool is_charged_what_it_takes(uint64_t ns) {
     uint64_t before = busy_bucket(&s, 0).charged;
     every_launch_is_charged_and_told(10, 1, ns);
     uint64_t charged = busy_bucket(&s, 0).charged - before;
-    CHECK(charged > 5 * ns && charged < 20 * ns);
+    return charged > 5 * ns && charged < 20 * ns;
+}
+
+/* A kernel is charged what it takes once that is known. A program that is kept from its processor beside a
+ * launch measures too much, but not each time. */
+static void costs_are_learned(uint64_t ns) {
+    unsigned tries = 1;
+    every_launch_is_charged_and_told(12, 1, ns);
+    while (!is_charged_what_it_takes(ns)) {
+        CHECK(tries++ < TRIES);
+    }
 }
 
 static void intervals_follow_each_other(void) {
