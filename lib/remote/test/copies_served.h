@@ -9,8 +9,8 @@
 /* Makes a folder with the client's libraries, beside which a worker listens. It ends with this process. */
 void copies_start_worker(void);
 void copies_end_worker(void);
-/* The one worker that the listener has. */
-pid_t copies_find_worker(void);
+/* Kills the worker. Of an earlier client's, which is killed with it, nothing is needed any more. */
+void copies_kill_worker(void);
 /* Connects to it as a client does. */
 int copies_connect(void);
 /* A child that does not keep the worker. */

@@ -12,7 +12,6 @@
 #include "test/check.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -317,7 +316,7 @@ static void check_death(void) {
     hold(stream, 9);
     OK(cuMemcpyDtoHAsync_v2(to, at, SMALL, stream));
     CHECK_EQUAL(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    CHECK_EQUAL(kill(copies_find_worker(), SIGKILL), 0);
+    copies_kill_worker();
     CHECK_EQUAL(cuStreamSynchronize(stream), CUDA_ERROR_DEVICE_UNAVAILABLE);
     CHECK_EQUAL(cuMemFreeHost(to), CUDA_ERROR_DEVICE_UNAVAILABLE);
     CHECK(is_all(to, 0, SMALL));

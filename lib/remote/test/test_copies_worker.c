@@ -6,7 +6,6 @@
 #include "simgpu/machine/test/setting.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -272,7 +271,7 @@ static void check_death(void) {
         CHECK_EQUAL(pthread_create(&threads[i], NULL, copy_on, (void *)(i % 3)), 0);
     }
     EVENTUALLY(__atomic_load_n(&turns, __ATOMIC_RELAXED) > 60);
-    CHECK_EQUAL(kill(copies_find_worker(), SIGKILL), 0);
+    copies_kill_worker();
     for (size_t i = 0; i < THREADS; i++) {
         CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
     }
