@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_S 30
+#define PATIENCE_S 300
 
 static struct setting s;
 static bool inside, go_on;

@@ -8,7 +8,7 @@
 
 #include "share/time.h"
 
-#define PATIENCE_S 60
+#define PATIENCE_S 300
 #define ROUNDS 20
 
 static struct setting s;

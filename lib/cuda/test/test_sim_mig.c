@@ -10,7 +10,7 @@
 
 #define TOTAL ((uint64_t)2048 * MIB) /* of a small instance, 12 MiB of which the driver keeps */
 #define LIMIT ((uint64_t)64 * MIB)   /* of a part of one */
-#define PATIENCE_S 60
+#define PATIENCE_S 300
 #define VISIBLE "CUDA_VISIBLE_DEVICES"
 
 static struct setting s;

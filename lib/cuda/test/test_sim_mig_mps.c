@@ -13,7 +13,7 @@
 #define SMS 2 /* of three, rounded up */
 #define TOTAL ((uint64_t)8192 * MIB)
 #define LIMIT ((uint64_t)64 * MIB)
-#define PATIENCE_S 60
+#define PATIENCE_S 300
 
 static struct setting s;
 static struct instance own, other;

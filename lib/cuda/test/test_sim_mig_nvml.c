@@ -11,7 +11,7 @@
 
 #define TOTAL ((uint64_t)2048 * MIB)
 #define LIMIT ((uint64_t)64 * MIB)
-#define PATIENCE_S 60
+#define PATIENCE_S 300
 
 static struct setting s;
 static struct instance own, other, elsewhere;

@@ -12,7 +12,7 @@
 #include "share/time.h"
 
 #define GPUS 2
-#define PATIENCE_S 120 /* without what is tested nothing is told for ever */
+#define PATIENCE_S 300 /* without what is tested nothing is told for ever */
 #define KERNEL_NS (300 * (uint64_t)US)
 #define AWAY_NS (100 * (uint64_t)MS)
 

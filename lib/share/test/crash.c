@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define HANG_MS 20000u
+#define HANG_MS 300000u
 #define STEPS_MAX 2000000u
 
 struct counts {

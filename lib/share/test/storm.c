@@ -13,7 +13,7 @@
 #define PROCESSES 4u
 #define KEYS 3u
 #define BATCH 16u
-#define HANG_MS 20000u
+#define HANG_MS 300000u
 
 static struct tenant tenant;
 static unsigned seed = 1;
