@@ -38,20 +38,31 @@ func eventually(t *testing.T, what string, condition func() bool) {
 // listen opens a stream and returns its lines.
 func listen(t *testing.T, address string) *bufio.Reader {
 	t.Helper()
+	in, err := begin(t, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// begin opens a stream, unless the server has cut the request.
+func begin(t *testing.T, address string) (*bufio.Reader, error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/?events", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer, err := (&http.Client{Transport: &http.Transport{}}).Do(r)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	t.Cleanup(func() { cancel(); _ = answer.Body.Close() })
+	t.Cleanup(func() { _ = answer.Body.Close() })
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("status %d", answer.StatusCode)
 	}
-	return bufio.NewReader(answer.Body)
+	return bufio.NewReader(answer.Body), nil
 }
 
 // data is that of the next event.
@@ -73,7 +84,14 @@ func TestBrowsersAreToldOfChangesAlone(t *testing.T) {
 	shown.Store(machine())
 	s := site(t, Config{Every: time.Millisecond}, func() (*overview.Overview, error) { return shown.Load(), nil })
 	s.beat = time.Hour
-	in := listen(t, served(t, s, func(c *http.Server) { c.ReadTimeout, c.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond }))
+	address := served(t, s, func(c *http.Server) { c.ReadTimeout, c.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond })
+	var in *bufio.Reader
+	// On a busy machine the server may cut a request before it has read it: its bounds are short.
+	eventually(t, "a stream begins", func() (begun bool) {
+		var err error
+		in, err = begin(t, address)
+		return err == nil
+	})
 	first := data(t, in)
 	before := s.Rendered()
 	eventually(t, "the view is rendered again, and the server's bounds are past", func() bool { return s.Rendered() > before+100 })
@@ -188,7 +206,7 @@ func TestABrowserThatNeverReads(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /?events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream begins", func() bool { return s.streams.taken() == 1 })
+	eventually(t, "the stream begins", func() bool { return n.Load() > 0 }) // it may have ended since
 	eventually(t, "the stream ends", func() bool { return s.streams.taken() == 0 })
 }
 
