@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -21,9 +22,10 @@ import (
 // TestBusyAPIServer asks one that is busy, and says so for a second each time. Whoever waits no longer than that learns
 // the reason, not only that it is too late; whoever waits longer gets an answer. The log has one line.
 func TestBusyAPIServer(t *testing.T) {
-	var asked atomic.Int32
+	var asked, refusals atomic.Int32 // how often it was asked, and how many more are refused
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1) == 3 {
+		asked.Add(1)
+		if refusals.Add(-1) < 0 {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = fmt.Fprint(w, `{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","metadata":{"name":"c"}}`)
 			return
@@ -49,11 +51,23 @@ func TestBusyAPIServer(t *testing.T) {
 		_, err := client.ResourceV1().ResourceClaims("space").Get(ctx, "c", metav1.GetOptions{})
 		return err
 	}
-	if err := ask(900 * time.Millisecond); !apierrors.IsTooManyRequests(err) || asked.Load() != 1 {
-		t.Errorf("asked %d times: %v", asked.Load(), err)
+	// The answer itself may take as long where the machine is busy, but not each time.
+	for tries := 1; ; tries++ {
+		refusals.Store(1)
+		before := asked.Load()
+		err := ask(900 * time.Millisecond)
+		if errors.Is(err, context.DeadlineExceeded) && tries < 10 {
+			continue
+		}
+		if !apierrors.IsTooManyRequests(err) || asked.Load()-before != 1 {
+			t.Errorf("asked %d times: %v", asked.Load()-before, err)
+		}
+		break
 	}
-	if err := ask(time.Minute); err != nil || asked.Load() != 3 {
-		t.Errorf("asked %d times: %v", asked.Load(), err)
+	refusals.Store(1)
+	before := asked.Load()
+	if err := ask(time.Minute); err != nil || asked.Load()-before != 2 {
+		t.Errorf("asked %d times: %v", asked.Load()-before, err)
 	}
 	if got := strings.Count(text.String(), "the API server is busy; trying again"); got != 1 {
 		t.Errorf("%d lines: %s", got, text.String())
