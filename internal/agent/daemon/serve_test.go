@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 )
 
 // What a killed agent held is had as soon as the kernel has let go of it; what a
@@ -21,14 +22,16 @@ func TestOutlast(t *testing.T) {
 		{"a living agent", []error{held}, held, 2},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			tries := 0
-			err := outlast(t.Context(), held, func() error {
-				tries++
-				return one.answers[min(tries, len(one.answers))-1]
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				err := outlast(t.Context(), held, func() error {
+					tries++
+					return one.answers[min(tries, len(one.answers))-1]
+				})
+				if !errors.Is(err, one.want) || tries < one.tries {
+					t.Errorf("%v after %d tries, want %v after %d", err, tries, one.want, one.tries)
+				}
 			})
-			if !errors.Is(err, one.want) || tries < one.tries {
-				t.Errorf("%v after %d tries, want %v after %d", err, tries, one.want, one.tries)
-			}
 		})
 	}
 }
