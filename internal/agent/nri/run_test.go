@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -74,7 +75,7 @@ func TestAway(t *testing.T) {
 	sandbox := sandboxOf("s1", "u1")
 	// A call that begins before the runtime has seen the end of the connection may be refused for that.
 	adjust, err := r.create(sandbox, "main")
-	for tries := 0; err != nil && tries < 100; tries++ {
+	for limit := time.Now().Add(timeout); err != nil && time.Now().Before(limit); {
 		adjust, err = r.create(sandbox, "main")
 	}
 	if err != nil || len(adjust.GetMounts()) > 0 {
@@ -170,7 +171,7 @@ func TestRefused(t *testing.T) {
 func TestSlowPreparation(t *testing.T) {
 	socket, a := filepath.Join(t.TempDir(), "nri.sock"), newTenants()
 	a.hold = make(chan struct{})
-	r := startRuntime(t, socket, nil, nil)
+	r := startRuntimeThatWaits(t, socket, 10*time.Second, nil, nil) // the answer comes in half of that
 	defer r.end()
 	c := connect(t, socket, a)
 	c.until(t, up)

@@ -35,6 +35,14 @@ type runtimeSide struct {
 
 func startRuntime(t *testing.T, socket string, sandboxes []*api.PodSandbox, containers []*api.Container) *runtimeSide {
 	t.Helper()
+	return startRuntimeThatWaits(t, socket, timeout, sandboxes, containers)
+}
+
+// startRuntimeThatWaits starts one that waits so long for each answer of a plugin, where a real one waits two seconds.
+func startRuntimeThatWaits(t *testing.T, socket string, answer time.Duration, sandboxes []*api.PodSandbox, containers []*api.Container) *runtimeSide {
+	t.Helper()
+	adaptation.SetPluginRegistrationTimeout(timeout)
+	adaptation.SetPluginRequestTimeout(answer)
 	r := &runtimeSide{sandboxes: sandboxes, containers: containers}
 	synchronize := func(ctx context.Context, call adaptation.SyncCB) error {
 		r.mu.Lock()
