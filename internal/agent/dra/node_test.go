@@ -17,7 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -309,11 +311,21 @@ func (m *machine) watched(r *running) *podWatch {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	// Of what is deleted between the list and the watch the fake client never tells.
+	stands := make(chan struct{})
+	once := sync.OnceFunc(func() { close(stands) })
+	m.client.PrependWatchReactor("pods", func(a clienttesting.Action) (bool, apiwatch.Interface, error) {
+		defer once()
+		asked, _ := a.(clienttesting.WatchActionImpl)
+		begun, err := m.client.Tracker().Watch(a.GetResource(), a.GetNamespace(), asked.ListOptions)
+		return true, begun, err
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { watch.run(ctx) })
 	m.t.Cleanup(func() { cancel(); done.Wait() })
 	<-watch.ended
+	<-stands
 	if !watch.known() {
 		m.t.Fatal("the pods are not known")
 	}

@@ -180,7 +180,7 @@ func installRights(t *testing.T, p *plane.Plane) {
 // awaitPolicies waits until the API server refuses the order of somebody who is no scheduler. It takes a moment to hear of a policy.
 func awaitPolicies(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
 		for _, value := range []string{`"{}"`, "null"} {
 			patch := fmt.Sprintf(`{"metadata":{"annotations":{"divvy.dev/suspend":%s}}}`, value)
 			_, err := client.ResourceV1().ResourceClaims("default").Patch(ctx, "others", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -247,7 +247,7 @@ func writeOrder(t *testing.T, client kubernetes.Interface, claim *resourcev1.Res
 func awaitAnswer(t *testing.T, client kubernetes.Interface, name, reason string, order int64) {
 	t.Helper()
 	said := ""
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 60*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
 		now, err := client.ResourceV1().ResourceClaims("default").Get(ctx, name, metav1.GetOptions{})
 		if err != nil || len(now.Status.Devices) == 0 {
 			return false, err

@@ -188,7 +188,7 @@ func (m *machine) says(claim *resourcev1.ResourceClaim, prefix string) {
 
 func (m *machine) eventually(about string, is func() bool, instead func() string) {
 	m.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			m.t.Fatalf("%s does not come true: %s", about, instead())
 		}
