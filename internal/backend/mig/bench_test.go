@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
@@ -50,6 +51,13 @@ type bench struct {
 	limits   helper.Limits
 }
 
+// generous are limits that a driver keeps which answers, also where its helper has no processor for a while.
+func generous() helper.Limits {
+	l := helper.Usual
+	l.Open, l.First, l.Answer, l.Others, l.Start, l.Change = time.Minute, time.Minute, time.Minute, time.Minute, 5*time.Minute, 5*time.Minute
+	return l
+}
+
 // newBench starts a machine. Changes are made to its file.
 func newBench(t *testing.T, machine string, changes ...string) *bench {
 	t.Helper()
@@ -57,7 +65,7 @@ func newBench(t *testing.T, machine string, changes ...string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: simgpu.NewStore(t.TempDir(), installtest.Tree(t)), book: filepath.Join(t.TempDir(), "mig.json"), limits: helper.Usual}
+	b := &bench{t: t, store: simgpu.NewStore(t.TempDir(), installtest.Tree(t)), book: filepath.Join(t.TempDir(), "mig.json"), limits: generous()}
 	if b.instance, err = b.store.Start(t.Context(), "m", loaded, "m"); err != nil {
 		t.Fatal(err)
 	}

@@ -250,9 +250,9 @@ func TestSecondHalfThatFails(t *testing.T) {
 // and the GPU agree.
 func TestDriverThatHangs(t *testing.T) {
 	b := newBench(t, "h100x8", "gpus[0].migMode=true")
-	b.limits.Change = time.Second
+	b.limits.Change = 5 * time.Second // of which all other changes take milliseconds
 	a := b.agent()
-	err := b.store.Inject(t.Context(), b.instance, 0, simgpu.Injection{Call: "nvmlGpuInstanceCreateComputeInstance", Delay: 3 * time.Second, Count: 1})
+	err := b.store.Inject(t.Context(), b.instance, 0, simgpu.Injection{Call: "nvmlGpuInstanceCreateComputeInstance", Delay: time.Minute, Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
