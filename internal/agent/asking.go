@@ -81,8 +81,10 @@ const (
 	mostWork = 25 * time.Millisecond
 	// mostWait bounds the wait for all users', also where reading stands still.
 	mostWait = 250 * time.Millisecond
-	// waitStep is the time between two comparisons of the wait with the bounds.
+	// waitStep is the time between two comparisons of the wait with the bounds, and mostStep what counts of it: where it took longer, the
+	// agent had no processor, and nor had who answers.
 	waitStep = time.Millisecond
+	mostStep = 10 * time.Millisecond
 )
 
 // What is done about a process about which questions take long.
@@ -220,7 +222,7 @@ func (q *asking) wait(u *inquirer, pending <-chan struct{}) (answered bool) {
 		case <-time.After(waitStep):
 		}
 		q.mu.Lock()
-		q.waited += time.Since(begun)
+		q.waited += min(time.Since(begun), mostStep)
 	}
 }
 

@@ -50,6 +50,24 @@ func TestAskingWaitsForNoUser(t *testing.T) {
 	}
 }
 
+// A look waits for an answer that could not come while the whole agent stood still.
+func TestAskingAfterAStandstill(t *testing.T) {
+	var q asking
+	begun, over, told := make(chan struct{}), make(chan struct{}), make(chan bool)
+	go func() {
+		_, known := q.ask(about(1), 1, func() answer { close(begun); <-over; return answer{} })
+		told <- known
+	}()
+	<-begun
+	q.mu.Lock() // for which who asks waits, as who answers does for the end of this
+	<-time.After(2 * mostWait)
+	q.mu.Unlock()
+	close(over)
+	if !<-told {
+		t.Error("the answer came at once, and was not waited for")
+	}
+}
+
 // What takes long is asked again after a pause that grows, what is quick each time.
 func TestAskingAgain(t *testing.T) {
 	var q asking
