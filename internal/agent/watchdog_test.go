@@ -230,8 +230,8 @@ func TestMemoryOfNobody(t *testing.T) {
 	if all := n.excesses(r); len(all) != 0 {
 		t.Errorf("what is charged is told: %+v", all)
 	}
-	charged.leave()
 	n.enter(created.Tenant.Dir, 1, pid, gib)
+	charged.leave()
 	eventually(t, "it is told", func() bool { return len(n.excesses(r)) > 0 })
 	if e := n.excesses(r)[0]; e.UUID != firstID || !strings.Contains(e.Text, "descriptor") || !strings.Contains(e.Text, created.Tenant.Name) {
 		t.Errorf("told %+v", e)
