@@ -108,6 +108,8 @@ type world struct {
 	binder *binder
 	server *httptest.Server
 
+	telling sync.Mutex // tells one after the other, as a watch does; mu is locked within
+
 	mu    sync.Mutex
 	pods  map[string]*corev1.Pod
 	clock time.Time
@@ -189,6 +191,8 @@ func (w *world) remove(name string) {
 
 // tell tells the core what the API server has of a pod.
 func (w *world) tell(name string) {
+	w.telling.Lock()
+	defer w.telling.Unlock()
 	if pod := w.pod(name); pod != nil {
 		w.core.setPod(trimPod(pod))
 	} else {
