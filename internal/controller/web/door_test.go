@@ -242,11 +242,13 @@ func TestConnectionThatTakesNothing(t *testing.T) {
 		t.Fatalf("a reader: %d", code)
 	}
 	close(from)
+	w.pages.turn <- struct{}{} // nothing is answered before all has been asked
 	ended := make(chan int)
 	for range 4 {
 		go func() { ended <- statusOf(t, client, "https://"+address+"/cluster.json", header) }()
 	}
 	await(t, "nothing is asked", func() bool { return len(w.pages.door.requests) >= 4 })
+	<-w.pages.turn
 	await(t, "the answers are still being written", func() bool { return len(w.pages.door.requests) <= 0 })
 	close(again)
 	whole := 0
