@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -211,6 +212,7 @@ func TestRefreshTakesInChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	followed(t, client)
 	refreshed()
 	d := c.cluster.pools["n1"].byName["gpu-n1-7-shared"]
 	if len(c.cluster.claims) != len(l.claims) || len(c.cluster.pools) != 2 || len(c.cluster.nodes) != 2 || d == nil || d.free[memory] != 0 {
@@ -245,6 +247,28 @@ func TestRefreshTakesInChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	noted(func(s *stale) bool { return s.pools["n0"] })
+}
+
+// followed waits until all kinds that were listed are watched: of what is deleted in between a fake client never tells.
+func followed(t *testing.T, client *fake.Clientset) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		waits := map[string]bool{}
+		for _, action := range client.Actions() {
+			switch action.GetVerb() {
+			case "list":
+				waits[action.GetResource().Resource] = true
+			case "watch":
+				delete(waits, action.GetResource().Resource)
+			}
+		}
+		if len(waits) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v are not watched", waits)
+		}
+	}
 }
 
 // BenchmarkExplain tells what a waiting pod costs in a cluster of 1,000 nodes with 8 GPUs and 64,000 claims: one that asks
