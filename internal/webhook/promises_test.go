@@ -363,7 +363,7 @@ func TestFollowsWaitingPods(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: pods are listed by %q, want %q", dialects, got, want)
 		}
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for known.accounts.followed().IsZero() {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: the API server tells, but is not known to", dialects)
