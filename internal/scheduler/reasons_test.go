@@ -56,10 +56,10 @@ func TestReasonsOfPodsThatAreHeldBack(t *testing.T) {
 	because := func(text string) *corev1.PodCondition {
 		return &corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: text}
 	}
+	now := time.Now()
 	for _, name := range []string{"a", "b", "c", "d"} {
 		r.SayHeld(waits(name, 0), because("waits for members"))
 	}
-	now := time.Now()
 	if one, due := r.next(now); one != nil || due.Sub(now) < heldDelay/2 {
 		t.Fatalf("a pod that is held back says so at once: %v, %v", one, due)
 	}
