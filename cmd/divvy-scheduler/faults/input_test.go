@@ -19,7 +19,7 @@ import (
 )
 
 // said bounds how long a pod may be without a reason.
-const said = 30 * time.Second
+const said = 90 * time.Second
 
 // input is what somebody does to the scheduler.
 type input struct {

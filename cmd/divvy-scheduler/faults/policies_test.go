@@ -3,7 +3,6 @@ package faults
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -37,7 +36,7 @@ func (w *world) refuses(reason string, spec resourcev1.ResourceClaimSpec, driver
 	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
 		Results: []resourcev1.DeviceRequestAllocationResult{{Request: "gpu", Driver: driver, Pool: "none", Device: "none"}},
 	}}
-	w.until(fmt.Sprintf("the policy that says %q is in force", reason), 30*time.Second, func() (bool, string) {
+	w.until(fmt.Sprintf("the policy that says %q is in force", reason), said, func() (bool, string) {
 		_, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), reason), fmt.Sprint(err)
 	})

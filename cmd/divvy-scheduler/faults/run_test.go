@@ -366,7 +366,7 @@ func (w *world) probe() {
 	pods := w.client.CoreV1().Pods(namespace)
 	_, err := pods.Create(w.t.Context(), pod, metav1.CreateOptions{})
 	w.must(err)
-	w.until("a pod is bound after all that", 30*time.Second, func() (bool, string) {
+	w.until("a pod is bound after all that", said, func() (bool, string) {
 		w.keep()
 		got, err := pods.Get(w.t.Context(), pod.Name, metav1.GetOptions{})
 		if err != nil {

@@ -107,8 +107,12 @@ func (w *world) program(name string, number int64, crash string) (plane.Program,
 	if err := os.MkdirAll(marks, 0o700); err != nil {
 		return plane.Program{}, err
 	}
+	duration, deadline := leaseDuration, "2s"
+	if w.patient {
+		duration, deadline = "12s", "10s"
+	}
 	elect := []string{
-		"--leader-elect=true", "--leader-elect-lease-duration=" + leaseDuration, "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms",
+		"--leader-elect=true", "--leader-elect-lease-duration=" + duration, "--leader-elect-renew-deadline=" + deadline, "--leader-elect-retry-period=500ms",
 		"--leader-elect-resource-namespace=" + namespace,
 	}
 	if w.single {

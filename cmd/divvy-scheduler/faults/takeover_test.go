@@ -14,6 +14,7 @@ import (
 // which claims there are, and waits until it knows them.
 func TestTakesOverBlindly(t *testing.T) {
 	w := newWorld(t, 1, 1)
+	w.patient = true
 	record := newRecord(w.capacities())
 	record.follow(t.Context(), w.client)
 	w.start()
@@ -38,10 +39,10 @@ func TestTakesOverBlindly(t *testing.T) {
 	}
 	make("before")
 	w.until("the leader binds a pod", said, func() (bool, string) { return get("before").Spec.NodeName != "", reasonOf(get("before")) })
-	first := w.leader()
+	first, asked := "", w.front.lists.Load()
+	w.until("somebody leads", said, func() (bool, string) { first = w.leader(); return first != "", "nobody does" })
 	w.Process(first).Kill()
 	make("after")
-	asked := w.front.lists.Load()
 	w.until("the other one asks which claims there are", said, func() (bool, string) {
 		return w.front.lists.Load() >= asked+2 || len(record.found()) > 0, w.leader()
 	})

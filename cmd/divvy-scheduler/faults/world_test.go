@@ -48,8 +48,9 @@ type world struct {
 	gpus   int // of each node
 	*starts
 	frozen string // the scheduler that is stopped
-	// single has the first replica alone, which leads at once.
-	single bool
+	// single has the first replica alone, which leads at once. patient has leases that nobody loses while the machine or its disk
+	// stands still for some seconds.
+	single, patient bool
 }
 
 // newWorld starts an API server with nodes, and Kubernetes' controllers of claims. It skips where Kubernetes' programs were
