@@ -318,10 +318,9 @@ func TestKilled(t *testing.T) {
 // Of two schedulers one binds; the other takes over.
 func TestTwoLeaders(t *testing.T) {
 	f := newFleet(t, 2, 2)
-	quick := []string{"--leader-elect=true", "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms", "--leader-elect-resource-namespace=default"}
 	both := []*plane.Process{
-		f.run("first", crashing, []string{"DIVVY_CRASH_AFTER=" + scheduler.StepAllocated, "DIVVY_CRASH_MARKS=" + t.TempDir()}, quick...),
-		f.run("second", crashing, nil, quick...),
+		f.run("first", crashing, []string{"DIVVY_CRASH_AFTER=" + scheduler.StepAllocated, "DIVVY_CRASH_MARKS=" + t.TempDir()}, elected...),
+		f.run("second", crashing, nil, elected...),
 	}
 	for i := range 10 {
 		f.create(describing(t, fmt.Sprintf("pod-%d", i), share(16, 20)))

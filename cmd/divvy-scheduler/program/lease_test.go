@@ -19,8 +19,7 @@ import (
 func TestStoppedBeforeWriting(t *testing.T) {
 	f := newFleet(t, 1, 1)
 	marks := t.TempDir()
-	quick := []string{"--leader-elect=true", "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms", "--leader-elect-resource-namespace=default"}
-	first := f.run("first", crashing, []string{"DIVVY_STOP_AFTER=" + scheduler.StepChosen, "DIVVY_CRASH_MARKS=" + marks}, quick...)
+	first := f.run("first", crashing, []string{"DIVVY_STOP_AFTER=" + scheduler.StepChosen, "DIVVY_CRASH_MARKS=" + marks}, elected...)
 	t.Cleanup(func() { _ = first.Signal(syscall.SIGCONT) }) // it may be dead
 	one := f.create(describing(t, "one", share(80, 100)))
 	f.until("the leader is stopped", func(context.Context) (bool, string) {
@@ -31,7 +30,7 @@ func TestStoppedBeforeWriting(t *testing.T) {
 	if err := f.client.CoreV1().Pods(namespace).Delete(t.Context(), one.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
 	}
-	f.run("second", shipped, nil, quick...)
+	f.run("second", shipped, nil, elected...)
 	f.create(describing(t, "two", share(80, 100)))
 	f.bound(1)
 	if err := first.Signal(syscall.SIGCONT); err != nil {
