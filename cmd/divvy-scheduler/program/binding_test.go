@@ -220,11 +220,18 @@ func TestGangEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBinder(t, 3, test.need)
+			forever := judged(test.answer)
+			if forever { // it is refused once the others were bound, however late they go on
+				again.Steps, again.Factor = 60_000, 1
+			}
 			b.answer = func(pod string, _ int) (bool, error) {
-				if pod == "p1" {
-					return false, test.answer
+				switch {
+				case pod != "p1":
+					return true, nil
+				case forever && (b.tries["p0"] == 0 || b.tries["p2"] == 0):
+					return false, internal
 				}
-				return true, nil
+				return false, test.answer
 			}
 			errs := b.all()
 			if errs[0] != nil || errs[1] == nil || errs[2] != nil {
@@ -246,7 +253,7 @@ func TestGangEndsBehindAMember(t *testing.T) {
 	b.answer = func(pod string, try int) (bool, error) {
 		switch {
 		case pod == "p1":
-			return false, invalid
+			return false, internal // so that its gang is ended by the test alone
 		case pod == "p2" && try == 0:
 			close(tried)
 			return true, timeout // it is bound, and nobody knows
