@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -144,8 +145,16 @@ func TestPodGroups(t *testing.T) {
 	f.create(labelled(t, "pg", 2))
 	f.bound(3)
 	f.podGroup(coscheduling, "pg", 5)
-	f.create(labelled(t, "pg", 3))
+	last := labelled(t, "pg", 3)
+	last.Spec.NodeSelector = map[string]string{"example.com/later": ""} // no node has it while the scheduler may not have heard of the change
+	f.create(last)
 	f.says("pg-3", "waits for members: 4 of 5 are there")
+	for i := range 2 {
+		label := []byte(`{"metadata":{"labels":{"example.com/later":""}}}`)
+		if _, err := f.client.CoreV1().Nodes().Patch(t.Context(), nodeName(i), types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	client := f.objects().Resource(coscheduling.WithResource("podgroups")).Namespace(namespace)
 	if err := client.Delete(t.Context(), "pg", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
