@@ -181,10 +181,7 @@ func TestTakeBack(t *testing.T) {
 				t.Errorf("a keeps %d, and is entitled to 4", n)
 			}
 			f.check()
-			events, err := f.client.EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reasonReclaimed})
-			if err != nil || len(events.Items) != 4 || !strings.Contains(events.Items[0].Note, "of queue b") {
-				t.Errorf("victims were told %v (%v)", events, err)
-			}
+			f.reclaimed(4, "of queue b")
 		})
 	}
 }

@@ -132,7 +132,12 @@ func TestQueueTroubles(t *testing.T) {
 	f.bound(1)
 	f.create(inQueue(t, "round", "lost", 80))
 	f.says("lost", "queue round is not for pods of namespace default")
+	f.create(inQueue(t, "a", "large", 200)) // which never runs, and says when the scheduler has heard of its queue's end
 	if err := f.objects.Resource(scheduler.QueuesResource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.says("large", "there is no queue a")
+	if err := f.client.CoreV1().Pods(namespace).Delete(t.Context(), "large", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.create(inQueue(t, "a", "a-1", 80))
@@ -168,11 +173,26 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d of 2 pods are left that a budget protects", n)
 	}
 	f.runs("b", 1)
-	events, err := f.client.EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reasonReclaimed})
-	if err != nil || len(events.Items) != 1 || !strings.Contains(events.Items[0].Note, "budgets long enough") {
-		t.Errorf("the victim was told %v (%v)", events, err)
-	}
+	f.reclaimed(1, "budgets long enough")
 	f.check()
+}
+
+// reclaimed waits until so many victims were told that they end, each with a text: an event is written a moment after what it tells of.
+func (q *queued) reclaimed(n int, text string) {
+	q.t.Helper()
+	q.until(fmt.Sprintf("%d victims are told %q", n, text), func(ctx context.Context) (bool, string) {
+		events, err := q.client.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reasonReclaimed})
+		if err != nil {
+			return false, err.Error()
+		}
+		told := 0
+		for i := range events.Items {
+			if strings.Contains(events.Items[i].Note, text) {
+				told++
+			}
+		}
+		return told == n && len(events.Items) == n, fmt.Sprintf("%+v", events.Items)
+	})
 }
 
 // budget makes one that lets no pod end. No controller runs that would count its pods.
