@@ -3,6 +3,7 @@ package run
 import (
 	"encoding/json"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -69,6 +70,12 @@ func TestServeShareIsOrdinary(t *testing.T) {
 
 // A server that is ended, as also by a terminal that is closed, tells its clients why, and leaves nothing.
 func TestServeEnds(t *testing.T) {
+	// A signal that the tests were started to ignore, as by nohup, the server would ignore too. One that is caught here is not.
+	if signal.Ignored(syscall.SIGHUP) {
+		caught := make(chan os.Signal, 1)
+		signal.Notify(caught, syscall.SIGHUP)
+		t.Cleanup(func() { signal.Stop(caught) })
+	}
 	for _, by := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(by.String(), func(t *testing.T) { serveEnds(t, by) })
 	}
