@@ -125,16 +125,17 @@ func covers(leavers []*record, short []uint64) bool {
 	return true
 }
 
-// price is what is lost when shares leave: online ones first, then work, then the bytes that move.
+// price is what is lost when shares leave: online ones first, then work, then the turn of one that did not just take more, then
+// the bytes that move.
 type price struct {
-	online, working int
-	bytes           uint64
-	count           int
+	online, working, steady int
+	bytes                   uint64
+	count                   int
 }
 
 func (p price) compare(q price) int {
-	return cmp.Or(cmp.Compare(p.online, q.online), cmp.Compare(p.working, q.working), cmp.Compare(p.bytes, q.bytes),
-		cmp.Compare(p.count, q.count))
+	return cmp.Or(cmp.Compare(p.online, q.online), cmp.Compare(p.working, q.working), cmp.Compare(p.steady, q.steady),
+		cmp.Compare(p.bytes, q.bytes), cmp.Compare(p.count, q.count))
 }
 
 func priceOf(now uint64, leavers []*record) (p price) {
@@ -144,6 +145,9 @@ func priceOf(now uint64, leavers []*record) (p price) {
 		}
 		if r.wants(now) {
 			p.working++
+		}
+		if !r.grew {
+			p.steady = 1
 		}
 		for _, n := range r.There {
 			p.bytes += n

@@ -16,6 +16,7 @@
 //     share that is online, beside shares that are not. An online share leaves last.
 //   - Of the shares that may leave, those do whose leaving moves the fewest bytes, and they move no more than the
 //     entering share lacks.
+//   - Who takes more memory than there is room for leaves before others that work.
 //   - A share that did not answer when its turn ended stays away for twice as long each time, until it answers.
 //   - A share of several GPUs is resident on all of them or on none.
 //

@@ -40,3 +40,32 @@ func TestOneLeavesForWhatIsShort(t *testing.T) {
 		})
 	}
 }
+
+// Where a share takes more than there is room for, it leaves itself, however few bytes another one would have to move. One that has
+// nothing to do leaves before it.
+func TestWhoGrowsLeaves(t *testing.T) {
+	for name, c := range map[string]struct {
+		idle bool // the other one
+		want string
+	}{
+		"the other one works": {false, "grower"},
+		"the other one rests": {true, "other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var law residency.Law
+			gpus := []residency.GPU{{Room: 12 * gib, Rate: 12 * gib}}
+			shares := []residency.Share{
+				{Key: "grower", Bytes: []uint64{8 * gib}, There: []uint64{8 * gib}, Works: true},
+				{Key: "other", Bytes: []uint64{4 * gib}, There: []uint64{gib}, Works: !c.idle},
+			}
+			law.Decide(second, gpus, shares)
+			shares[0].Bytes = []uint64{9 * gib}
+			orders, _ := law.Decide(2*second, gpus, shares)
+			for i, order := range orders {
+				if leaves := order.State == residency.Leaving; leaves != (shares[i].Key == c.want) {
+					t.Errorf("%s leaves: %v; want that %s does", shares[i].Key, leaves, c.want)
+				}
+			}
+		})
+	}
+}

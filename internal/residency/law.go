@@ -90,6 +90,7 @@ type record struct {
 	slept     uint64  // when it last stopped to want anything
 	asked     uint64  // when it began to wait, 0 if it does not
 	wanted    bool    // at the last decision it wanted to run
+	grew      bool    // it has more bytes than at the last decision
 	came      bool    // it entered because it asked to
 	displaced bool    // it left with work to do, or had asked for a turn that it did not use
 	silence           // since it did not answer when it last left
@@ -143,6 +144,7 @@ func (l *Law) take(now uint64, shares []Share) []*record {
 			r = &record{Order: Order{State: Resident}, since: now, began: now, slept: now, past: unset}
 			l.records[s.Key] = r
 		}
+		r.grew = more(s.Bytes, r.Bytes)
 		r.Share, r.seen, r.Until = s, now, 0
 		r.hear(now)
 		present[i] = r
@@ -245,39 +247,6 @@ func (l *Law) move(now uint64, r *record, to State) {
 	r.Order = Order{State: to}
 	r.since = now
 	r.came = r.came || to == Entering
-}
-
-// shrink has shares leave until what is there fits, because one of them has taken more memory or there is less room.
-func (l *Law) shrink(now uint64, present []*record) {
-	short := make([]uint64, len(l.gpus))
-	over := false
-	for g, gpu := range l.gpus {
-		if used := l.used(present, g); used > gpu.Room {
-			short[g], over = used-gpu.Room, true
-		}
-	}
-	if !over {
-		return
-	}
-	var candidates []*record
-	for _, r := range present {
-		if r.State == Resident || r.State == Entering {
-			candidates = append(candidates, r)
-		}
-	}
-	if chosen := cheapest(now, candidates, short); chosen != nil {
-		l.leave(now, chosen, present, nil)
-	}
-}
-
-// used are the bytes of one GPU that belong to shares that stay there. Those that leave already make the room that is short.
-func (l *Law) used(present []*record, g int) (used uint64) {
-	for _, r := range present {
-		if r.State == Resident || r.State == Entering {
-			used += r.Bytes[g]
-		}
-	}
-	return used
 }
 
 // leave has shares leave, for one that enters or for none. Together they give what those that are then there lack of free

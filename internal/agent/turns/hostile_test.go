@@ -45,6 +45,16 @@ func TestHostile(t *testing.T) {
 			}
 		},
 		"forges its ledger": func(o *tenant) { o.meddles = func() { o.charge(random.Uint64()) } },
+		"comes in small and grows": func(o *tenant) {
+			o.meddles = func() {
+				o.present(page.OffsetOfPresentThere, math.MaxUint64) // so that its leaving seems to cost most
+				if o.order[0].Order&(1<<page.TurnBits-1) == page.TurnAway {
+					o.charge(0)
+				} else {
+					o.charge(page.Unit * math.MaxUint32)
+				}
+			}
+		},
 		"writes zeros": func(o *tenant) {
 			o.meddles = func() {
 				o.put(make([]byte, page.SizeOfGPU-page.OffsetOfGPUResidence), page.SizeOfState+page.OffsetOfGPUResidence)
