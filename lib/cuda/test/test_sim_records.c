@@ -57,19 +57,26 @@ static struct cost records_cost(void) {
     return (struct cost){took, charged, now() - begun};
 }
 
+#if defined(__SANITIZE_THREAD__)
+/* The GPU waits for each record, so what they are charged is the time that passed. */
+static const bool slow = true;
+#else
+static const bool slow = false;
+#endif
+
 /* Within a quarter of what the GPU truly took, our own events beside them. Where other programs make this one so slow that the GPU
  * waits for it, no more than the time that passed; not each time are they in the way. */
 static void records_are_charged(void) {
     bool close = false;
 
-    for (unsigned i = 0; i < 8 && !close; i++) {
+    for (unsigned i = 0; i < 8 && !close && !(slow && i > 0); i++) {
         struct cost c = records_cost();
 
         CHECK(c.took >= (uint64_t)COUNT * RECORD_NS);
         CHECK(c.charged < c.took + c.took / 4 || c.charged <= c.passed);
         close = c.charged > c.took - c.took / 4 && c.charged < c.took + c.took / 4;
     }
-    CHECK(close);
+    CHECK(close || slow);
 }
 
 /* Records of all that a context has are charged as others, in whatever context the thread is, and never measured: each for what the
