@@ -15,8 +15,9 @@
 static const char *library, *function;
 static int rounds_each;
 /* All threads are there before the first begins: one that ends leaves its stack and its heap to the next. Whether that one needs
- * its own would be chance, and what it then grows by nobody's. */
-static pthread_barrier_t all_there;
+ * its own would be chance, and what it then grows by nobody's. None ends before all have done their rounds: libcuda.so.1 has a
+ * pthread_key_create destructor, which an ending thread would run while another one unloads the code (555 crashes so, alone). */
+static pthread_barrier_t all_there, all_done;
 
 struct held {
     long mappings, descriptors, threads, heap, resident;
@@ -56,6 +57,7 @@ static void *reload(void *tid) {
             fail("unload");
         }
     }
+    pthread_barrier_wait(&all_done);
     return NULL;
 }
 
@@ -76,7 +78,8 @@ static void run(int rounds, int threads) {
     pthread_t started[64];
     pid_t tids[64];
     rounds_each = rounds / threads;
-    if (pthread_barrier_init(&all_there, NULL, (unsigned)threads) != 0) {
+    if (pthread_barrier_init(&all_there, NULL, (unsigned)threads) != 0 ||
+        pthread_barrier_init(&all_done, NULL, (unsigned)threads) != 0) {
         fail("make a barrier");
     }
     for (int i = 0; i < threads; i++) {
@@ -89,6 +92,7 @@ static void run(int rounds, int threads) {
         await_gone(tids[i]);
     }
     pthread_barrier_destroy(&all_there);
+    pthread_barrier_destroy(&all_done);
 }
 
 static long entries_of(const char *path) {
