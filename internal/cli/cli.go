@@ -123,7 +123,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 
 // groups are those of commands in help.
 var groups = map[string]string{
-	"run": "shares", "ls": "shares", "top": "shares", "show": "shares", "history": "shares", "advise": "shares", "web": "shares", "set": "shares", "share": "shares", "stop": "shares", "explain": "shares",
+	"run": "shares", "ls": "shares", "top": "shares", "show": "shares", "history": "shares", "advise": "shares", "web": "shares", "set": "shares", "suspend": "shares", "resume": "shares", "share": "shares", "stop": "shares", "explain": "shares",
 	"gpu": "gpus", "topo": "gpus", "vm": "gpus", "doctor": "gpus", "simgpu": "gpus", "agent": "gpus", "serve": "gpus",
 	"queues": "clusters", "node": "clusters", "replay": "clusters", "convert": "clusters", "webhook": "clusters", "controller": "clusters", "scheduler-extender": "clusters",
 }
