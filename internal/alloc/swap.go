@@ -142,7 +142,10 @@ func (s *Share) lacksMemory(g *GPU) bool {
 
 // ofSwap describes GPUs on which a swap share does not fit, "" where that has nothing to do with swapping.
 func (m *Miss) ofSwap(gpus, has, at string) string {
-	if m.Kept == 0 {
+	switch {
+	case m.Kept == 0 && m.Cause == CauseKept:
+		return fmt.Sprintf("memory %s is too little for a part that stays on the GPU and one that leaves it: ask for more, or leave out --swap", amount(m.Need))
+	case m.Kept == 0:
 		return ""
 	}
 	switch m.Cause {

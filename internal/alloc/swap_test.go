@@ -163,6 +163,7 @@ func TestSwapRefusals(t *testing.T) {
 		"keeps less than a context":        {Request{Memory: bytes(4 * gib), Kept: bytes(gib / 4)}, ReasonNever, "kept 256Mi leaves nothing to the program: the context of one process takes 512Mi of GPU 0"},
 		"keeps all":                        {Request{Memory: bytes(4 * gib), Kept: bytes(4 * gib)}, ReasonNever, "kept 4Gi of memory 4Gi leaves nothing to swap"},
 		"keeps more":                       {Request{Memory: bytes(4 * gib), Kept: bytes(5 * gib)}, ReasonNever, "leaves nothing to swap"},
+		"less than two blocks":             {Request{Memory: bytes(gib / 1024)}, ReasonNever, "memory 1Mi is too little for a part that stays on the GPU and one that leaves it: ask for more, or leave out --swap"},
 		"too little left":                  {Request{Memory: bytes(12 * gib), Kept: bytes(2 * gib)}, ReasonFull, "GPU 0 has 6Gi of 16Gi not granted and the swap share needs 10Gi, 2Gi to keep and 8Gi more for turns"},
 		"too little left to keep":          {Request{Memory: bytes(9 * gib), Kept: bytes(7 * gib)}, ReasonFull, "GPU 0 has 6Gi of 16Gi not granted and the swap share needs 7Gi to keep"},
 		"it keeps too much":                {Request{Memory: bytes(8 * gib), Kept: bytes(7 * gib)}, ReasonFull, "needs 7Gi to keep, and would have room with --kept 6Gi"},
