@@ -131,7 +131,7 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 		if err := a.changeMemory(ctx, who, t, i, s); err != nil {
 			return record{}, a.refused(ctx, err, who)
 		}
-		if ahead := a.awaited(ctx, nil) & a.setOf([]string{s.UUID}); ahead != 0 && (s.Limit > t.Shares[i].Limit || wanted > before) {
+		if ahead := (a.awaitedInQueue(ctx, nil) | a.awaitedBySuspended(t)) & a.setOf([]string{s.UUID}); ahead != 0 && (s.Limit > t.Shares[i].Limit || wanted > before) {
 			return record{}, control.Errorf(control.CodeRefused, "requests wait for %s and came before: a share there cannot grow until they are served", a.namesOf(ahead))
 		}
 		if text := t.lowered(i, s); text != "" && !p.BelowUsed {

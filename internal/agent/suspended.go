@@ -167,10 +167,10 @@ func (a *Agent) changeAway(ctx context.Context, id string, to Away, may func(*te
 	return nil
 }
 
-// awaitedBySuspended are the GPUs that suspended tenants wait for. Agent.mu is held.
-func (a *Agent) awaitedBySuspended() (set gpuSet) {
+// awaitedBySuspended are the GPUs that suspended tenants wait for, but for one of them. Agent.mu is held.
+func (a *Agent) awaitedBySuspended(except *tenant) (set gpuSet) {
 	for _, t := range a.tenants {
-		if t.Away != AwayWaiting {
+		if t == except || t.Away != AwayWaiting {
 			continue
 		}
 		for _, s := range t.Shares {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -134,6 +135,26 @@ func TestSetOfASuspendedShare(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", memory, err, want)
 		}
+	}
+}
+
+// One that waits to come back is in nobody's way but others': it can have more memory and more cores, and waits for that then.
+func TestSetOfOneThatWaitsForItsRoom(t *testing.T) {
+	n := newNode(t)
+	r := n.swapping(64 * gib)
+	id := n.grant(r, n.asker(0), suspending("1", 10*gib)).Tenant.ID
+	n.must(r.ReserveHost(t.Context(), id))
+	n.must(r.LeaveGPUs(t.Context(), id))
+	other := n.grant(r, n.asker(0), askOn("1", 16*gib)).Tenant.ID
+	for _, memory := range []uint64{10 * gib, 12 * gib} {
+		if err := r.EnterGPUs(t.Context(), id); !alloc.Waits(err) || !strings.Contains(err.Error(), fmt.Sprintf("the share needs %dGi", memory/gib)) {
+			t.Fatal(err)
+		}
+		_, err := r.set(t.Context(), root, control.SetParams{Tenant: id, Memory: new(v1alpha1.Bytes(12 * gib)), Cores: new(30)})
+		n.must(err)
+	}
+	if _, err := r.set(t.Context(), root, control.SetParams{Tenant: other, Memory: new(v1alpha1.Bytes(17 * gib))}); err == nil || !strings.Contains(err.Error(), "came before") {
+		t.Errorf("its neighbour's: %v", err)
 	}
 }
 

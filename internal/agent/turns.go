@@ -96,9 +96,13 @@ func (a *Agent) neverFits(ctx context.Context, who requester) error {
 
 // awaited are the GPUs that requests keep that came before mine; nil is for one that is
 // not in the queue. Agent.mu is held.
-func (a *Agent) awaited(ctx context.Context, mine *ticket) (set gpuSet) {
+func (a *Agent) awaited(ctx context.Context, mine *ticket) gpuSet {
+	return a.awaitedInQueue(ctx, mine) | a.awaitedBySuspended(nil)
+}
+
+// awaitedInQueue are those that requests keep; mine is as for awaited. Agent.mu is held.
+func (a *Agent) awaitedInQueue(ctx context.Context, mine *ticket) (set gpuSet) {
 	a.arrange(ctx)
-	set = a.awaitedBySuspended()
 	for _, t := range a.queue {
 		if t == mine {
 			break
