@@ -32,8 +32,7 @@ func (a *Agent) suspend(ctx context.Context, peer *control.Peer, p control.Suspe
 	if err != nil {
 		return nil, err
 	}
-	v := a.describe(t)
-	return &v, nil
+	return a.moved(ctx, t)
 }
 
 // whyBack is why a suspension was turned round. Agent.mu is held.
@@ -69,8 +68,22 @@ func (a *Agent) resume(ctx context.Context, peer *control.Peer, p control.Resume
 	if err != nil {
 		return nil, err
 	}
-	v := a.describe(t)
-	return &v, nil
+	return a.moved(ctx, t)
+}
+
+// moved is a tenant that has just left its GPUs or come back. What the driver told of it before is not so any more, so it is
+// asked again.
+func (a *Agent) moved(ctx context.Context, t *tenant) (*control.Tenant, error) {
+	l, err := a.Listing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range l.Tenants {
+		if v.ID == t.ID {
+			return &v, nil // a copy: the listing is for others too
+		}
+	}
+	return nil, control.Errorf(control.CodeNotFound, "%s has ended", t.Name)
 }
 
 // awaitMove waits until a tenant's suspension is as wanted. Is is called with Agent.mu held.

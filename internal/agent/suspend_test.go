@@ -54,6 +54,27 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
+// Who suspends or resumes a share is told what it has of the GPU then, and not what it had when the driver was asked last.
+func TestSuspendTellsWhatIsThere(t *testing.T) {
+	n := newNode(t)
+	s := newSaver(n)
+	r := n.startAs(n.suspends(s, 100*gib))
+	one := n.use(r, s, "one", 50*gib, 40*gib, 0)
+	has := func(v *control.Tenant, err error, want uint64) {
+		t.Helper()
+		if err != nil || v.Shares[0].Observed == nil || *v.Shares[0].Observed != want {
+			t.Fatalf("want %d bytes: %+v, %v", want, v, err)
+		}
+	}
+	has(&n.list(r).Tenants[0], nil, 40*gib)
+	for range 2 {
+		v, err := r.suspend(t.Context(), root, control.SuspendParams{Tenant: one.created.Tenant.ID, Hold: true})
+		has(v, err, 0)
+		v, err = r.resume(t.Context(), root, control.ResumeParams{Tenant: one.created.Tenant.ID})
+		has(v, err, 40*gib)
+	}
+}
+
 // TestRoomAtDriver has somebody without a share in the room of one that comes back: it waits until the driver has it free.
 func TestRoomAtDriver(t *testing.T) {
 	n := newNode(t)
