@@ -91,7 +91,7 @@ func (h *Host) hold(ctx context.Context, client servefile.Client, who server.Cli
 	if closed := errors.Join(theirs.Close(), written.Close()); err != nil {
 		return nil, errors.Join(fmt.Errorf("start what holds a share: %w", err), closed, ours.Close(), errs.Close())
 	}
-	go s.listen(ctx, h, errs)
+	go s.listen(ctx, who.Name, errs)
 	spec := Spec{Take: take, Simgpu: h.options.Simgpu, Client: who.Name, Address: who.Address}
 	stop := context.AfterFunc(ctx, func() { _ = ours.Close() })
 	defer stop()
@@ -145,8 +145,8 @@ func (s *share) reason(err error) error {
 // longest is how much of a line of a holder is logged.
 const longest = 400
 
-// listen logs what the process and its workers write, and notices when all of them have ended.
-func (s *share) listen(ctx context.Context, h *Host, from io.ReadCloser) {
+// listen logs what the process and its workers write for a client, and notices when all of them have ended.
+func (s *share) listen(ctx context.Context, client string, from io.ReadCloser) {
 	defer close(s.silent)
 	defer from.Close()
 	for lines := bufio.NewReaderSize(from, 2*longest); ; {
@@ -161,7 +161,7 @@ func (s *share) listen(ctx context.Context, h *Host, from io.ReadCloser) {
 		s.mu.Lock()
 		s.said = text
 		s.mu.Unlock()
-		h.options.Log.InfoContext(ctx, "a share's holder says", "pid", s.process.Process.Pid, "text", text)
+		s.host.lines.Info(ctx, s.host.options.Log, client, "a share's holder says", "pid", s.process.Process.Pid, "text", text)
 	}
 }
 

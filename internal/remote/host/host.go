@@ -45,6 +45,7 @@ type Options struct {
 type Host struct {
 	options Options
 	book    book
+	lines   server.Lines // of what holds shares: each process of a client can have its worker write one
 
 	mu    sync.Mutex // guards the rest
 	agent *control.Client

@@ -19,8 +19,8 @@ const strangers = ""
 // longest is how much of a foreign text a line of the log has.
 const longest = 200
 
-// lines bounds what is logged, since others cause it. Nobody's lines leave out another's.
-type lines struct {
+// Lines bounds what is logged, since others cause it. Nobody's lines leave out another's.
+type Lines struct {
 	mu   sync.Mutex
 	from map[string]*second // by client
 }
@@ -32,7 +32,7 @@ type second struct {
 }
 
 // room reports whether a line may be written that a client causes, and how many were left out before it.
-func (l *lines) room(client string) (ok bool, leftOut int) {
+func (l *Lines) room(client string) (ok bool, leftOut int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.from == nil {
@@ -57,13 +57,13 @@ func (l *lines) room(client string) (ok bool, leftOut int) {
 const mostKnown = 1024
 
 // forget forgets clients that caused nothing lately, where there are many, but for those of whom lines were left out. lines.mu is held.
-func (l *lines) forget(now time.Time) {
+func (l *Lines) forget(now time.Time) {
 	if len(l.from) >= mostKnown {
 		maps.DeleteFunc(l.from, func(_ string, s *second) bool { return now.Sub(s.since) >= time.Second && s.count <= mostLines })
 	}
 }
 
-func (l *lines) log(ctx context.Context, log *slog.Logger, level slog.Level, client, text string, args ...any) {
+func (l *Lines) log(ctx context.Context, log *slog.Logger, level slog.Level, client, text string, args ...any) {
 	ok, leftOut := l.room(client)
 	if client != strangers {
 		args = append([]any{"client", client}, args...)
@@ -76,11 +76,13 @@ func (l *lines) log(ctx context.Context, log *slog.Logger, level slog.Level, cli
 	}
 }
 
-func (l *lines) info(ctx context.Context, log *slog.Logger, client, text string, args ...any) {
+// Info logs a line that a client causes, if there is room.
+func (l *Lines) Info(ctx context.Context, log *slog.Logger, client, text string, args ...any) {
 	l.log(ctx, log, slog.LevelInfo, client, text, args...)
 }
 
-func (l *lines) warn(ctx context.Context, log *slog.Logger, client, text string, args ...any) {
+// Warn logs a warning that a client causes, if there is room.
+func (l *Lines) Warn(ctx context.Context, log *slog.Logger, client, text string, args ...any) {
 	l.log(ctx, log, slog.LevelWarn, client, text, args...)
 }
 

@@ -13,12 +13,12 @@ import (
 func TestLinesOfOthers(t *testing.T) {
 	var out strings.Builder
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	var l lines
+	var l Lines
 	for range 10 * mostLines {
-		l.warn(t.Context(), log, strangers, "no client")
-		l.warn(t.Context(), log, "eve", "refused")
+		l.Warn(t.Context(), log, strangers, "no client")
+		l.Warn(t.Context(), log, "eve", "refused")
 	}
-	l.info(t.Context(), log, "ada", "took a share")
+	l.Info(t.Context(), log, "ada", "took a share")
 	if !strings.Contains(out.String(), `msg="took a share" client=ada`) {
 		t.Error("a client's line was left out for others'")
 	}
@@ -30,7 +30,7 @@ func TestLinesOfOthers(t *testing.T) {
 // Clients that come once, such as a cluster's claims, are forgotten. Of one whose lines were left out it is told how many.
 func TestLinesOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lines
+		var l Lines
 		for range 2 * mostLines {
 			l.room("eve")
 		}

@@ -64,7 +64,7 @@ type Server struct {
 	hello  time.Duration
 	gate   gate
 	shares shares
-	lines  lines
+	lines  Lines
 }
 
 // Bounds of time.
@@ -92,7 +92,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept connections: %w", err)
 		case err != nil:
-			s.lines.warn(ctx, s.Log, strangers, "cannot accept a connection", "error", err)
+			s.lines.Warn(ctx, s.Log, strangers, "cannot accept a connection", "error", err)
 			select {
 			case <-time.After(againPause):
 			case <-ctx.Done():
@@ -102,7 +102,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		leave, full := s.gate.enter(conn)
 		if full != "" {
 			_ = conn.Close()
-			s.lines.warn(ctx, s.Log, strangers, "turned away", "address", conn.RemoteAddr(), "why", full)
+			s.lines.Warn(ctx, s.Log, strangers, "turned away", "address", conn.RemoteAddr(), "why", full)
 			continue
 		}
 		sessions.Go(func() { s.meet(ctx, conn, leave) })
@@ -117,7 +117,7 @@ func (s *Server) meet(ctx context.Context, conn net.Conn, leave func()) {
 	defer stranger()
 	who, open, w, err := s.greet(ctx, secured)
 	if err != nil {
-		s.lines.warn(ctx, s.Log, strangers, "no client", "address", conn.RemoteAddr(), "why", short(err.Error()))
+		s.lines.Warn(ctx, s.Log, strangers, "no client", "address", conn.RemoteAddr(), "why", short(err.Error()))
 		if w != nil {
 			s.refuse(w, err)
 		}
@@ -126,7 +126,7 @@ func (s *Server) meet(ctx context.Context, conn net.Conn, leave func()) {
 	defer func() { _ = w.Close() }() // which may have ended
 	out, full := s.gate.admit(who.Name)
 	if full != "" {
-		s.lines.warn(ctx, s.Log, who.Name, "turned away", "address", who.Address, "why", full)
+		s.lines.Warn(ctx, s.Log, who.Name, "turned away", "address", who.Address, "why", full)
 		s.refuse(w, &wire.Refused{Code: wire.CodeHost, Text: full})
 		return
 	}

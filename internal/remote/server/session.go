@@ -29,7 +29,7 @@ func (s *Server) dispatch(ctx context.Context, who Client, open wire.Open, w *wi
 		err = &wire.Refused{Code: wire.CodeMessage, Text: fmt.Sprintf("this server does not do what client %s asks for (%s): install the same version of Divvy on both", who.Name, short(string(open.Purpose)))}
 	}
 	if err != nil {
-		s.lines.warn(ctx, s.Log, who.Name, "refused", "address", who.Address, "purpose", short(string(open.Purpose)), "why", short(err.Error()))
+		s.lines.Warn(ctx, s.Log, who.Name, "refused", "address", who.Address, "purpose", short(string(open.Purpose)), "why", short(err.Error()))
 		s.refuse(w, err)
 	}
 }
@@ -56,7 +56,7 @@ func (s *Server) share(ctx context.Context, who Client, take wire.Take, w *wire.
 	taken, err := s.Host.Take(asking, who, take, told)
 	switch {
 	case err != nil && asking.Err() != nil && ctx.Err() == nil:
-		s.lines.info(ctx, s.Log, who.Name, "gave up", "address", who.Address, "why", s.why(w))
+		s.lines.Info(ctx, s.Log, who.Name, "gave up", "address", who.Address, "why", s.why(w))
 		return nil
 	case err != nil && ctx.Err() != nil:
 		return &wire.Refused{Code: wire.CodeHost, Text: endsText}
@@ -66,7 +66,7 @@ func (s *Server) share(ctx context.Context, who Client, take wire.Take, w *wire.
 	held := s.shares.add(who.Name, taken)
 	granted := taken.Granted()
 	granted.Secret = held.secret
-	s.lines.info(ctx, s.Log, who.Name, "took a share", "address", who.Address, "share", granted.Name, "id", granted.ID,
+	s.lines.Info(ctx, s.Log, who.Name, "took a share", "address", who.Address, "share", granted.Name, "id", granted.ID,
 		"memory", granted.Memory, "cores", granted.Cores, "gpus", strings.Join(granted.UUIDs, ","), "host", short(take.Host), "user", short(take.User))
 	why := ""
 	if err := w.Send(wire.Answer{Granted: &granted}); err != nil {
@@ -84,7 +84,7 @@ func (s *Server) share(ctx context.Context, who Client, take wire.Take, w *wire.
 	taken.End()
 	held.links.Wait()
 	<-w.Done()
-	s.lines.info(ctx, s.Log, who.Name, "ended a share", "address", who.Address, "share", granted.Name, "id", granted.ID, "why", short(why))
+	s.lines.Info(ctx, s.Log, who.Name, "ended a share", "address", who.Address, "share", granted.Name, "id", granted.ID, "why", short(why))
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (s *Server) command(ctx context.Context, who Client, open wire.Open, w *wir
 	if open.Take == nil || open.Command == nil {
 		return &wire.Refused{Code: wire.CodeMessage, Text: "a command is asked for without saying which"}
 	}
-	s.lines.info(ctx, s.Log, who.Name, "runs a command", "address", who.Address, "command", nameOf(open.Command.Args),
+	s.lines.Info(ctx, s.Log, who.Name, "runs a command", "address", who.Address, "command", nameOf(open.Command.Args),
 		"directory", short(string(open.Command.Directory.Path)), "host", short(open.Take.Host), "user", short(open.Take.User))
 	err := s.Host.Command(ctx, who, *open.Take, *open.Command, w)
 	if refused := new(wire.Refused); errors.As(err, &refused) {
@@ -129,6 +129,6 @@ func (s *Server) command(ctx context.Context, who Client, open wire.Open, w *wir
 	if err != nil {
 		why = err.Error()
 	}
-	s.lines.info(ctx, s.Log, who.Name, "ended a command", "address", who.Address, "command", nameOf(open.Command.Args), "why", short(why))
+	s.lines.Info(ctx, s.Log, who.Name, "ended a command", "address", who.Address, "command", nameOf(open.Command.Args), "why", short(why))
 	return nil
 }
