@@ -28,8 +28,12 @@ type admission struct {
 	environment         []string
 }
 
-// usualDays is how long a bundle is valid.
-const usualDays = 365
+// usualDays is how long a bundle is valid. More than mostDays are no different: they are longer than any authority is, and many more
+// are no [time.Duration].
+const (
+	usualDays = 365
+	mostDays  = 36_500
+)
 
 const admitText = `Let a client in, or change what it may have: enter it in serve.yaml, and write a bundle,
 the one file that the client needs. It has a private key, which is kept nowhere else:
@@ -123,7 +127,7 @@ func (a *app) admit(cmd *cobra.Command, o *admission, dir, name string) error {
 	if err != nil {
 		return err
 	}
-	bundle, err := authority.Issue(name, time.Duration(o.days)*24*time.Hour)
+	bundle, err := authority.Issue(name, time.Duration(min(o.days, mostDays))*24*time.Hour)
 	if err != nil {
 		return err
 	}

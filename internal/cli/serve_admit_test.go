@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/remote/identity"
 	"github.com/divvy-gpu/divvy/internal/servefile"
@@ -178,6 +179,22 @@ func TestServeAdmit(t *testing.T) {
 	}
 	if status, _, errOut := call(t, "serve", "expel", "ada", "--dir", dir); status != 1 || !strings.Contains(errOut, `has no client "ada"`) {
 		t.Errorf("%d, %s", status, errOut)
+	}
+}
+
+// However many days are asked for, a bundle is valid from now on, and no longer than its authority.
+func TestServeAdmitLong(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "serve")
+	succeed(t, "serve", "init", "--dir", dir, "gpu1")
+	for _, days := range []string{"36500", "106752", "10000000", "9223372036854775807"} {
+		text := succeed(t, append([]string{"serve", "admit", "ada", "--dir", dir, "--out", "-", "--days", days}, asSomebody(t)...)...)
+		b, err := identity.ParseBundle([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if years := b.NotAfter().Year() - time.Now().Year(); years < 9 || years > 10 {
+			t.Errorf("for %s days: valid until %s", days, b.NotAfter())
+		}
 	}
 }
 
