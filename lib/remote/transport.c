@@ -43,6 +43,10 @@ REPLACED bool remote_strict(void) {
     return true;
 }
 
+REPLACED bool remote_ahead(void) {
+    return false;
+}
+
 REPLACED bool remote_several(void) {
     return false;
 }

@@ -46,6 +46,10 @@ int32_t remote_late(uint16_t call, int32_t result, uint64_t late);
  * because then there is none that could keep its error. */
 bool remote_strict(void);
 
+/* Whether as many posted records may be on their way as the driver takes launches before a program waits. A posted call waits
+ * then: the way to another host has room for tens of thousands, for which the program would have to wait at its end. */
+bool remote_ahead(void);
+
 /* Whether more than one thread of the program has called. Then a posted call that blocks waits: what the thread does next, and
  * what it tells others, comes after it, and the worker need hold up nobody else meanwhile. */
 bool remote_several(void);

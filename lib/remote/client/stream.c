@@ -24,6 +24,9 @@ static bool gathered;     /* something was put and not flushed */
 static bool waited;       /* and nothing was posted since that has the GPU work */
 static uint32_t due;      /* something is, or was, for the thread to flush */
 static uint64_t last_put; /* the sequence when the thread last woke */
+static uint32_t ahead;    /* posted into a socket since the last record that waits */
+
+#define MOST_AHEAD 1024u /* rings hold up who is 96 KiB ahead, which is as much */
 
 static struct remote_head head_of(const struct remote_head *head) {
     struct remote_head filled = *head;
@@ -69,6 +72,7 @@ static uint64_t put(struct remote_link *link, struct remote_head *head,
         return 0;
     }
     gathered = gather;
+    __atomic_store_n(&ahead, head->posted && gathers ? ahead + 1 : 0, __ATOMIC_RELAXED);
     if (!gather) {
         remote_link_flush(link);
     }
@@ -167,10 +171,14 @@ bool remote_strict(void) {
     return now || !remote_current();
 }
 
+bool remote_ahead(void) {
+    return __atomic_load_n(&ahead, __ATOMIC_RELAXED) >= MOST_AHEAD;
+}
+
 static void forked(void) {
     sending = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     sequence = last_put = 0;
     gathers = gathered = waited = false;
-    due = 0;
+    due = ahead = 0;
 }
 ON_FORKED(forked);

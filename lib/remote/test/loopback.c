@@ -249,6 +249,10 @@ bool remote_wait(uint64_t of, struct remote_reply *reply) {
     return true;
 }
 
+bool remote_ahead(void) {
+    return false;
+}
+
 bool remote_several(void) {
     return false;
 }
