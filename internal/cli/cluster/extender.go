@@ -9,10 +9,12 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/metadata"
@@ -112,11 +114,10 @@ func (o *extenderOptions) options(ctx context.Context, log *slog.Logger) (extend
 		return serve, program.Usage(err)
 	}
 	serve.Ledger.Grace = o.grace
-	if e := &serve.Election; e.Retry <= 0 || e.Deadline < 2*e.Retry || e.Duration <= e.Deadline {
-		return serve, program.Usage(errors.New("the lease needs --lease-duration > --lease-renew-deadline >= 2 × --lease-retry-period"))
-	}
-	if err := o.callers(); err != nil {
-		return serve, program.Usage(err)
+	for _, check := range []func() error{o.durations, o.objects, o.callers} {
+		if err := check(); err != nil {
+			return serve, program.Usage(err)
+		}
 	}
 	if err := o.connect(&serve, log); err != nil {
 		return serve, err
@@ -125,10 +126,47 @@ func (o *extenderOptions) options(ctx context.Context, log *slog.Logger) (extend
 	return serve, err
 }
 
+// durations checks those of the lease, and the grace.
+func (o *extenderOptions) durations() error {
+	switch e := &o.election; {
+	case e.Retry <= 0 || e.Deadline < 2*e.Retry || e.Duration <= e.Deadline:
+		return errors.New("the lease needs --lease-duration > --lease-renew-deadline >= 2 × --lease-retry-period")
+	case e.Duration < time.Second: // which the API server would be told as 0, and refuses
+		return errors.New("the lease is written in whole seconds: it needs --lease-duration >= 1s")
+	case o.grace < 0:
+		return fmt.Errorf("--grace %v: give 0s or more", o.grace)
+	}
+	return nil
+}
+
+// objects checks names that otherwise nobody but the API server would refuse, again and again.
+func (o *extenderOptions) objects() error {
+	e := &o.election
+	leases := []string{e.Name}
+	if e.Scheduler != "" {
+		leases = append(leases, e.Scheduler)
+	}
+	for _, name := range leases {
+		if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
+			return fmt.Errorf("%.100q is no name of a lease: %s", name, faults[0])
+		}
+	}
+	switch {
+	case e.Scheduler == e.Name:
+		return errors.New("--follow-lease is that of the schedulers: a replica that follows its own never leads")
+	case o.serving.Certificates == "":
+		return errors.New("--certificates is empty: give own, memory or a directory")
+	}
+	return checkDivvys(o.serving.Namespace)
+}
+
 // callers checks that not everybody may ask.
 func (o *extenderOptions) callers() error {
-	if (o.authority == "") != (len(o.names) == 0) {
+	switch {
+	case (o.authority == "") != (len(o.names) == 0):
 		return errors.New("give --client-authority and --client-name together")
+	case slices.Contains(o.names, ""):
+		return errors.New("--client-name is empty: every certificate without a name could bind every pod")
 	}
 	host, _, err := net.SplitHostPort(o.address)
 	if ip := net.ParseIP(host); o.authority == "" && (err != nil || ip == nil || !ip.IsLoopback()) {
