@@ -201,6 +201,21 @@ func (s *server) away() error {
 	return nil
 }
 
+// ready says why no scheduler is answered, nil if one is. Without a certificate none gets as far as a question.
+func (s *server) ready() error {
+	if err := s.away(); err != nil || s.options.TLS.GetCertificate == nil {
+		return err
+	}
+	certificate, err := s.options.TLS.GetCertificate(&tls.ClientHelloInfo{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: find the certificate to answer with: %w", errAway, err)
+	case certificate.Leaf != nil && time.Now().After(certificate.Leaf.NotAfter):
+		return fmt.Errorf("%w: the serving certificate has expired at %s", errAway, certificate.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // questions is the server for schedulers.
 func (s *server) questions(port *listener.Port) *http.Server {
 	h := &handler{core: s.core, binder: s.binder, away: s.away, room: newRoom(roomBytes), counts: s.counts, log: s.options.Log}
@@ -227,7 +242,7 @@ func (s *server) probes(registry *prometheus.Registry, port *listener.Port) *htt
 		s.core.unseen() // which waits for the core as every question does
 		probed(w, nil)
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { probed(w, s.away()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { probed(w, s.ready()) })
 	mux.HandleFunc("GET /standingz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.away(); !s.known.known() || s.ending.Load() {
 			probed(w, err)
