@@ -150,6 +150,7 @@ var ofClusters = []Finding{
 	{"cluster.callers", "anybody may ask the webhook", "`webhook.clients`, `networkPolicy.callers`"},
 	{"cluster.controller", "the controller does not answer", "`kubectl describe deployment divvy-controller`"},
 	{"cluster.scheduler", "the scheduler does not answer or is missing, or in mode slots the extender does not", "`kubectl describe deployment divvy-scheduler`"},
+	{"cluster.kube-scheduler", "in mode slots, the scheduler beside the extender is not of the API server's minor version or the one before, as after an upgrade of the cluster", "`helm upgrade`, without `slots.kubeScheduler.version`"},
 	{"cluster.leader", "no scheduler leads, or in mode slots the one that does hangs", "`kubectl logs deployment/divvy-scheduler`"},
 	{"cluster.extender", "in mode slots, no extender chooses GPUs, or the one that does hangs, so pods with shares wait", "`kubectl logs deployment/divvy-scheduler -c extender`"},
 	{"cluster.fenced", "in mode slots, a GPU took no more shares within the last hour, because pods and the node's agent say different things of it", "the pod that the line names, or the node's agent: [runbooks.md](runbooks.md#divvyschedulerdiffers)"},

@@ -56,7 +56,7 @@ func (c Cluster) Run(ctx context.Context) []doctor.Check {
 	}
 	agents, check := c.agents(ctx)
 	if slots(agents) {
-		checks = append(append(checks, c.placing(ctx)...), c.fenced(ctx), c.runtimes(ctx))
+		checks = append(append(checks, c.placing(ctx, version)...), c.fenced(ctx), c.runtimes(ctx))
 	} else {
 		_, controller := c.deployment(ctx, "cluster.controller", controllerName, "the controller")
 		checks = append(checks, controller)

@@ -3,7 +3,9 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/doctor"
@@ -29,7 +32,7 @@ const fencesTime = time.Hour
 
 // placing checks, where slots are served, that somebody places pods with shares: the scheduler with the extender beside it, or
 // the extender alone, which the cluster's own scheduler asks.
-func (c Cluster) placing(ctx context.Context) []doctor.Check {
+func (c Cluster) placing(ctx context.Context, server *version.Info) []doctor.Check {
 	found, check := c.deployment(ctx, "cluster.scheduler", schedulerName, "the scheduler")
 	if found == nil {
 		if check.Next == "" {
@@ -43,7 +46,7 @@ func (c Cluster) placing(ctx context.Context) []doctor.Check {
 		c.standing(ctx, found, &check)
 	}
 	c.awaited(found, &check)
-	checks := []doctor.Check{check}
+	checks := append([]doctor.Check{check}, suits(found, server)...)
 	if !alone {
 		leader, holder := c.leader(ctx)
 		c.ready(ctx, &leader, holder, schedulerContainer)
@@ -54,6 +57,34 @@ func (c Cluster) placing(ctx context.Context) []doctor.Check {
 	c.ready(ctx, &chooses, holder, extenderContainer)
 	return append(checks, chooses)
 }
+
+// suits warns of a kube-scheduler that Kubernetes does not support beside this API server, as after an upgrade of the cluster alone:
+// its minor version is the same, or one older. Nothing is said where the image's name does not tell its version. It is pure.
+func suits(deployment *appsv1.Deployment, server *version.Info) []doctor.Check {
+	for _, c := range deployment.Spec.Template.Spec.Containers {
+		if c.Name != schedulerContainer {
+			continue
+		}
+		image, _, _ := strings.Cut(c.Image, "@")
+		tag := image[strings.LastIndexAny(image, ":/")+1:]
+		found := minorOf.FindStringSubmatch(tag)
+		minor, err := strconv.Atoi(strings.TrimRight(server.Minor, "+"))
+		if found == nil || err != nil || server.Major != "1" {
+			continue
+		}
+		if of, err := strconv.Atoi(found[1]); err == nil && of != minor && of != minor-1 {
+			return []doctor.Check{{
+				ID: "cluster.kube-scheduler", Name: "the scheduler's version", Status: doctor.Warn,
+				Found: fmt.Sprintf("kube-scheduler %s does not serve Kubernetes %s", tag, server.GitVersion),
+				Next:  "`helm upgrade` without slots.kubeScheduler.version, which takes the API server's version; without Helm write that into the manifest",
+			}}
+		}
+	}
+	return nil
+}
+
+// minorOf finds the minor version in an image's tag.
+var minorOf = regexp.MustCompile(`^v1\.([0-9]{1,4})\.[0-9]`)
 
 // standing judges replicas of which, as the chart has it, only the one that leads is ready: the others have to run.
 func (c Cluster) standing(ctx context.Context, deployment *appsv1.Deployment, check *doctor.Check) {

@@ -13,6 +13,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -118,7 +119,7 @@ func TestPlacing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := slotted(!c.alone)
 			c.change(o)
-			checks := Cluster{Client: fake.NewClientset(o.objects()...), Namespace: system}.placing(t.Context())
+			checks := Cluster{Client: fake.NewClientset(o.objects()...), Namespace: system}.placing(t.Context(), &version.Info{Major: "1", Minor: "35", GitVersion: "v1.35.4"})
 			var lines []string
 			for _, check := range checks {
 				lines = append(lines, fmt.Sprintf("%s %s: %s; %s", check.Status, check.Name, check.Found, check.Next))
@@ -164,5 +165,29 @@ func TestFenced(t *testing.T) {
 	client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
 	if check := (Cluster{Client: client}).fenced(t.Context()); check.Status != doctor.Warn || check.Found != "forbidden" || check.Next == "" {
 		t.Errorf("without the right: %+v", check)
+	}
+}
+
+// The chart's scheduler is of the API server's minor version, or of the one before.
+func TestKubeSchedulersVersion(t *testing.T) {
+	for image, want := range map[string]string{
+		"registry.k8s.io/kube-scheduler:v1.35.4":                 "",
+		"registry.k8s.io/kube-scheduler:v1.34.0":                 "",
+		"here:5000/scheduler:v1.35.4-1@sha256:0123":              "",
+		"here:5000/scheduler@sha256:0123":                        "", // nothing tells
+		"here:5000/scheduler":                                    "",
+		"here/scheduler:latest":                                  "",
+		"registry.k8s.io/kube-scheduler:v1.36.3":                 "kube-scheduler v1.36.3 does not serve Kubernetes v1.35.4-gke.1",
+		"registry.k8s.io/kube-scheduler:v1.33.7":                 "kube-scheduler v1.33.7 does not serve Kubernetes v1.35.4-gke.1",
+		"registry.k8s.io/kube-scheduler:v1.32.1-rc.1@sha256:012": "kube-scheduler v1.32.1-rc.1 does not serve",
+	} {
+		deployment, _, _ := schedulerRuns()
+		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: schedulerContainer, Image: image}, {Name: extenderContainer, Image: "divvy:v0.1.0"}}
+		checks := suits(deployment, &version.Info{Major: "1", Minor: "35+", GitVersion: "v1.35.4-gke.1"})
+		switch {
+		case want == "" && len(checks) == 0:
+		case want == "" || len(checks) != 1 || checks[0].Status != doctor.Warn || !strings.HasPrefix(checks[0].Found, want) || checks[0].Next == "":
+			t.Errorf("%s: %+v", image, checks)
+		}
 	}
 }
