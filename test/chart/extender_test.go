@@ -213,6 +213,23 @@ func TestManualTellsTheSameOfTheExtender(t *testing.T) {
 	}
 }
 
+// What the notes have somebody write into a file is what the scheduler reads from it: a Secret's values are in base64.
+func TestNotesReadTheAuthority(t *testing.T) {
+	notes, err := render.Notes(dir, render.Options{Namespace: namespace, Kubernetes: oldest, Values: extenderOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for line := range strings.Lines(notes) {
+		if strings.Contains(line, "get secret "+v1alpha1.SchedulerName+"-extender-certificates") {
+			found = strings.HasSuffix(strings.TrimSpace(line), "| base64 -d")
+		}
+	}
+	if !found {
+		t.Errorf("the notes do not have the authority in PEM read:\n%s", notes)
+	}
+}
+
 // A version that is newer than what has run is served, and said to be.
 func TestNewerVersionIsSaid(t *testing.T) {
 	for kubernetes, want := range map[string]bool{oldest: false, newest: false, "v1.37.2": true} {
