@@ -116,6 +116,8 @@ func (h *handler) enter(ctx context.Context, r *http.Request, verb string) (*sta
 func (h *handler) fault(verb string, err error) (text []byte, result string) {
 	result = "refused"
 	switch {
+	case errors.Is(err, errSetUp):
+		result = "unreadable"
 	case errors.Is(err, errMessage):
 		return nil, "unreadable"
 	case errors.Is(err, errAway):

@@ -20,8 +20,12 @@ const (
 	longestName = 253
 )
 
-// errMessage marks a question that cannot be read.
-var errMessage = errors.New("invalid message")
+var (
+	// errMessage marks a question that cannot be read.
+	errMessage = errors.New("invalid message")
+	// errSetUp marks one that a scheduler asks whose configuration is wrong, which people are to hear of.
+	errSetUp = errors.New("the scheduler is set up wrongly")
+)
 
 // question asks about a pod and some nodes.
 type question struct {
@@ -45,7 +49,7 @@ func readQuestion(text []byte) (question, error) {
 		return q, fmt.Errorf("%w: %w", errMessage, err)
 	}
 	if nodes := fields["Nodes"]; len(nodes) > 0 && string(nodes) != "null" {
-		return q, fmt.Errorf("%w: it has whole nodes: set nodeCacheCapable: true for this extender in the scheduler's configuration", errMessage)
+		return q, fmt.Errorf("%w: %w: it asks with whole nodes: set nodeCacheCapable: true for this extender in its configuration", errMessage, errSetUp)
 	}
 	if q.nodes, err = namesOf(fields["NodeNames"]); err != nil {
 		return q, fmt.Errorf("%w: NodeNames: %w", errMessage, err)

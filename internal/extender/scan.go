@@ -59,7 +59,7 @@ func objectOf(text []byte) (map[string][]byte, error) {
 // namesOf reads a list of names; none is an error.
 func namesOf(text []byte) ([]string, error) {
 	if len(text) == 0 || string(text) == "null" {
-		return nil, errors.New("there are none: set nodeCacheCapable: true for this extender in the scheduler's configuration")
+		return nil, fmt.Errorf("there are none: %w: set nodeCacheCapable: true for this extender in its configuration", errSetUp)
 	}
 	all, ok := plainNames(string(text))
 	if !ok {
