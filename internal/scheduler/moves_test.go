@@ -99,3 +99,31 @@ func TestSeats(t *testing.T) {
 		})
 	}
 }
+
+// Of several pods that could have what is kept, the one that has waited longest has it.
+func TestSeatsByAge(t *testing.T) {
+	claims := claimsByName{}
+	e := engineOf(t, 4, claims)
+	pods := alone(e, claims, 9, 40)
+	u, err := e.Read(pods[0])
+	if err == nil {
+		err = e.Choose(u, nil, func(string) bool { return true })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &seat{id: "moved", pods: []moved{{pods[0], *u.Demand.Pod(), u.Place}}, over: e.clock().Add(time.Minute)}
+	e.queues.takings.seats = []*seat{s}
+	e.queues.set.Keep(s.id, pods[0], e.charges(s.places()))
+	for i, pod := range pods {
+		owned(pod, "owner")
+		pod.CreationTimestamp = metav1.Unix(1_000_000-int64(i), 0)
+		if i > 0 {
+			e.setPod(nil, pod)
+		}
+	}
+	e.follow()
+	if oldest := e.queues.set.ID(pods[8].UID); e.queues.takings.all[oldest] == nil || len(e.queues.takings.seats) > 0 {
+		t.Errorf("it is not the oldest that has it: %+v", e.queues.takings.all)
+	}
+}

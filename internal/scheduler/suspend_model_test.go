@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -136,8 +137,8 @@ func (w *suspending) fits(claim *resourcev1.ResourceClaim) bool {
 func (w *suspending) settleDown() {
 	w.t.Helper()
 	for range 60 {
-		for key, p := range w.pods {
-			if strings.HasPrefix(key, "b/") || p.Spec.NodeName == "" {
+		for _, key := range slices.Sorted(maps.Keys(w.pods)) {
+			if strings.HasPrefix(key, "b/") || w.pods[key].Spec.NodeName == "" {
 				w.delete(key)
 			}
 		}
@@ -146,7 +147,7 @@ func (w *suspending) settleDown() {
 			w.writes[0]()
 			w.writes = w.writes[1:]
 		}
-		for key := range w.api {
+		for _, key := range slices.Sorted(maps.Keys(w.api)) {
 			w.agent(key, false)
 		}
 		w.deliver()
@@ -213,7 +214,7 @@ func (w *suspending) finish() {
 		w.writes[0]()
 		w.writes = w.writes[1:]
 	}
-	for key := range w.api {
+	for _, key := range slices.Sorted(maps.Keys(w.api)) {
 		w.agent(key, false)
 	}
 	w.deliver()

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -190,7 +191,7 @@ const unreadable = -1
 // tidy ends orders that serve nobody. Those of plans are the plans'.
 func (e *Engine) tidy() {
 	s := &e.queues.suspensions
-	for key := range s.idle {
+	for _, key := range slices.Sorted(maps.Keys(s.idle)) {
 		if !slices.ContainsFunc(e.victims(), func(v *Victim) bool { return v.ordered(key) }) {
 			e.end(key)
 		}

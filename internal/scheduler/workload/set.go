@@ -273,16 +273,19 @@ func (p *pod) ends() bool { return p.DeletionTimestamp != nil || p.released && !
 // sorted are the members, the oldest first.
 func (w *work) sorted() []*pod {
 	all := slices.Collect(maps.Values(w.members))
-	slices.SortFunc(all, func(a, b *pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
-	})
+	slices.SortFunc(all, func(a, b *pod) int { return byAge(a.Pod, b.Pod) })
 	return all
+}
+
+// byAge orders pods, the oldest first.
+func byAge(a, b *corev1.Pod) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
 }
 
 // first is the oldest member, which speaks for its gang; nil for a claim.
 func (w *work) first() (first *pod) {
 	for _, p := range w.members {
-		if first == nil || cmp.Or(p.CreationTimestamp.Compare(first.CreationTimestamp.Time), strings.Compare(p.Name, first.Name), strings.Compare(string(p.UID), string(first.UID))) < 0 {
+		if first == nil || byAge(p.Pod, first.Pod) < 0 {
 			first = p
 		}
 	}
@@ -311,13 +314,14 @@ func (s *Set) Pod(id string) *corev1.Pod {
 	return nil
 }
 
-// Waiting are all pods that wait for a node.
+// Waiting are all pods that wait for a node, the oldest first.
 func (s *Set) Waiting() (all []*corev1.Pod) {
 	for _, p := range s.pods {
 		if p.Spec.NodeName == "" && len(p.claims) == 0 && !p.ends() {
 			all = append(all, p.Pod)
 		}
 	}
+	slices.SortFunc(all, byAge)
 	return all
 }
 
