@@ -40,8 +40,8 @@ type Config struct {
 	// SwapMemory is how much host memory swapped and suspended shares may have together, in bytes; 0 allows none.
 	SwapMemory uint64
 	// Unswappable is why a GPU can have no swap shares, and Unsuspendable why no share of the machine can be suspended, ""
-	// where that is possible; nil is possible.
-	Unswappable   func(gpu backend.GPU) string
+	// where that is possible; nil is possible. The channel, which is the same for all GPUs, is closed when more is known.
+	Unswappable   func(gpu backend.GPU) (why string, learned <-chan struct{})
 	Unsuspendable func() string
 	// Misuse is what is done about shares that take more of a GPU than they may, and about processes without a share of listed users.
 	Misuse agentconfig.Outside

@@ -115,7 +115,7 @@ func (a *Agent) fitOnHost(wanted Tenancy) error {
 			continue
 		}
 		need += s.Memory
-		if why := a.unswappable(a.gpu(s.UUID)); why != "" {
+		if why, _ := a.unswappable(a.gpu(s.UUID)); why != "" {
 			return &alloc.Refusal{Reason: alloc.ReasonNever, Text: fmt.Sprintf("GPU %s can have no swap shares: %s", s.UUID, why)}
 		}
 	}
@@ -145,19 +145,32 @@ func (a *Agent) hostAhead(mine *ticket) (sum uint64) {
 	return sum
 }
 
-// Unswappable is why a GPU can never have swap shares, however much host memory there is; "" where it can.
-func (a *Agent) Unswappable(gpu backend.GPU) string { return a.unswappable(gpu) }
+// Unswappable is why GPUs can never have swap shares, however much host memory there is, by their UUIDs, and a channel that is
+// closed when the driver has told more. A GPU in MIG mode is among them until its division is another.
+func (a *Agent) Unswappable() (why map[string]string, learned <-chan struct{}) {
+	why = map[string]string{}
+	for _, gpu := range a.gpus {
+		text, more := a.unswappable(gpu)
+		if text != "" {
+			why[gpu.UUID] = text
+		}
+		if more != nil {
+			learned = more
+		}
+	}
+	return why, learned
+}
 
 // Unsuspendable is why no share of this machine can be suspended, however much host memory there is; "" where one can.
 func (a *Agent) Unsuspendable() string { return a.unsuspendable() }
 
-// unswappable is why a GPU can never have swap shares, "" where it can.
-func (a *Agent) unswappable(gpu backend.GPU) string {
+// unswappable is why a GPU can never have swap shares, "" where it can, and what is closed when that may be another, see Config.
+func (a *Agent) unswappable(gpu backend.GPU) (why string, learned <-chan struct{}) {
 	switch {
 	case a.inMIGMode(gpu.UUID):
-		return inMIGMode
+		return inMIGMode, nil
 	case a.config.Unswappable == nil:
-		return ""
+		return "", nil
 	}
 	return a.config.Unswappable(gpu)
 }

@@ -16,11 +16,11 @@ func TestNothingLeavesInMIGMode(t *testing.T) {
 	q := newQuarry(t)
 	c := q.configured("")
 	c.SwapMemory = 64 * gib
-	c.Unswappable = func(gpu backend.GPU) string {
+	c.Unswappable = func(gpu backend.GPU) (string, <-chan struct{}) {
 		if gpu.UUID == firstID {
-			return "its driver does not bring memory that a program touches"
+			return "its driver does not bring memory that a program touches", nil
 		}
-		return ""
+		return "", nil
 	}
 	r := q.startAs(c)
 	const text = "GPU 0: it is in MIG mode, and the driver moves no memory of MIG instances to the host: leave out --"

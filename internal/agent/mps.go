@@ -96,7 +96,7 @@ func (a *Agent) unfit(r v1alpha1.ShareRequest, gpu backend.GPU) string {
 	case (r.Swap || r.SuspendAfter != 0) && a.inMIGMode(gpu.UUID):
 		why = inMIGMode
 	case r.Swap:
-		why = a.unswappable(gpu)
+		why, _ = a.unswappable(gpu)
 	}
 	return why
 }

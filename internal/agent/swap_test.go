@@ -102,11 +102,11 @@ func TestSwapIsRefused(t *testing.T) {
 			n := newNode(t)
 			settings := n.settings(n.backend)
 			settings.SwapMemory = c.memory
-			settings.Unswappable = func(gpu backend.GPU) string {
+			settings.Unswappable = func(gpu backend.GPU) (string, <-chan struct{}) {
 				if gpu.Index == 0 && name == "on a GPU that cannot" {
-					return "it is old"
+					return "it is old", nil
 				}
-				return ""
+				return "", nil
 			}
 			settings.Unsuspendable = func() string { return "it is another machine" }
 			r := n.startAs(settings)

@@ -26,6 +26,7 @@ type managed struct {
 	asking   bool
 	err      error     // why it did not answer the last time
 	due      time.Time // it is not asked before
+	learned  chan struct{}
 }
 
 // askAgain is how long a driver that did not answer is left alone.
@@ -45,13 +46,27 @@ func (m *managed) look() {
 		return
 	}
 	m.told, m.faulting, m.unseen = true, faulting, unseen
+	if m.learned != nil {
+		close(m.learned)
+		m.learned = nil
+	}
 }
 
-// why is why a GPU that is not in MIG mode can have no swap shares, "" where it can. It waits for no driver.
-func (m *managed) why(gpu backend.GPU) string {
+// why is why a GPU that is not in MIG mode can have no swap shares, "" where it can, and a channel that is closed when the driver
+// has told more. It waits for no driver.
+func (m *managed) why(gpu backend.GPU) (why string, learned <-chan struct{}) {
 	capability := m.capability(gpu)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.learned == nil {
+		m.learned = make(chan struct{})
+	}
+	return m.known(gpu, capability), m.learned
+}
+
+// known is why a GPU can have no swap shares, by what the driver has told, which it is asked anew if it has not told of the GPU.
+// Callers hold the lock.
+func (m *managed) known(gpu backend.GPU, capability string) string {
 	if m.told && !m.unseen[gpu.UUID] {
 		return whyNotSwapped(capability, gpu.UUID, m.faulting, nil)
 	}

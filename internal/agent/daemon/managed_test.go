@@ -32,7 +32,11 @@ func TestManagedMemoryAfterMIG(t *testing.T) {
 			inMIGMode:  func() map[string]bool { return maps.Clone(in) },
 			capability: func(backend.GPU) string { return "9.0" },
 		}
-		why := func(uuid string) string { return m.why(backend.GPU{UUID: uuid}) }
+		var learned <-chan struct{}
+		why := func(uuid string) (text string) {
+			text, learned = m.why(backend.GPU{UUID: uuid})
+			return text
+		}
 		answered <- struct{}{}
 		m.look()
 		for range 3 {
@@ -49,8 +53,14 @@ func TestManagedMemoryAfterMIG(t *testing.T) {
 			if text := why("GPU-a"); !strings.Contains(text, "it has left MIG mode") {
 				t.Errorf("while CUDA is asked: %q", text)
 			}
+			select {
+			case <-learned:
+				t.Error("an answer is told that has not come")
+			default:
+			}
 		}
 		answered <- struct{}{}
+		<-learned
 		synctest.Wait()
 		if text := why("GPU-a"); text != "" || asked.Load() != 2 {
 			t.Errorf("after MIG mode: %q, asked %d times", text, asked.Load())
@@ -95,7 +105,7 @@ func TestManagedMemoryUnanswered(t *testing.T) {
 		}
 		says := func(when, uuid, want string, times int) {
 			t.Helper()
-			text := m.why(backend.GPU{UUID: uuid})
+			text, _ := m.why(backend.GPU{UUID: uuid})
 			synctest.Wait()
 			if !strings.Contains(text, want) || (text == "") != (want == "") || asked != times {
 				t.Errorf("%s: %s is %q, want %q; asked %d times, want %d", when, uuid, text, want, asked, times)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
@@ -147,6 +149,60 @@ func TestPoolOfANodeThatSwaps(t *testing.T) {
 		if got := memory.String() + " " + swap.Value.String() + " " + most; got != want {
 			t.Errorf("capability %s: memory, swapMemory and the most of it are %s, want %s", capability, got, want)
 		}
+	}
+}
+
+// oneGPU is a backend that has one GPU and nothing else.
+type oneGPU struct{ backend.Backend }
+
+func (oneGPU) Discover(context.Context) ([]backend.GPU, error) {
+	return []backend.GPU{{UUID: "GPU-00000000-0000-4000-8000-000000000001", Total: 16 << 30}}, nil
+}
+
+func (oneGPU) Recover(context.Context) ([]backend.Found, error) { return nil, nil }
+
+// Whether a GPU swaps is published anew once the driver has told of it.
+func TestPoolWhenTheDriverTells(t *testing.T) {
+	why, learned := "its driver is being asked", make(chan struct{})
+	a, err := agent.New(t.Context(), agent.Config{
+		Backends: agenttest.Backends(oneGPU{}), Checkpoint: filepath.Join(t.TempDir(), "tenants.json"), Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Unswappable: func(backend.GPU) (string, <-chan struct{}) {
+			if why == "" {
+				return "", nil
+			}
+			return why, learned
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := agentconfig.Parse("agent.yaml", []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\nturnMemory: 25%\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uuid := a.GPUs()[0].UUID
+	o := &publisher{
+		Node: daemon.Node{Agent: a, Health: &health.Monitor{}, Library: &nvml.Library{}, Rules: rules, SwapMemory: 64 << 30},
+		gpus: a.GPUs(), kinds: map[string]kind{uuid: {capability: "9.0"}},
+	}
+	o.forms = newForms("n1", nil, nil, slog.New(slog.DiscardHandler))
+	o.forms.set(map[string]published{uuid: {form: pool.Shared}})
+	d := newDefaults(v1alpha1.NodeDefaults{}, nil, "n1", slog.New(slog.DiscardHandler))
+	d.set(v1alpha1.NodeDefaults{}, nil)
+	memory := func() (string, <-chan struct{}) {
+		resources, changed, err := o.claims(t.Context(), "n1", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := resources.Pools["n1"].Slices[0].Devices[0].Capacity[v1alpha1.CapacityMemory].Value
+		return size.String(), changed
+	}
+	before, changed := memory()
+	why = ""
+	close(learned)
+	<-changed
+	if after, _ := memory(); before != "16Gi" || after != "12Gi" {
+		t.Errorf("%s of its memory are outside turns before, and %s after", before, after)
 	}
 }
 

@@ -113,7 +113,9 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 	if errors.Is(err, errUnlabelled) || shapes == nil {
 		return resourceslice.DriverResources{}, changed, nil
 	}
-	gpus := forgiven(shape(p.devices(faults), shapes))
+	unswappable, learned := untilOther(ctx, p.Agent.Unswappable)
+	changed = either(ctx, changed, learned)
+	gpus := forgiven(shape(p.devices(faults, unswappable), shapes))
 	if divided := p.divide(ctx, gpus, shapes); divided != nil {
 		changed = either(ctx, changed, divided)
 	}
@@ -185,8 +187,8 @@ func untilOther[T any](ctx context.Context, ask func() (T, <-chan struct{})) (T,
 	return before, changed
 }
 
-// devices returns the GPUs of the node's pool.
-func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
+// devices returns the GPUs of the node's pool, of which some can have no swap shares.
+func (p *publisher) devices(faults map[string]health.Fault, unswappable map[string]string) []pool.GPU {
 	version := p.Library.Version()
 	var gpus []pool.GPU
 	for _, gpu := range p.gpus {
@@ -194,7 +196,7 @@ func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
 		g := pool.GPU{
 			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: kind.architecture, Brand: kind.brand, Capability: kind.capability,
 			Memory: gpu.Capacity(), DriverVersion: version.Driver, CUDA: version.CUDA, NVIDIANames: p.nvidiaNames,
-			Unswappable: p.Agent.Unswappable(gpu) != "", Suspends: p.Agent.Unsuspendable() == "",
+			Unswappable: unswappable[gpu.UUID] != "", Suspends: p.Agent.Unsuspendable() == "",
 		}
 		if location, ok := p.locations[gpu.UUID]; ok {
 			g.Location = &location
