@@ -7,7 +7,7 @@
 #define NOW 5000000000000ull
 
 int main(void) {
-    struct tenant tenant;
+    static struct tenant tenant; /* it is removed at exit */
     tenant_make(&tenant, 4, MIB);
     dv_share *share = tenant_open(&tenant);
     dv_page_gpu *gpu = &share->gpu[1];
