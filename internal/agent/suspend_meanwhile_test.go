@@ -124,6 +124,13 @@ func TestLostIsTold(t *testing.T) {
 	if told := n.list(r).Events; !slices.ContainsFunc(told, func(e control.Event) bool { return e.Text == want && e.PID == one.pid() }) {
 		t.Errorf("the events are %+v, without %q", told, want)
 	}
+	if said := n.list(r).Tenants[0].Fault; said != want {
+		t.Errorf("the share is listed with %q, want %q", said, want)
+	}
+	one.kill()
+	if said := n.list(r).Tenants; len(said) > 0 && said[0].Fault != "" {
+		t.Errorf("after its end the share is listed with %q", said[0].Fault)
+	}
 }
 
 // What a user may have of the host's memory holds for suspended shares as for swap shares.

@@ -341,17 +341,17 @@ func (a *Agent) stays(ctx context.Context, t *tenant) (leaves bool, err error) {
 	return false, err
 }
 
-// endLost is how a process ends that the driver lost. One that waits in the driver may handle no signal.
-func endLost(pid int) string { return fmt.Sprintf("end it by `kill -9 %d`", pid) }
-
 // tellLost tells of processes that the driver lost. Agent.mu is held.
 func (a *Agent) tellLost(ctx context.Context, t *tenant, processes []found) {
 	for _, p := range processes {
 		if p.State != suspension.Failed {
 			continue
 		}
-		text := fmt.Sprintf("the driver lost process %d: its calls wait for ever, so %s", p.PID, endLost(p.PID))
+		text := lostText(p.PID)
 		t.failed = text
+		if !slices.Contains(t.lost, p.id) {
+			t.lost = append(t.lost, p.id)
+		}
 		a.happenedTo(ctx, t, control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: text, PID: p.PID})
 	}
 }

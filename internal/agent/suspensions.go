@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,6 +83,23 @@ func (t *tenant) describeSuspended() *control.Suspended {
 	return v
 }
 
+// lostText says which of a tenant's processes the driver lost and how they end, "" while there is none. Agent.mu is held.
+func (t *tenant) lostText() string {
+	t.lost = slices.DeleteFunc(t.lost, func(id process.ID) bool { return !id.Alive() })
+	if len(t.lost) == 0 {
+		return ""
+	}
+	return lostText(t.lost[0].PID)
+}
+
+// lostText says how a process ends that the driver lost. One that waits in the driver may handle no signal.
+func lostText(pid int) string {
+	return fmt.Sprintf("the driver lost process %d: its calls wait for ever, so %s", pid, endLost(pid))
+}
+
+// endLost is the command.
+func endLost(pid int) string { return fmt.Sprintf("end it by `kill -9 %d`", pid) }
+
 // mover is what an agent knows of a tenant that is suspended or may be, beside its record. Agent.mu guards the rest of it.
 type mover struct {
 	// begin orders the beginnings of suspensions, and is taken before Agent.mu.
@@ -98,6 +117,8 @@ type mover struct {
 	// failed is why the last suspension came to nothing, and rests until when none is begun by itself.
 	failed string
 	rests  time.Time
+	// lost are its processes that the driver lost.
+	lost []process.ID
 	// awake is since when the agent knows of its calls, or since when it is back, by CLOCK_MONOTONIC in ns, 0 before.
 	awake uint64
 }
