@@ -6,6 +6,21 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
+// asksShare reports whether a pod asks for a share, or for the slot that goes with one.
+func asksShare(pod *corev1.Pod) bool {
+	if pod.Annotations[v1alpha1.RequestAnnotation] != "" {
+		return true
+	}
+	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range all {
+			if _, slot := all[i].Resources.Requests[v1alpha1.SlotResource]; slot {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // foreign says why a pod cannot be placed by slots at all, "" for nothing. Such a pod named this scheduler by itself: the webhook
 // leaves a pod alone that names a scheduler of gangs or queues.
 func foreign(pod *corev1.Pod) string {

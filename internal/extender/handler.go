@@ -16,6 +16,7 @@ import (
 const (
 	VerbFilter     = "filter"
 	VerbPrioritize = "prioritize"
+	VerbPreempt    = "preempt"
 	VerbBind       = "bind"
 )
 
@@ -45,7 +46,7 @@ type handler struct {
 func (h *handler) mux() http.Handler {
 	mux := http.NewServeMux()
 	for verb, answer := range map[string]func(context.Context, []byte) ([]byte, error){
-		VerbFilter: h.filter, VerbPrioritize: h.prioritise, VerbBind: h.bind,
+		VerbFilter: h.filter, VerbPrioritize: h.prioritise, VerbPreempt: h.preempt, VerbBind: h.bind,
 	} {
 		mux.HandleFunc("POST /"+verb, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, verb, answer) })
 	}
@@ -177,6 +178,14 @@ func (h *handler) prioritise(_ context.Context, text []byte) ([]byte, error) {
 		return nil, err
 	}
 	return scoresText(scores), nil
+}
+
+func (h *handler) preempt(_ context.Context, text []byte) ([]byte, error) {
+	q, err := readPreemption(text)
+	if err != nil {
+		return nil, err
+	}
+	return q.text(h.core.preempt(q.question)), nil
 }
 
 func (h *handler) bind(ctx context.Context, text []byte) ([]byte, error) {

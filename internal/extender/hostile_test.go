@@ -33,7 +33,11 @@ func TestHostileQuestions(t *testing.T) {
 		text         string
 	}{
 		"another method":     {http.MethodGet, "/filter", http.NoBody, http.StatusMethodNotAllowed, ""},
-		"another verb":       {http.MethodPost, "/preempt", strings.NewReader("{}"), http.StatusNotFound, ""},
+		"another verb":       {http.MethodPost, "/evict", strings.NewReader("{}"), http.StatusNotFound, ""},
+		"long victims":       {http.MethodPost, "/preempt", io.LimitReader(endless{}, longestMessage+1), http.StatusRequestEntityTooLarge, ""},
+		"whole victims":      {http.MethodPost, "/preempt", strings.NewReader(`{"Pod":{},"NodeNameToVictims":{"a":{"Pods":[]}}}`), http.StatusBadRequest, "set nodeCacheCapable: true"},
+		"half of victims":    {http.MethodPost, "/preempt", strings.NewReader(`{"NodeNameToMetaVictims":{"a":{"Pods":[}}}`), http.StatusBadRequest, ""},
+		"victims on no node": {http.MethodPost, "/preempt", strings.NewReader(strings.Replace(question(10, "a"), `"NodeNames":["a"]`, `"NodeNameToMetaVictims":{"nowhere":{"Pods":[{"UID":"v"}]}}`, 1)), http.StatusOK, `{"NodeNameToMetaVictims":{}}`},
 		"long, without size": {http.MethodPost, "/filter", io.LimitReader(endless{}, longestMessage+1), http.StatusRequestEntityTooLarge, ""},
 		"deep":               {http.MethodPost, "/filter", strings.NewReader(deep), http.StatusBadRequest, "deeper"},
 		"whole nodes":        {http.MethodPost, "/filter", strings.NewReader(`{"Pod":{},"Nodes":{"items":[]},"NodeNames":null}`), http.StatusOK, `"Error":"invalid message: the scheduler is set up wrongly: it asks with whole nodes: set nodeCacheCapable: true`},

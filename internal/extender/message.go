@@ -44,33 +44,42 @@ type binding struct {
 // readQuestion reads what the scheduler asks when it filters or scores nodes. Fields that it may have besides are left alone.
 func readQuestion(text []byte) (question, error) {
 	var q question
-	fields, err := objectOf(text)
+	fields, err := objectOf(text, mostFields)
 	if err != nil {
 		return q, fmt.Errorf("%w: %w", errMessage, err)
 	}
-	if nodes := fields["Nodes"]; len(nodes) > 0 && string(nodes) != "null" {
+	if said(fields["Nodes"]) {
 		return q, fmt.Errorf("%w: %w: it asks with whole nodes: set nodeCacheCapable: true for this extender in its configuration", errMessage, errSetUp)
 	}
 	if q.nodes, err = namesOf(fields["NodeNames"]); err != nil {
 		return q, fmt.Errorf("%w: NodeNames: %w", errMessage, err)
 	}
-	if len(fields["Pod"]) == 0 || string(fields["Pod"]) == "null" {
-		return q, fmt.Errorf("%w: it has no pod", errMessage)
-	}
-	q.pod = &corev1.Pod{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(fields["Pod"], q.pod); err != nil {
-		return q, fmt.Errorf("%w: Pod: %w", errMessage, err)
-	}
-	if q.pod.UID == "" || q.pod.Name == "" || q.pod.Namespace == "" {
-		return q, fmt.Errorf("%w: the pod has no name or no UID", errMessage)
-	}
-	return q, nil
+	q.pod, err = readPod(fields["Pod"])
+	return q, err
 }
+
+// readPod reads the pod of a question.
+func readPod(text []byte) (*corev1.Pod, error) {
+	if !said(text) {
+		return nil, fmt.Errorf("%w: it has no pod", errMessage)
+	}
+	pod := &corev1.Pod{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, pod); err != nil {
+		return nil, fmt.Errorf("%w: Pod: %w", errMessage, err)
+	}
+	if pod.UID == "" || pod.Name == "" || pod.Namespace == "" {
+		return nil, fmt.Errorf("%w: the pod has no name or no UID", errMessage)
+	}
+	return pod, nil
+}
+
+// said reports whether a field has a value.
+func said(text []byte) bool { return len(text) > 0 && string(text) != "null" }
 
 // readBinding reads what the scheduler asks when it binds a pod.
 func readBinding(text []byte) (binding, error) {
 	var b binding
-	if _, err := objectOf(text); err != nil { // which refuses a field that occurs twice
+	if _, err := objectOf(text, mostFields); err != nil { // which refuses a field that occurs twice
 		return b, fmt.Errorf("%w: %w", errMessage, err)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &b); err != nil {

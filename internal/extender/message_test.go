@@ -99,7 +99,7 @@ func FuzzQuestion(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		q, err := readQuestion(text)
-		fields, scanned := objectOf(text)
+		fields, scanned := objectOf(text, mostFields)
 		var general map[string]json.RawMessage
 		if strict := json.Unmarshal(text, &general); strict == nil && scanned == nil && general != nil {
 			for key, value := range general {

@@ -23,7 +23,7 @@ func newCounts(registry prometheus.Registerer, c *core) *counts {
 	m := &counts{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "divvy_extender_requests_total",
-			Help: "Questions of the scheduler, by verb (filter, prioritize, bind) and result: answered, refused, away or unreadable.",
+			Help: "Questions of the scheduler, by verb (filter, prioritize, preempt, bind) and result: answered, refused, away or unreadable.",
 		}, []string{"verb", "result"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "divvy_extender_request_seconds",

@@ -206,7 +206,11 @@ func (w *town) schedule(pod *corev1.Pod) {
 	if pod == nil || pod.Spec.NodeName != "" {
 		return
 	}
+	kept := w.core.preempt(question{pod, w.names})
 	answer := w.core.filter(question{pod, w.names})
+	if !slices.Equal(kept, answer.fits) {
+		w.t.Errorf("others may be ended for %s on %q, and it fits on %q", pod.Name, kept, answer.fits)
+	}
 	if _, err := w.core.prioritise(question{pod, w.names}); err != nil {
 		w.t.Fatal(err)
 	}

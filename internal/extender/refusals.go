@@ -20,8 +20,9 @@ import (
 
 // waiting is a pod that the scheduler was let put nowhere, until it asks again.
 type waiting struct {
-	pod   *corev1.Pod
-	nodes []string
+	pod *corev1.Pod
+	// nodes are those on which it was refused, and ends some of those on which the scheduler was not to end others for it.
+	nodes, ends []string
 	// changes are those of the ledger when the pod fitted nowhere last, and fits tells that it fitted at the last look.
 	changes int
 	fits    bool
@@ -35,6 +36,9 @@ const (
 	// that wait have more, all are forgotten, and the scheduler asks about those pods by itself, every five minutes.
 	mostRefusals = 1 << 16
 	mostKept     = 1 << 20
+	// mostEnds bounds what is kept of nodes on which others would have been ended: of more than 100 the scheduler draws some, and so
+	// asks about others each time, which no two pods share.
+	mostEnds = 128
 	// mostLooks bounds how many different questions are answered again in one look, and mostCalls how often the scheduler is called.
 	mostLooks = 256
 	mostCalls = 32
@@ -56,7 +60,25 @@ var seed = maphash.MakeSeed()
 
 // note notes a refusal.
 func (r *refusals) note(q question, changes int) {
-	names := slices.Sorted(slices.Values(q.nodes)) // a scheduler names them in any order
+	delete(r.by, q.pod.UID)
+	nodes := r.keep(q.nodes)
+	r.by[q.pod.UID] = &waiting{pod: trimPod(q.pod), nodes: nodes, changes: changes, pause: firstCall}
+}
+
+// noteEnds notes that nobody is to be ended for a pod on some nodes, beside its refusal, if that is noted.
+func (r *refusals) noteEnds(q question, changes int) {
+	ends := r.keep(q.nodes[:min(len(q.nodes), mostEnds)])
+	w := r.by[q.pod.UID]
+	if w == nil {
+		w = &waiting{pod: trimPod(q.pod), changes: changes, pause: firstCall}
+		r.by[q.pod.UID] = w
+	}
+	w.ends = ends
+}
+
+// keep returns the list of some names that all pods share, and makes room for it and for one more pod.
+func (r *refusals) keep(all []string) []string {
+	names := slices.Sorted(slices.Values(all)) // a scheduler names them in any order
 	var h maphash.Hash
 	h.SetSeed(seed)
 	for _, name := range names {
@@ -68,7 +90,6 @@ func (r *refusals) note(q question, changes int) {
 	if !slices.Equal(nodes, names) {
 		nodes, more = names, len(names)
 	}
-	delete(r.by, q.pod.UID)
 	if r.kept+more > mostKept {
 		r.sweep()
 	}
@@ -78,7 +99,7 @@ func (r *refusals) note(q question, changes int) {
 	if more > 0 {
 		r.lists[id], r.kept = nodes, r.kept+more
 	}
-	r.by[q.pod.UID] = &waiting{pod: trimPod(q.pod), nodes: nodes, changes: changes, pause: firstCall}
+	return nodes
 }
 
 // sweep drops the lists that no pod has.
@@ -86,19 +107,29 @@ func (r *refusals) sweep() {
 	used := map[*string]bool{}
 	r.kept = 0
 	for _, w := range r.by {
-		if len(w.nodes) > 0 && !used[&w.nodes[0]] {
-			used[&w.nodes[0]] = true
-			r.kept += len(w.nodes)
+		for _, list := range [][]string{w.nodes, w.ends} {
+			if first := firstOf(list); first != nil && !used[first] {
+				used[first] = true
+				r.kept += len(list)
+			}
 		}
 	}
-	maps.DeleteFunc(r.lists, func(_ uint64, list []string) bool { return !used[&list[0]] })
+	maps.DeleteFunc(r.lists, func(_ uint64, list []string) bool { return !used[firstOf(list)] })
+}
+
+// firstOf tells lists that are kept from each other; nil is that of an empty one.
+func firstOf(list []string) *string {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list[0]
 }
 
 // alike is equal for pods that ask for the same on the same nodes.
 type alike struct {
 	asks           request
 	models, prefer string
-	nodes          *string
+	nodes, ends    *string
 }
 
 // late are pods that were refused, that have fitted at two looks since, and that the scheduler has not asked about meanwhile: it
@@ -127,13 +158,13 @@ func (c *core) isLate(r *waiting, known map[alike]bool, now time.Time) bool {
 	if pod := c.pods[r.pod.Namespace+"/"+r.pod.Name]; pod == nil || pod.UID != uid || c.refusals.by[uid] != r || c.flights[uid] != nil {
 		return false
 	}
-	if !r.fits && r.changes == c.ledger.Changes() || len(r.nodes) == 0 {
+	if !r.fits && r.changes == c.ledger.Changes() || len(r.nodes)+len(r.ends) == 0 {
 		return false
 	}
-	id := alike{requestOf(r.pod), r.pod.Annotations[v1alpha1.ModelsAnnotation], r.pod.Annotations[v1alpha1.PreferAnnotation], &r.nodes[0]}
+	id := alike{requestOf(r.pod), r.pod.Annotations[v1alpha1.ModelsAnnotation], r.pod.Annotations[v1alpha1.PreferAnnotation], firstOf(r.nodes), firstOf(r.ends)}
 	fits, is := known[id]
 	if !is {
-		fits = c.ledger.FitsOn(r.pod, r.nodes)
+		fits = c.ledger.FitsOn(r.pod, r.nodes) || c.ledger.FitsOn(r.pod, r.ends)
 		known[id] = fits
 	}
 	before := r.fits

@@ -20,10 +20,10 @@ const (
 // errJSON marks what is not JSON of the expected form.
 var errJSON = errors.New("is not the JSON that is expected")
 
-// objectOf returns the fields of an object as they are written. It goes over the text once and does not look into values: most of
+// objectOf returns the fields of an object as they are written, at most so many. It goes over the text once and does not look into values: most of
 // a question are the names of nodes, and a general decoder would take longer for them than their answer takes. Whoever uses a
 // value reads it, and so finds out whether it is one.
-func objectOf(text []byte) (map[string][]byte, error) {
+func objectOf(text []byte, most int) (map[string][]byte, error) {
 	s := scanner{text: text}
 	fields := map[string][]byte{}
 	if err := s.expect('{'); err != nil {
@@ -38,8 +38,8 @@ func objectOf(text []byte) (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := fields[key]; twice || len(fields) >= mostFields {
-			return nil, fmt.Errorf("%w: field %q occurs twice, or there are more than %d", errJSON, key, mostFields)
+		if _, twice := fields[key]; twice || len(fields) >= most {
+			return nil, fmt.Errorf("%w: field %q occurs twice, or there are more than %d", errJSON, key, most)
 		}
 		if fields[key], err = s.value(); err != nil {
 			return nil, err
@@ -58,7 +58,7 @@ func objectOf(text []byte) (map[string][]byte, error) {
 
 // namesOf reads a list of names; none is an error.
 func namesOf(text []byte) ([]string, error) {
-	if len(text) == 0 || string(text) == "null" {
+	if !said(text) {
 		return nil, fmt.Errorf("there are none: %w: set nodeCacheCapable: true for this extender in its configuration", errSetUp)
 	}
 	all, ok := plainNames(string(text))
@@ -72,12 +72,16 @@ func namesOf(text []byte) ([]string, error) {
 	if len(all) > mostNodes {
 		return nil, fmt.Errorf("%d are more than %d", len(all), mostNodes)
 	}
+	return all, eachIsName(all)
+}
+
+func eachIsName(all []string) error {
 	for _, name := range all {
 		if name == "" || len(name) > longestName {
-			return nil, fmt.Errorf("a name has 1 to %d bytes", longestName)
+			return fmt.Errorf("a name has 1 to %d bytes", longestName)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // plainNames reads a list whose names are the same in JSON and have no space between them. All names are parts of one string.

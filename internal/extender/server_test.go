@@ -181,12 +181,19 @@ func TestServe(t *testing.T) {
 	if status, _ := r.post(VerbPrioritize, question); status != http.StatusServiceUnavailable {
 		t.Errorf("who follows scores: %d", status)
 	}
+	victims := strings.Replace(question, `"Nodes":null,"NodeNames":["a","b"]`, `"NodeNameToVictims":null,"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"v"}],"NumPDBViolations":2},"b":{"Pods":[{"UID":"w"}],"NumPDBViolations":0}}`, 1)
+	if status, text := r.post(VerbPreempt, victims); status != http.StatusServiceUnavailable || !strings.Contains(text, "does not hold") {
+		t.Errorf("who follows has others ended: %d %s", status, text)
+	}
 	r.hold("extender", "")
 	r.until("/readyz", http.StatusOK)
 	if status, text := r.post(VerbFilter, question); status != http.StatusOK || !strings.Contains(text, `{"NodeNames":["a"],"FailedAndUnresolvableNodes":{"b":`) {
 		t.Errorf("%d %s", status, text)
 	}
 	if status, text := r.post(VerbPrioritize, question); status != http.StatusOK || !strings.HasPrefix(text, `[{"Host":"a","Score":10}`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := r.post(VerbPreempt, victims); status != http.StatusOK || text != `{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"v"}],"NumPDBViolations":2}}}` {
 		t.Errorf("%d %s", status, text)
 	}
 	if status, text := r.post(VerbFilter, strings.Repeat(" ", longestMessage)+question); status != http.StatusRequestEntityTooLarge {
@@ -198,7 +205,8 @@ func TestServe(t *testing.T) {
 	if status, text := r.post(VerbBind, bind); status != http.StatusOK || text != `{"Error":""}` || r.w.pod("p").Spec.NodeName != "a" {
 		t.Errorf("%d %s", status, text)
 	}
-	if _, text := r.get("/metrics"); !strings.Contains(text, `divvy_extender_binds_total{result="bound"} 1`) || !strings.Contains(text, "divvy_extender_leads 1") {
+	if _, text := r.get("/metrics"); !strings.Contains(text, `divvy_extender_binds_total{result="bound"} 1`) || !strings.Contains(text, "divvy_extender_leads 1") ||
+		!strings.Contains(text, `divvy_extender_requests_total{result="answered",verb="preempt"} 1`) || !strings.Contains(text, `divvy_extender_requests_total{result="away",verb="preempt"} 1`) {
 		t.Error(text)
 	}
 	r.hold("extender", "other")

@@ -64,17 +64,37 @@ func (l *Ledger) Changes() int { return l.changes }
 
 // FitsOn reports whether a pod fits on one of some nodes, as [Ledger.Filter] says it.
 func (l *Ledger) FitsOn(pod *corev1.Pod, nodes []string) bool {
+	fits, err := l.fitting(pod)
+	return err == nil && slices.ContainsFunc(nodes, fits)
+}
+
+// Fitting are those of some nodes on which a pod fits, as [Ledger.Filter] says it, in their order. The error is [ErrPod].
+func (l *Ledger) Fitting(pod *corev1.Pod, nodes []string) (some []string, err error) {
+	fits, err := l.fitting(pod)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range nodes {
+		if fits(name) {
+			some = append(some, name)
+		}
+	}
+	return some, nil
+}
+
+// fitting tells of each node whether a pod fits there, until the ledger changes.
+func (l *Ledger) fitting(pod *corev1.Pod) (func(node string) bool, error) {
 	q, err := l.ask(pod)
 	if err != nil {
-		return false
+		return nil, err
 	}
 	l.flush()
 	q.update()
 	reserved := l.flights[pod.UID]
-	return slices.ContainsFunc(nodes, func(name string) bool {
+	return func(name string) bool {
 		at, known := l.inv.Position(name)
 		return known && q.at(at) != nil && (reserved == nil || reserved.node == name)
-	})
+	}, nil
 }
 
 func (l *Ledger) verdict(q *asked, name string) Verdict {
