@@ -27,11 +27,11 @@ type schedulerConfig struct {
 	}
 	Profiles  []struct{ SchedulerName string }
 	Extenders []struct {
-		URLPrefix, FilterVerb, PrioritizeVerb, BindVerb string
-		NodeCacheCapable, Ignorable, EnableHTTPS        bool
-		Weight                                          int
-		HTTPTimeout                                     string
-		ManagedResources                                []struct {
+		URLPrefix, FilterVerb, PrioritizeVerb, PreemptVerb, BindVerb string
+		NodeCacheCapable, Ignorable, EnableHTTPS                     bool
+		Weight                                                       int
+		HTTPTimeout                                                  string
+		ManagedResources                                             []struct {
 			Name               string
 			IgnoredByScheduler bool
 		}
@@ -72,10 +72,10 @@ func TestExtenderIsAsked(t *testing.T) {
 			t.Errorf("%s: pods go to %s, and the scheduler is %s", kubernetes, translator.Scheduler(), config.Profiles[0].SchedulerName)
 		}
 		extender, scores := config.Extenders[0], config.Extenders[1]
-		if extender.Ignorable || !extender.NodeCacheCapable || !extender.EnableHTTPS || extender.FilterVerb == "" || extender.PrioritizeVerb != "" || extender.BindVerb == "" {
+		if extender.Ignorable || !extender.NodeCacheCapable || !extender.EnableHTTPS || extender.FilterVerb == "" || extender.PrioritizeVerb != "" || extender.PreemptVerb == "" || extender.BindVerb == "" {
 			t.Errorf("%s: %+v", kubernetes, extender)
 		}
-		if !scores.Ignorable || !scores.NodeCacheCapable || !scores.EnableHTTPS || scores.FilterVerb != "" || scores.PrioritizeVerb == "" || scores.BindVerb != "" ||
+		if !scores.Ignorable || !scores.NodeCacheCapable || !scores.EnableHTTPS || scores.FilterVerb != "" || scores.PrioritizeVerb == "" || scores.PreemptVerb != "" || scores.BindVerb != "" ||
 			scores.Weight < 1 || len(scores.ManagedResources) != 0 || scores.URLPrefix != extender.URLPrefix {
 			t.Errorf("%s: %+v", kubernetes, scores)
 		}

@@ -155,6 +155,8 @@ profiles:
 extenders:
   - urlPrefix: https://127.0.0.1:8444
     filterVerb: filter
+    # Before it ends pods of lower priority, so that it ends none on nodes whose GPUs are full.
+    preemptVerb: preempt
     bindVerb: bind
     enableHTTPS: true
     # It is the same pod's, which nobody else can answer for.

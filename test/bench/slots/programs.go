@@ -35,6 +35,7 @@ profiles: [{schedulerName: %s}]
 extenders:
 - urlPrefix: %s
   filterVerb: filter
+  preemptVerb: preempt
   bindVerb: bind
   enableHTTPS: true
   tlsConfig: {insecure: true, certFile: %q, keyFile: %q}
