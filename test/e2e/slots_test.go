@@ -30,6 +30,7 @@ func TestSlots(t *testing.T) {
 	l.scenario("slots-refused", slotsRefused)
 	l.scenario("slots-foreign", slotsForeign)
 	l.scenario("slots-quota", slotsQuota)
+	l.scenario("slots-priority", slotsPriority)
 	l.scenario("slots-agent-away", slotsAgentAway)
 	l.scenario("slots-agent-killed", slotsAgentKilled)
 	l.scenario("slots-runtime-restarts", slotsRuntimeRestarts)
