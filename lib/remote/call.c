@@ -203,7 +203,11 @@ bool remote_ask(struct remote_call *call, struct remote_reply *reply) {
 int32_t remote_post(struct remote_call *call) {
     struct remote_reply reply;
 
-    if (remote_strict() || remote_ahead() || (remote_several() && remote_blocks(call->head.call))) {
+    bool waits = remote_strict() || remote_ahead() ||
+                 (remote_several() && remote_blocks(call->head.call)) ||
+                 remote_doubts(call->head.call, call->words);
+
+    if (waits) {
         remote_ask(call, &reply);
         return remote_end(call, &reply);
     }

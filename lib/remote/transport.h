@@ -54,6 +54,10 @@ bool remote_ahead(void);
  * what it tells others, comes after it, and the worker need hold up nobody else meanwhile. */
 bool remote_several(void);
 
+/* Whether a posted call with these words names memory of which the client cannot tell that the driver takes it. Then it waits,
+ * so that what the driver says of the memory is its own result. */
+bool remote_doubts(uint16_t call, const uint64_t *words);
+
 /* The client's handles are numbers. One that the program makes is numbered here, 0 if there is no memory to note it; one
  * that the worker tells is learned. */
 uint64_t remote_number_new(enum remote_kind kind);

@@ -56,8 +56,9 @@ struct remote_side remote_side_device(CUdeviceptr at, uint64_t extent) {
     struct remote_side side = {.place = REMOTE_PLACE_DEVICE, .value = at};
     struct remote_range range;
 
-    /* Of addresses for cuMemMap it is not known what is mapped. */
-    side.known = remote_range_find(at, &range) && range.kind != REMOTE_RANGE_RESERVED &&
+    /* Of addresses for cuMemMap it is not known what is mapped, and of a graph and a module not whether the memory is there. */
+    side.known = remote_range_find(at, &range) &&
+                 (range.kind == REMOTE_RANGE_LINEAR || range.kind == REMOTE_RANGE_POOL) &&
                  extent <= range.size - (at - range.start);
     return side;
 }

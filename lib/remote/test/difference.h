@@ -13,8 +13,9 @@
 #define EVENTS 4u
 #define ROOM 65536u /* of the largest buffer, and of host memory */
 
-/* An error of a call that is posted may come late. The next call that waits is always one that has nothing else to tell. */
-enum { DIFFERENCE_POSTED, DIFFERENCE_TELLER, DIFFERENCE_WAITING };
+/* An error of a call that is posted may come late, unless the client judges all that the call names. The next call that waits is
+ * always one that has nothing else to tell. */
+enum { DIFFERENCE_POSTED, DIFFERENCE_JUDGED, DIFFERENCE_TELLER, DIFFERENCE_WAITING };
 
 /* What is noted of a call. */
 struct difference_call {
@@ -67,6 +68,7 @@ void difference_see_bytes(const void *bytes, size_t size);
 #define WAITS(name, ...)                                                                           \
     (difference_tell(), difference_told(CALL_(name, __VA_ARGS__), DIFFERENCE_WAITING))
 #define POSTS(name, ...) difference_told(CALL_(name, __VA_ARGS__), DIFFERENCE_POSTED)
+#define JUDGED(name, ...) difference_told(CALL_(name, __VA_ARGS__), DIFFERENCE_JUDGED)
 /* A stream that is there, or was, or a fixed one; and so on. */
 CUstream difference_stream(void);
 CUevent difference_event(void);

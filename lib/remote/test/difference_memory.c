@@ -75,28 +75,28 @@ static void fill(void) {
 
     switch (draw(8)) {
     case 0:
-        POSTS(cuMemsetD8_v2, at, (unsigned char)value, n);
+        JUDGED(cuMemsetD8_v2, at, (unsigned char)value, n);
         return;
     case 1:
-        POSTS(cuMemsetD16_v2, at, (unsigned short)value, n / 2);
+        JUDGED(cuMemsetD16_v2, at, (unsigned short)value, n / 2);
         return;
     case 2:
-        POSTS(cuMemsetD32_v2, at, value, n / 4);
+        JUDGED(cuMemsetD32_v2, at, value, n / 4);
         return;
     case 3:
-        POSTS(cuMemsetD8Async, at, (unsigned char)value, n, difference_stream());
+        JUDGED(cuMemsetD8Async, at, (unsigned char)value, n, difference_stream());
         return;
     case 4:
-        POSTS(cuMemsetD16Async, at, (unsigned short)value, n / 2, difference_stream());
+        JUDGED(cuMemsetD16Async, at, (unsigned short)value, n / 2, difference_stream());
         return;
     case 5:
-        POSTS(cuMemsetD32Async, at, value, n / 4, difference_stream());
+        JUDGED(cuMemsetD32Async, at, value, n / 4, difference_stream());
         return;
     case 6:
-        POSTS(cuMemsetD2D8_v2, at, 256, (unsigned char)value, draw(300), draw(16));
+        JUDGED(cuMemsetD2D8_v2, at, 256, (unsigned char)value, draw(300), draw(16));
         return;
     default:
-        POSTS(cuMemsetD2D32Async, at, 256, value, draw(70), draw(16), difference_stream());
+        JUDGED(cuMemsetD2D32Async, at, 256, value, draw(70), draw(16), difference_stream());
     }
 }
 
@@ -143,9 +143,9 @@ static void copy_within(void) {
         return; /* what overlaps is not documented */
     }
     if (draw(2)) {
-        POSTS(cuMemcpyDtoD_v2, w.buffers[k].at, w.buffers[i].at, n);
+        JUDGED(cuMemcpyDtoD_v2, w.buffers[k].at, w.buffers[i].at, n);
     } else {
-        POSTS(cuMemcpyDtoDAsync_v2, w.buffers[k].at, w.buffers[i].at, n, stream);
+        JUDGED(cuMemcpyDtoDAsync_v2, w.buffers[k].at, w.buffers[i].at, n, stream);
     }
 }
 

@@ -253,6 +253,12 @@ bool remote_ahead(void) {
     return false;
 }
 
+bool remote_doubts(uint16_t call, const uint64_t *words) {
+    (void)call;
+    (void)words;
+    return false;
+}
+
 bool remote_several(void) {
     return false;
 }

@@ -1,6 +1,6 @@
 /* Random calls, once with the simulated driver and once with the client and a worker: results, what was written, and memory
  * are the same. Once where all calls wait, and once where they do not: then an error of a call that is posted may come with
- * the next that waits, and nowhere else. The same where client and worker share no memory, as over a network. CALLS says how
+ * the next that waits, and nowhere else; one of memory that the call names comes with it. The same where client and worker share no memory, as over a network. CALLS says how
  * many, of each; SEED repeats a run; WAY is "rings" or "stream" for one of the two. */
 #include "remote/test/difference.h"
 #include "remote/test/relay.h"
@@ -53,7 +53,7 @@ CUresult difference_told(CUresult result, uint8_t of) {
         now->calls[at] = (struct difference_call){result, kind, of, 0};
     }
     at++;
-    posted = posted || of == DIFFERENCE_POSTED;
+    posted = posted || of == DIFFERENCE_POSTED || of == DIFFERENCE_JUDGED;
     return result;
 }
 
@@ -182,7 +182,7 @@ struct late {
 /* Whether a call that did not wait may have answered so. */
 static bool may_answer(struct late *late, const struct difference_call *direct,
                        const struct difference_call *remote) {
-    if (direct->result && !remote->result) {
+    if (direct->result && !remote->result && direct->kind == DIFFERENCE_POSTED) {
         late->due = late->due ? late->due : direct->result;
         return true;
     }
@@ -216,7 +216,7 @@ static unsigned long compare(const struct run *direct, const struct run *remote,
         *lates += a->result && !b->result;
         if (strict || a->kind == DIFFERENCE_WAITING) {
             same = same && a->result == b->result;
-        } else if (a->kind == DIFFERENCE_POSTED) {
+        } else if (a->kind == DIFFERENCE_POSTED || a->kind == DIFFERENCE_JUDGED) {
             same = may_answer(&late, a, b) && same;
         } else {
             same = may_tell(&late, a, b) && same;
