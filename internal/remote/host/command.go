@@ -153,11 +153,17 @@ func runFlags(take wire.Take, usedBy string) []string {
 	return append(flags, "--")
 }
 
+// errNoAccount is for the user of a server who is only a number. Shares need no more, and commands need a home.
+var errNoAccount = errors.New("the user of this server has no account on its host, and commands need one")
+
 // userOf is a local user by name, or the one who runs this process where there is none.
 func userOf(name string) (command.User, error) {
 	u, err := user.Current()
 	if name != "" {
 		u, err = user.Lookup(name)
+	}
+	if name == "" && errors.As(err, new(user.UnknownUserIdError)) {
+		return command.User{UID: os.Getuid()}, fmt.Errorf("%w: user %d", errNoAccount, os.Getuid())
 	}
 	if err != nil {
 		return command.User{}, fmt.Errorf("find the local user of a client: %w", err)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -19,10 +20,14 @@ func Environment(env []string) []string {
 	})
 }
 
-// identityOf is the environment of a local user's process, and what makes it that user's. An empty name is this process's user.
+// identityOf is the environment of a local user's process, and what makes it that user's. An empty name is this process's user,
+// who may have no account.
 func identityOf(name string, env []string) ([]string, *syscall.SysProcAttr, error) {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	u, err := userOf(name)
+	if errors.Is(err, errNoAccount) {
+		return append([]string{"PATH=" + command.HostPath}, env...), attr, nil
+	}
 	if err != nil {
 		return nil, nil, err
 	}
