@@ -120,7 +120,7 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 	if err != nil {
 		return err
 	}
-	watched := &serveFile{path: filepath.Join(dir, serveFileName), users: serveUsers()}
+	watched := newServeFile(filepath.Join(dir, serveFileName), serveUsers())
 	file, err := watched.read()
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (a *app) serveRemote(ctx context.Context, f serveFlags) error {
 	if err := a.expectGPUs(ctx, instance); err != nil {
 		return err
 	}
-	given, err := a.givenBy(instance, f, file, log)
+	given, err := a.givenBy(instance, f, file, watched.Look, log)
 	if err != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ func replaced(ctx context.Context, log *slog.Logger, given *host.Host, f serveFl
 	given.Replace(now)
 }
 
-// givenBy is what the flags and the file give to clients.
-func (a *app) givenBy(instance string, f serveFlags, file *servefile.File, log *slog.Logger) (*host.Host, error) {
+// givenBy is what the flags and the file give to clients. It has the file looked at for a client that it does not have.
+func (a *app) givenBy(instance string, f serveFlags, file *servefile.File, look func(), log *slog.Logger) (*host.Host, error) {
 	divvy, err := a.tree.Divvy()
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (a *app) givenBy(instance string, f serveFlags, file *servefile.File, log *
 		Agent:  func(ctx context.Context) (*control.Client, error) { return a.serveAgent(ctx, instance) },
 		Simgpu: instance, GPUs: f.gpus.list, Holder: []string{divvy, holdCommand},
 		Attendant: append([]string{divvy, attendCommand}, machine...), Run: append([]string{divvy, "run"}, machine...), Env: host.Environment(os.Environ()),
-		Lacks:   a.lacking,
+		Lacks: a.lacking, Look: look,
 		Version: version.Full(), Log: log,
 	}, file), nil
 }

@@ -13,6 +13,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,6 +30,15 @@ type serveFile struct {
 	// content and fault are what was read last, and what was wrong with reading it.
 	content []byte
 	fault   string
+
+	asked chan struct{} // has something when somebody asks for a look
+	ended chan struct{} // closed when nobody looks any more
+	mu    sync.Mutex    // guards the rest
+	next  chan struct{} // closed after the next look; nil where nobody waits for it
+}
+
+func newServeFile(path string, users servefile.Users) *serveFile {
+	return &serveFile{path: path, users: users, asked: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // read reads the file, which nobody but root or its user may be able to change: it says who may run what.
@@ -109,25 +119,61 @@ func lockServe(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // closing lets go of the lock
 }
 
-// lookPause is between two looks at the file.
-const lookPause = time.Second
+// lookPause is between two looks at the file for which nobody asks, and askPause between any two: so clients that the file does
+// not have cause few looks, however many connect.
+const (
+	lookPause = time.Second
+	askPause  = 250 * time.Millisecond
+)
+
+// Look returns after a look at the file that began after the call, and when nobody follows the file any more.
+func (f *serveFile) Look() {
+	f.mu.Lock()
+	if f.next == nil {
+		f.next = make(chan struct{})
+	}
+	next := f.next
+	f.mu.Unlock()
+	select {
+	case f.asked <- struct{}{}:
+	default: // somebody else has asked
+	}
+	select {
+	case <-next:
+	case <-f.ended:
+	}
+}
 
 // follow has changes of the file count until the context is done. A faulty file changes nothing.
 func (f *serveFile) follow(ctx context.Context, log *slog.Logger, replace func(*servefile.File)) {
+	defer close(f.ended)
 	ticker := time.NewTicker(lookPause)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			f.look(ctx, log, replace)
+		case <-f.asked:
+		case <-ctx.Done():
+			return
+		}
+		f.look(ctx, log, replace)
+		select {
+		case <-time.After(askPause):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// look reads the file if it has changed.
+// look reads the file, and has it count if it has changed.
 func (f *serveFile) look(ctx context.Context, log *slog.Logger, replace func(*servefile.File)) {
+	f.mu.Lock()
+	waiting := f.next
+	f.next = nil
+	f.mu.Unlock()
+	if waiting != nil {
+		defer close(waiting)
+	}
 	before := f.content
 	file, err := f.read()
 	switch {

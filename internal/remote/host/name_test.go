@@ -48,6 +48,23 @@ func TestName(t *testing.T) {
 	}
 }
 
+// The file is looked at for a client that it does not have, and for no other.
+func TestNameLooks(t *testing.T) {
+	looks := 0
+	now := &servefile.File{Clients: map[string]servefile.Client{"ada": {Name: "ada"}, "bea": {Name: "bea"}}}
+	var h *Host
+	h = New(Options{Look: func() { looks++; h.Replace(now) }}, &servefile.File{Clients: map[string]servefile.Client{"ada": {Name: "ada"}}})
+	for _, c := range []struct {
+		name  string
+		looks int
+		good  bool
+	}{{"ada", 0, true}, {"bea", 1, true}, {"bea", 1, true}, {"eve", 2, false}} {
+		if _, err := h.Name(shown(t, c.name, time.Minute)); (err == nil) != c.good || looks != c.looks {
+			t.Errorf("%s: %v after %d looks", c.name, err, looks)
+		}
+	}
+}
+
 // Shares end whose client is gone, is another user, or was gone and is back. Those of others stay.
 func TestReplaceEnds(t *testing.T) {
 	client := func(user string, since int64) servefile.Client {
