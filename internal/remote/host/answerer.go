@@ -2,9 +2,12 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/remote/line"
 	"github.com/divvy-gpu/divvy/internal/remote/wire"
@@ -32,14 +35,24 @@ func Hold(socket *os.File) (*Holder, Spec, error) {
 // Queued tells that the request waits.
 func (h *Holder) Queued(q wire.Queued) { _ = h.line.Say(answer{Queued: &q}, nil) } // a server that is gone ends this process
 
+// say tells the server something. A server that is gone, as it is for a client that has given up, ends this process, and need
+// not be told.
+func (h *Holder) say(a answer) error {
+	err := h.line.Say(a, nil)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return nil
+	}
+	return err
+}
+
 // Refuse tells why there is no share.
-func (h *Holder) Refuse(r wire.Refused) error { return h.line.Say(answer{Refused: &r}, nil) }
+func (h *Holder) Refuse(r wire.Refused) error { return h.say(answer{Refused: &r}) }
 
 // Grant tells of the share.
-func (h *Holder) Grant(g wire.Granted) error { return h.line.Say(answer{Granted: &g}, nil) }
+func (h *Holder) Grant(g wire.Granted) error { return h.say(answer{Granted: &g}) }
 
 // End tells why the share ends.
-func (h *Holder) End(why string) error { return h.line.Say(answer{Ended: &wire.Ended{Text: why}}, nil) }
+func (h *Holder) End(why string) error { return h.say(answer{Ended: &wire.Ended{Text: why}}) }
 
 // Serve connects with workers as the server asks, until the server is gone.
 func (h *Holder) Serve(ctx context.Context, dial func(ctx context.Context) (*net.UnixConn, error)) {
