@@ -23,6 +23,14 @@ void remote_link_gone(struct remote_link *link, const char *why) {
     shutdown(link->socket, SHUT_WR);
 }
 
+void remote_link_broken(struct remote_link *link, int error) {
+    if (error == EBADF || error == ENOTSOCK) {
+        remote_link_fault(link, "this process has closed its descriptor");
+    } else {
+        remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
+    }
+}
+
 void remote_link_fault(struct remote_link *link, const char *why) {
     give_reason(link, why);
     remote_link_end(link);

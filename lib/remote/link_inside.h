@@ -74,6 +74,9 @@ struct remote_link *remote_link_worker(int socket, int64_t nanoseconds, char why
 /* link_end.c */
 /* The other side is gone. */
 void remote_link_gone(struct remote_link *link, const char *why);
+/* The same after a system call on one of the link's sockets has failed: unless the number is no socket any more, because
+ * somebody in this process closed what was not theirs. */
+void remote_link_broken(struct remote_link *link, int error);
 /* The other side does not keep to the protocol, or this side cannot: ends it. */
 void remote_link_fault(struct remote_link *link, const char *why);
 static inline enum remote_link_state remote_link_state(const struct remote_link *link) {

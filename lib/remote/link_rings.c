@@ -102,7 +102,7 @@ static void wake(struct remote_link *link, int socket) {
 
     /* If the socket is full of such bytes, one more says nothing new. */
     if (send(socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EINTR) {
-        remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
+        remote_link_broken(link, errno);
     }
     errno = saved;
 }
@@ -123,8 +123,10 @@ static void sleep_on(struct remote_link *link, struct remote_ring *ring, size_t 
         int saved = errno;
         ssize_t got =
             recv(ring->wake, bytes, sizeof bytes, deadline == INT64_MAX ? 0 : MSG_DONTWAIT);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+        if (got == 0) {
             remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
+        } else if (got < 0 && errno != EAGAIN && errno != EINTR) {
+            remote_link_broken(link, errno);
         }
         errno = saved;
     }

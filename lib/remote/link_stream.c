@@ -25,7 +25,7 @@ static bool write_all(struct remote_link *link, struct iovec *parts, size_t coun
             if (errno == EAGAIN) {
                 remote_link_poll(link, link->socket, POLLOUT, INT64_MAX);
             } else if (errno != EINTR) {
-                remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
+                remote_link_broken(link, errno);
             }
             continue;
         }
@@ -126,7 +126,7 @@ static bool read_some(struct remote_link *link) {
                                    ? REMOTE_OTHER(link, "is gone in the middle of a frame")
                                    : REMOTE_OTHER(link, "is gone"));
     } else if (errno != EAGAIN && errno != EINTR) {
-        remote_link_gone(link, REMOTE_OTHER(link, "is gone"));
+        remote_link_broken(link, errno);
     }
     errno = saved;
     return got > 0;

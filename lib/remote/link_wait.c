@@ -41,11 +41,9 @@ bool remote_link_poll(struct remote_link *link, int descriptor, short events, in
         /* A signal that the program handles is no event, and no reason to give up. */
         return false;
     }
-    /* A descriptor that is none: somebody in this process closed what was not theirs. */
     if (polled[0].revents || (polled[1].revents & ~events)) {
-        remote_link_gone(link, (polled[0].revents | polled[1].revents) & POLLNVAL
-                                   ? "its descriptor has been closed"
-                                   : REMOTE_OTHER(link, "is gone"));
+        remote_link_broken(link,
+                           (polled[0].revents | polled[1].revents) & POLLNVAL ? EBADF : EPIPE);
     }
     return true;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define WAITERS 6u
@@ -95,6 +96,36 @@ static void ended(enum remote_link_kind kind, bool told) {
     }
 }
 
+/* A program that closes all that it has open, as one does that becomes a service. The number may be another file's by then. */
+static void closed(bool again) {
+    int pipes[2], before = dup(STDERR_FILENO), socket;
+    uint64_t value;
+
+    setting_start(REMOTE_LINK_STREAM, answer_none);
+    CHECK_EQUAL(cuInit(0), 0);
+    CHECK(pipe2(pipes, O_NONBLOCK) == 0);
+    dup2(pipes[1], STDERR_FILENO);
+    socket = remote_session_link()->socket;
+    /* Past a checker of threads, which knows that somebody else uses it. */
+    CHECK(syscall(SYS_close, socket) == 0);
+    CHECK(!again || syscall(SYS_dup2, pipes[0], socket) == socket);
+    CHECK_EQUAL(setting_ask(REMOTE_cuStreamQuery, 1, &value), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    dup2(before, STDERR_FILENO);
+    check_said(pipes[0], "this process has closed its descriptor");
+}
+
+static void test_closed(enum remote_link_kind kind) {
+    if (kind == REMOTE_LINK_STREAM) {
+        closed(false);
+    }
+}
+
+static void test_reused(enum remote_link_kind kind) {
+    if (kind == REMOTE_LINK_STREAM) {
+        closed(true);
+    }
+}
+
 static void test_told(enum remote_link_kind kind) {
     ended(kind, true);
 }
@@ -104,7 +135,12 @@ static void test_killed(enum remote_link_kind kind) {
 }
 
 int main(void) {
-    int told = setting_run(test_told);
+    void (*const tests[])(enum remote_link_kind) = {test_told, test_killed, test_closed,
+                                                    test_reused};
+    int failed = 0;
 
-    return told ? told : setting_run(test_killed);
+    for (size_t i = 0; !failed && i < sizeof tests / sizeof *tests; i++) {
+        failed = setting_run(tests[i]);
+    }
+    return failed;
 }
