@@ -65,18 +65,19 @@ static const bool slow = false;
 #endif
 
 /* Within a quarter of what the GPU truly took, our own events beside them. Where other programs make this one so slow that the GPU
- * waits for it, no more than the time that passed; not each time are they in the way. */
+ * waits for it, it seems to take as long as it waits, and the records after that are charged by it: not each time are they in the
+ * way. */
 static void records_are_charged(void) {
-    bool close = false;
+    bool fair = false;
 
-    for (unsigned i = 0; i < 8 && !close && !(slow && i > 0); i++) {
+    for (unsigned i = 0; i < 8 && !fair; i++) {
         struct cost c = records_cost();
 
         CHECK(c.took >= (uint64_t)COUNT * RECORD_NS);
-        CHECK(c.charged < c.took + c.took / 4 || c.charged <= c.passed);
-        close = c.charged > c.took - c.took / 4 && c.charged < c.took + c.took / 4;
+        fair = slow ? c.charged <= c.passed
+                    : c.charged > c.took - c.took / 4 && c.charged < c.took + c.took / 4;
     }
-    CHECK(close || slow);
+    CHECK(fair);
 }
 
 /* Records of all that a context has are charged as others, in whatever context the thread is, and never measured: each for what the
