@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Two sides with another number describe their records otherwise, and cannot speak. */
-#define REMOTE_PROTOCOL UINT64_C(0xe13f27889f387834)
+#define REMOTE_PROTOCOL UINT64_C(0x2a148682bca0b2da)
 
 enum remote_kind {
     REMOTE_KIND_NONE,
