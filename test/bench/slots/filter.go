@@ -14,7 +14,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
@@ -23,8 +26,9 @@ const (
 	filterTime = "slots.filter_ms"
 	// podsOfNode is how many pods with a share each node has by then, two on each GPU.
 	podsOfNode = 16
-	// filterAsked is how often it is asked in a run.
+	// filterAsked is how often it is asked in a run, and filterSizes how many different pods ask.
 	filterAsked = 1000
+	filterSizes = 16
 	// mostAnswer is more than any answer has, in bytes.
 	mostAnswer = 4 << 20
 )
@@ -36,9 +40,9 @@ type arguments struct {
 }
 
 type result struct {
-	NodeNames   *[]string
-	FailedNodes map[string]string
-	Error       string
+	NodeNames                               *[]string
+	FailedNodes, FailedAndUnresolvableNodes map[string]string
+	Error                                   string
 }
 
 // filterGoals are those of the numbers of nodes, in ms.
@@ -81,15 +85,15 @@ func (o options) filterOn(ctx context.Context, nodes int, goal float64) (rows []
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.askFilter(ctx, small, bare)
+	all, err := c.askFilter(ctx, bare)
 	if err != nil {
 		return nil, err
 	}
 	on := fmt.Sprintf("%d nodes of %d GPUs", nodes, len(fleet[0].gpus))
 	return []measurement.Row{
 		target.Less(filterTime, on, "ms", goal, all.p99(func(a answers) []time.Duration { return a.extender }),
-			fmt.Sprintf("99th percentile of %d, over TLS; median %.2f ms; %d pods are bound; %d bytes asked, %d answered",
-				all[0].asked(), all.p50(), filled, all[0].sent, all[0].got)),
+			fmt.Sprintf("99th percentile of %d, over TLS; median %.2f ms; %d pods are bound; pods of %d sizes, of which each run has its own, ask; %d bytes asked, %d answered",
+				all[0].asked(), all.p50(), filled, filterSizes, all[0].sent, all[0].got)),
 		target.Less(filterTime, on+", a bare TLS round trip in turn with these", "ms", -1, all.p99(func(a answers) []time.Duration { return a.bare }),
 			"99th percentile: what the machine takes for as many bytes"),
 	}, nil
@@ -127,8 +131,28 @@ func percentile(all []time.Duration, part int) float64 {
 	return sorted[min(len(sorted)*part/100, len(sorted)-1)].Seconds() * 1000
 }
 
-// askFilter asks for pods that nobody has asked for yet, over one connection, as the scheduler has it.
-func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs, err error) {
+// sizesOf are pods with a share of other sizes than those of other runs: no question of an earlier run was the same. There is room for
+// most of them on every node. The last one asks for nearly a whole GPU, which a fleet with shares on all GPUs has nowhere.
+func sizesOf(run int) (all []kind, err error) {
+	for i := range filterSizes {
+		gib := 1 + 3*i
+		if i == filterSizes-1 {
+			gib = 72
+		}
+		k, err := kindOf(fmt.Sprintf("size-%d", i), asked{limits: corev1.ResourceList{
+			v1alpha1.ResourceGPU: resource.MustParse("1"), v1alpha1.ResourceCores: resource.MustParse(strconv.Itoa(5 + i)),
+			v1alpha1.ResourceMemory: *resource.NewQuantity(int64(gib)<<30+int64(run+1)<<20, resource.BinarySI),
+		}})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, k)
+	}
+	return all, nil
+}
+
+// askFilter asks for pods of some sizes in turn, each of which asks once, over one connection, as the scheduler has it.
+func (c *cluster) askFilter(ctx context.Context, bare string) (all runs, err error) {
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{c.asks}}, //nolint:gosec // on the loopback interface
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4,
@@ -140,9 +164,13 @@ func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs,
 	}
 	for run := range c.Rounds() {
 		var a answers
+		sizes, err := sizesOf(run)
+		if err != nil {
+			return nil, err
+		}
 		for i := range c.Few(filterAsked) {
-			pod := k.one(fmt.Sprintf("asked-%d", run), i)
-			pod.UID = "asked"
+			pod := sizes[i%filterSizes].one(fmt.Sprintf("asked-%d", run), i)
+			pod.UID = types.UID(fmt.Sprintf("asked-%d-%d", run, i))
 			body, err := json.Marshal(arguments{Pod: pod, NodeNames: &names})
 			if err != nil {
 				return nil, fmt.Errorf("write a question: %w", err)
@@ -150,7 +178,7 @@ func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs,
 			begun := time.Now()
 			text, err := ask(ctx, client, c.extender()+"/filter", body, 0)
 			a.extender = append(a.extender, time.Since(begun))
-			if err == nil && i == 0 {
+			if err == nil && i < filterSizes {
 				err = checkAnswer(text, len(names))
 			}
 			if err != nil {
@@ -169,14 +197,16 @@ func (c *cluster) askFilter(ctx context.Context, k kind, bare string) (all runs,
 	return all, nil
 }
 
-// checkAnswer wants all nodes in an answer, as there is room on each.
+// checkAnswer wants all nodes in an answer, as there is room on each, or all refused.
 func checkAnswer(text []byte, nodes int) error {
 	var r result
 	if err := json.Unmarshal(text, &r); err != nil {
 		return fmt.Errorf("read the extender's answer: %w", err)
 	}
-	if r.NodeNames == nil || len(*r.NodeNames) != nodes || r.Error != "" {
-		return fmt.Errorf("read the extender's answer: it does not name %d nodes: %.200s", nodes, text)
+	all := r.NodeNames != nil && len(*r.NodeNames) == nodes
+	none := (r.NodeNames == nil || len(*r.NodeNames) == 0) && len(r.FailedNodes)+len(r.FailedAndUnresolvableNodes) == nodes
+	if !all && !none || r.Error != "" {
+		return fmt.Errorf("read the extender's answer: it does not tell of %d nodes: %.200s", nodes, text)
 	}
 	return nil
 }
