@@ -117,13 +117,17 @@ func offerSlots(t *testing.T, p *plane.Plane) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	held, err := v1alpha1.NodeHeld{}.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
 	config := v1alpha1.ShareConfig{}
 	config.Default(0)
 	request, err := v1alpha1.PodRequest{Shares: []v1alpha1.ShareRequired{{Name: "main", Containers: []string{"main"}, GPUs: 1, Memory: 8 << 30, Config: &config}}}.Text()
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{v1alpha1.GPUsAnnotation: gpus}}, Status: corev1.NodeStatus{Capacity: amounts, Allocatable: amounts}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{v1alpha1.GPUsAnnotation: gpus, v1alpha1.HeldAnnotation: held}}, Status: corev1.NodeStatus{Capacity: amounts, Allocatable: amounts}}
 	if _, err := p.Client().CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
