@@ -146,7 +146,7 @@ CUresult cuArrayDestroy(CUarray array) {
     SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     /* A level belongs to its mipmapped array. */
     SG_REQUIRE(!array->parent, CUDA_ERROR_ARRAY_IS_MAPPED);
-    if (__atomic_load_n(&array->ctx->deferred, __ATOMIC_RELAXED)) {
+    if (__atomic_load_n(&array->ctx->deferred, __ATOMIC_ACQUIRE)) {
         SG_TRY(sg_drain_context(array->ctx));
     }
     sg_memory_lock();
@@ -246,7 +246,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRI
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
     SG_READY();
     SG_REQUIRE(handle_given(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
-    if (__atomic_load_n(&mipmap->ctx->deferred, __ATOMIC_RELAXED)) {
+    if (__atomic_load_n(&mipmap->ctx->deferred, __ATOMIC_ACQUIRE)) {
         SG_TRY(sg_drain_context(mipmap->ctx));
     }
     sg_memory_lock();

@@ -45,7 +45,7 @@ CUresult cuMemAllocHost(void **out, unsigned int bytes) {
 
 /* Copies that wait may still read it. */
 static CUresult settle(CUcontext ctx) {
-    return __atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED) ? sg_drain_context(ctx) : CUDA_SUCCESS;
+    return __atomic_load_n(&ctx->deferred, __ATOMIC_ACQUIRE) ? sg_drain_context(ctx) : CUDA_SUCCESS;
 }
 
 CUresult cuMemFreeHost(void *address) {

@@ -128,7 +128,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned in
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    if (__atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED)) {
+    if (__atomic_load_n(&ctx->deferred, __ATOMIC_ACQUIRE)) {
         SG_TRY(sg_drain_context(ctx));
     }
     sg_memory_lock();

@@ -22,7 +22,7 @@ static CUresult settle(CUdeviceptr address) {
     range = range_of(address);
     ctx = range ? range->ctx : sg_current();
     sg_memory_unlock();
-    if (ctx && __atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED)) {
+    if (ctx && __atomic_load_n(&ctx->deferred, __ATOMIC_ACQUIRE)) {
         return sg_drain_context(ctx);
     }
     return CUDA_SUCCESS;
@@ -34,7 +34,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         return CUDA_SUCCESS;
     }
     SG_TRY(capture_allows(ctx));
-    if (__atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED)) {
+    if (__atomic_load_n(&ctx->deferred, __ATOMIC_ACQUIRE)) {
         SG_TRY(settle(address));
     }
     sg_memory_lock();
