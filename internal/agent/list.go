@@ -221,7 +221,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	defer a.mu.Unlock()
 	v := control.Tenant{
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
-		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Remote: t.Remote, Ending: t.why, Fault: cmp.Or(t.gone, t.fault, t.lostText(), a.unservedOf(t), t.needs),
+		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Remote: t.Remote, Ending: t.why, Fault: cmp.Or(t.gone, t.fault, t.lostFault(), a.unservedOf(t), t.needs),
 	}
 	if until := t.until; !until.IsZero() {
 		v.Until = &until

@@ -83,8 +83,8 @@ func (t *tenant) describeSuspended() *control.Suspended {
 	return v
 }
 
-// lostText says which of a tenant's processes the driver lost and how they end, "" while there is none. Agent.mu is held.
-func (t *tenant) lostText() string {
+// lostFault says which of a tenant's processes the driver lost and how they end, "" while there is none. Agent.mu is held.
+func (t *tenant) lostFault() string {
 	t.lost = slices.DeleteFunc(t.lost, func(id process.ID) bool { return !id.Alive() })
 	if len(t.lost) == 0 {
 		return ""
