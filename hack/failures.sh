@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
-# Names the tests that failed, from what go test and make said: each with the first lines of its reason, 60 lines in all.
+# Names the tests that failed, from what go test and make said: each with the first lines of its reason, 60 lines in all. The fewer
+# tests failed, the more lines each has: a reason may stand below what the test had told before.
 #
 #   hack/failures.sh <LOG
 #
 # go test says the reason below the name of the test, and with -v above it, among what other tests say meanwhile.
 set -euo pipefail
 
-awk -v most=60 -v each=8 '
+log=$(cat)
+count=$(grep -c '^ *--- FAIL: ' <<<"$log" || true)
+each=$((count > 4 ? 8 : 40 / (count + 1)))
+
+awk -v most=60 -v each=$each '
 function show(line) {
     if (++lines <= most) print substr(line, 1, 400)
 }
@@ -33,4 +38,4 @@ current != "" && /^ +[^ ]/ { keep(current, $0); next }
 below && /^ +[^ ]/ { show($0); below--; next }
 { below = 0 }
 END { if (lines > most) printf "… and %d lines more\n", lines - most }
-'
+' <<<"$log"

@@ -63,6 +63,15 @@ FAIL
 	}
 }
 
+// Of one test more is told than of each of many.
+func TestFailuresOfFewAreLong(t *testing.T) {
+	reason := strings.Repeat("        one_test.go:7: a step\n", 12) + "        one_test.go:9: got 1, want 2\n"
+	log := "--- FAIL: TestOne (0.02s)\n    --- FAIL: TestOne/a_case (0.01s)\n" + reason
+	if got := failures(t, log+"FAIL\n"); got != log {
+		t.Errorf("got\n%s\nwant\n%s", got, log)
+	}
+}
+
 // A test with a long reason leaves room for the others, and many tests are counted.
 func TestFailuresAreBounded(t *testing.T) {
 	var log strings.Builder

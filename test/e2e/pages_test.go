@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/test/e2e/desk"
 )
@@ -38,11 +41,39 @@ func (l *lab) pages(queues, scheduler *desk.Desk) {
 	l.observed("vision", "speech")
 	l.must(l.ApplyText(l.ctx, rest[last]))
 	queues.Through(l.ctx, "divvy queues")
+	vision := l.beside("vision")
+	vision.work(8)
 	l.must(l.ApplyText(l.ctx, asks))
 	queues.Through(l.ctx, "divvy queues")
-	l.beside("vision").create(holding(whole("train-0", 1)))
+	vision.create(holding(whole("train-0", 1)))
 	queues.Rest(l.ctx)
 
 	research.create(holding(whole("train-0", 1)))
 	scheduler.Rest(l.ctx)
+}
+
+// work waits until so many pods of a namespace have begun their work. A program that is told to end before it listens for that is
+// killed after its grace, and its Job makes another pod.
+func (l *lab) work(n int) {
+	l.t.Helper()
+	l.eventually(fmt.Sprintf("%d pods of %s work", n, l.namespace), func() string {
+		list, err := l.Client().CoreV1().Pods(l.namespace).List(l.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		working := 0
+		for i := range list.Items {
+			text, err := l.PodLogs(l.ctx, l.namespace, list.Items[i].Name, "main")
+			if err != nil {
+				return err.Error()
+			}
+			if strings.Contains(text, `"phase":"work"`) {
+				working++
+			}
+		}
+		if working != n {
+			return fmt.Sprintf("%d do", working)
+		}
+		return ""
+	})
 }
