@@ -1,6 +1,6 @@
 # Real Kubernetes on this machine, in namespaces of its own: as root.
 
-.PHONY: e2e test-runtimes test-slots e2e-slots-ready e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
+.PHONY: e2e e2e-clusters test-runtimes test-slots e2e-slots-ready e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
 
 e2e-deps: ## install and build, once, what clusters are made of: runc, Kubernetes, containerd, helm
 	hack/e2e-deps.sh v1.36
@@ -14,13 +14,15 @@ e2e-ready:
 $(B)/test/e2e/crashing: FORCE
 	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./test/e2e/crashing
 
-e2e: e2e-deps $(B)/test/e2e/crashing $(B)/test/scheduler/crashing ## the whole on real clusters, as root (ONLY=TestName for a part)
+e2e: e2e-clusters ## the whole on real clusters, as root (ONLY=TestName for a part, SHORT=1 without what takes minutes)
+	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
+
+e2e-clusters: e2e-deps $(B)/test/e2e/crashing # the part on clusters with nodes
 	$(MAKE) --no-print-directory images
 	$(call scheduler-image,v1.36)
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
-		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 100m ./test/e2e/... ./test/bench/sched
-	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
+		GO="$(GO)" hack/only.sh "$$ONLY" $(if $(SHORT),-short) -count=1 -p 1 -timeout 100m ./test/e2e/... ./test/bench/sched
 
 test-runtimes: ## what Divvy relies on in containerd 1.7 and 2 and in CRI-O, without a cluster, as root
 	hack/e2e-deps.sh --runtimes
@@ -39,7 +41,7 @@ e2e-slots-ready: $(B)/test/e2e/crashing
 
 test-slots: # beside other clusters: writes nothing that these read
 	$(call step,TEST,mode slots on Kubernetes $(VERSION))
-	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/versions -kubernetes "$$(hack/e2e-deps.sh --folder $(VERSION))" -containerd "$(CONTAINERD)" -only "$$ONLY" -part "$$PART"
+	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/versions -kubernetes "$$(hack/e2e-deps.sh --folder $(VERSION))" -containerd "$(CONTAINERD)" -only "$$ONLY" -part "$$PART" $(if $(SHORT),-short)
 
 e2e-slots: e2e-slots-ready ## mode slots, as root: on VERSION=v1.32 to v1.35, with CONTAINERD=1.7 or the newest; writes docs/measurements (PART=TestName for a part, ONLY=TestName for one that writes nothing)
 	$(MAKE) --no-print-directory test-slots VERSION=$(VERSION) CONTAINERD=$(CONTAINERD)

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// churned is how many pods come and go.
+	// churned is how many pods come and go, and shortly how many in a short run.
 	churned = 200
+	shortly = 50
 	// together is how many of them there are at once, some of which wait.
 	together = 24
 	// every is after how many steps the test waits until all records agree; it checks sums after each.
@@ -40,8 +41,12 @@ func TestChurn(t *testing.T) {
 
 func churn(l *lab, random *rand.Rand) {
 	var there []string
-	for made, step := 0, 0; made < churned || len(there) > 0; step++ {
-		if made < churned && (len(there) == 0 || len(there) < together && random.IntN(3) > 0) {
+	most := churned
+	if testing.Short() {
+		most = shortly
+	}
+	for made, step := 0, 0; made < most || len(there) > 0; step++ {
+		if made < most && (len(there) == 0 || len(there) < together && random.IntN(3) > 0) {
 			name := fmt.Sprintf("p%03d", made)
 			l.create(randomPod(random, name))
 			there = append(there, name)

@@ -27,9 +27,9 @@ func TestInterruptions(t *testing.T) {
 	l.scenario("force-deleted", forceDeleted)
 	l.scenario("deleted-during-prepare", deletedDuringPrepare)
 	l.scenario("crashes", crashes)
-	l.scenario("checkpoints", checkpoints)
+	l.minutes("checkpoints", checkpoints)
 	l.scenario("drained", drained)
-	l.scenario("api-away", apiAway)
+	l.minutes("api-away", apiAway)
 }
 
 // tenants starts one busy pod on each node.

@@ -181,6 +181,16 @@ func (l *lab) scenario(name string, run func(*lab)) {
 	})
 }
 
+// minutes is a scenario that takes a minute or more, which a short run leaves out.
+func (l *lab) minutes(name string, run func(*lab)) {
+	l.t.Helper()
+	if testing.Short() {
+		l.t.Logf("left out, because it takes minutes: %s (`make e2e` runs it)", name)
+		return
+	}
+	l.scenario(name, run)
+}
+
 func (l *lab) must(err error) {
 	l.t.Helper()
 	if err != nil {

@@ -99,9 +99,9 @@ func replicas(t *testing.T, version string) *lab {
 	l.must(err)
 	l.must(c.Install(install, "mode=slots", "scheduler.replicas=1", "agent.devicePlugin.configMap=plugin-configs", "agent.nvidiaLabels=true"))
 	l.scenario("replicas-are-shares", replicasAreShares)
-	l.scenario("replicas-follow-the-label", replicasFollowTheLabel)
-	l.scenario("replicas-outlive-the-kubelet", replicasOutliveTheKubelet)
-	l.scenario("replicas-by-mps", replicasByMPS)
+	l.minutes("replicas-follow-the-label", replicasFollowTheLabel)
+	l.minutes("replicas-outlive-the-kubelet", replicasOutliveTheKubelet)
+	l.minutes("replicas-by-mps", replicasByMPS)
 	l.scenario("replicas-of-instances", replicasOfInstances)
 	return l
 }

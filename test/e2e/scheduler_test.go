@@ -40,9 +40,9 @@ func TestScheduler(t *testing.T) {
 		pairs(l, l.Nodes[2], l.settled)
 	})
 	l.scenario("gpu-of-gang-lost", gpuOfGangLost)
-	l.scenario("node-of-gang-lost", nodeOfGangLost)
+	l.minutes("node-of-gang-lost", nodeOfGangLost)
 	l.scenario("taken-by-pods", takenByPods)
-	l.scenario("taken-by-gang", takenByGang)
+	l.minutes("taken-by-gang", takenByGang)
 	l.scenario("pages", func(l *lab) {
 		const name = "test/e2e.TestScheduler"
 		l.pages(desk.Open(l.t, l.Cluster, "docs/queues.md", name), desk.Open(l.t, l.Cluster, "docs/scheduler.md", name))

@@ -32,7 +32,7 @@ func TestShares(t *testing.T) {
 	l.scenario("bad-requests", badRequests)
 	l.scenario("bad-claims", badClaims)
 	l.scenario("hand-made", handMade)
-	l.scenario("health", health)
+	l.minutes("health", health)
 	l.scenario("webhook-away", webhookAway)
 	l.scenario("dialects", allDialects)
 	l.scenario("foreign-quotas", foreignQuotas)

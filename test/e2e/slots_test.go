@@ -34,7 +34,7 @@ func TestSlots(t *testing.T) {
 	l.scenario("slots-agent-away", slotsAgentAway)
 	l.scenario("slots-agent-killed", slotsAgentKilled)
 	l.scenario("slots-runtime-restarts", slotsRuntimeRestarts)
-	l.scenario("slots-parts-killed", slotsPartsKilled)
+	l.minutes("slots-parts-killed", slotsPartsKilled)
 	l.scenario("slots-force-deleted", slotsForceDeleted)
 	l.scenario("slots-node-restarts", slotsNodeRestarts)
 }

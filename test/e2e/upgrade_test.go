@@ -22,7 +22,7 @@ func TestSlotsUpgrade(t *testing.T) {
 	}
 	l := newSlotsLab(t, version, 1, "scheduler.replicas=1")
 	l.scenario("slots-lent", lentBySlots)
-	l.scenario("slots-upgraded", slotsUpgraded)
+	l.minutes("slots-upgraded", slotsUpgraded)
 }
 
 // Pods that hold shares by slots go on, also in containers that start again, and end with their pods. Afterwards the GPU is

@@ -57,7 +57,7 @@ static struct cost records_cost(void) {
     return (struct cost){took, charged, now() - begun};
 }
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 /* The GPU waits for each record, so what they are charged is the time that passed. */
 static const bool slow = true;
 #else

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,6 +26,7 @@ func main() {
 	flag.StringVar(&s.containerd, "containerd", "", "`LINE` of containerd, such as 1.7; empty for the newest")
 	flag.StringVar(&s.only, "only", "", "run only the tests of this `PATTERN`, and write nothing")
 	flag.StringVar(&s.part, "part", "", "run only the tests of this `PATTERN`, and write a report that says so and does not count")
+	flag.BoolVar(&s.short, "short", false, "with -only, leave out the scenarios that take minutes")
 	out := flag.String("out", "docs/measurements", "`FOLDER` of the measurements")
 	flag.Parse()
 	if err := s.run(*out); err != nil {
@@ -40,11 +42,15 @@ const whole = "^TestSlots(Upgrade)?$"
 // suite is what is run.
 type suite struct {
 	kubernetes, containerd, only, part string
+	short                              bool
 }
 
 func (s *suite) run(out string) error {
 	if s.kubernetes == "" {
 		return count(out)
+	}
+	if s.short && s.only == "" {
+		return errors.New("a report has all scenarios: -short needs -only")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -57,7 +63,7 @@ func (s *suite) run(out string) error {
 		return err
 	}
 	pattern := cmp.Or(s.only, s.part, whole)
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout=90m", "-run", pattern, "./test/e2e")
+	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout=90m", fmt.Sprintf("-short=%t", s.short), "-run", pattern, "./test/e2e")
 	// The suite ends its cluster itself when it is interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = append(os.Environ(), "DIVVY_E2E=slots", "DIVVY_E2E_KUBERNETES="+report.Kubernetes, "DIVVY_E2E_CONTAINERD="+s.containerd)

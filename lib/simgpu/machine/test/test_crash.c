@@ -12,7 +12,11 @@
 #include <unistd.h>
 
 #define WORKERS 4
+#ifdef __SANITIZE_THREAD__
+#define KILLS 200 /* an instrumented process takes 40 ms to start */
+#else
 #define KILLS 2000
+#endif
 #define HELD 6
 #define BLOCKS_EACH 20
 
