@@ -237,7 +237,9 @@ func (d *divided) parts() {
 // turns: the MIG mode of a GPU is turned on and off while it has no shares.
 func (d *divided) turns() {
 	t := d.t
-	set := func(mode string) outcome { return d.does("gpu", "set", "2", "--mig", mode, "--simgpu", "m") }
+	set := func(mode string) outcome {
+		return d.once(func() outcome { return d.does("gpu", "set", "2", "--mig", mode, "--simgpu", "m") })
+	}
 	if o := set("on"); o.status != 0 {
 		t.Fatalf("on: %+v", o)
 	}

@@ -45,11 +45,22 @@ func (o outcome) told(t *testing.T, what string, status int, says ...string) {
 	}
 }
 
+// once gives a command that was not told to try again: a mode changes only once all processes of the machine were looked through,
+// those of other tests as well.
+func (h *host) once(do func() outcome) (o outcome) {
+	h.t.Helper()
+	h.eventually("the processes of others are looked through", func() bool {
+		o = do()
+		return !strings.Contains(o.err, "so try again")
+	})
+	return o
+}
+
 // Instances are made for shares, divided, listed, compared and laid out by commands alone, and what shares use stays.
 func TestMIGByCommands(t *testing.T) {
 	h := migHost(t)
 	gpu := func(args ...string) outcome {
-		return h.divvy(append([]string{"gpu"}, append(args, "--simgpu", "m")...)...)
+		return h.once(func() outcome { return h.divvy(append([]string{"gpu"}, append(args, "--simgpu", "m")...)...) })
 	}
 	h.run("--profile", "1g.10gb", "--", "true").told(t, "without the mode", 125, "turn it on with `divvy gpu set 0 --mig on`")
 	gpu("set", "0", "--mig", "on").told(t, "the mode", 0, "mig")
