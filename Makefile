@@ -49,7 +49,7 @@ override ONLY := $(value ONLY)
 export ONLY
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-scheduler test-faults test-steady test-deps test-drivers test-containers test-programs fuzz \
+.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-run test-scheduler test-faults test-steady test-deps test-drivers test-containers test-programs fuzz \
 	images bench bench-backends bench-drivers bench-none bench-mem bench-mig bench-ops bench-place bench-promises bench-queues bench-queues-tests bench-queues-plane bench-queues-cluster bench-remote bench-sched bench-slots bench-swap bench-time bench-vm measurements FORCE
 
 # The objects that others link are named first.
@@ -104,8 +104,8 @@ format: ## format the C files
 	hack/clang-format.sh
 
 test: $(B)/obj/leftover ## all that needs neither root nor a GPU; fails also if a test leaves a process running
-	+$(B)/obj/leftover $(MAKE) --no-print-directory -j$(JOBS) --output-sync=target test-parts
-test-parts: test-c test-go test-scheduler
+	+$(B)/obj/leftover $(MAKE) --no-print-directory -j$$(($(JOBS) + 1)) --output-sync=target test-parts
+test-parts: test-run test-c test-go test-scheduler
 test-c: $(C_TESTS:%=%.passed) ## C tests; SAN=asan (with UBSAN) or SAN=tsan builds them instrumented
 $(C_TESTS:%=%.passed): %.passed: % | c
 	$(call step,TEST,$*)
@@ -113,7 +113,12 @@ $(C_TESTS:%=%.passed): %.passed: % | c
 # The results of earlier runs are not used again: go test does not see that a library has changed.
 test-go: build $(B)/bin/gpubench $(API_SUITE) $(REMOTE_API_LACKS)
 	$(call step,TEST,go test ./...)
-	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 30m $(GOTESTFLAGS) ./...
+	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 30m $(GOTESTFLAGS) $$($(GO) list ./... | grep -v '/test/run$$')
+# Its tests take as long as those of all other packages together, and mostly wait: so they begin first, and count for no processor.
+# go test would begin them near its end.
+test-run: build $(B)/bin/gpubench $(API_SUITE) $(REMOTE_API_LACKS)
+	$(call step,TEST,go test ./test/run)
+	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 30m $(GOTESTFLAGS) ./test/run
 test-scheduler: build $(B)/test/scheduler/crashing ## the scheduler against a real API server, where Kubernetes' programs were built
 	$(call step,TEST,the scheduler)
 	+DIVVY_PREFIX=$(abspath $(B)) CGO_ENABLED=0 $(GO) test -C cmd/divvy-scheduler -count=1 -timeout 20m $(GOTESTFLAGS) ./...

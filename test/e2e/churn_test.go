@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// churned is how many pods come and go, and shortly how many in a short run.
+	// churned is how many pods come and go.
 	churned = 200
-	shortly = 50
 	// together is how many of them there are at once, some of which wait.
 	together = 24
 	// every is after how many steps the test waits until all records agree; it checks sums after each.
@@ -27,6 +26,9 @@ const (
 
 // Pods are made and removed in random order, and nothing of them is left at the end.
 func TestChurn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes: `make e2e` runs it")
+	}
 	l := newLab(t)
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("DIVVY_E2E_SEED"); text != "" {
@@ -41,12 +43,8 @@ func TestChurn(t *testing.T) {
 
 func churn(l *lab, random *rand.Rand) {
 	var there []string
-	most := churned
-	if testing.Short() {
-		most = shortly
-	}
-	for made, step := 0, 0; made < most || len(there) > 0; step++ {
-		if made < most && (len(there) == 0 || len(there) < together && random.IntN(3) > 0) {
+	for made, step := 0, 0; made < churned || len(there) > 0; step++ {
+		if made < churned && (len(there) == 0 || len(there) < together && random.IntN(3) > 0) {
 			name := fmt.Sprintf("p%03d", made)
 			l.create(randomPod(random, name))
 			there = append(there, name)

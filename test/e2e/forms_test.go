@@ -31,7 +31,7 @@ func TestForms(t *testing.T) {
 		l.published(l.Nodes[0], pool.Name(gpu, pool.Shared))
 	})
 	l.scenario("lent-by-claim", lentByClaim)
-	l.scenario("parts-by-claim", partsByClaim)
+	l.minutes("parts-by-claim", partsByClaim)
 }
 
 // gpuOf is the UUID of a node's first GPU.

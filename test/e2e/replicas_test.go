@@ -28,7 +28,7 @@ func TestReplicasToClaims(t *testing.T) {
 		t.Skip("starts a cluster: run `make e2e` as root")
 	}
 	l := replicas(t, cluster.DefaultVersion)
-	l.scenario("replicas-to-claims", replicasToClaims)
+	l.minutes("replicas-to-claims", replicasToClaims)
 }
 
 const (

@@ -45,19 +45,19 @@ $(B)/vm/cni/.made: test/vm/cni/go.mod
 vm-parts: $(B)/vm/init $(B)/vm/exec $(B)/vm/bin/divvy $(COVER) $(if $(wildcard $(VM_KIT)/.complete),$(VM_MODULES) $(B)/vm/cni/.made)
 
 # Packages whose tests run in the guest that has all, each in a boot of its own, and the other shapes in which hosts are judged.
-VM_PACKAGES := ./test/vm/suite ./test/vm/hosts ./test/vm/cards ./test/vm/claims ./test/vm/binding ./internal/backend/vgpu
+VM_PACKAGES := ./test/vm/hosts ./test/vm/claims $(if $(SHORT),,./test/vm/suite ./test/vm/cards ./test/vm/binding ./internal/backend/vgpu)
 VM_SHAPES := iommu-none iommu-off no-remapper
 # Two guests run at a time: a test is mostly one thread of emulation. The program that limits containers is for the tests of cards, divvy
 # for those of claims.
 IN_GUEST = GO="$(GO)" hack/only.sh "$$ONLY" -exec "$(abspath $(B)/vm/exec) -shape $(1) -with $(B)/vm/bin -with $(COVER)" -p 2 -count=1 -timeout 12m -v $(2)
 
-test-vm: test-vm-whole ## tests inside a guest of QEMU; without make vm-kit each says SKIP (ONLY=TestName for a part)
-	[ -n "$$ONLY" ] || for shape in $(VM_SHAPES); do $(call IN_GUEST,$$shape,./test/vm/hosts) || exit; done
-	[ -n "$$ONLY" ] || DIVVY_VM=1 $(GO) test -count=1 -timeout 20m -run 'TestGuestsEnd|TestArguments|TestQEMU' -v ./test/vm/exec ./test/vm/kit
+test-vm: test-vm-whole ## tests inside a guest of QEMU; without make vm-kit each says SKIP (ONLY=TestName for a part, SHORT=1 for two packages)
+	[ -n "$${ONLY}$(SHORT)" ] || for shape in $(VM_SHAPES); do $(call IN_GUEST,$$shape,./test/vm/hosts) || exit; done
+	[ -n "$${ONLY}$(SHORT)" ] || DIVVY_VM=1 $(GO) test -count=1 -timeout 20m -run 'TestGuestsEnd|TestArguments|TestQEMU' -v ./test/vm/exec ./test/vm/kit
 test-vm-whole: vm-parts ## of these the tests in the guest that has all
 	$(call step,TEST,in a guest)
 	$(call IN_GUEST,whole,$(VM_PACKAGES))
-	[ -n "$$ONLY" ] || $(GO) test -C test/vm/cni -exec "$(abspath $(B)/vm/exec) -with $(B)/vm/cni -with docs/rdma.md" -count=1 -timeout 12m -v .
+	[ -n "$${ONLY}$(SHORT)" ] || $(GO) test -C test/vm/cni -exec "$(abspath $(B)/vm/exec) -with $(B)/vm/cni -with docs/rdma.md" -count=1 -timeout 12m -v .
 
 test-libvirt: ## hold what is printed for libvirt and KubeVirt against their own schema and types; installs nothing
 	$(call step,TEST,against libvirt and KubeVirt)
