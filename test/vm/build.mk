@@ -45,7 +45,7 @@ $(B)/vm/cni/.made: test/vm/cni/go.mod
 vm-parts: $(B)/vm/init $(B)/vm/exec $(B)/vm/bin/divvy $(COVER) $(if $(wildcard $(VM_KIT)/.complete),$(VM_MODULES) $(B)/vm/cni/.made)
 
 # Packages whose tests run in the guest that has all, each in a boot of its own, and the other shapes in which hosts are judged.
-VM_PACKAGES := ./test/vm/hosts ./test/vm/claims $(if $(SHORT),,./test/vm/suite ./test/vm/cards ./test/vm/binding ./internal/backend/vgpu)
+VM_PACKAGES := ./test/vm/hosts ./test/vm/cards $(if $(SHORT),,./test/vm/suite ./test/vm/claims ./test/vm/binding ./internal/backend/vgpu)
 VM_SHAPES := iommu-none iommu-off no-remapper
 # Two guests run at a time: a test is mostly one thread of emulation. The program that limits containers is for the tests of cards, divvy
 # for those of claims.
