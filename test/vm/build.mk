@@ -49,7 +49,7 @@ VM_PACKAGES := ./test/vm/hosts ./test/vm/cards $(if $(SHORT),,./test/vm/suite ./
 VM_SHAPES := iommu-none iommu-off no-remapper
 # Two guests run at a time: a test is mostly one thread of emulation. The program that limits containers is for the tests of cards, divvy
 # for those of claims.
-IN_GUEST = GO="$(GO)" hack/only.sh "$$ONLY" -exec "$(abspath $(B)/vm/exec) -shape $(1) -with $(B)/vm/bin -with $(COVER)" -p 2 -count=1 -timeout 12m -v $(2)
+IN_GUEST = GO="$(GO)" hack/only.sh "$$ONLY" -exec "$(abspath $(B)/vm/exec) -shape $(1) -with $(B)/vm/bin -with $(COVER)" -p 2 -count=1 -timeout 20m -v $(2)
 
 test-vm: test-vm-whole ## tests inside a guest of QEMU; without make vm-kit each says SKIP (ONLY=TestName for a part, SHORT=1 for two packages)
 	[ -n "$${ONLY}$(SHORT)" ] || for shape in $(VM_SHAPES); do $(call IN_GUEST,$$shape,./test/vm/hosts) || exit; done
@@ -57,7 +57,7 @@ test-vm: test-vm-whole ## tests inside a guest of QEMU; without make vm-kit each
 test-vm-whole: vm-parts ## of these the tests in the guest that has all
 	$(call step,TEST,in a guest)
 	$(call IN_GUEST,whole,$(VM_PACKAGES))
-	[ -n "$${ONLY}$(SHORT)" ] || $(GO) test -C test/vm/cni -exec "$(abspath $(B)/vm/exec) -with $(B)/vm/cni -with docs/rdma.md" -count=1 -timeout 12m -v .
+	[ -n "$${ONLY}$(SHORT)" ] || $(GO) test -C test/vm/cni -exec "$(abspath $(B)/vm/exec) -with $(B)/vm/cni -with docs/rdma.md" -count=1 -timeout 20m -v .
 
 test-libvirt: ## hold what is printed for libvirt and KubeVirt against their own schema and types; installs nothing
 	$(call step,TEST,against libvirt and KubeVirt)
