@@ -1,6 +1,6 @@
 # Real Kubernetes on this machine, in namespaces of its own: as root.
 
-.PHONY: e2e e2e-clusters test-runtimes test-slots e2e-slots-ready e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
+.PHONY: e2e e2e-clusters-ready test-clusters test-runtimes test-slots e2e-slots-ready e2e-slots e2e-slots-all e2e-deps e2e-ready demo-k8s bench-k8s
 
 e2e-deps: ## install and build, once, what clusters are made of: runc, Kubernetes, containerd, helm
 	hack/e2e-deps.sh v1.36
@@ -14,15 +14,19 @@ e2e-ready:
 $(B)/test/e2e/crashing: FORCE
 	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./test/e2e/crashing
 
-e2e: e2e-clusters ## the whole on real clusters, as root (ONLY=TestName for a part, SHORT=1 without what takes minutes)
+e2e: e2e-clusters-ready ## the whole on real clusters, as root (ONLY=TestName for a part, SHORT=1 without what takes minutes)
+	$(MAKE) --no-print-directory test-clusters
 	[ -n "$$ONLY" ] || DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes $(MAKE) --no-print-directory test-scheduler test-chart
 
-e2e-clusters: e2e-deps $(B)/test/e2e/crashing # the part on clusters with nodes
+e2e-clusters-ready: e2e-deps $(B)/test/e2e/crashing
 	$(MAKE) --no-print-directory images
 	$(call scheduler-image,v1.36)
+
+test-clusters: CLUSTERS ?= ./test/e2e/... ./test/bench/sched
+test-clusters: # the part on clusters with nodes, of which two may run at a time
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
-		GO="$(GO)" hack/only.sh "$$ONLY" $(if $(SHORT),-short) -count=1 -p 1 -timeout 100m ./test/e2e/... ./test/bench/sched
+		GO="$(GO)" hack/only.sh "$$ONLY" $(if $(SHORT),-short) -count=1 -p 1 -timeout 100m $(CLUSTERS)
 
 test-runtimes: ## what Divvy relies on in containerd 1.7 and 2 and in CRI-O, without a cluster, as root
 	hack/e2e-deps.sh --runtimes
