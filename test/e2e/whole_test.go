@@ -89,6 +89,8 @@ func earlierWhole(l *lab) {
 	old, shared := pool.Name(gpu.UUID, pool.Whole), pool.Name(gpu.UUID, pool.Shared)
 
 	l.withoutAgents()
+	defer l.withAgents() // also after a failure: what comes next needs them
+	l.publishEarlier(n, &gpu)
 	l.create(whole("old", 1))
 	l.eventually("the pod is placed by earlier slices", func() string {
 		l.publishEarlier(n, &gpu) // again, because a kubelet removes slices of a driver that is away
